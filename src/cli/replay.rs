@@ -44,7 +44,8 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// Probes that run at the same time, as on so many GPUs, after a first one alone: each is proposed without the results of
-    /// those that run, and is over after half to one and a half times the usual time
+    /// those that run, but with first readings of their rates from half of their time on, and is over after half to one and a half
+    /// times the usual time
     #[arg(long, default_value_t = NonZeroUsize::MIN, conflicts_with = "until_end")]
     slots: NonZeroUsize,
     /// Let each run end as a search ends by itself, such as when it expects too little gain, and say where and why

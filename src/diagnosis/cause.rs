@@ -30,8 +30,8 @@ pub struct Cause {
     pub cures: &'static [Cure],
 }
 
-/// Below this sureness a finding is a guess: no reason to put other parameters off, nor an explanation. A round number.
-pub(super) const SURE_ENOUGH: f64 = 0.35;
+/// Below this sureness a finding is no reason to put other parameters off, nor an explanation: less than a single sign.
+pub(super) const SURE_ENOUGH: f64 = Strength::Sign.weight();
 
 impl Cause {
     /// Whether its worth is a share of the whole run already, and not of its steps.
@@ -163,6 +163,78 @@ impl Worth {
     }
 }
 
+/// How strongly a piece of evidence speaks.
+///
+/// Five words for all pieces, since a number for each would look as if somebody had measured it. Each word is worth so many
+/// hints, and how much doubt a hint leaves is the only number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strength {
+    /// It is told beside others, and makes nothing surer.
+    Told,
+    /// It goes with the cause, and with others as often.
+    Hint,
+    /// It is what the cause looks like: two hints.
+    Sign,
+    /// It is what the cause looks like, and hardly anything else does: three hints.
+    Strong,
+    /// It was measured, and means the cause: as much as two strong ones.
+    Proof,
+}
+
+impl Strength {
+    /// The doubt that a hint leaves. Own: with three quarters a proof and a hint leave an eighth, and two signs a third.
+    const LEFT: f64 = 0.75;
+
+    /// Its contribution to how sure a cause is, from 0 to 1.
+    pub(super) const fn weight(self) -> f64 {
+        let mut hints = match self {
+            Self::Told => 0,
+            Self::Hint => 1,
+            Self::Sign => 2,
+            Self::Strong => 3,
+            Self::Proof => 6,
+        };
+        let mut doubt = 1.0;
+        while hints > 0 {
+            doubt *= Self::LEFT;
+            hints -= 1;
+        }
+        1.0 - doubt
+    }
+
+    /// Returns the next stronger one where a share of the time is [`LARGE`].
+    pub(super) fn raised(self, share: f64) -> Self {
+        match self {
+            _ if share < LARGE.value => self,
+            Self::Told => Self::Hint,
+            Self::Hint => Self::Sign,
+            Self::Sign => Self::Strong,
+            Self::Strong | Self::Proof => Self::Proof,
+        }
+    }
+}
+
+/// The share of the time from which on a loss counts, in most signatures.
+pub(super) const MODERATE: f64 = 0.05;
+/// The share of the time from which on a loss is large, and says more.
+pub(super) static LARGE: Threshold = Threshold {
+    what: "share of the time from which on a loss is large",
+    value: 0.2,
+    source: "TensorFlow's input-pipeline analyzer: from 20 % of a step on a program is `highly` input-bound",
+};
+
+/// Returns how many times as fast a job is without what takes this share of its time.
+pub(super) fn times_without(share: f64) -> f64 {
+    /// A guard: nothing that was measured takes all of the time.
+    const MOST: f64 = 0.99;
+    1.0 / (1.0 - share.clamp(0.0, MOST))
+}
+
+/// Returns the share of the time that is saved by being so many times as fast.
+pub(super) fn saved_by(times: f64) -> f64 {
+    1.0 - 1.0 / times.max(1.0)
+}
+
 /// Returns the factor if it is a number that makes sense.
 fn sensible(times: f64) -> Option<f64> {
     /// A guard against division by nearly zero: no cause slows a job down a thousandfold.
@@ -176,8 +248,13 @@ impl Found {
     }
 
     /// Adds a piece of evidence.
-    pub(super) fn add(&mut self, weight: f64, text: impl Into<String>) {
-        self.clues.push(Clue { text: text.into(), weight: weight.clamp(-1.0, 1.0) });
+    pub(super) fn add(&mut self, strength: Strength, text: impl Into<String>) {
+        self.clues.push(Clue { text: text.into(), weight: strength.weight() });
+    }
+
+    /// Adds a piece of evidence that speaks against the cause.
+    pub(super) fn against(&mut self, strength: Strength, text: impl Into<String>) {
+        self.clues.push(Clue { text: text.into(), weight: -strength.weight() });
     }
 
     /// Returns how sure the cause is, from 0 to 1.
@@ -225,13 +302,25 @@ mod tests {
     fn evidence_adds_up_and_doubt_takes_off() {
         let mut found = Found::new(Worth::unknown("no probe"));
         assert_eq!(found.sureness(), 0.0);
-        found.add(0.5, "one");
-        found.add(0.6, "another");
-        assert!((found.sureness() - 0.8).abs() < 1e-12);
-        found.add(-0.5, "but");
-        assert!((found.sureness() - 0.4).abs() < 1e-12);
-        found.add(f64::NAN, "nonsense");
-        assert!((found.sureness() - 0.4).abs() < 1e-12);
+        found.add(Strength::Told, "beside");
+        assert_eq!(found.sureness(), 0.0);
+        found.add(Strength::Sign, "one");
+        found.add(Strength::Hint, "another");
+        assert_eq!(found.sureness(), Strength::Strong.weight(), "three hints");
+        found.against(Strength::Hint, "but");
+        assert!((found.sureness() - 0.75 * Strength::Strong.weight()).abs() < 1e-12);
+        found.clues.push(Clue { text: "nonsense".to_owned(), weight: f64::NAN });
+        assert!((found.sureness() - 0.75 * Strength::Strong.weight()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_large_share_makes_a_piece_of_evidence_the_next_stronger_one() {
+        let all = [Strength::Told, Strength::Hint, Strength::Sign, Strength::Strong, Strength::Proof];
+        for (at, strength) in all.into_iter().enumerate() {
+            assert_eq!(strength.raised(0.1), strength);
+            assert_eq!(strength.raised(0.3), all[(at + 1).min(4)]);
+            assert!(at == 0 || strength.weight() > all[at - 1].weight());
+        }
     }
 
     #[test]

@@ -88,6 +88,8 @@ struct ToldLine {
 
 /// A data set that gives a sample, or a function that makes a batch of samples.
 const OF_DATA: [&str; 2] = ["loading", "collating"];
+/// A sampler that says which samples are the next batch.
+const CHOOSING: &str = "choosing";
 /// What computes, and the script's own Python within it.
 const COMPUTING: [&str; 3] = ["forward", "backward", "optimizer"];
 const PYTHON: &str = "python";
@@ -120,6 +122,7 @@ pub fn lines_of(cause: &Cause, evidence: &Evidence) -> Vec<Line> {
         | "shared_source"
         | "data_starvation"
         | "worker_overhead" => Line::is_of_data,
+        "slow_sampler" => |line| line.kind == CHOOSING,
         "logging" => |line| OF_SCRIPT.contains(&line.kind.as_str()),
         "synchronising_calls" => |line| line.kind == "sync" || OF_SCRIPT.contains(&line.kind.as_str()),
         "worker_start" => |line| line.kind == "epoch",
@@ -168,20 +171,33 @@ pub(super) fn python_in_computing(evidence: &Evidence) -> f64 {
     if python > 0.0 { python / (python + computing) } else { 0.0 }
 }
 
+/// Returns the share of a step in which the training thread chooses the next batch, with the line that takes most of it.
+pub(super) fn choosing(evidence: &Evidence) -> Option<(f64, Option<Place>)> {
+    let told = told(evidence, "lines.main")?;
+    let share = told.kinds.get(CHOOSING)? / steps(&told);
+    let line = told.lines.into_iter().find(|line| line.kind == CHOOSING);
+    Some((share.min(1.0), line.map(|line| line.place)))
+}
+
+/// The share of the time that is not outside of steps.
+fn steps(told: &Told) -> f64 {
+    let outside: f64 = OUTSIDE.iter().filter_map(|kind| told.kinds.get(*kind)).sum();
+    (1.0 - outside).max(f64::EPSILON)
+}
+
 fn told(evidence: &Evidence, name: &str) -> Option<Told> {
     serde_json::from_str(evidence.text(name)?).ok()
 }
 
 fn of_main(evidence: &Evidence) -> Vec<Line> {
     let Some(told) = told(evidence, "lines.main") else { return Vec::new() };
-    let outside: f64 = OUTSIDE.iter().filter_map(|kind| told.kinds.get(*kind)).sum();
-    let steps = (1.0 - outside).max(f64::EPSILON);
+    let steps = steps(&told);
     let line = |line: ToldLine| {
         let is_outside = OUTSIDE.contains(&line.kind.as_str());
         let is_host = is_outside
             || OF_DATA.contains(&line.kind.as_str())
             || OF_SCRIPT.contains(&line.kind.as_str())
-            || ["sync", PYTHON].contains(&line.kind.as_str());
+            || ["sync", PYTHON, CHOOSING].contains(&line.kind.as_str());
         let of_step = if is_outside { line.place.share } else { (line.place.share / steps).min(1.0) };
         Line::of(line, Seat::Main, of_step, is_host)
     };
@@ -205,9 +221,9 @@ impl Line {
         Self { seat, kind, place, of_step, samples, late, calls, inside, is_host }
     }
 
-    /// Whether it gives samples, or makes batches of them.
+    /// Whether it gives samples, makes batches of them, or chooses which.
     pub fn is_of_data(&self) -> bool {
-        OF_DATA.contains(&self.kind.as_str())
+        OF_DATA.contains(&self.kind.as_str()) || self.kind == CHOOSING
     }
 
     /// Returns the line in words: ``train.py:31 `burn(15)`: 78 % of a step``.
@@ -234,6 +250,7 @@ impl Line {
             }
             (_, kind) if OUTSIDE.contains(&kind) => format!("{share} of the run ({kind})"),
             (_, "loading" | "collating") => format!("{share} of a step (loading in the training process)"),
+            (_, CHOOSING) => format!("{share} of a step (choosing batches in the training process)"),
             (_, "logging") => format!("{share} of a step (logging)"),
             (_, "sync") => format!("{share} of a step (waits for the device)"),
             _ => format!("{share} of a step"),

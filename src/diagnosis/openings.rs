@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::evidence::Evidence;
-use super::starvation;
+use super::starvation::{self, COMPUTES};
 use crate::model::{Precision, Role, Value};
 
 /// A parameter that may be opened.
@@ -333,7 +333,7 @@ fn cores(evidence: &Evidence) -> u32 {
 fn workers(evidence: &Evidence) -> Vec<Value> {
     /// A round number, as for `init`: with more workers a loader gains nothing that more cores would not show first.
     const MOST: u32 = 32;
-    let waits = evidence.item_cpu_share().is_some_and(|share| share < 0.6);
+    let waits = evidence.item_cpu_share().is_some_and(|share| share < COMPUTES.value);
     let sweep = evidence.loader_rates().into_keys().max().unwrap_or(0);
     let most = (cores(evidence) * if waits { 4 } else { 1 }).max(sweep).clamp(2, MOST);
     let best = starvation::with_workers(evidence).map(|best| best.workers);

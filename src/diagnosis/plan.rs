@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::cause::Kind;
+use super::cause::{Kind, Strength};
 use super::evidence::{Differential, Evidence, MOSTLY_FIXED};
+use super::starvation::{CLEAR, COMPUTES, WAIT, WITHOUT_LOADER};
 use super::verdict::{Verdict, diagnose};
 use crate::model::Precision;
 use crate::probe::{Experiment, Mode};
@@ -72,8 +73,10 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
         Differential::Replay | Differential::LoaderOnly if !has_loader => reason("the script iterates no DataLoader"),
         Differential::Replay => None,
         Differential::LoaderOnly => match gain {
-            Some(gain) if gain < ENOUGH_DATA => reason("the loader is not the limit"),
-            None if evidence.share("data_wait").is_none_or(|wait| wait < 0.05) => reason("the loader is not the limit"),
+            Some(gain) if gain < WITHOUT_LOADER.value => reason("the loader is not the limit"),
+            None if evidence.share("data_wait").is_none_or(|wait| wait < WAIT.value) => {
+                reason("the loader is not the limit")
+            }
             _ => None,
         },
         Differential::NoCommunication => evidence.why_not_without_communication().map(str::to_owned),
@@ -109,7 +112,7 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
             if evidence.flag("loader.pin_memory") == Some(true) || evidence.flag("loader.batch_pinned") == Some(true) {
                 return reason("batches are pinned already");
             }
-            let copies = evidence.share("host_to_device").is_some_and(|share| share >= 0.02);
+            let copies = evidence.share("host_to_device").is_some_and(|share| share >= WAIT.value);
             (!copies).then(|| "copies take next to no time".to_owned())
         }
         Differential::Cold => {
@@ -126,14 +129,8 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
     }
 }
 
-/// Below this gain from replayed batches, the loader's own rate is not informative: the 5 % of
-/// [`WITHOUT_LOADER`](super::starvation::WITHOUT_LOADER).
-const ENOUGH_DATA: f64 = 1.05;
-/// From this gain with replayed batches on, data is taken as the first cause. A round number.
-const CLEAR: f64 = 1.5;
-
 fn is_clear(verdict: &Verdict) -> bool {
-    verdict.sureness >= 0.9 && verdict.top().is_some_and(|top| top.cause.kind == Kind::Bottleneck)
+    verdict.sureness >= Strength::Proof.weight() && verdict.top().is_some_and(|top| top.cause.kind == Kind::Bottleneck)
 }
 
 /// Returns the number format to compare with.
@@ -190,7 +187,7 @@ fn sweep(evidence: &Evidence) -> Vec<u32> {
     const TRIES: usize = 5;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     let cores = evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32);
-    let waits = evidence.item_cpu_share().is_some_and(|share| share < 0.6);
+    let waits = evidence.item_cpu_share().is_some_and(|share| share < COMPUTES.value);
     let most = if waits { cores * 4 } else { cores * 2 }.clamp(2, MOST);
     let today = evidence.workers().filter(|workers| *workers <= 64);
     let mut workers: Vec<u32> = (1..=4).rev().map(|power| 1_u32 << power).filter(|count| *count <= most).collect();

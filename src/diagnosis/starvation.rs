@@ -1,27 +1,38 @@
 //! Decides whether a step waits for data and what the loader could deliver: the arithmetic behind the causes about
 //! data.
 
-use super::cause::{Basis, Found, Threshold, Worth, shown_share, shown_times};
+use super::cause::{
+    Basis, Found, MODERATE, Strength, Threshold, Worth, saved_by, shown_share, shown_times, times_without,
+};
 use super::evidence::{Differential, Evidence, ratio};
 use crate::model::{Measurement, Metric};
 
 /// The share of a step from which on waiting for data counts.
 pub(super) static WAIT: Threshold = Threshold {
     what: "share of a step that waits for data, at least",
-    value: 0.05,
+    value: MODERATE,
     source: "TensorFlow's input-pipeline analyzer (moderate; from 20 % high) and the PyTorch profiler's plugin: 5 %",
 };
 /// The gain from which on the loader counts.
 pub(super) static WITHOUT_LOADER: Threshold = Threshold {
     what: "how many times as fast with replayed batches, at least",
-    value: 1.05,
+    value: 1.0 + MODERATE,
     source: "DS-Analyzer (VLDB 2021): prep stall is what synthetic data saves; 5 % as above",
+};
+
+/// From this gain with replayed batches, or with a warm cache, on, data is the limit by far. A round number.
+pub(super) const CLEAR: f64 = 1.5;
+/// The share of a sample's time that is computing, from which on it does not mostly wait.
+pub(super) static COMPUTES: Threshold = Threshold {
+    what: "share of a sample's time in the data set that is computing, at least; below, it waits",
+    value: 0.6,
+    source: "own: half-way between a data set that only computes and one that only waits, with room for waiting its turn",
 };
 
 /// Returns the share of the time in which the device is idle because data is missing: what replayed batches save, if
 /// that was measured; else the share of the step that waits.
 pub(super) fn exposed_wait(evidence: &Evidence) -> f64 {
-    let saved = evidence.gain_without_loader().map(|gain| 1.0 - 1.0 / gain.times.max(1.0));
+    let saved = evidence.gain_without_loader().map(|gain| saved_by(gain.times));
     saved.or_else(|| evidence.share("data_wait")).unwrap_or(0.0).clamp(0.0, 1.0)
 }
 
@@ -46,7 +57,7 @@ pub(super) fn contradicted(evidence: &Evidence, replayed: &Measurement) -> Optio
 pub(super) struct Starvation {
     wait: Option<f64>,
     worth: Worth,
-    weight: f64,
+    strength: Strength,
     words: Option<String>,
 }
 
@@ -57,8 +68,8 @@ impl Starvation {
         let Some(gain) = evidence.gain_without_loader() else {
             let wait = wait.filter(|wait| *wait >= WAIT.value)?;
             let words = format!("{} of a step is waiting for data", shown_share(wait));
-            let worth = Worth::estimated(1.0 / (1.0 - wait.min(0.99)), words);
-            return Some(Self { wait: Some(wait), worth, weight: 0.0, words: None });
+            let worth = Worth::estimated(times_without(wait), words);
+            return Some(Self { wait: Some(wait), worth, strength: Strength::Told, words: None });
         };
         let waits = wait.is_some_and(|wait| wait >= WAIT.value);
         // If the device keeps working while its host waits, nothing is lost, and replaying shows that.
@@ -73,15 +84,15 @@ impl Starvation {
                 evidence.shown_rate(job.value)
             )
         });
-        let weight = if gain.at_least >= WITHOUT_LOADER.value { 0.5 } else { 0.25 };
-        Some(Self { wait, worth: Worth::measured(gain.times, words.clone()), weight, words: Some(words) })
+        let strength = if gain.at_least >= WITHOUT_LOADER.value { Strength::Strong } else { Strength::Hint };
+        Some(Self { wait, worth: Worth::measured(gain.times, words.clone()), strength, words: Some(words) })
     }
 
     /// Makes the starvation of a job that waits only while the cache is cold.
     pub(super) fn when_cold(evidence: &Evidence, times: f64) -> Option<Self> {
         let words = format!("with a warm cache it is {} as fast as with a cold one", shown_times(times));
         let wait = evidence.share("data_wait");
-        Some(Self { wait, worth: Worth::measured(times, words), weight: 0.0, words: None })
+        Some(Self { wait, worth: Worth::measured(times, words), strength: Strength::Told, words: None })
     }
 
     /// How many times as fast the job would be without its loader.
@@ -93,19 +104,18 @@ impl Starvation {
     pub(super) fn found(&self, evidence: &Evidence) -> Found {
         let mut found = Found::new(self.worth.clone());
         if let Some(wait) = self.wait.filter(|wait| *wait >= WAIT.value) {
-            found.add(
-                if wait >= 0.2 { 0.4 } else { 0.25 },
-                format!("{} of a step is waiting for data", shown_share(wait)),
-            );
+            found.add(Strength::Hint.raised(wait), format!("{} of a step is waiting for data", shown_share(wait)));
         }
         if let Some(words) = &self.words {
             let times = self.worth.times.map_or_else(String::new, |times| format!(" ({})", shown_times(times)));
-            found.add(self.weight, format!("{words}{times}"));
+            found.add(self.strength, format!("{words}{times}"));
         }
         if let (Some(workers), Some(rate)) = (evidence.workers(), evidence.loader_rate()) {
-            let slow = evidence.rate_of(Differential::Replay).is_some_and(|replayed| rate < replayed.value * 1.1);
+            let slow = evidence
+                .rate_of(Differential::Replay)
+                .is_some_and(|replayed| rate < replayed.value * WITHOUT_LOADER.value);
             found.add(
-                if slow { 0.3 } else { 0.0 },
+                if slow { Strength::Hint } else { Strength::Told },
                 format!("the loader alone, {}: {}", shown_workers(workers), evidence.shown_rate(rate)),
             );
         }
@@ -157,15 +167,13 @@ pub(super) struct Expected {
 
 /// Returns the smallest number of workers whose expected speed is within 5 % of the best expected.
 pub(super) fn with_workers(evidence: &Evidence) -> Option<Expected> {
-    /// A round number: 5 % is also what counts as waiting, see [`WAIT`].
-    const ENOUGH: f64 = 0.95;
     let all: Vec<Expected> = evidence
         .loader_rates()
         .into_keys()
         .filter_map(|workers| Some(Expected { workers, times: expected(evidence, workers)? }))
         .collect();
     let best = all.iter().map(|expected| expected.times).fold(f64::NAN, f64::max);
-    all.into_iter().find(|expected| expected.times >= best * ENOUGH)
+    all.into_iter().find(|expected| expected.times >= best * (1.0 - WAIT.value))
 }
 
 /// Returns how many times as fast the job should be with a number of workers, by the rates of its parts.

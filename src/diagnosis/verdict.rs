@@ -1,7 +1,7 @@
 //! Turns evidence into a verdict: all causes that are found, the worst first.
 
 use super::account::{Account, Branch, Leaf};
-use super::cause::{Basis, Cause, Cure, Found, Kind, Worth, shown_share};
+use super::cause::{Basis, Cause, Cure, Found, Kind, Strength, Worth, shown_share};
 use super::causes::causes;
 use super::evidence::Evidence;
 use super::openings::{Opening, openable};
@@ -160,8 +160,9 @@ impl Verdict {
     }
 }
 
-/// Words for how sure a verdict is, each with the lowest sureness it is used for.
-pub const SURE: &[(f64, &str)] = &[(0.8, "sure"), (0.55, "likely"), (0.0, "a guess")];
+/// Words for how sure a verdict is, each with the lowest sureness it is used for: one proof, or one strong sign.
+pub const SURE: &[(f64, &str)] =
+    &[(Strength::Proof.weight(), "sure"), (Strength::Strong.weight(), "likely"), (0.0, "a guess")];
 
 #[cfg(test)]
 mod tests;

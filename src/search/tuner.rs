@@ -460,6 +460,7 @@ impl<'p> Tuner<'p> {
             full_precision: self.full_precision.with_space(&self.space),
             exchanging: &self.exchanging,
             begun: (0..slots.count()).map(|_| None).collect(),
+            so_far: BTreeMap::new(),
             health: Health::of(slots.count()),
             elsewhere: Vec::new(),
             is_calibrated: slots.count() == 1 || !self.compares_slots,

@@ -19,6 +19,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "too_little_prefetch": (DATA, ("prefetch",)),
     "worker_imbalance": (DATA, ("imbalance",)),
     "worker_overhead": (DATA, ("handing_over",)),
+    "slow_sampler": (DATA, ("computing",)),
     "data_starvation": (DATA, ()),  # why is not known
     "shared_source": (DATA, ("lock", "interpreter")),
     "worker_start": (OUTSIDE, ("epoch_edge",)),

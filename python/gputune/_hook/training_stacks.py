@@ -30,6 +30,8 @@ from gputune._hook.stacks import (
 #: The loop's own code.
 LOOP = "loop"
 DATA_WAIT = "data_wait"
+#: The sampler says which samples are the next batch; it is asked in the training process, whatever workers there are.
+CHOOSING = "choosing"
 #: A function of torch that is no phase: a loss, clipping, zeroing gradients.
 TORCH = "torch"
 #: What gputune does itself, such as to report steps.
@@ -95,6 +97,9 @@ class TrainingStacks(Stacks):
         self._parts[id(_inner(Optimizers._around_step, "step"))] = "optimizer"
         self._parts[id(_inner(Optimizers._around_closure, "run"))] = LOOP
         self._kept = parts
+        #: What is at work for the loader in this process.
+        chooses = getattr(getattr(dataloader_module._BaseDataLoaderIter, "_next_index", None), "__code__", None)
+        self._at_work = {**AT_WORK, id(chooses): CHOOSING}
         stack = [code for code, _ in points_of(snapshot(thread))]
         outside = next((at for at, code in enumerate(stack) if owner_of(code) != OURSELVES), len(stack))
         self._loop = stack[outside:][::-1]
@@ -109,11 +114,11 @@ class TrainingStacks(Stacks):
             part = self._parts.get(id(code)) or self._call(stack, depth)
             if part == DATA_WAIT:
                 kind = DATA_WAIT if state else EVALUATION
-                if state and cut is not None:  # the data set is at work in this process
-                    return Look(reading(AT_WORK[id(stack[cut][0])], stack[:cut][::-1]))
+                if state and cut is not None:  # the data set or a sampler is at work in this process
+                    return Look(reading(self._at_work[id(stack[cut][0])], stack[:cut][::-1]))
             elif part is not None and (kind is None or part == CHECKPOINT):  # writes to its file are the checkpoint's
                 kind, at_part = part, depth
-            if cut is None and id(code) in AT_WORK:
+            if cut is None and id(code) in self._at_work:
                 cut = depth
         if_held = _own_python(stack[:at_part]) if kind in _COMPUTING else None
         kind = kind or (TORCH if _is_in_torch(stack) else LOOP)

@@ -7,7 +7,7 @@ use gputune::model::{Config, Event, History, Objective, Outcome, Purpose, Space,
 use gputune::probe::Replay;
 use gputune::search::{
     Budget, StopReason, Strategy, TuneError, Tuner,
-    strategy::{Entry, Proposal, View},
+    strategy::{Entry, Proposal, SoFar, View},
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -65,6 +65,10 @@ pub(super) struct Plan<'p> {
 
 /// A probe that runs.
 struct Running {
+    /// When its rate is known in the main.
+    shows_at: f64,
+    /// What it shows then; nothing of a probe that fails.
+    shows: Option<SoFar>,
     ends_at: f64,
     number: u32,
     proposal: Proposal,
@@ -72,12 +76,29 @@ struct Running {
 }
 
 impl Plan<'_> {
+    /// How far a first reading of a rate is from what a probe comes to, as a standard deviation, and the part of a probe's time after which
+    /// it is there: `benches/results/slots.md` has both as measured.
+    const FIRST_READING: (f64, f64) = (0.05, 0.5);
+
+    /// Returns what a probe shows long before its end.
+    fn first_reading(&self, objective: &Objective, outcome: &Outcome, random: &mut ChaCha8Rng) -> Option<SoFar> {
+        /// A sum of so many even numbers has the variance of one.
+        const TERMS: usize = 12;
+        /// Standard deviations within which a normal value lies in 95 % of cases.
+        const NORMAL_95: f64 = 1.96;
+        let (deviation, _) = Self::FIRST_READING;
+        let normal = (0..TERMS).map(|_| random.random_range(-0.5..0.5)).sum::<f64>();
+        let score = objective.partial_score_of(outcome)? * (1.0 + deviation * normal);
+        (!objective.is_pareto()).then_some(SoFar { score, half_width: NORMAL_95 * deviation })
+    }
+
     /// Runs the strategy for the number of probes.
     pub(super) fn of_probes(&self, seed: u64) -> Run {
         let mut strategy = (self.strategy.build)();
         let mut history = History::default();
         let mut record = Record::default();
         let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut readings = ChaCha8Rng::seed_from_u64(!seed);
         let mut running: Vec<Running> = Vec::new();
         let (mut number, mut now, mut is_over) = (0, 0.0, false);
         loop {
@@ -86,7 +107,11 @@ impl Plan<'_> {
             while running.len() < slots && number < self.probes && !is_over {
                 let objective = self.found.objective.scalarised(&history, seed);
                 let pending: Vec<Config> = running.iter().map(|running| running.proposal.config.clone()).collect();
-                let view = View::new(self.space, &objective, &history, &pending, None).with(self.probes - number, seed);
+                let so_far: Vec<Option<SoFar>> =
+                    running.iter().map(|running| running.shows.filter(|_| running.shows_at <= now)).collect();
+                let view = View::new(self.space, &objective, &history, &pending, None)
+                    .with(self.probes - number, seed)
+                    .with_so_far(&so_far);
                 let Some(proposal) = strategy.propose(&view) else {
                     // What runs may tell it of something else to try.
                     is_over = running.is_empty();
@@ -94,12 +119,14 @@ impl Plan<'_> {
                 };
                 number += 1;
                 let Some(outcome) = self.replay.answer(&proposal.config).cloned() else { continue };
-                let ends_at = now + random.random_range(0.5..1.5);
-                running.push(Running { ends_at, number, proposal, outcome });
+                let takes = random.random_range(0.5..1.5);
+                let (shows_at, ends_at) = (now + takes * Self::FIRST_READING.1, now + takes);
+                let shows = self.first_reading(&objective, &outcome, &mut readings);
+                running.push(Running { shows_at, shows, ends_at, number, proposal, outcome });
             }
             let next = running.iter().enumerate().min_by(|(_, a), (_, b)| a.ends_at.total_cmp(&b.ends_at));
             let Some((next, _)) = next else { break };
-            let Running { ends_at, number, proposal, outcome } = running.remove(next);
+            let Running { ends_at, number, proposal, outcome, .. } = running.remove(next);
             now = ends_at;
             let Proposal { config, one_in, gain, .. } = proposal;
             let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });

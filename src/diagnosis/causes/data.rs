@@ -1,26 +1,19 @@
 //! Causes for a step that waits for data: what makes the data late.
 
-use super::super::cause::{Basis, Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::cause::{
+    Basis, Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share,
+    shown_times,
+};
 use super::super::evidence::{Differential, Evidence, ratio};
 use super::super::scaling::{CORES_FULL, MORE_WORKERS, Scales, is_shared, scales};
-use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
-use super::loader::{imbalance, is_ahead, worker_overhead};
+use super::super::starvation::{self, CLEAR, COMPUTES, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
+use super::loader::{choosing, imbalance, is_ahead, worker_overhead};
 use super::memory::PRESSURE;
 use crate::model::{
     Metric,
     quantity::{show_bytes, show_seconds},
 };
 
-pub(super) static COMPUTES: Threshold = Threshold {
-    what: "share of a sample's time in the data set that is computing, at least",
-    value: 0.6,
-    source: "own: half-way between a data set that only computes and one that only waits, with room for waiting its turn",
-};
-pub(super) static WAITS_FOR_STORAGE: Threshold = Threshold {
-    what: "share of a sample's time in the data set that is waiting, at least",
-    value: 0.4,
-    source: "own: the rest of the above",
-};
 pub(super) static IO_PRESSURE: Threshold = Threshold {
     what: "time in which some task waited for storage, at least",
     value: 0.1,
@@ -28,7 +21,7 @@ pub(super) static IO_PRESSURE: Threshold = Threshold {
 };
 pub(super) static COLD: Threshold = Threshold {
     what: "how many times as slow with a cold cache, at least",
-    value: 1.05,
+    value: 1.0 + MODERATE,
     source: "DS-Analyzer (Mohan and others, VLDB 2021): fetch stall is the time that a warm cache saves",
 };
 pub(super) static SMALL_FILES: Threshold = Threshold {
@@ -109,7 +102,7 @@ pub(super) static CAUSES: [Cause; 3] = [
         title: "data starvation: storage or network",
         about: "Samples come from storage or over the network more slowly than the step takes them.",
         signature: "the step waits for data or is faster without the loader; a sample's time in the data set is waiting; storage is read; a cold cache makes it slower",
-        thresholds: &[&WAIT, &WITHOUT_LOADER, &WAITS_FOR_STORAGE, &IO_PRESSURE, &COLD, &SMALL_FILES],
+        thresholds: &[&WAIT, &WITHOUT_LOADER, &COMPUTES, &IO_PRESSURE, &COLD, &SMALL_FILES],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: storage,
@@ -190,41 +183,37 @@ pub(super) fn spent(evidence: &Evidence) -> Option<String> {
 fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     let starved = Starvation::of(evidence)?;
     let computes = evidence.item_cpu_share();
-    if takes_no_time(evidence) || is_shared(evidence) {
+    if takes_no_time(evidence) || is_shared(evidence) || choosing(evidence).is_some() {
         return None;
     }
-    if computes.is_some_and(|share| share < 1.0 - WAITS_FOR_STORAGE.value)
-        && evidence.foreign() == 0.0
-        && !is_crowded(evidence)
-    {
+    if computes.is_some_and(|share| share < COMPUTES.value) && evidence.foreign() == 0.0 && !is_crowded(evidence) {
         return None;
     }
-    if evidence.run(Differential::Cold).is_some() && slower_when_cold(evidence).is_some_and(|times| times >= 1.5) {
+    if evidence.run(Differential::Cold).is_some() && slower_when_cold(evidence).is_some_and(|times| times >= CLEAR) {
         return None;
     }
     let mut found = starved.found(evidence);
     if let (Some(share), Some(words)) = (computes, spent(evidence)) {
-        let weight = if share >= COMPUTES.value { 0.5 } else { 0.2 };
-        found.add(weight, words);
+        found.add(if share >= COMPUTES.value { Strength::Strong } else { Strength::Hint }, words);
     }
     if let Some((_, words)) = scales(evidence).filter(|(scales, _)| *scales == Scales::WithCores) {
-        found.add(0.3, words);
+        found.add(Strength::Hint, words);
     }
     if let Some(busy) = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value) {
-        found.add(0.2, format!("{} of the cores that the job may use are busy", shown_share(busy)));
+        found.add(Strength::Hint, format!("{} of the cores that the job may use are busy", shown_share(busy)));
     }
-    if let Some(words) = starvation::scaling(evidence).filter(|scaling| scaling.times > 1.05) {
-        found.add(0.15, words.words);
+    if let Some(words) = starvation::scaling(evidence).filter(|scaling| scaling.times > WITHOUT_LOADER.value) {
+        found.add(Strength::Hint, words.words);
     }
     if evidence.workers() == Some(0) {
         // If loading and training take turns, that is the first explanation of the wait.
-        found.add(-0.3, "it is loaded in the training process");
+        found.against(Strength::Hint, "it is loaded in the training process");
     }
     if worker_overhead(evidence).is_some() {
-        found.add(-0.5, "it should be faster without workers");
+        found.against(Strength::Strong, "it should be faster without workers");
     }
     if is_ahead(evidence).is_some() {
-        found.add(-0.5, "the loader alone is faster than the job");
+        found.against(Strength::Strong, "the loader alone is faster than the job");
     }
     against_imbalance(evidence, &mut found);
     found.worth = beyond_imbalance(evidence, found.worth);
@@ -235,7 +224,7 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
 /// Weakens a cause if one worker is much slower than the others: that explains the wait first, whatever makes it slow.
 fn against_imbalance(evidence: &Evidence, found: &mut Found) {
     if imbalance(evidence).is_some() {
-        found.add(-0.5, "one worker has much more to do than the others");
+        found.against(Strength::Strong, "one worker has much more to do than the others");
     }
 }
 
@@ -248,7 +237,7 @@ fn beyond_imbalance(evidence: &Evidence, worth: Worth) -> Worth {
 
 /// Whether tasks waited for a processor so often that waiting for a turn can look like waiting for storage.
 fn is_crowded(evidence: &Evidence) -> bool {
-    evidence.host(Metric::CpuPressure).is_some_and(|share| share >= 0.3)
+    evidence.host(Metric::CpuPressure).is_some_and(|share| share >= LARGE.value)
         || cores_busy(evidence).is_some_and(|busy| busy >= CORES_FULL.value)
 }
 
@@ -268,39 +257,39 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     let waits = evidence.item_cpu_share().map(|share| 1.0 - share);
     let pressure = evidence.host(Metric::IoPressure).filter(|share| *share >= IO_PRESSURE.value);
     if let (Some(waits), Some(item)) = (waits, evidence.item_wall())
-        && waits >= WAITS_FOR_STORAGE.value
+        && waits >= 1.0 - COMPUTES.value
         && !takes_no_time(evidence)
         && !is_shared(evidence)
     {
         // If no file is seen, waiting for a turn on the cores looks the same.
         let is_crowded = is_crowded(evidence) && pressure.is_none();
         speaks = !is_crowded || reads_files(evidence);
-        let weight = if is_crowded { 0.25 } else { 0.6 };
-        found.add(weight, format!("a sample takes {}, {} of it waiting", show_seconds(item), shown_share(waits)));
+        let strength = if is_crowded { Strength::Hint } else { Strength::Strong };
+        found.add(strength, format!("a sample takes {}, {} of it waiting", show_seconds(item), shown_share(waits)));
     }
     if let Some(share) = pressure {
         speaks = true;
-        found.add(0.35, format!("tasks waited for storage {} of the time", shown_share(share)));
+        found.add(Strength::Sign, format!("tasks waited for storage {} of the time", shown_share(share)));
     }
     if let Some(times) = cold {
         speaks = true;
-        found.add(0.6, format!("with a cold cache it is {} as slow", shown_times(times)));
+        found.add(Strength::Strong, format!("with a cold cache it is {} as slow", shown_times(times)));
     }
     if let Some(cached) = evidence.number("files.cached_share").filter(|share| *share < 0.5) {
         speaks = true;
-        found.add(0.3, format!("{} of what was read came from storage", shown_share(1.0 - cached)));
+        found.add(Strength::Hint, format!("{} of what was read came from storage", shown_share(1.0 - cached)));
     }
     if !speaks {
         return None;
     }
     if evidence.host(Metric::MemoryPressure).is_some_and(|share| share >= PRESSURE.value) {
-        found.add(-0.5, "memory is short, so what was read is read again");
+        found.against(Strength::Strong, "memory is short, so what was read is read again");
     }
     if let Some(files) = files(evidence) {
-        found.add(if reads_small_files(evidence) { 0.3 } else { 0.1 }, files);
+        found.add(if reads_small_files(evidence) { Strength::Hint } else { Strength::Told }, files);
     }
     if evidence.workers() == Some(0) {
-        found.add(-0.3, "it is loaded in the training process");
+        found.against(Strength::Hint, "it is loaded in the training process");
     }
     against_imbalance(evidence, &mut found);
     if cold.is_none() {
@@ -338,13 +327,13 @@ fn single_threaded_loader(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     let mut found = starved.found(evidence);
-    found.add(0.4, "the loader has no workers: loading and training take turns");
+    found.add(Strength::Sign, "the loader has no workers: loading and training take turns");
     if let Some(best) = best.filter(|best| best.workers > 0) {
         let words = format!("{} should make it {} as fast", shown_workers(best.workers), shown_times(best.times));
-        found.add(if best.times >= 1.5 { 0.5 } else { 0.4 }, words);
+        found.add(Strength::Sign.raised(saved_by(best.times)), words);
     }
     if let Some(scaling) = scaling.filter(|scaling| scaling.times >= MORE_WORKERS.value) {
-        found.add(if scaling.times >= 1.5 { 0.6 } else { 0.3 }, scaling.words);
+        found.add(Strength::Sign.raised(saved_by(scaling.times)), scaling.words);
     }
     found.worth = found.worth.by_parameters(best.map(|best| best.times));
     Some(found)

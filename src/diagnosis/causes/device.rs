@@ -1,6 +1,6 @@
 //! Causes in the device itself: kernel launches, memory bandwidth, number formats, arithmetic, clocks.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::cause::{Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, MOSTLY_FIXED};
 use super::super::starvation::{WAIT, WITHOUT_LOADER};
 use super::larger_batch::{Larger, fixed_share};
@@ -180,15 +180,15 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
     };
     let mut found = Found::new(worth.clone());
     if let Some(Larger { twice, .. }) = by_batch {
-        let weight = if twice >= MOSTLY_FIXED { 0.75 } else { 0.5 };
+        let strength = if twice >= MOSTLY_FIXED { Strength::Proof } else { Strength::Strong };
         let fixed = shown_share(fixed_share(twice));
-        found.add(weight, format!("{}: {fixed} of a step is there whatever the batch", worth.words));
+        found.add(strength, format!("{}: {fixed} of a step is there whatever the batch", worth.words));
     }
     if evidence.ranks() > 1 && evidence.share("communication").is_some_and(|share| share >= EXPOSED.value) {
-        found.add(-0.3, "a larger batch also exchanges less for each sample");
+        found.against(Strength::Hint, "a larger batch also exchanges less for each sample");
     }
     if let Some(active) = sm.filter(|_| evidence.is_gpu()) {
-        found.add(0.4, format!("SM activity is {}", shown_share(active)));
+        found.add(Strength::Sign, format!("SM activity is {}", shown_share(active)));
     }
     Some(found)
 }
@@ -213,9 +213,12 @@ fn memory_bandwidth(evidence: &Evidence) -> Option<Found> {
         None => Worth::unknown("no probe can take the memory's limit away"),
     };
     let mut found = Found::new(worth);
-    found.add(0.6, format!("the memory's bandwidth is used {} (about 80 % is all there is)", shown_share(dram)));
-    if let Some(tensor) = tensor.filter(|active| *active < 0.15) {
-        found.add(0.3, format!("the tensor cores work {} of the time", shown_share(tensor)));
+    found.add(
+        Strength::Strong,
+        format!("the memory's bandwidth is used {} (about 80 % is all there is)", shown_share(dram)),
+    );
+    if let Some(tensor) = tensor {
+        found.add(Strength::Hint, format!("the tensor cores work {} of the time", shown_share(tensor)));
     }
     Some(found)
 }
@@ -241,13 +244,13 @@ fn wrong_precision(evidence: &Evidence) -> Option<Found> {
     };
     let mut found = Found::new(worth.clone());
     if gain.is_some() {
-        found.add(0.7, worth.words);
+        found.add(Strength::Proof, worth.words);
     }
     if let Some(active) = idle {
-        found.add(0.5, format!("the tensor cores work {} of the time", shown_share(active)));
+        found.add(Strength::Strong, format!("the tensor cores work {} of the time", shown_share(active)));
     }
     if evidence.precision() == Some(Precision::Fp32) {
-        found.add(0.3, "matrices are multiplied in fp32");
+        found.add(Strength::Hint, "matrices are multiplied in fp32");
     }
     Some(found)
 }
@@ -255,10 +258,7 @@ fn wrong_precision(evidence: &Evidence) -> Option<Found> {
 fn thermal_throttling(evidence: &Evidence) -> Option<Found> {
     let share = evidence.gpu(Metric::ThrottledByHeat).filter(|share| *share >= HEAT.value)?;
     let mut found = Found::new(Worth::unknown("no probe can cool the GPU"));
-    found.add(
-        if share >= 0.3 { 0.85 } else { 0.7 },
-        format!("heat kept the clocks down {} of the time", shown_share(share)),
-    );
+    found.add(Strength::Proof, format!("heat kept the clocks down {} of the time", shown_share(share)));
     Some(found)
 }
 
@@ -267,8 +267,8 @@ fn power_cap(evidence: &Evidence) -> Option<Found> {
     // A GPU at full load usually runs at its own power limit.
     let message = evidence.warning("power_capped")?;
     let mut found = Found::new(Worth::unknown("no probe can raise the limit"));
-    found.add(0.6, format!("a power limit kept the clocks down {} of the time", shown_share(share)));
-    found.add(0.5, message);
+    found.add(Strength::Strong, format!("a power limit kept the clocks down {} of the time", shown_share(share)));
+    found.add(Strength::Strong, message);
     Some(found)
 }
 
@@ -277,32 +277,32 @@ fn compute_bound(evidence: &Evidence) -> Option<Found> {
     let mut found =
         Found::new(Worth { times: Some(1.0), words: "nothing is waited for".to_owned(), ..Worth::default() });
     if let Some(wait) = evidence.share("data_wait").filter(|wait| *wait < WAIT.value) {
-        found.add(0.35, format!("{} of a step is waiting for data", shown_share(wait)));
+        found.add(Strength::Sign, format!("{} of a step is waiting for data", shown_share(wait)));
     }
     if let Some(gain) = evidence.gain_without_loader().filter(|gain| gain.times < WITHOUT_LOADER.value) {
-        found.add(0.4, format!("replayed batches are no faster ({:.2}x)", gain.times));
+        found.add(Strength::Sign, format!("replayed batches are no faster ({:.2}x)", gain.times));
     }
     if let Some(gain) = evidence.gain_over_replay(Differential::DoubleBatch).filter(|gain| gain.times < PER_STEP.value)
     {
-        found.add(0.4, format!("twice the batch has {:.2}x as many samples per second", gain.times));
+        found.add(Strength::Sign, format!("twice the batch has {:.2}x as many samples per second", gain.times));
     }
     if evidence.is_gpu() {
-        for (metric, least, weight, words) in [
-            (Metric::SmActive, SM_HIGH.value, 0.5, "SM activity is"),
-            (Metric::TensorActive, 0.5, 0.4, "tensor cores work"),
-            (Metric::GpuBusy, 0.95, 0.2, "the GPU is busy"),
+        for (metric, least, strength, words) in [
+            (Metric::SmActive, SM_HIGH.value, Strength::Strong, "SM activity is"),
+            (Metric::TensorActive, 0.5, Strength::Sign, "tensor cores work"),
+            (Metric::GpuBusy, 1.0 - WAIT.value, Strength::Hint, "the GPU is busy"),
         ] {
             if let Some(share) = evidence.gpu(metric).filter(|share| *share >= least) {
-                found.add(weight, format!("{words} {}", shown_share(share)));
+                found.add(strength, format!("{words} {}", shown_share(share)));
             }
         }
         if let Some(share) = evidence.gpu(Metric::SmActive).filter(|share| *share < SM_LOW.value) {
-            found.add(-0.5, format!("SM activity is {}", shown_share(share)));
+            found.against(Strength::Strong, format!("SM activity is {}", shown_share(share)));
         }
     } else if let (Some(busy), Some(cores)) = (evidence.host(Metric::CpuCores), evidence.cores()) {
         let share = (busy / cores).min(1.0);
         if share >= CORES_USED.value {
-            found.add(0.4, format!("{} of the cores are busy", shown_share(share)));
+            found.add(Strength::Sign, format!("{} of the cores are busy", shown_share(share)));
         }
     }
     if found.clues.is_empty() { None } else { Some(found) }

@@ -1,6 +1,9 @@
 //! Causes on the host besides loading: copies, waits for the device, writes, and programs that take its cores away.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_gain, shown_share};
+use super::super::cause::{
+    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, shown_gain, shown_share,
+    times_without,
+};
 use super::super::evidence::{Differential, Evidence};
 use crate::model::{
     Metric,
@@ -9,12 +12,12 @@ use crate::model::{
 
 pub(super) static COPIES: Threshold = Threshold {
     what: "share of a step that copies to the device, at least",
-    value: 0.05,
+    value: MODERATE,
     source: "TensorFlow's input-pipeline analyzer: 5 % of a step in any part of the input counts as moderate",
 };
 pub(super) static PINNED_GAIN: Threshold = Threshold {
     what: "how many times as fast with pinned batches, at least",
-    value: 1.05,
+    value: 1.0 + MODERATE,
     source: "as above, measured",
 };
 pub(super) static SYNCS: Threshold = Threshold {
@@ -33,7 +36,7 @@ pub(super) static IDLE: Threshold = Threshold {
     source: "TensorFlow's input-pipeline analyzer: `all other` from 3 % on",
 };
 pub(super) static LOGS: Threshold =
-    Threshold { what: "share of a step that writes logs, at least", value: 0.03, source: "as above" };
+    Threshold { what: "share of a step that writes logs, at least", value: IDLE.value, source: "as above" };
 pub(super) static THROTTLED: Threshold = Threshold {
     what: "share of the quota's periods in which it was used up, at least",
     value: 0.1,
@@ -46,7 +49,7 @@ pub(super) static KEPT_WAITING: Threshold = Threshold {
 };
 pub(super) static FOREIGN: Threshold = Threshold {
     what: "share of the processors' time that other programs took while next to none was idle, at least",
-    value: 0.2,
+    value: LARGE.value,
     source: "own: a fifth of two cores is what a desktop or an agent takes; a training program beside it takes more",
 };
 
@@ -195,7 +198,7 @@ fn host_to_device(evidence: &Evidence) -> Option<Found> {
     if copies.is_none() && pinned.is_none() {
         return None;
     }
-    let estimate = 1.0 / (1.0 - share.unwrap_or(0.0).min(0.99));
+    let estimate = times_without(share.unwrap_or(0.0));
     let words = share.map(|share| format!("{} of a step is copying to the device", shown_share(share)));
     let worth = match pinned {
         Some(gain) if gain.times >= estimate => {
@@ -205,17 +208,20 @@ fn host_to_device(evidence: &Evidence) -> Option<Found> {
     };
     let mut found = Found::new(worth.by_parameters(pinned.map(|gain| gain.times)));
     if let Some(words) = words.filter(|_| copies.is_some()) {
-        found.add(if share >= Some(0.15) { 0.6 } else { 0.45 }, words);
+        found.add(Strength::Sign.raised(share.unwrap_or(0.0)), words);
     }
     if let Some(gain) = pinned {
-        found.add(if gain.at_least >= 1.0 { 0.6 } else { 0.3 }, shown_gain(evidence, Differential::Pinned, gain.times));
+        found.add(
+            if gain.at_least >= 1.0 { Strength::Strong } else { Strength::Hint },
+            shown_gain(evidence, Differential::Pinned, gain.times),
+        );
     }
     if evidence.flag("loader.batch_pinned") == Some(false) {
-        found.add(0.3, "batches lie in pageable memory");
+        found.add(Strength::Hint, "batches lie in pageable memory");
     }
     for rule in ["pcie_narrow", "pcie_slow"] {
         if let Some(message) = evidence.warning(rule) {
-            found.add(0.4, message);
+            found.add(Strength::Sign, message);
         }
     }
     Some(found)
@@ -246,8 +252,8 @@ pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
         }
         let beside = if waiting >= IDLE.value { ", beside what it waits for data" } else { "" };
         let words = format!("the GPU is idle {} of the time{beside}", shown_share(idle));
-        found = Found::new(Worth::estimated(1.0 / (1.0 - idle.min(0.9)), words.clone()));
-        found.add(0.35, words);
+        found = Found::new(Worth::estimated(times_without(idle), words.clone()));
+        found.add(Strength::Sign, words);
     } else {
         // If nothing waits, the cost of many calls is what the host computes for each: Python code between the phases.
         let around = evidence.overhead().filter(|_| calls >= MANY.value);
@@ -256,10 +262,10 @@ pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
             return None;
         }
         let words = format!("{} of a step is in these calls and around them", shown_share(share));
-        found = Found::new(Worth::estimated(1.0 / (1.0 - share.min(0.9)), words.clone()));
-        found.add(if share >= 0.1 { 0.6 } else { 0.45 }, words);
+        found = Found::new(Worth::estimated(times_without(share), words.clone()));
+        found.add(Strength::Sign.raised(share), words);
     }
-    found.add(0.45, format!("{} calls in each step{where_}", show_number(calls)));
+    found.add(Strength::Sign, format!("{} calls in each step{where_}", show_number(calls)));
     Some(found)
 }
 
@@ -275,11 +281,14 @@ pub(super) fn logging(evidence: &Evidence) -> Option<Found> {
     } else {
         format!("writing takes {} of a step ({})", shown_share(share), show_seconds(seconds))
     };
-    let times = 1.0 / (1.0 - share.min(0.99)) / evidence.cost_of_watching();
+    let times = times_without(share) / evidence.cost_of_watching();
     let mut found = Found::new(Worth::estimated(times, words.clone()));
-    found.add(if share >= 0.1 { 0.75 } else { 0.55 }, words);
+    found.add(Strength::Strong.raised(share), words);
     if let Some(writes) = evidence.number("logs_per_step").filter(|writes| *writes >= 0.5) {
-        found.add(0.4, format!("{} writes in each step{}", show_number(writes), sites(evidence, "log_sites")));
+        found.add(
+            Strength::Sign,
+            format!("{} writes in each step{}", show_number(writes), sites(evidence, "log_sites")),
+        );
     }
     Some(found)
 }
@@ -287,12 +296,10 @@ pub(super) fn logging(evidence: &Evidence) -> Option<Found> {
 fn cpu_quota(evidence: &Evidence) -> Option<Found> {
     let share = evidence.host(Metric::CpuThrottled).filter(|share| *share >= THROTTLED.value)?;
     let mut found = Found::new(Worth::unknown("no probe can run without the quota"));
-    found.add(
-        if share >= 0.3 { 0.7 } else { 0.5 },
-        format!("the quota was used up in {} of its periods", shown_share(share)),
-    );
+    found
+        .add(Strength::Strong.raised(share), format!("the quota was used up in {} of its periods", shown_share(share)));
     if let Some(message) = evidence.warning("quota_below_cores") {
-        found.add(0.4, message);
+        found.add(Strength::Sign, message);
     }
     Some(found)
 }
@@ -304,15 +311,18 @@ fn crowded_cores(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     // The gain cannot exceed what was lost, or what others took.
-    let lost = waited.map_or(share, |waited| waited.min(share)).min(0.9);
+    let lost = waited.map_or(share, |waited| waited.min(share));
     let words = format!("other programs took {} of the processors, and next to none was idle", shown_share(share));
-    let mut found = Found::new(Worth::estimated(1.0 / (1.0 - lost), words.clone()));
-    found.add(if share >= 0.35 { 0.7 } else { 0.5 }, words);
+    let mut found = Found::new(Worth::estimated(times_without(lost), words.clone()));
+    found.add(Strength::Strong, words);
     if let Some(waited) = waited {
-        found.add(0.3, format!("tasks of the job waited for a processor {} of the time", shown_share(waited)));
+        found.add(
+            Strength::Hint,
+            format!("tasks of the job waited for a processor {} of the time", shown_share(waited)),
+        );
     }
     if evidence.is_gpu() && super::super::starvation::Starvation::of(evidence).is_none() {
-        found.add(-0.5, "the GPU does not wait for the host");
+        found.against(Strength::Strong, "the GPU does not wait for the host");
     }
     Some(found)
 }
@@ -323,11 +333,11 @@ fn shared_gpu(evidence: &Evidence) -> Option<Found> {
     }
     let message = evidence.warning("foreign_process")?;
     let mut found = Found::new(Worth::unknown("no probe can run without it"));
-    found.add(0.8, message);
+    found.add(Strength::Proof, message);
     if let Some(bytes) = evidence.gpu(Metric::MemoryOthers).filter(|bytes| *bytes > 1e9) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
         let bytes = crate::model::quantity::show_bytes(bytes.min(1e18) as u64);
-        found.add(0.3, format!("others hold {bytes} of its memory"));
+        found.add(Strength::Hint, format!("others hold {bytes} of its memory"));
     }
     Some(found)
 }

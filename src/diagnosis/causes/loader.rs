@@ -1,8 +1,11 @@
 //! Causes for batches that come late although the loader is fast enough on average.
 
 use super::super::account::Account;
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::cause::{
+    Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times, times_without,
+};
 use super::super::evidence::{Evidence, ratio};
+use super::super::lines::{self, Place};
 use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use crate::model::quantity::{show_count, show_seconds};
 
@@ -47,7 +50,7 @@ fn always(_: &Evidence) -> bool {
     true
 }
 
-pub(super) static CAUSES: [Cause; 4] = [
+pub(super) static CAUSES: [Cause; 5] = [
     Cause {
         name: "too_little_prefetch",
         title: "data starvation: too little prefetching",
@@ -83,6 +86,29 @@ pub(super) static CAUSES: [Cause; 4] = [
             Cure {
                 what: "DataLoader(in_order=False), from torch 2.6 on",
                 why: "batches that are ready need not wait for the slow worker's; the order of batches changes",
+                applies: always,
+            },
+        ],
+    },
+    Cause {
+        name: "slow_sampler",
+        title: "data starvation: a slow sampler",
+        about: "Which samples are the next batch is found out in the training process, however many workers there are, and takes long.",
+        signature: "the step waits for data; for half of the wait or more the training thread is in the loader's sampler or batch sampler",
+        thresholds: &[&WAIT, &WITHOUT_LOADER],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: slow_sampler,
+        opens: &[],
+        cures: &[
+            Cure {
+                what: "choose all batches of an epoch at once, when it begins, with operations on whole arrays (sort by length and cut)",
+                why: "a sampler is asked by the training process, between two steps; no worker helps",
+                applies: always,
+            },
+            Cure {
+                what: "let each worker choose for itself: an IterableDataset, or indices that are computed from the sample's number",
+                why: "workers do it beside the training",
                 applies: always,
             },
         ],
@@ -158,12 +184,13 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     let (alone, job) = (evidence.loader_rate()?, evidence.rate()?.value);
     let queue = evidence.queue().filter(|queue| *queue <= QUEUE.value)?;
     // An empty queue is explained by workers that every epoch starts anew, or that hand batches over slowly.
-    if worker_start(evidence).is_some() || worker_overhead(evidence).is_some() {
+    let is_explained = worker_start(evidence).is_some() || worker_overhead(evidence).is_some();
+    if is_explained || choosing(evidence).is_some() {
         return None;
     }
     let mut found = starved.found(evidence);
     found.add(
-        0.4,
+        Strength::Sign,
         format!(
             "the loader alone, {}, is {} as fast as the job ({})",
             shown_workers(workers),
@@ -171,9 +198,9 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
             evidence.shown_rate(alone)
         ),
     );
-    found.add(0.35, format!("at most {} batches wait in its queue", show_count(queue)));
+    found.add(Strength::Sign, format!("at most {} batches wait in its queue", show_count(queue)));
     if let Some(words) = uneven(evidence) {
-        found.add(0.4, words);
+        found.add(Strength::Sign, words);
     }
     // However many batches are queued, they do not arrive faster on average than the loader makes them.
     if found.worth.times.is_some_and(|most| most > times) {
@@ -195,9 +222,8 @@ fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
     let imbalance = imbalance(evidence)?;
     let starved = Starvation::of(evidence)?;
     let mut found = starved.found(evidence);
-    let weight = if imbalance >= 1.5 { 0.8 } else { 0.6 };
     found.add(
-        weight,
+        Strength::Proof,
         format!(
             "the busiest of {} works {} as long as the mean of all",
             shown_workers(workers),
@@ -212,12 +238,28 @@ fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
+/// Returns the share of a step that goes into choosing the next batch, if that is most of the wait for data, with the line that does it.
+pub(super) fn choosing(evidence: &Evidence) -> Option<(f64, Option<Place>)> {
+    let least = (evidence.share("data_wait").unwrap_or(0.0) / 2.0).max(WAIT.value);
+    lines::choosing(evidence).filter(|(share, _)| *share >= least)
+}
+
+fn slow_sampler(evidence: &Evidence) -> Option<Found> {
+    let (share, place) = choosing(evidence)?;
+    let starved = Starvation::of(evidence)?;
+    let mut found = starved.found(evidence);
+    let at = place.map_or_else(String::new, |place| format!(", most of it in {}", place.shown()));
+    found.add(Strength::Proof, format!("{} of a step is choosing the next batch{at}", shown_share(share)));
+    found.worth = found.worth.by_parameters(Some(1.0));
+    Some(found)
+}
+
 pub(super) fn worker_overhead(evidence: &Evidence) -> Option<Found> {
     let workers = evidence.workers().filter(|workers| *workers > 0)?;
     let starved = Starvation::of(evidence)?;
     let none = starvation::with_workers(evidence).filter(|best| best.workers == 0);
     let none = none.filter(|best| best.times >= WITHOUT_WORKERS.value)?;
-    if imbalance(evidence).is_some() || worker_start(evidence).is_some() {
+    if imbalance(evidence).is_some() || worker_start(evidence).is_some() || choosing(evidence).is_some() {
         return None;
     }
     let mut found = starved.found(evidence);
@@ -227,8 +269,8 @@ pub(super) fn worker_overhead(evidence: &Evidence) -> Option<Found> {
         evidence.shown_rate(alone),
         evidence.shown_rate(with)
     );
-    found.add(if alone >= 2.0 * with { 0.6 } else { 0.4 }, words);
-    found.add(0.4, format!("without workers the job should be {} as fast", shown_times(none.times)));
+    found.add(Strength::Sign.raised(saved_by(alone / with)), words);
+    found.add(Strength::Sign, format!("without workers the job should be {} as fast", shown_times(none.times)));
     found.worth = found.worth.by_parameters(Some(none.times));
     Some(found)
 }
@@ -259,7 +301,7 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
             format!("the first batch takes {}, {} of an epoch", show_seconds(first.unwrap_or(0.0)), shown_share(share))
         }
     };
-    let mut worth = Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone());
+    let mut worth = Worth::estimated(times_without(share), words.clone());
     // If the loader is fast once it runs, all of the waiting comes from its start.
     let is_fast =
         evidence.loader_rate().zip(evidence.rate()).is_some_and(|(alone, job)| alone >= job.value * AHEAD.value);
@@ -267,12 +309,15 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
         worth = worth.or_more(starved.times(), "replayed batches");
     }
     let mut found = Found::new(worth.clone().by_parameters(worth.times));
-    found.add(0.6, words);
+    found.add(Strength::Strong, words);
     if lost.is_some()
         && let Some(first) = first.filter(|first| *first > 5.0 * step)
     {
-        found.add(0.3, format!("the first batch took {}, a step takes {}", show_seconds(first), show_seconds(step)));
+        found.add(
+            Strength::Hint,
+            format!("the first batch took {}, a step takes {}", show_seconds(first), show_seconds(step)),
+        );
     }
-    found.add(0.3, "workers are not persistent");
+    found.add(Strength::Hint, "workers are not persistent");
     Some(found)
 }

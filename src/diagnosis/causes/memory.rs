@@ -1,6 +1,9 @@
 //! Causes in a lack of memory: on the device, on the host, or in shared memory.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::cause::{
+    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times,
+    times_without,
+};
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::Starvation;
 use crate::model::{
@@ -36,7 +39,7 @@ pub(super) static SHARED: Threshold = Threshold {
 
 pub(super) static ROOM_PAYS: Threshold = Threshold {
     what: "how many times as many samples per second with twice the batch, by half of it, at least",
-    value: 1.05,
+    value: 1.0 + MODERATE,
     source: "own: what a doubling gains below that is not worth the memory",
 };
 
@@ -156,18 +159,21 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
         None => Worth::unknown("a larger batch does not fit, so what it is worth cannot be measured"),
     });
     if let Some(gain) = gain {
-        found.add(if gain >= 1.2 { 0.6 } else { 0.4 }, found.worth.words.clone());
+        found.add(Strength::Sign.raised(saved_by(gain)), found.worth.words.clone());
     }
     if let Some(retries) = retries {
         #[expect(clippy::cast_precision_loss, reason = "a count for people")]
         let shown = show_number(retries as f64);
-        found.add(0.7, format!("the allocator freed its caches and tried again {shown} times"));
+        found.add(Strength::Proof, format!("the allocator freed its caches and tried again {shown} times"));
     }
     if let (Some(used), Some(peak)) = (used, evidence.observed.memory.peak_bytes) {
-        found.add(0.45, format!("{} of the memory is in use at the peak ({})", shown_share(used), show_bytes(peak)));
+        found.add(
+            Strength::Sign,
+            format!("{} of the memory is in use at the peak ({})", shown_share(used), show_bytes(peak)),
+        );
     }
     if failed {
-        found.add(0.5, "twice the batch does not fit");
+        found.add(Strength::Strong, "twice the batch does not fit");
     }
     Some(found)
 }
@@ -194,26 +200,24 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
             format!("with batches that are there already it is {} as fast", shown_times(starved.times())),
         ),
         (_, Some(share)) => Worth::estimated(
-            1.0 / (1.0 - share.min(0.9)),
+            times_without(share),
             format!("tasks waited for memory {} of the time", shown_share(share)),
         ),
         (_, None) => Worth::unknown("no probe can add memory"),
     };
     let mut found = Found::new(worth);
     if let Some(share) = pressure {
-        found.add(
-            if share >= 0.3 { 0.8 } else { 0.6 },
-            format!("tasks waited for memory {} of the time", shown_share(share)),
-        );
+        found
+            .add(Strength::Strong.raised(share), format!("tasks waited for memory {} of the time", shown_share(share)));
     }
     if starved.is_some() {
-        found.add(0.6, "a step waits for data, and what was read before comes from storage again");
+        found.add(Strength::Strong, "a step waits for data, and what was read before comes from storage again");
     }
     if let Some(share) = left {
-        found.add(0.4, format!("{} of the machine's memory is left", shown_share(share)));
+        found.add(Strength::Sign, format!("{} of the machine's memory is left", shown_share(share)));
     }
     if failed {
-        found.add(0.7, "a probe ran out of it");
+        found.add(Strength::Proof, "a probe ran out of it");
     }
     Some(found)
 }
@@ -234,14 +238,14 @@ fn shared_memory(evidence: &Evidence) -> Option<Found> {
     }
     let mut found = Found::new(Worth::unknown("no probe can enlarge it"));
     if let Some(share) = used {
-        found.add(0.6, format!("{} of /dev/shm is in use", shown_share(share)));
+        found.add(Strength::Strong, format!("{} of /dev/shm is in use", shown_share(share)));
     }
     if failed {
-        found.add(0.7, "a probe ran out of it");
+        found.add(Strength::Proof, "a probe ran out of it");
     }
     for rule in ["shm_small", "shm_full"] {
         if let Some(message) = evidence.warning(rule) {
-            found.add(0.3, message);
+            found.add(Strength::Hint, message);
         }
     }
     Some(found)

@@ -1,6 +1,9 @@
 //! Causes in distributed jobs: what ranks lose to each other.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_gain, shown_share, shown_times};
+use super::super::cause::{
+    Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_gain, shown_share,
+    shown_times, times_without,
+};
 use super::super::evidence::{Differential, Evidence, ratio};
 use super::super::exposed::{Exposed, OPENED};
 
@@ -11,12 +14,12 @@ pub(super) static EXPOSED: Threshold = Threshold {
 };
 pub(super) static SCALING: Threshold = Threshold {
     what: "rate of all ranks over that of as many single ones, below",
-    value: 0.9,
+    value: 1.0 - EXPOSED.value,
     source: "as above: a tenth is lost",
 };
 pub(super) static SLOWEST: Threshold = Threshold {
     what: "computing time of the slowest rank over the median of all, at least",
-    value: 1.05,
+    value: 1.0 + MODERATE,
     source: "own: ranks that do the same differ by less over a probe, and all wait for the slowest",
 };
 
@@ -103,18 +106,19 @@ fn of_experiment(evidence: &Evidence, exposed: &Exposed) -> Option<Found> {
     let words = format!("communication is {}", exposed.words());
     let mut found = Found::new(Worth::measured(exposed.times, words));
     if exposed.is_small() {
-        found.add(0.4, format!("{} of a step is waiting for other ranks", shown_share(share.unwrap_or(0.0))));
-        found.add(
-            -0.6,
+        found
+            .add(Strength::Sign, format!("{} of a step is waiting for other ranks", shown_share(share.unwrap_or(0.0))));
+        found.against(
+            Strength::Strong,
             format!("training without exchange of gradients or weights is {} as fast", shown_times(exposed.times)),
         );
         return Some(found);
     }
     let is_beyond_doubt = exposed.share.low.is_some_and(|low| low >= OPENED.value);
     let gained = shown_gain(evidence, Differential::NoCommunication, exposed.times);
-    found.add(if is_beyond_doubt { 0.9 } else { 0.6 }, gained);
+    found.add(if is_beyond_doubt { Strength::Proof } else { Strength::Strong }, gained);
     if let Some(share) = share {
-        found.add(0.3, format!("{} of a step is waiting for other ranks", shown_share(share)));
+        found.add(Strength::Hint, format!("{} of a step is waiting for other ranks", shown_share(share)));
     }
     Some(found)
 }
@@ -137,24 +141,21 @@ fn of_shares(evidence: &Evidence, ranks: u32) -> Option<Found> {
         ),
         (None, share) => {
             let share = share.unwrap_or(0.0);
-            Worth::estimated(
-                1.0 / (1.0 - share.min(0.99)),
-                format!("{} of a step is communication", shown_share(share)),
-            )
+            Worth::estimated(times_without(share), format!("{} of a step is communication", shown_share(share)))
         }
     };
     let mut found = Found::new(worth.clone());
     if efficiency.is_some() {
-        found.add(0.6, worth.words.clone());
+        found.add(Strength::Strong, worth.words.clone());
     }
     if let Some(share) = share {
-        found.add(0.6, format!("{} of a step is communication that nothing hides", shown_share(share)));
+        found.add(Strength::Strong, format!("{} of a step is communication that nothing hides", shown_share(share)));
     }
     // A rank that is only a little slower does not explain much communication.
     let lost = worth.times.unwrap_or(1.0) - 1.0;
     let explains = |slow: Found| slow.worth.times.is_some_and(|times| times - 1.0 >= lost / 2.0);
     if straggler(evidence).is_some_and(explains) {
-        found.add(-0.4, "one rank is slower than the others, and waiting for it counts as communication");
+        found.against(Strength::Sign, "one rank is slower than the others, and waiting for it counts as communication");
     }
     Some(found)
 }
@@ -172,14 +173,14 @@ fn straggler(evidence: &Evidence) -> Option<Found> {
     let excess = ratio(slowest, median).filter(|times| *times >= SLOWEST.value)?;
     let words = format!("rank {rank} computes {excess:.2}x as long as the median of all");
     let mut found = Found::new(Worth::estimated(excess, words.clone()));
-    found.add(if excess >= 1.15 { 0.75 } else { 0.5 }, words);
+    found.add(Strength::Strong.raised(saved_by(excess)), words);
     if let Some(share) = evidence.share("communication").filter(|share| *share >= EXPOSED.value) {
         found.add(
-            0.25,
+            Strength::Hint,
             format!(
                 "{} of a step is waiting for other ranks ({} on average)",
                 shown_share(share),
-                shown_times(1.0 / (1.0 - share.min(0.9)))
+                shown_times(times_without(share))
             ),
         );
     }

@@ -1,7 +1,10 @@
 //! Causes that are a branch of the account by themselves: what is outside of steps, and the loop's own code.
 
 use super::super::account::{Account, Branch, Leaf};
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Threshold, Worth, shown_share, shown_times};
+use super::super::cause::{
+    Cause, Cure, Found, Kind, LARGE, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times,
+    times_without,
+};
 use super::super::evidence::{Differential, Evidence};
 use super::super::starvation::WAIT;
 use super::host::{logging, synchronising_calls};
@@ -9,7 +12,7 @@ use crate::model::quantity::show_seconds;
 
 pub(super) static UNTIMED: Threshold = Threshold {
     what: "share of the loop's own code where torch's operations in it were not timed, at least",
-    value: 0.2,
+    value: LARGE.value,
     source: "TensorFlow's input-pipeline analyzer: from 20 % on a part of a step is high",
 };
 
@@ -100,10 +103,10 @@ fn shown_interval(account: &Account, leaf: &Leaf) -> String {
     }
 }
 
-/// Returns how sure a share is: less where it says little about another run.
-fn weight(leaf: &Leaf) -> f64 {
+/// Returns how strongly a share speaks: less where it says little about another run.
+fn strength(leaf: &Leaf) -> Strength {
     let is_wide = leaf.seconds.low.is_some_and(|low| low < leaf.seconds.value / 2.0);
-    if is_wide { 0.7 } else { 0.9 }
+    if is_wide { Strength::Strong } else { Strength::Proof }
 }
 
 fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
@@ -111,10 +114,10 @@ fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
     let leaf = account.leaf(name).filter(|leaf| leaf.share_after_start >= WAIT.value)?;
     let share = leaf.share_after_start;
     let words = format!("{what} takes {} of the time after the start", shown_share(share));
-    let worth = Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone()).by_parameters(Some(1.0));
+    let worth = Worth::estimated(times_without(share), words.clone()).by_parameters(Some(1.0));
     let mut found = Found::new(worth);
     let seconds = show_seconds(leaf.seconds.value);
-    found.add(weight(leaf), format!("{words}: {seconds}{}", shown_interval(&account, leaf)));
+    found.add(strength(leaf), format!("{words}: {seconds}{}", shown_interval(&account, leaf)));
     Some(found)
 }
 
@@ -134,33 +137,33 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     // Calls that are known to take at least half of it are its first explanation.
-    let lost = |found: Found| found.worth.times.map_or(0.0, |times| 1.0 - 1.0 / times);
+    let lost = |found: Found| found.worth.times.map_or(0.0, saved_by);
     let explained = [logging(evidence), synchronising_calls(evidence)].into_iter().flatten().map(lost);
     if explained.fold(0.0, f64::max) >= share / 2.0 {
         return None;
     }
     let words = format!("the loop's own code takes {} of the time after the start", shown_share(share));
-    let mut worth = Worth::estimated(1.0 / (1.0 - share.min(0.99)), words.clone());
+    let mut worth = Worth::estimated(times_without(share), words.clone());
     let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
     worth = worth.by_parameters(Some(doubled.map_or(1.0, |gain| gain.times.max(1.0))));
     let mut found = Found::new(worth);
     // A share that was seen by looks is as sure as one whose interval is narrow.
     let of_gaps = leaf.filter(|_| between >= within);
-    let weight = if is_known { of_gaps.map_or(0.9, weight) } else { 0.6 };
+    let strength = if is_known { of_gaps.map_or(Strength::Proof, strength) } else { Strength::Strong };
     let interval = of_gaps.map_or_else(String::new, |leaf| shown_interval(&account, leaf));
-    found.add(weight, format!("{words}{interval}"));
+    found.add(strength, format!("{words}{interval}"));
     if within >= WAIT.value {
         let words =
             "of the time is Python of the script within forward, backward or optimizer, such as layers and hooks";
-        found.add(0.1, format!("{} {words}", shown_share(within)));
+        found.add(Strength::Told, format!("{} {words}", shown_share(within)));
     }
     if let Some(step) = evidence.step() {
         let each = share / (1.0 - account.share(Branch::Outside)).max(share) * step;
-        found.add(0.2, format!("{} in each step, in which the device idles", show_seconds(each)));
+        found.add(Strength::Hint, format!("{} in each step, in which the device idles", show_seconds(each)));
     }
     if let Some(gain) = doubled.filter(|gain| gain.times >= WAIT.value + 1.0) {
         let words = "twice the batch, replayed, shares it among as many samples again";
-        found.add(0.0, format!("{words}: {} as many samples per second", shown_times(gain.times)));
+        found.add(Strength::Told, format!("{words}: {} as many samples per second", shown_times(gain.times)));
     }
     Some(found)
 }

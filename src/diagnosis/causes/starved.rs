@@ -1,7 +1,9 @@
 //! Data starvation where no other cause tells why, or where it is something that workers share.
 
 use super::super::account::{Account, Branch};
-use super::super::cause::{Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Threshold, Worth, shown_share};
+use super::super::cause::{
+    Cause, Cure, Found, Kind, SURE_ENOUGH, Scope, Strength, Threshold, Worth, shown_share, times_without,
+};
 use super::super::evidence::Evidence;
 use super::super::lines;
 use super::super::scaling::{CORES_FULL, MORE_WORKERS, is_shared, scales};
@@ -69,20 +71,23 @@ pub(super) static CAUSES: [Cause; 2] = [
 fn shared_source(evidence: &Evidence) -> Option<Found> {
     let locks = lines::locks(evidence).filter(|(share, _)| *share >= LOCKS.value);
     let takes_turns = scales(evidence).filter(|_| is_shared(evidence));
-    if (locks.is_none() && takes_turns.is_none()) || loader::imbalance(evidence).is_some() {
+    let is_explained = loader::imbalance(evidence).is_some() || loader::choosing(evidence).is_some();
+    if is_explained || (locks.is_none() && takes_turns.is_none()) {
         return None;
     }
     let starved = Starvation::of(evidence)?;
     let mut found = starved.found(evidence);
     if let Some((_, words)) = takes_turns {
-        found.add(0.6, words);
+        found.add(Strength::Strong, words);
     }
     if let Some((share, place)) = locks {
-        found
-            .add(0.5, format!("{} of the workers' loading is in locks, such as {}", shown_share(share), place.shown()));
+        found.add(
+            Strength::Strong,
+            format!("{} of the workers' loading is in locks, such as {}", shown_share(share), place.shown()),
+        );
     }
     if let Some(words) = data::spent(evidence) {
-        found.add(0.1, words);
+        found.add(Strength::Told, words);
     }
     let best = starvation::with_workers(evidence).map_or(1.0, |best| best.times);
     found.worth = found.worth.by_parameters(Some(best));
@@ -99,7 +104,7 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
     // What replayed batches save beyond the wait, something else cost: watching the job does, too.
     let in_run = || Account::of(evidence).map(|account| account.share(Branch::Data));
     let wait = evidence.share("data_wait").or_else(in_run).filter(|wait| *wait >= WAIT.value)?;
-    let most = 1.0 / (1.0 - wait.min(0.99));
+    let most = times_without(wait);
     if found.worth.times.is_some_and(|times| times > most) {
         let words = format!("{}; the wait is {}", found.worth.words, shown_share(wait));
         found.worth = Worth { times: Some(most), words, ..found.worth };
@@ -112,12 +117,12 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
     if others.filter_map(|cause| (cause.find)(evidence)).any(explains) {
         return None;
     }
-    found.add(0.6, starved.shown_wait());
+    found.add(Strength::Strong, starved.shown_wait());
     if let Some(words) = data::spent(evidence) {
-        found.add(0.0, words);
+        found.add(Strength::Told, words);
     }
     if let Some((_, words)) = scales(evidence) {
-        found.add(0.0, words);
+        found.add(Strength::Told, words);
     }
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
     Some(found)

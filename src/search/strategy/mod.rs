@@ -23,6 +23,15 @@ use crate::model::{Config, History, Measurement, Memory, Objective, Precision, S
 use crate::probe::stats::NORMAL_95;
 use walls::Walls;
 
+/// What a probe under way has shown so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SoFar {
+    /// Its score, by the objective.
+    pub score: f64,
+    /// Half the width of the score's interval, as a share of it.
+    pub half_width: f64,
+}
+
 /// The input of a strategy: everything that its answer may depend on.
 #[derive(Debug, Clone)]
 pub struct View<'a> {
@@ -34,6 +43,8 @@ pub struct View<'a> {
     pub history: &'a History,
     /// Configs that are being probed.
     pub pending: &'a [Config],
+    /// What these have shown so far, in the same order; nothing for those beyond its end.
+    pub so_far: &'a [Option<SoFar>],
     /// Where to start, if known: the baseline.
     pub start: Option<&'a Config>,
     /// Probes that the budget still allows.
@@ -74,6 +85,7 @@ impl<'a> View<'a> {
             objective,
             history,
             pending,
+            so_far: &[],
             start,
             probes_left: u32::MAX,
             seed: 0,
@@ -89,7 +101,20 @@ impl<'a> View<'a> {
     /// Returns the view when only a first part of the trials was known, and nothing was being probed.
     pub(in crate::search::strategy) fn when_known(&self, history: &'a History) -> Self {
         let walls = Walls::of(self.space, self.objective, history);
-        Self { history, pending: &[], walls, ..self.clone() }
+        Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
+    }
+
+    /// Sets what the configs that are being probed have shown so far.
+    #[must_use]
+    pub fn with_so_far(mut self, so_far: &'a [Option<SoFar>]) -> Self {
+        self.so_far = so_far;
+        self
+    }
+
+    /// The configs that are being probed, each with what it has shown so far.
+    pub(in crate::search::strategy) fn under_way(&self) -> impl Iterator<Item = (&'a Config, Option<SoFar>)> {
+        let so_far = self.so_far.iter().copied().chain(std::iter::repeat(None));
+        self.pending.iter().zip(so_far)
     }
 
     /// Sets the remaining probes of the budget, and the seed.

@@ -10,7 +10,7 @@ use super::order::Order;
 use super::reference;
 use super::search::{OnEvent, Search};
 use super::slots::Ended;
-use crate::model::{Event, Outcome, Purpose, Trial};
+use crate::model::{Event, Measurement, Outcome, Purpose, Trial};
 use crate::probe::{Effort, Job, Limits};
 use crate::search::budget::Round;
 use crate::search::journal;
@@ -88,9 +88,20 @@ impl Search<'_, '_> {
 
     /// Waits until a probe is over, and records it; returns `false` if it was interrupted, which leaves no trial.
     pub(super) fn finish_next(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
-        let Ended { slot, outcome } = self.slots.next(on_event)?;
+        let so_far = &mut self.so_far;
+        let ended = self.slots.next(&mut |event| {
+            if let Event::Progress { number, progress } = &event
+                && progress.throughput.is_some()
+            {
+                let (throughput, unit) = (progress.throughput, progress.unit.clone());
+                so_far.insert(*number, Measurement { throughput, unit, ..Measurement::default() });
+            }
+            on_event(event);
+        });
+        let Ended { slot, outcome } = ended?;
         self.make_room();
         let Some(mut begun) = self.begun[slot].take() else { return Ok(true) };
+        self.so_far.remove(&begun.order.number);
         let Some(outcome) = outcome else {
             self.elsewhere.push(Wanted::new(begun.proposal, begun.purpose));
             return Ok(true);

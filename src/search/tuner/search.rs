@@ -17,16 +17,17 @@ use super::slots::Slots;
 use crate::diagnosis::{self, Around};
 use crate::machine::Allocation;
 use crate::model::{
-    Config, Count, Estimate, Event, History, Objective, Outcome, Permutation, Precision, Purpose, Settings, Space,
-    Trial, arrival, front,
+    Config, Count, Estimate, Event, History, Judgement, Measurement, Objective, Outcome, Permutation, Precision,
+    Purpose, Settings, Space, Trial, arrival, front,
 };
 use crate::probe::Limits;
+use crate::probe::stats::NORMAL_95;
 use crate::search::budget::{Budget, Round, StopReason};
 use crate::search::drift;
 use crate::search::journal::{self, Journal};
 use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
-use crate::search::strategy::{Earlier, Proposal, Strategy, View};
+use crate::search::strategy::{Earlier, Proposal, SoFar, Strategy, View};
 use crate::search::study;
 
 /// A search under way.
@@ -44,6 +45,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) slots: Slots<'s, 'p>,
     /// What runs, by its slot.
     pub(super) begun: Vec<Option<Begun>>,
+    /// What it has shown so far, by its number.
+    pub(super) so_far: BTreeMap<u32, Measurement>,
     pub(super) health: Health,
     /// Configs to be tried in another slot than where they failed, before they are to blame.
     pub(super) elsewhere: Vec<Wanted>,
@@ -267,19 +270,33 @@ impl Search<'_, '_> {
         let space = self.open.space(self.space);
         let under_way = self.begun().map(|begun| begun.order.config.clone());
         let elsewhere = self.elsewhere.iter().map(|wanted| wanted.proposal.config.clone());
-        let pending: Vec<Config> = self.put_back.configs().into_iter().chain(under_way).chain(elsewhere).collect();
+        let others: Vec<Config> = self.put_back.configs().into_iter().chain(elsewhere).collect();
+        let pending: Vec<Config> = under_way.chain(others).collect();
+        let so_far: Vec<Option<SoFar>> = self.begun().map(|begun| self.so_far(begun)).collect();
         let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
         let left = self.probes_left().saturating_sub(running);
         let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
         self.seen.update(space, history, baseline);
         let view = View::new(space, &objective, self.seen.history(history), &pending, self.seen.start())
             .with(left, seed)
+            .with_so_far(&so_far)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
             .with_first(&first)
             .with_between_runs(self.noise_prior.deviation);
         let proposal = strategy.propose(&view)?;
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
+    }
+
+    /// Returns what a probe under way has shown so far, if that is what the search is after. The machine's level is in it still, which
+    /// is within what runs are expected to be apart.
+    fn so_far(&self, begun: &Begun) -> Option<SoFar> {
+        let is_trained_as_it_will_be = begun.waits_for_losses.is_none() && begun.waits_for_exchange.is_none();
+        let counts = is_trained_as_it_will_be && !begun.purpose.is_repeated() && self.objective.is_largest_throughput();
+        let measurement = self.so_far.get(&begun.order.number).filter(|_| counts)?;
+        let Judgement::Feasible(score) = self.objective.judge(measurement) else { return None };
+        let half_width = measurement.throughput?.relative_half_width()?;
+        Some(SoFar { score, half_width: half_width.hypot(NORMAL_95 * self.noise_prior.deviation) })
     }
 
     /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the

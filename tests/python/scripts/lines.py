@@ -1,4 +1,4 @@
-"""Computes where it is told to: in the data set, in its collate function, between steps, within the model, or in a call that keeps the
+"""Computes where it is told to: in the data set, in its collate function, in a sampler, between steps, within the model, or in a call that keeps the
 interpreter's lock."""
 
 import ctypes
@@ -7,7 +7,7 @@ import time
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 PLACE = os.environ["PLACE"]
 LARGE = torch.randn(600, 600)
@@ -34,6 +34,16 @@ def collate(samples):
     if PLACE == "collate":
         burn(16)  # collate
     return [torch.stack(parts) for parts in zip(*samples)]
+
+
+class Choosing(BatchSampler):
+    """Batches that take long to choose."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            if PLACE == "sampler":
+                burn(16)  # sampler
+            yield batch
 
 
 def slowly(path, flags):
@@ -79,7 +89,9 @@ def watch(module, inputs, outputs):
 
 def main():
     workers, start = int(os.environ.get("WORKERS", "0")), os.environ.get("START")
-    loader = DataLoader(Data(), 8, shuffle=True, num_workers=workers, collate_fn=collate, multiprocessing_context=start)
+    data = Data()
+    batches = Choosing(RandomSampler(data), 8, drop_last=False)
+    loader = DataLoader(data, batch_sampler=batches, num_workers=workers, collate_fn=collate, multiprocessing_context=start)
     model = nn.Sequential(nn.Linear(8, 8), Layer(), nn.Linear(8, 1))
     model[0].register_forward_hook(watch)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

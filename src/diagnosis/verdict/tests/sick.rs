@@ -31,6 +31,13 @@ pub(super) fn sick(name: &str) -> Job {
             let job = Job::cpu().wait(0.5).replay(200.0).item(0.001, 0.001);
             job.loader(&[(0, 900.0), (1, 60.0), (2, 110.0), (4, 120.0)])
         }
+        "slow_sampler" => {
+            let chosen = r#"{"samples": 200, "seconds": 4.0, "kinds": {"choosing": 0.45, "forward": 0.5}, "lines": [{"kind": "choosing",
+                "file": "/j/train.py", "line": 9, "function": "LeastPadding.draw", "code": "ranked = sorted(lengths)", "share": 0.45,
+                "samples": 90}]}"#;
+            let job = Job::cpu().wait(0.5).replay(200.0).item(0.0001, 0.0001).text("lines.main", chosen);
+            job.loader(&[(0, 150.0), (2, 205.0), (4, 204.0)]).loader_cores(&[(4, 1.0)])
+        }
         "worker_start" => Job::cpu().with(|job| {
             job.timing.outliers.insert("epoch".to_owned(), Outliers { steps: 4, seconds: 12.0 });
         }),

@@ -256,6 +256,7 @@ mod tests {
     use crate::model::{
         Estimate, Expression, Failure, History, Measurement, Objective, Parameter, Purpose, Space, Walk,
     };
+    use crate::search::strategy::SoFar;
 
     fn space() -> Space {
         let workers = Parameter::range("workers", 0, 8, 1);
@@ -328,6 +329,29 @@ mod tests {
         }
         assert!(reasons.iter().any(|reason| reason == "drawn at random"), "{reasons:?}");
         assert!(reasons.iter().filter(|reason| reason.starts_with("tries ")).count() > 60, "{reasons:?}");
+    }
+
+    #[test]
+    fn what_runs_counts_with_what_it_has_shown_so_far() {
+        let space =
+            Space::new([Parameter::powers_of_two("batch_size", 1, 1 << 12), Parameter::range("workers", 0, 8, 1)])
+                .unwrap();
+        let objective = Objective::default();
+        let mut history = History::default();
+        for levels in [[4, 4], [3, 4], [5, 4], [4, 3], [4, 5]] {
+            push(&mut history, space.with_levels(&levels).unwrap(), measured(100.0 + f64::from(levels[1]), 0.5));
+        }
+        let pending = [space.with_levels(&[10, 2]).unwrap(), space.with_levels(&[1, 7]).unwrap()];
+        let next = |so_far: &[Option<SoFar>]| {
+            let view = View::new(&space, &objective, &history, &pending, None).with(20, 4).with_so_far(so_far);
+            Bayes::with(Parts { physics: false, ..Parts::default() }).propose(&view).unwrap()
+        };
+        let batch = |proposal: &Proposal| proposal.config.level(0).unwrap();
+        let shows = |score| Some(SoFar { score, half_width: 0.05 });
+        assert!(batch(&next(&[shows(300.0), None])) >= 8, "the large batch is three times as fast");
+        assert!(batch(&next(&[shows(30.0), shows(300.0)])) <= 3, "the small one is");
+        // What was not shown changes nothing.
+        assert_eq!(next(&[None, None]), next(&[]));
     }
 
     #[test]

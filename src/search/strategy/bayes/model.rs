@@ -18,7 +18,7 @@ use super::process::{Data, Process};
 use super::scale::Scale;
 use super::{Known, Parts};
 use crate::model::{Config, Direction, Space, Trial};
-use crate::search::strategy::{Proposal, View};
+use crate::search::strategy::{Proposal, SoFar, View};
 
 /// The most trials that the kernel is fitted to, and that the process uses: the work grows with the cube of their
 /// number.
@@ -162,15 +162,27 @@ impl Model {
         for (value, (trial, score)) in data.values.iter_mut().zip(&kept) {
             *value = self.left(view, &trial.config, *score);
         }
-        if !view.pending.is_empty() {
-            // Configs that are being probed count as known, with their expected values.
-            let pending = Points::of(view.space, axes, view.pending);
+        let shown: Vec<(&Config, SoFar)> =
+            view.under_way().filter_map(|(config, so_far)| Some((config, so_far?))).collect();
+        let mut configs: Vec<&Config> = kept.iter().map(|(trial, _)| &trial.config).collect();
+        if !shown.is_empty() {
+            // Probes under way count with what they have shown so far.
+            data.values.extend(shown.iter().map(|(config, so_far)| self.left(view, config, so_far.score)));
+            data.noise.extend(shown.iter().map(|(_, so_far)| scale.variance(so_far.score, so_far.half_width)));
+            configs.extend(shown.iter().map(|(config, _)| config));
+            data.points = Points::of(view.space, axes, configs.iter().copied());
+        }
+        let silent: Vec<&Config> =
+            view.under_way().filter(|(_, so_far)| so_far.is_none()).map(|(config, _)| config).collect();
+        if !silent.is_empty() {
+            // The others count as known, with their expected values.
+            let pending = Points::of(view.space, axes, silent.iter().copied());
             let process = self.process(&data)?;
             let factors = process.factors(&pending);
             let expected: Vec<f64> =
                 (0..pending.len()).map(|at| process.belief(&factors, pending.point(at)).mean).collect();
-            let configs = kept.iter().map(|(trial, _)| &trial.config).chain(view.pending);
-            data.points = Points::of(view.space, axes, configs);
+            configs.extend(silent);
+            data.points = Points::of(view.space, axes, configs.iter().copied());
             data.noise.resize(data.noise.len() + expected.len(), 0.0);
             data.values.extend(expected);
         }
@@ -181,7 +193,7 @@ impl Model {
         let mut judge = Judge {
             process: &process,
             feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
-            best: scale.value(top),
+            best: shown.iter().map(|(_, so_far)| scale.value(so_far.score)).fold(scale.value(top), f64::max),
             doubt: 1.0,
             offset: &|config| self.offset(view, config),
             reads: &self.reads(view.space),
