@@ -21,7 +21,7 @@ use crate::model::{
     Purpose, Settings, Space, Trial, arrival, front,
 };
 use crate::probe::Limits;
-use crate::probe::stats::NORMAL_95;
+use crate::probe::stats::{NORMAL_95, median};
 use crate::search::budget::{Budget, Round, StopReason};
 use crate::search::drift;
 use crate::search::journal::{self, Journal};
@@ -272,7 +272,7 @@ impl Search<'_, '_> {
         let elsewhere = self.elsewhere.iter().map(|wanted| wanted.proposal.config.clone());
         let others: Vec<Config> = self.put_back.configs().into_iter().chain(elsewhere).collect();
         let pending: Vec<Config> = under_way.chain(others).collect();
-        let so_far: Vec<Option<SoFar>> = self.begun().map(|begun| self.so_far(begun)).collect();
+        let so_far = self.so_far();
         let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
         let left = self.probes_left().saturating_sub(running);
         let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
@@ -288,15 +288,29 @@ impl Search<'_, '_> {
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
     }
 
-    /// Returns what a probe under way has shown so far, if that is what the search is after. The machine's level is in it still, which
-    /// is within what runs are expected to be apart.
-    fn so_far(&self, begun: &Begun) -> Option<SoFar> {
-        let is_trained_as_it_will_be = begun.waits_for_losses.is_none() && begun.waits_for_exchange.is_none();
-        let counts = is_trained_as_it_will_be && !begun.purpose.is_repeated() && self.objective.is_largest_throughput();
-        let measurement = self.so_far.get(&begun.order.number).filter(|_| counts)?;
-        let Judgement::Feasible(score) = self.objective.judge(measurement) else { return None };
-        let half_width = measurement.throughput?.relative_half_width()?;
-        Some(SoFar { score, half_width: half_width.hypot(NORMAL_95 * self.noise_prior.deviation) })
+    /// Returns what each probe under way has shown so far, if that is what the search is after.
+    ///
+    /// First readings may be of a loader that still starts: with two workers on two cores they said a tenth of what came out, to ±7 %. So
+    /// they count from half of the time on that probes take. The machine's level is in them still, which is within what runs are
+    /// expected to be apart.
+    fn so_far(&self) -> Vec<Option<SoFar>> {
+        /// The last trials, which tell how long a probe takes. A round number.
+        const LAST: usize = 16;
+        let last = self.history.trials().iter().rev().take(LAST);
+        let usual =
+            median(&last.map(|trial| trial.elapsed.as_secs_f64()).collect::<Vec<f64>>()).unwrap_or(f64::INFINITY);
+        let of_probe = |begun: &Begun| {
+            let is_trained_as_it_will_be = begun.waits_for_losses.is_none() && begun.waits_for_exchange.is_none();
+            let counts = is_trained_as_it_will_be
+                && !begun.purpose.is_repeated()
+                && begun.began.elapsed().as_secs_f64() >= usual / 2.0
+                && self.objective.is_largest_throughput();
+            let measurement = self.so_far.get(&begun.order.number).filter(|_| counts)?;
+            let Judgement::Feasible(score) = self.objective.judge(measurement) else { return None };
+            let half_width = measurement.throughput?.relative_half_width()?;
+            Some(SoFar { score, half_width: half_width.hypot(NORMAL_95 * self.noise_prior.deviation) })
+        };
+        self.begun().map(of_probe).collect()
     }
 
     /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the
