@@ -7,9 +7,10 @@ use sick::sick;
 use super::*;
 use crate::diagnosis::Differential;
 use crate::diagnosis::Kind;
+use crate::diagnosis::Ran;
 use crate::diagnosis::Scope;
 use crate::diagnosis::sample::Job;
-use crate::model::{Memory, Metric, Outliers};
+use crate::model::{Estimate, Memory, Metric, Outliers};
 
 fn names(verdict: &Verdict) -> Vec<&'static str> {
     verdict.causes.iter().map(|diagnosed| diagnosed.cause.name).collect()
@@ -129,7 +130,8 @@ fn thresholds_are_where_they_are_said_to_be() {
         (
             "launch_bound",
             Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 124.0),
-            Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 126.0),
+            // By as much as the intervals of 1 % allow.
+            Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 128.0),
         ),
         (
             "worker_imbalance",
@@ -332,6 +334,21 @@ fn without_storage_samples_still_have_to_be_computed() {
     // More workers bring more than removing the waiting does.
     let verdict = diagnose(&job.loader(&[(1, 100.0), (4, 400.0)]).evidence());
     assert!(verdict.top().unwrap().found.worth.times.unwrap() > 3.0, "{verdict:#?}");
+}
+
+#[test]
+fn what_a_larger_batch_gains_by_chance_is_no_launching() {
+    let with_width = |width: f64| {
+        let mut evidence = Job::cpu().replay(101.0).ran(Differential::DoubleBatch, 132.0).evidence();
+        for (_, ran) in &mut evidence.runs {
+            let Ran::Measured(run) = ran else { continue };
+            let rate = run.throughput.unwrap().value;
+            run.throughput = Some(Estimate::interval(rate, rate * (1.0 - width), rate * (1.0 + width)));
+        }
+        diagnose(&evidence)
+    };
+    assert_eq!(names(&with_width(0.01))[0], "launch_bound");
+    assert!(with_width(0.08).is_healthy(), "{:#?}", with_width(0.08).causes);
 }
 
 /// Checks `examples/sick/handing_over.py` as it was measured, at 100 samples/s.
