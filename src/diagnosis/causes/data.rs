@@ -4,7 +4,7 @@ use super::super::cause::{
     Basis, Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share,
     shown_times,
 };
-use super::super::evidence::{Differential, Evidence, ratio};
+use super::super::evidence::{Differential, Evidence, Gain, ratio};
 use super::super::scaling::{CORES_FULL, MORE_WORKERS, Scales, is_shared, scales};
 use super::super::starvation::{self, CLEAR, COMPUTES, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
 use super::loader::{choosing, imbalance, is_ahead, worker_overhead};
@@ -245,8 +245,10 @@ fn cores_busy(evidence: &Evidence) -> Option<f64> {
     Some((evidence.host(Metric::CpuCores)? / evidence.cores()?).min(1.0))
 }
 
+/// How many times as slow the job is with a cold cache, if that is beyond what the intervals of both rates allow.
 fn slower_when_cold(evidence: &Evidence) -> Option<f64> {
-    ratio(evidence.rate()?.value, evidence.rate_of(Differential::Cold)?.value)
+    let gain = Gain::between(evidence.rate()?, evidence.rate_of(Differential::Cold)?)?;
+    (gain.at_least >= 1.0).then_some(gain.times)
 }
 
 fn storage(evidence: &Evidence) -> Option<Found> {

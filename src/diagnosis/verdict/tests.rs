@@ -351,6 +351,18 @@ fn what_a_larger_batch_gains_by_chance_is_no_launching() {
     assert!(with_width(0.08).is_healthy(), "{:#?}", with_width(0.08).causes);
 }
 
+#[test]
+fn what_a_cold_cache_costs_by_chance_is_no_storage() {
+    // A healthy job whose worker waits, on a machine whose speed changes.
+    let job = Job::cpu().workers(1).wait(0.036).item(0.000_223, 0.000_045).text("files.kind", "other").replay(102.4);
+    let mut evidence = job.ran(Differential::Cold, 80.0).evidence();
+    assert_eq!(names(&diagnose(&evidence))[0], "storage");
+    if let Some((_, Ran::Measured(run))) = evidence.runs.last_mut() {
+        run.throughput = Some(Estimate::interval(80.0, 63.0, 101.0));
+    }
+    assert!(diagnose(&evidence).is_healthy(), "{:#?}", diagnose(&evidence).causes);
+}
+
 /// Checks `examples/sick/handing_over.py` as it was measured, at 100 samples/s.
 #[test]
 fn workers_that_cost_more_than_they_bring_are_found() {
