@@ -19,6 +19,7 @@ mod search;
 mod seen;
 mod serving;
 mod slots;
+mod so_far;
 mod stated;
 
 use std::collections::BTreeMap;

@@ -17,17 +17,16 @@ use super::slots::Slots;
 use crate::diagnosis::{self, Around};
 use crate::machine::Allocation;
 use crate::model::{
-    Config, Count, Estimate, Event, History, Judgement, Measurement, Objective, Outcome, Permutation, Precision,
-    Purpose, Settings, Space, Trial, arrival, front,
+    Config, Count, Estimate, Event, History, Measurement, Objective, Outcome, Permutation, Precision, Purpose,
+    Settings, Space, Trial, arrival, front,
 };
 use crate::probe::Limits;
-use crate::probe::stats::{NORMAL_95, median};
 use crate::search::budget::{Budget, Round, StopReason};
 use crate::search::drift;
 use crate::search::journal::{self, Journal};
 use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
-use crate::search::strategy::{Earlier, Proposal, SoFar, Strategy, View};
+use crate::search::strategy::{Earlier, Proposal, Strategy, View};
 use crate::search::study;
 
 /// A search under way.
@@ -286,31 +285,6 @@ impl Search<'_, '_> {
             .with_between_runs(self.noise_prior.deviation);
         let proposal = strategy.propose(&view)?;
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
-    }
-
-    /// Returns what each probe under way has shown so far, if that is what the search is after.
-    ///
-    /// First readings may be of a loader that still starts: with two workers on two cores they said a tenth of what came out, to ±7 %. So
-    /// they count from half of the time on that probes take. The machine's level is in them still, which is within what runs are
-    /// expected to be apart.
-    fn so_far(&self) -> Vec<Option<SoFar>> {
-        /// The last trials, which tell how long a probe takes. A round number.
-        const LAST: usize = 16;
-        let last = self.history.trials().iter().rev().take(LAST);
-        let usual =
-            median(&last.map(|trial| trial.elapsed.as_secs_f64()).collect::<Vec<f64>>()).unwrap_or(f64::INFINITY);
-        let of_probe = |begun: &Begun| {
-            let is_trained_as_it_will_be = begun.waits_for_losses.is_none() && begun.waits_for_exchange.is_none();
-            let counts = is_trained_as_it_will_be
-                && !begun.purpose.is_repeated()
-                && begun.began.elapsed().as_secs_f64() >= usual / 2.0
-                && self.objective.is_largest_throughput();
-            let measurement = self.so_far.get(&begun.order.number).filter(|_| counts)?;
-            let Judgement::Feasible(score) = self.objective.judge(measurement) else { return None };
-            let half_width = measurement.throughput?.relative_half_width()?;
-            Some(SoFar { score, half_width: half_width.hypot(NORMAL_95 * self.noise_prior.deviation) })
-        };
-        self.begun().map(of_probe).collect()
     }
 
     /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the

@@ -1,0 +1,34 @@
+//! What probes under way have shown so far, for the proposals that do not wait for them.
+
+use super::begun::Begun;
+use super::search::Search;
+use crate::model::Judgement;
+use crate::probe::stats::{NORMAL_95, median};
+use crate::search::strategy::SoFar;
+
+impl Search<'_, '_> {
+    /// Returns what each probe under way has shown so far, if that is what the search is after.
+    ///
+    /// First readings may be of a loader that still starts: with two workers on two cores they said a tenth of what came out, to ±7 %. So
+    /// they count from half of the time on that probes take. The machine's level is in them still, which is within what runs are
+    /// expected to be apart.
+    pub(super) fn so_far(&self) -> Vec<Option<SoFar>> {
+        /// The last trials, which tell how long a probe takes. A round number.
+        const LAST: usize = 16;
+        let last = self.history.trials().iter().rev().take(LAST);
+        let usual =
+            median(&last.map(|trial| trial.elapsed.as_secs_f64()).collect::<Vec<f64>>()).unwrap_or(f64::INFINITY);
+        let of_probe = |begun: &Begun| {
+            let is_trained_as_it_will_be = begun.waits_for_losses.is_none() && begun.waits_for_exchange.is_none();
+            let counts = is_trained_as_it_will_be
+                && !begun.purpose.is_repeated()
+                && begun.began.elapsed().as_secs_f64() >= usual / 2.0
+                && self.objective.is_largest_throughput();
+            let measurement = self.so_far.get(&begun.order.number).filter(|_| counts)?;
+            let Judgement::Feasible(score) = self.objective.judge(measurement) else { return None };
+            let half_width = measurement.throughput?.relative_half_width()?;
+            Some(SoFar { score, half_width: half_width.hypot(NORMAL_95 * self.noise_prior.deviation) })
+        };
+        self.begun().map(of_probe).collect()
+    }
+}
