@@ -5,10 +5,12 @@
 //! [--long SECONDS] [--beside] [--python PATH] [--keep FILE] [--from FILE] [--out FILE]` scores the intervals for a run again with their width, the
 //! speed-ups between pairs, and the true loss of the configs that searches name. `--beside` does all of it beside a program that takes
 //! one core in bursts. `-- --aa [--searches N]` searches a space in which all configs are the same, and counts the winners that
-//! are claimed. `--keep FILE` keeps the runs of one training step, and `--from FILE` scores those again instead of running anything.
+//! are claimed. `-- --pairs N` has a search compare two configs, for so many pairs that are drawn, between long runs of both in turn.
+//! `--keep FILE` keeps the runs of one training step, and `--from FILE` scores those again instead of running anything.
 //! `benches/results/truth.md` keeps a run.
 
 mod neighbour;
+mod pairs;
 mod runs;
 mod score;
 mod searches;
@@ -22,6 +24,9 @@ use std::time::Duration;
 use gputune::machine::Device;
 use gputune::probe::CommandProber;
 use gputune::spec::Spec;
+
+/// What the machine is called in what studies show to each other.
+const DEVICE: &str = "here";
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -39,6 +44,8 @@ struct Options {
     long: Duration,
     beside: bool,
     aa: bool,
+    /// How many pairs are searched, each on its own.
+    pairs: usize,
     /// Where the runs are kept, and where they come from.
     keep: Option<PathBuf>,
     from: Option<PathBuf>,
@@ -82,6 +89,8 @@ fn main() -> Result {
         let _neighbour = if options.beside { Some(neighbour::Neighbour::begin()?) } else { None };
         let part = if options.aa {
             searches::all_the_same(workload, &path, &options)?
+        } else if options.pairs > 0 {
+            pairs::of(workload, &path, &options)?
         } else {
             let runs = match &options.from {
                 Some(from) => runs::kept(&path, from)?,
@@ -102,7 +111,7 @@ fn main() -> Result {
 fn options() -> Result<Options> {
     let (mut python, mut only, mut out) = ("target/python/bin/python".to_owned(), None, None);
     let (mut keep, mut from) = (None, None);
-    let (mut configs, mut runs, mut searches) = (24, 5, 10);
+    let (mut configs, mut runs, mut searches, mut pairs) = (24, 5, 10, 0);
     let (mut seconds, mut long, mut beside, mut aa) = (10.0, 20.0, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -116,6 +125,7 @@ fn options() -> Result<Options> {
             "--configs" => configs = value()?.parse()?,
             "--runs" => runs = value()?.parse::<usize>()?.max(3),
             "--searches" => searches = value()?.parse()?,
+            "--pairs" => pairs = value()?.parse()?,
             "--measure-time" => seconds = value()?.parse()?,
             "--long" => long = value()?.parse()?,
             "--quick" => (configs, runs, searches, seconds, long) = (4, 3, 1, 1.0, 2.0),
@@ -135,7 +145,7 @@ fn options() -> Result<Options> {
     let (measure_time, long) = (Duration::try_from_secs_f64(seconds)?, Duration::try_from_secs_f64(long)?);
     // A spec's command is looked for from the spec's folder.
     let python = std::path::absolute(&python)?.display().to_string();
-    Ok(Options { python, only, configs, runs, searches, measure_time, long, beside, aa, keep, from, out })
+    Ok(Options { python, only, configs, runs, searches, measure_time, long, beside, aa, pairs, keep, from, out })
 }
 
 /// When and where: the command, the machine, and how busy it was.
@@ -155,6 +165,8 @@ impl Options {
         let (seconds, long) = (self.measure_time.as_secs_f64(), self.long.as_secs_f64());
         let what = if self.aa {
             "--aa".to_owned()
+        } else if self.pairs > 0 {
+            format!("--pairs {} --configs {} --runs {} --long {long}", self.pairs, self.configs, self.runs)
         } else {
             format!("--configs {} --runs {} --long {long}", self.configs, self.runs)
         };

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gputune::model::{Config, Measurement, Outcome, Settings};
+use gputune::model::{Config, Measurement, Outcome, Settings, Space};
 use gputune::probe::{CommandProber, Effort, Job, Limits, Prober};
 use gputune::spec::Spec;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,11 @@ pub(super) struct Runned {
 }
 
 impl Runned {
+    /// The config with its settings.
+    fn named(&self) -> (&Config, &Settings) {
+        (&self.config, &self.settings)
+    }
+
     /// The mean of the logarithms of its long runs, which is what is true of it.
     pub(super) fn truth(&self) -> f64 {
         mean(self.long.iter().map(|rate| rate.ln()))
@@ -41,25 +46,21 @@ pub(super) fn of(workload: &Workload, path: &Path, options: &Options) -> Result<
     let (spec, mut prober) = load(path)?;
     let usual = Limits { measure_time: options.measure_time, ..spec.limits };
     let long = Limits { measure_time: options.long, precision: Some(1e-9), ..spec.limits };
-    let all: Vec<Config> =
-        (0..spec.space.raw_size().unwrap_or(0)).filter_map(|index| spec.space.config(index)).collect();
-    let wanted = options.configs.clamp(1, all.len().max(1));
-    let of_config = |at: usize| {
-        let config = all.get(at * all.len() / wanted)?;
-        let settings = spec.space.settings(config);
-        Some(Runned { config: config.clone(), settings, long: Vec::new(), probes: Vec::new() })
+    let of_config = |config: Config| {
+        let settings = spec.space.settings(&config);
+        Runned { config, settings, long: Vec::new(), probes: Vec::new() }
     };
-    let mut configs: Vec<Runned> = (0..wanted).filter_map(of_config).collect();
+    let mut configs: Vec<Runned> = spread_over(&spec.space, options.configs).into_iter().map(of_config).collect();
     // What is set up once, such as files of data, is set up before anything counts.
     let mut number = 1;
-    run(&mut prober, &configs[0], &Limits { measure_time: Duration::from_secs(1), ..usual }, number)?;
+    run(&mut prober, configs[0].named(), &Limits { measure_time: Duration::from_secs(1), ..usual }, number)?;
     let mut schedule: Vec<(usize, bool)> =
         (0..2 * options.runs).flat_map(|run| (0..configs.len()).map(move |at| (at, run % 2 == 0))).collect();
     shuffle(&mut schedule);
     let count = schedule.len();
     for (place, (at, is_long)) in schedule.into_iter().enumerate() {
         number += 1;
-        let measurement = run(&mut prober, &configs[at], if is_long { &long } else { &usual }, number)?;
+        let measurement = run(&mut prober, configs[at].named(), if is_long { &long } else { &usual }, number)?;
         let rate = measurement.throughput.ok_or("no throughput")?;
         let what = if is_long { "long" } else { "probe" };
         eprintln!("{} {}/{count} {what} {}: {rate:?}", workload.name, place + 1, configs[at].settings.line());
@@ -102,11 +103,24 @@ pub(super) fn kept(spec: &Path, from: &Path) -> Result<Runs> {
     Ok(Runs { spec: spec.to_owned(), configs })
 }
 
-fn run(prober: &mut CommandProber, of: &Runned, limits: &Limits, number: u32) -> Result<Measurement> {
+/// So many configs, spread evenly over a space.
+pub(super) fn spread_over(space: &Space, wanted: usize) -> Vec<Config> {
+    let all: Vec<Config> = (0..space.raw_size().unwrap_or(0)).filter_map(|index| space.config(index)).collect();
+    let wanted = wanted.clamp(1, all.len().max(1));
+    (0..wanted).filter_map(|at| all.get(at * all.len() / wanted).cloned()).collect()
+}
+
+/// Probes a config.
+pub(super) fn run(
+    prober: &mut CommandProber,
+    (config, settings): (&Config, &Settings),
+    limits: &Limits,
+    number: u32,
+) -> Result<Measurement> {
     let job = Job {
         number,
-        config: &of.config,
-        settings: &of.settings,
+        config,
+        settings,
         limits,
         effort: Effort::Probe,
         rival: None,
@@ -115,7 +129,7 @@ fn run(prober: &mut CommandProber, of: &Runned, limits: &Limits, number: u32) ->
     };
     match prober.probe(&job, &mut |_| ControlFlow::Continue(()))? {
         Outcome::Measured(measurement) => Ok(measurement),
-        other => Err(format!("{}: {other:?}", of.settings.line()).into()),
+        other => Err(format!("{}: {other:?}", settings.line()).into()),
     }
 }
 

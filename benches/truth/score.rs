@@ -9,13 +9,10 @@ use gputune::search::{NoisePrior, StopReason, Study};
 use gputune::spec::Spec;
 
 use super::runs::{Runned, Runs, mean, shuffle};
-use super::{Result, Workload};
+use super::{DEVICE, Result, Workload};
 
 /// How many of the best are measured again in a study, besides the baseline.
 const LEADERS: usize = 3;
-
-/// What the machine is called in what studies show to each other.
-const DEVICE: &str = "here";
 
 /// The pairs of which speed-ups are scored, in each study.
 const PAIRS: usize = 20;

@@ -127,7 +127,8 @@ impl Trial {
 pub struct History {
     /// Tells it from all others that a trial was ever changed in, or that may go on otherwise.
     identity: Arc<()>,
-    trials: Vec<Trial>,
+    /// Shared with those who keep them for later: a trial does not change.
+    trials: Vec<Arc<Trial>>,
     by_config: HashMap<Config, Vec<usize>>,
     /// How many of the trials searched, and how many of these were short.
     searched: usize,
@@ -162,7 +163,8 @@ impl History {
     }
 
     /// Adds a finished trial.
-    pub fn push(&mut self, trial: Trial) {
+    pub fn push(&mut self, trial: impl Into<Arc<Trial>>) {
+        let trial = trial.into();
         self.searched += usize::from(!trial.purpose.is_repeated());
         self.short += usize::from(trial.purpose.is_short());
         self.highest = self.highest.max(trial.number);
@@ -179,31 +181,27 @@ impl History {
     }
 
     /// Adds a finished trial with another throughput, if it measured something.
-    pub(crate) fn push_with(&mut self, mut trial: Trial, throughput: Option<Estimate>) {
-        if let Outcome::Measured(run) | Outcome::Pruned(run) = &mut trial.outcome {
-            run.throughput = throughput;
-        }
-        self.push(trial);
+    pub(crate) fn push_with(&mut self, trial: &Arc<Trial>, throughput: Option<Estimate>) {
+        self.push(with(Arc::clone(trial), throughput));
     }
 
     /// Has a trial that measured something have another throughput; the place is its index.
     pub(crate) fn set_throughput(&mut self, place: usize, throughput: Option<Estimate>) {
-        if let Some(Outcome::Measured(run) | Outcome::Pruned(run)) =
-            self.trials.get_mut(place).map(|trial| &mut trial.outcome)
-            && run.throughput != throughput
-        {
-            (run.throughput, self.identity) = (throughput, Arc::default());
+        let Some(trial) = self.trials.get_mut(place) else { return };
+        let other = with(Arc::clone(trial), throughput);
+        if !Arc::ptr_eq(trial, &other) {
+            (*trial, self.identity) = (other, Arc::default());
         }
     }
 
     /// The trials, oldest first.
-    pub fn trials(&self) -> &[Trial] {
+    pub fn trials(&self) -> &[Arc<Trial>] {
         &self.trials
     }
 
     /// The trials of one config, oldest first.
     pub fn of(&self, config: &Config) -> impl Iterator<Item = &Trial> {
-        self.by_config.get(config).into_iter().flatten().map(|&place| &self.trials[place])
+        self.by_config.get(config).into_iter().flatten().map(|&place| &*self.trials[place])
     }
 
     /// Whether the config was probed, for however short a time.
@@ -235,7 +233,7 @@ impl History {
     /// Returns the trials that looked for a better config, including the baseline and short ones, but not those that
     /// repeat what was probed.
     pub fn searched(&self) -> impl Iterator<Item = &Trial> {
-        self.trials.iter().filter(|trial| !trial.purpose.is_repeated())
+        self.trials.iter().map(Arc::as_ref).filter(|trial| !trial.purpose.is_repeated())
     }
 
     /// Returns how many trials looked for a better config.
@@ -293,14 +291,23 @@ impl History {
 
     /// The wall time that all trials took together; time in which several ran counts once.
     pub fn elapsed(&self) -> Duration {
-        wall_time(&self.trials)
+        wall_time(self.trials.iter().map(Arc::as_ref))
     }
 }
 
+/// Returns a trial with another throughput, if it measured something; the same one where it has that already.
+fn with(mut trial: Arc<Trial>, throughput: Option<Estimate>) -> Arc<Trial> {
+    let is_other = trial.outcome.partial_measurement().is_some_and(|run| run.throughput != throughput);
+    if is_other && let Outcome::Measured(run) | Outcome::Pruned(run) = &mut Arc::make_mut(&mut trial).outcome {
+        run.throughput = throughput;
+    }
+    trial
+}
+
 /// The wall time that trials took together; time in which several ran side by side counts once.
-pub fn wall_time(trials: &[Trial]) -> Duration {
+pub fn wall_time<'t>(trials: impl IntoIterator<Item = &'t Trial>) -> Duration {
     let (beside, alone): (Vec<&Trial>, Vec<&Trial>) =
-        trials.iter().partition(|trial| trial.slot.is_some() && trial.ended_at.is_some());
+        trials.into_iter().partition(|trial| trial.slot.is_some() && trial.ended_at.is_some());
     let span = |trial: &&Trial| {
         let end = trial.ended_at.unwrap_or(0.0);
         (end - trial.elapsed.as_secs_f64(), end)
@@ -316,8 +323,8 @@ pub fn wall_time(trials: &[Trial]) -> Duration {
     alone + Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-impl FromIterator<Trial> for History {
-    fn from_iter<I: IntoIterator<Item = Trial>>(trials: I) -> Self {
+impl<T: Into<Arc<Trial>>> FromIterator<T> for History {
+    fn from_iter<I: IntoIterator<Item = T>>(trials: I) -> Self {
         let mut history = Self::default();
         trials.into_iter().for_each(|trial| history.push(trial));
         history

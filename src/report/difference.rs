@@ -13,7 +13,8 @@ pub(super) fn without_difference(study: &Study) -> Vec<String> {
         .history
         .trials()
         .iter()
-        .filter(|trial| !trial.purpose.is_repeated() && !trial.config.is_as_it_is())
+        .map(AsRef::as_ref)
+        .filter(|trial: &&Trial| !trial.purpose.is_repeated() && !trial.config.is_as_it_is())
         .filter_map(|trial| Some((trial, trial.outcome.measurement()?)))
         .collect();
     let pairs = || {

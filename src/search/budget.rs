@@ -1,5 +1,6 @@
 //! Decides when a search ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -177,7 +178,7 @@ const LAST: usize = 256;
 
 /// The last trials that searched.
 fn last_searched(history: &History) -> impl Iterator<Item = &Trial> {
-    history.trials().iter().rev().filter(|trial| !trial.purpose.is_repeated()).take(LAST)
+    history.trials().iter().rev().map(AsRef::as_ref).filter(|trial: &&Trial| !trial.purpose.is_repeated()).take(LAST)
 }
 
 /// Returns the median time of probes with a process of their own, as confirmations have, where others had none.
@@ -186,7 +187,7 @@ fn expected_confirmation(history: &History) -> Duration {
     if !last_searched(history).any(is_live) {
         return expected_probe(history);
     }
-    let seconds = |trial: &Trial| {
+    let seconds = |trial: &Arc<Trial>| {
         let run = trial.outcome.measurement().filter(|run| !run.is_live)?;
         // What a fork imports, the process has that it was forked from; it is told with one trial.
         let of_all = run.spent.filter(|_| run.is_forked).map_or(0.0, |spent| spent.importing_s);

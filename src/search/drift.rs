@@ -135,11 +135,11 @@ impl Levelled {
         prior: NoisePrior,
     ) -> &'h History {
         let all = history.trials();
-        let is_shown = |trial: &&Trial| trial.purpose == Purpose::Reference || baseline == Some(&trial.config);
+        let is_shown = |trial: &Trial| trial.purpose == Purpose::Reference || baseline == Some(&trial.config);
         let new = all.get(self.trials..).unwrap_or_default();
         let mut levels = None;
         let mut first = self.trials;
-        if self.trials == 0 || self.moves || new.iter().any(|trial| is_shown(&trial)) {
+        if self.trials == 0 || self.moves || new.iter().any(|trial| is_shown(trial)) {
             self.slots = SlotLevels::of(history, baseline, prior);
             levels = Levels::beside(&self.slots, objective, history, baseline, prior);
             self.moves = levels.is_some();
@@ -158,7 +158,7 @@ impl Levelled {
             if at < levelled.trials().len() {
                 levelled.set_throughput(at, throughput);
             } else {
-                levelled.push_with(trial.clone(), throughput);
+                levelled.push_with(trial, throughput);
             }
         }
         levelled

@@ -267,7 +267,7 @@ impl Recorded {
     /// What a search of another table that tried so many configs teaches, its scores changed.
     fn taught(&self, by: &History, space: &Space, change: impl Fn(usize, &[f64]) -> f64) -> Earlier {
         let value = |trial: &Trial| trial.outcome.measurement().and_then(|m| m.throughput).map(|t| t.value);
-        let values: Vec<f64> = by.trials().iter().filter_map(value).collect();
+        let values: Vec<f64> = by.trials().iter().filter_map(|trial| value(trial)).collect();
         let measured_ones = by.trials().iter().filter(|trial| value(trial).is_some());
         let changed =
             measured_ones.enumerate().map(|(at, known)| trial(known.config.clone(), measured(change(at, &values))));

@@ -103,7 +103,7 @@ fn probes_run_side_by_side_where_they_do_not_notice_each_other() {
     assert_eq!(study.settings(&study.best().unwrap().winner.config).line(), "batch=16");
     // The leaders are compared in one place.
     let confirmed = trials.iter().filter(|trial| trial.purpose.to_string() == "confirm");
-    assert!(confirmed.map(slot_of).all(|slot| slot == 1));
+    assert!(confirmed.map(|trial| slot_of(trial)).all(|slot| slot == 1));
     let together: Duration = trials.iter().map(|trial| trial.elapsed).sum();
     assert!(study.history.elapsed() < together, "time that several ran counts once");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gputune::model::{Config, Settings, Trial};
+use gputune::model::{Config, Settings};
 use gputune::search::Study;
 use gputune::spec::Spec;
 
@@ -59,7 +59,7 @@ fn contender(spec: &Spec, search: &Path, (side, text): (&str, &str)) -> Result<C
             let study = report::read(search)?.study;
             let trial = study.history.trials().iter().find(|trial| trial.number == number);
             let trial = trial.ok_or_else(|| {
-                let last = study.history.trials().iter().map(|trial: &Trial| trial.number).max().unwrap_or(0);
+                let last = study.history.trials().iter().map(|trial| trial.number).max().unwrap_or(0);
                 usage(format!("{} has no trial {number}", search.display()))
                     .hint(format!("its trials are 1 to {last}; another search is named by --search DIR"))
             })?;

@@ -12,7 +12,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let is_searched = |at: &usize| study.space.parameters()[*at].len() > 1;
     let along: Vec<Along<'_>> =
         (0..study.space.parameters().len()).filter(is_searched).map(|at| Along::of(study, at)).collect();
-    let trials: Vec<&Trial> = study.history.trials().iter().filter(|t| !t.purpose.is_repeated()).collect();
+    let trials: Vec<&Trial> = study.history.searched().collect();
     let mut scored: Vec<(f64, &Trial)> =
         trials.iter().filter_map(|trial| Some((studied.counted(trial)?.value, *trial))).collect();
     if along.len() < 2 || scored.is_empty() {

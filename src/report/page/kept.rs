@@ -49,7 +49,7 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
         Outcome::Measured(_) | Outcome::Pruned(_) => 2,
         _ => 1,
     };
-    let mut order: Vec<&Trial> = trials.iter().collect();
+    let mut order: Vec<&Trial> = trials.iter().map(AsRef::as_ref).collect();
     order.sort_by_key(rank);
     for trial in order {
         if numbers > 0

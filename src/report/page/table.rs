@@ -101,7 +101,8 @@ impl Rows {
 fn ordered<'s>(studied: &Studied<'s>) -> Vec<&'s Trial> {
     let mut trials = sorted(studied.study);
     let listed: std::collections::HashSet<u32> = trials.iter().map(|trial| trial.number).collect();
-    trials.extend(studied.study.history.trials().iter().filter(|trial| !listed.contains(&trial.number)));
+    let all = studied.study.history.trials().iter().map(AsRef::as_ref);
+    trials.extend(all.filter(|trial: &&Trial| !listed.contains(&trial.number)));
     trials
 }
 

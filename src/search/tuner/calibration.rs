@@ -199,7 +199,8 @@ impl Search<'_, '_> {
     /// The baseline, or else the first config that was measured.
     fn config_to_compare(&self, baseline: Option<&Config>) -> Option<Config> {
         let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
-        let trial = self.history.trials().iter().find(|trial| measured(trial) && baseline == Some(&trial.config));
+        let trials = || self.history.trials().iter().map(AsRef::as_ref);
+        let trial = trials().find(|trial| measured(trial) && baseline == Some(&trial.config));
         let trial = trial.or_else(|| self.history.searched().find(measured));
         trial.map(|trial| trial.config.clone())
     }

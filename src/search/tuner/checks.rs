@@ -175,7 +175,7 @@ impl Search<'_, '_> {
         let same_samples = |trial: &&Trial| {
             trial.outcome.partial_measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
         };
-        let other = self.history.trials().iter().filter(same_samples).find(differs)?;
+        let other = self.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
         let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();
         Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
     }

@@ -27,7 +27,7 @@ impl Leader {
             }
         }
         self.seen = trials.len();
-        self.best.and_then(|(place, score)| Some((trials.get(place)?, score)))
+        self.best.and_then(|(place, score)| Some((trials.get(place)?.as_ref(), score)))
     }
 }
 

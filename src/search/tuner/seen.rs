@@ -100,7 +100,7 @@ impl Seen {
         for trial in &history.trials()[self.trials..] {
             let config = if trial.config.is_as_it_is() { self.same.clone() } else { opened(space, &trial.config) };
             if let Some(config) = config.filter(|_| trial.outcome.closes().is_empty()) {
-                seen.push(Trial { config, ..trial.clone() });
+                seen.push(Trial { config, ..Trial::clone(trial) });
             }
         }
         self.trials = history.trials().len();

@@ -322,8 +322,10 @@ mod tests {
                 let config = pending.remove(0);
                 let outcome = answer(&config);
                 push(&mut history, config.clone(), outcome);
-                let trials =
-                    history.trials().iter().map(|trial| Trial { elapsed: Duration::from_millis(40), ..trial.clone() });
+                let trials = history
+                    .trials()
+                    .iter()
+                    .map(|trial| Trial { elapsed: Duration::from_millis(40), ..Trial::clone(trial) });
                 history = trials.collect();
             }
         }

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use super::Known;
-use crate::model::Trial;
 use crate::search::strategy::{Earlier, View};
 
 /// The number of scored trials up to which the model is fitted at each one: a round number, since fits of few trials
@@ -23,7 +22,7 @@ pub(super) fn fitted(scored: usize) -> usize {
     at
 }
 
-/// The last fit, with everything that it depends on, including a copy of the history.
+/// The last fit, with everything that it depends on.
 #[derive(Debug)]
 pub(super) struct Kept<T> {
     last: Option<(Basis, T)>,
@@ -32,8 +31,9 @@ pub(super) struct Kept<T> {
 #[derive(Debug)]
 struct Basis {
     space: Arc<()>,
+    history: Arc<()>,
     asked: String,
-    trials: Vec<Trial>,
+    trials: usize,
 }
 
 impl<T> Default for Kept<T> {
@@ -55,14 +55,16 @@ impl<T> Kept<T> {
         let known = known.up_to(fitted(known.scored.len()));
         let earlier: Vec<u64> = view.earlier.iter().map(Earlier::id).collect();
         let asked = format!("{:?} {:?} {earlier:?} {turn}", view.objective, view.precision_speeds);
+        let (space, history) = (view.space.identity(), view.history.identity());
         let last = self.last.take().filter(|(basis, _)| {
-            Arc::ptr_eq(&basis.space, view.space.identity())
+            Arc::ptr_eq(&basis.space, space)
+                && Arc::ptr_eq(&basis.history, history)
                 && basis.asked == asked
-                && basis.trials.iter().eq(known.trials.iter().copied())
+                && basis.trials == known.trials.len()
         });
         let make = || {
-            let trials = known.trials.iter().map(|trial| (*trial).clone()).collect();
-            (Basis { space: Arc::clone(view.space.identity()), asked, trials }, fit(&known))
+            let trials = known.trials.len();
+            (Basis { space: Arc::clone(space), history: Arc::clone(history), asked, trials }, fit(&known))
         };
         &self.last.insert(last.unwrap_or_else(make)).1
     }

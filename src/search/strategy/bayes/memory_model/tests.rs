@@ -58,7 +58,7 @@ fn search(need: impl Fn(f64, f64) -> f64, probes: u32) -> (Space, Vec<Trial>) {
             elapsed: Duration::ZERO,
         });
     }
-    let trials = history.trials().to_vec();
+    let trials = history.trials().iter().map(|trial| Trial::clone(trial)).collect();
     (space, trials)
 }
 

@@ -1,0 +1,146 @@
+//! Speed-ups as searches report them, beside long runs of both configs in turn.
+
+use std::fmt::Write as _;
+
+use gputune::model::{Config, Event};
+use gputune::probe::{CommandProber, Limits, stats};
+use gputune::search::strategy::{Proposal, View};
+use gputune::search::{NoisePrior, Strategy, Study, Tuner};
+use gputune::spec::Spec;
+
+use super::runs::{mean, run, shuffle, spread_over};
+use super::{DEVICE, Options, Result, Workload, load};
+
+/// Proposes one config.
+struct Only(Config);
+
+impl Strategy for Only {
+    fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
+        view.is_open(&self.0).then(|| self.0.clone().into())
+    }
+}
+
+/// Long runs of two configs in turn, and the logarithm of their ratio from each two that are neighbours.
+struct InTurn<'p> {
+    prober: CommandProber,
+    spec: Spec,
+    limits: Limits,
+    configs: [&'p Config; 2],
+    ratios: Vec<f64>,
+    number: u32,
+}
+
+impl InTurn<'_> {
+    /// Runs both, in the order A, B, then B, A.
+    fn rounds(&mut self, count: usize) -> Result {
+        for _ in 0..count {
+            let mut logs = [0.0; 2];
+            let order = if self.ratios.len().is_multiple_of(2) { [0, 1] } else { [1, 0] };
+            for at in order {
+                let settings = self.spec.space.settings(self.configs[at]);
+                self.number += 1;
+                let told = run(&mut self.prober, (self.configs[at], &settings), &self.limits, self.number)?;
+                logs[at] = told.throughput.ok_or("no throughput")?.value.ln();
+            }
+            self.ratios.push(logs[0] - logs[1]);
+        }
+        Ok(())
+    }
+
+    /// The mean of the ratios' logarithms.
+    fn ratio(&self) -> f64 {
+        mean(self.ratios.iter().copied())
+    }
+
+    /// Half of its 95 % interval.
+    fn half(&self) -> f64 {
+        let (middle, count) = (self.ratio(), self.ratios.len());
+        let squares: f64 = self.ratios.iter().map(|ratio| (ratio - middle).powi(2)).sum();
+        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+        let (free, all) = ((count - 1) as f64, count as f64);
+        stats::student_quantile(count - 1, 0.025) * (squares / free / all).sqrt()
+    }
+}
+
+/// Has a search compare two configs, for so many pairs that are drawn, between long runs of both.
+pub(super) fn of(workload: &Workload, path: &std::path::Path, options: &Options) -> Result<String> {
+    let (spec, _) = load(path)?;
+    let configs = spread_over(&spec.space, options.configs);
+    let mut pairs: Vec<(usize, usize)> = (0..configs.len()).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
+    shuffle(&mut pairs);
+    // As on a machine that is searched on again and again, each begins with what those before have shown.
+    let known = tempfile::tempdir()?;
+    let known = known.path().join("noise.json");
+    let mut text = format!("\n## Speed-ups of searches, {}\n\n", workload.about);
+    text += "| faster | slower | a search | long runs | held |\n|---|---|--:|--:|---|\n";
+    let (mut held, mut held_with, mut claimed, mut halves, mut halves_long) = (0, 0, 0, Vec::new(), Vec::new());
+    let wanted = options.pairs.min(pairs.len());
+    for (place, &(a, b)) in pairs.iter().take(wanted).enumerate() {
+        let (spec, prober) = load(path)?;
+        let limits = Limits { measure_time: options.long, precision: Some(1e-9), ..spec.limits };
+        let configs = [&configs[a], &configs[b]];
+        let mut long = InTurn { prober, spec, limits, configs, ratios: Vec::new(), number: 0 };
+        long.rounds(options.runs / 2)?;
+        if long.ratio() < 0.0 {
+            long.configs.reverse();
+            long.ratios.iter_mut().for_each(|ratio| *ratio = -*ratio);
+        }
+        let [faster, slower] = long.configs;
+        let study = compared(path, options, [faster, slower], NoisePrior::of_device(&known, DEVICE))?;
+        long.rounds(options.runs - options.runs / 2)?;
+        if let Some((between_runs, repetitions)) = study.shown_between_runs() {
+            NoisePrior::keep(&known, DEVICE, between_runs, u32::try_from(repetitions)?)?;
+        }
+        let (truth, half_long) = (long.ratio(), long.half());
+        let best = study.best().ok_or("nothing was feasible")?;
+        let speedup = best.speedup.filter(|_| best.winner.config == *faster);
+        let interval = speedup.and_then(|speedup| Some((speedup.value, speedup.low?, speedup.high?)));
+        let (said, is_held) = match interval {
+            None => ("not called faster".to_owned(), String::new()),
+            Some((value, low, high)) => {
+                let half = (high / low).ln() / 2.0;
+                let strictly = low <= truth.exp() && truth.exp() <= high;
+                let with_its_own = (value.ln() - truth).abs() <= half.hypot(half_long);
+                (claimed, held, held_with) =
+                    (claimed + 1, held + usize::from(strictly), held_with + usize::from(with_its_own));
+                halves.push(half);
+                halves_long.push(half_long);
+                let word = if strictly {
+                    "yes"
+                } else if with_its_own {
+                    "within both"
+                } else {
+                    "no"
+                };
+                (format!("{value:.3} ({low:.3} to {high:.3})"), word.to_owned())
+            }
+        };
+        let settings = |config: &Config| long.spec.space.settings(config).line();
+        let (faster, slower) = (settings(faster), settings(slower));
+        let runs = format!("{:.3} ± {:.1} %", truth.exp(), 100.0 * half_long);
+        eprintln!("{} {}/{wanted} {faster} | {slower}: {said}, long runs {runs} {is_held}", workload.name, place + 1);
+        let _ = writeln!(text, "| {faster} | {slower} | {said} | {runs} | {is_held} |");
+    }
+    let middle = |halves: &[f64]| 100.0 * stats::median(halves).unwrap_or(f64::NAN);
+    let _ = writeln!(
+        text,
+        "\nOf {wanted} pairs {claimed} are called faster. {held} of these intervals hold the ratio of the long runs, and {held_with} where \
+         the interval of that ratio counts, too. Half widths, in the median: ±{:.1} % of the searches, ±{:.1} % of the long runs.",
+        middle(&halves),
+        middle(&halves_long)
+    );
+    Ok(text)
+}
+
+/// A search for which there is nothing but the slower one, as the baseline, and the other.
+fn compared(path: &std::path::Path, options: &Options, pair: [&Config; 2], prior: NoisePrior) -> Result<Study> {
+    let [faster, slower] = pair;
+    let (spec, prober) = load(path)?;
+    let start = spec.space.settings(slower);
+    Ok(Tuner::with_prober(spec.space, prober)
+        .with_strategy(Only(faster.clone()))
+        .limits(Limits { measure_time: options.measure_time, ..spec.limits })
+        .noise_prior(prior)
+        .baseline(&start)?
+        .run(|_: Event<'_>| ())?)
+}
