@@ -223,10 +223,13 @@ impl History {
         let is_whole = |trial: &&Trial| !trial.purpose.is_short();
         let only_whole = self.any_short() && self.searched().filter(is_whole).any(|trial| may_win(&trial.outcome));
         self.searched().filter(move |trial| {
-            let mut later = self.of(&trial.config).filter(|other| other.number > trial.number);
+            let is_last = || {
+                let mut later = self.of(&trial.config).filter(|other| other.number > trial.number);
+                later.all(|other| other.purpose.is_repeated())
+            };
             let confirmed = |other: &Trial| other.purpose == Purpose::Confirm && may_win(&other.outcome);
             let may_stay = || !only_whole || self.of(&trial.config).any(confirmed);
-            is_whole(trial) || (later.all(|other| other.purpose.is_repeated()) && may_stay())
+            is_whole(trial) || (is_last() && may_stay())
         })
     }
 

@@ -43,7 +43,7 @@ use crate::search::drift;
 use crate::search::journal::{Journal, JournalError, Recovered};
 use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
-use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Strategy};
+use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Lacking, Strategy};
 use crate::search::study::Study;
 
 /// Why a search could not go on. Everything found until then is in the journal.
@@ -476,6 +476,7 @@ impl<'p> Tuner<'p> {
             earlier: history.elapsed(),
             open: seen::Open::default(),
             seen: seen::Seen::default(),
+            lacking: Lacking::default(),
             can_take_turns: true,
             confirmation: Round::Usual,
             put_back: retries::PutBack::default(),

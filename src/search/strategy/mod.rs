@@ -21,6 +21,7 @@ pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
 use crate::model::{Config, History, Measurement, Memory, Objective, Precision, Space, Trial};
 use crate::probe::stats::NORMAL_95;
+pub(in crate::search) use walls::Lacking;
 use walls::Walls;
 
 /// What a probe under way has shown so far.
@@ -80,6 +81,17 @@ impl<'a> View<'a> {
         pending: &'a [Config],
         start: Option<&'a Config>,
     ) -> Self {
+        Self::knowing(space, objective, history, (pending, start), Lacking::default().of(objective, history))
+    }
+
+    /// The same where it is known which trials lacked memory.
+    pub(in crate::search) fn knowing(
+        space: &'a Space,
+        objective: &'a Objective,
+        history: &'a History,
+        (pending, start): (&'a [Config], Option<&'a Config>),
+        lacking: &[usize],
+    ) -> Self {
         Self {
             space,
             objective,
@@ -94,13 +106,14 @@ impl<'a> View<'a> {
             first: &[],
             between_runs: 0.0,
             is_narrow: false,
-            walls: Walls::of(space, objective, history),
+            walls: Walls::of(space, objective, history, lacking),
         }
     }
 
     /// Returns the view when only a first part of the trials was known, and nothing was being probed.
     pub(in crate::search::strategy) fn when_known(&self, history: &'a History) -> Self {
-        let walls = Walls::of(self.space, self.objective, history);
+        let mut lacking = Lacking::default();
+        let walls = Walls::of(self.space, self.objective, history, lacking.of(self.objective, history));
         Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
     }
 

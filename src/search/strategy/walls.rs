@@ -1,6 +1,7 @@
 //! Keeps the configs that are known to need too much memory, without those for which that follows from another.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::model::{Config, History, Memory, Objective, Space};
 
@@ -15,12 +16,36 @@ pub(super) struct Walls<'a> {
 /// The memory, and what configs must have in common for one to need as much of it as another.
 type Group = (Memory, Box<[u32]>);
 
+/// Which trials lacked memory, as a history grows: each is judged once.
+#[derive(Debug, Default)]
+pub(in crate::search) struct Lacking {
+    /// The history that they are of.
+    history: Arc<()>,
+    trials: usize,
+    places: Vec<usize>,
+}
+
+impl Lacking {
+    /// Returns the places of those trials. The objective must be one of the same search.
+    pub(in crate::search) fn of(&mut self, objective: &Objective, history: &History) -> &[usize] {
+        if !Arc::ptr_eq(&self.history, history.identity()) {
+            *self = Self { history: Arc::clone(history.identity()), ..Self::default() };
+        }
+        let new = history.trials().iter().enumerate().skip(self.trials);
+        self.places.extend(new.filter_map(|(at, trial)| objective.lacks_memory(&trial.outcome).map(|_| at)));
+        self.trials = history.trials().len();
+        &self.places
+    }
+}
+
 impl<'a> Walls<'a> {
-    pub(super) fn of(space: &Space, objective: &Objective, history: &'a History) -> Self {
+    /// Finds them among the trials that lacked memory.
+    pub(super) fn of(space: &Space, objective: &Objective, history: &'a History, lacking: &[usize]) -> Self {
         let group_of = |config: &Config, memory| (memory, space.memory_group(config, memory));
         let mut walls: Vec<(usize, &Config, Memory)> = Vec::new();
         let mut groups: HashMap<Group, Vec<(usize, &Config)>> = HashMap::new();
-        for (place, trial) in history.trials().iter().enumerate() {
+        for &place in lacking {
+            let Some(trial) = history.trials().get(place) else { continue };
             let Some(memory) = objective.lacks_memory(&trial.outcome) else { continue };
             let config = &trial.config;
             let group = groups.entry(group_of(config, memory)).or_default();
@@ -100,7 +125,8 @@ mod tests {
                     elapsed: Duration::ZERO,
                 })
                 .collect();
-            let walls = Walls::of(&space, &Objective::default(), &history);
+            let objective = Objective::default();
+            let walls = Walls::of(&space, &objective, &history, Lacking::default().of(&objective, &history));
             assert!(walls.all().len() <= failed.len());
             for config in &configs {
                 let by_all = failed.iter().any(|(wall, memory)| space.needs_as_much_memory(config, wall, *memory));

@@ -163,6 +163,10 @@ impl Search<'_, '_> {
         let matters = |at: usize| at != batch && parameters[at].memory_role() != MemoryRole::Same;
         let matter: Vec<usize> = (0..parameters.len()).filter(|at| matters(*at)).collect();
         let differs = |trial: &&Trial| {
+            let same_batch = trial.config.level(batch) == job.config.level(batch);
+            if same_batch && !trial.config.is_as_it_is() && !job.config.is_as_it_is() {
+                return false;
+            }
             if matter.iter().any(|at| trial.config.level(*at) != job.config.level(*at)) {
                 return false;
             }

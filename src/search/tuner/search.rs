@@ -26,7 +26,7 @@ use crate::search::drift;
 use crate::search::journal::{self, Journal};
 use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
-use crate::search::strategy::{Earlier, Proposal, Strategy, View};
+use crate::search::strategy::{Earlier, Lacking, Proposal, Strategy, View};
 use crate::search::study;
 
 /// A search under way.
@@ -86,6 +86,8 @@ pub(super) struct Search<'s, 'p> {
     /// The same with the machine's level taken out.
     pub(super) levelled: drift::Levelled,
     pub(super) leader: Leader,
+    /// The trials that lacked memory.
+    pub(super) lacking: Lacking,
     /// What a probe must come near, and after how many trials that was found.
     pub(super) to_beat: (usize, Option<Estimate>),
 }
@@ -276,7 +278,9 @@ impl Search<'_, '_> {
         let left = self.probes_left().saturating_sub(running);
         let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
         self.seen.update(space, history, baseline);
-        let view = View::new(space, &objective, self.seen.history(history), &pending, self.seen.start())
+        let history = self.seen.history(history);
+        let lacking = self.lacking.of(&objective, history);
+        let view = View::knowing(space, &objective, history, (&pending, self.seen.start()), lacking)
             .with(left, seed)
             .with_so_far(&so_far)
             .with_precision_speeds(self.precision_speeds)

@@ -40,6 +40,11 @@ pub(super) fn last_thought(view: &View<'_>) -> Option<Thought> {
     (pace > 1 && at >= FEWEST).then_some(Thought { at, most: 2 * (pace + slots) })
 }
 
+/// Whether probes end faster than a thought about a whole space takes.
+pub(super) fn is_hurried(view: &View<'_>) -> bool {
+    pace(view) > 1
+}
+
 /// Returns how many trials pass from one thought to the next, rounded up to a power of two: one, unless a thought at each would
 /// take more than its [`SHARE`] of a core.
 fn pace(view: &View<'_>) -> usize {

@@ -138,7 +138,8 @@ impl Bayes {
             return Some(proposal);
         }
         let sampled;
-        let candidates: &[Chunk] = match self.listed.as_ref().and_then(|listed| listed.chunks.as_ref()) {
+        let listed = self.listed.as_ref().filter(|_| !batch::is_hurried(view));
+        let candidates: &[Chunk] = match listed.and_then(|listed| listed.chunks.as_ref()) {
             Some(chunks) => chunks,
             None => {
                 sampled = sample(view, &known);
