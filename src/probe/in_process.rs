@@ -201,7 +201,7 @@ fn run(
     let mut window = Window::default();
     let mut totals = Totals::default();
     let mut patience = Patience::new(job, job.settings);
-    let mut host = HostMeter::new(std::process::id(), None);
+    let mut host = HostMeter::own();
     host.look();
     let mut looked = Instant::now();
     let mut live = Live::new(looked);

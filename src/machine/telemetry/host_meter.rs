@@ -9,6 +9,7 @@ mod quota;
 mod tree;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{pause_after, thread_time};
@@ -50,7 +51,12 @@ pub struct HostMeter {
     held: Vec<(Instant, u64)>,
     /// When it is time to look again.
     next: Option<Instant>,
+    /// Whether it is of this process, and what others of those have read just now is as good.
+    is_shared: bool,
 }
+
+/// What meters of this process share: the one that reads, with its last reading.
+static OWN: Mutex<Option<HostMeter>> = Mutex::new(None);
 
 impl HostMeter {
     /// How often there is a look, at most.
@@ -62,6 +68,12 @@ impl HostMeter {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"), root, group)
     }
 
+    /// Makes a meter of this process. Threads that look at the same time read once: of sixty-four slots, each with its meter, all
+    /// would read the files of sixty-four threads.
+    pub fn own() -> Self {
+        Self { is_shared: true, ..Self::new(std::process::id(), None) }
+    }
+
     fn under(proc: &Path, cgroup_root: &Path, root: u32, group: Option<PathBuf>) -> Self {
         Self {
             proc: proc.to_owned(),
@@ -71,6 +83,7 @@ impl HostMeter {
             samples: Vec::new(),
             held: Vec::new(),
             next: None,
+            is_shared: false,
         }
     }
 
@@ -95,15 +108,31 @@ impl HostMeter {
     }
 
     fn look_at(&mut self, at: Instant) {
-        let sample = Sample {
+        let sample = if self.is_shared { Self::shared(at) } else { self.read(at) };
+        self.samples.push(sample);
+        thin_out(&mut self.samples);
+    }
+
+    /// Returns the last reading of this process, or a new one where that is old.
+    fn shared(at: Instant) -> Sample {
+        /// For how long a reading counts as new: short against the time between two of one meter.
+        const NEW: Duration = Duration::from_millis(20);
+        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = own.get_or_insert_with(|| Self::new(std::process::id(), None));
+        let last = own.samples.pop().filter(|last| at.saturating_duration_since(last.at) < NEW);
+        let sample = last.unwrap_or_else(|| own.read(at));
+        own.samples.push(sample.clone());
+        sample
+    }
+
+    fn read(&mut self, at: Instant) -> Sample {
+        Sample {
             at,
             usage: self.tree.usage(),
             machine: Pressure::of_machine(&self.proc),
             group: self.group.as_deref().and_then(Pressure::of_group),
             periods: self.quotas.iter().map(Quota::periods).collect(),
-        };
-        self.samples.push(sample);
-        thin_out(&mut self.samples);
+        }
     }
 
     /// Returns the processes at the last reading, beginning with the first.

@@ -259,3 +259,19 @@ fn this_process_uses_the_processor_and_what_it_waited_for_counts() {
     assert_eq!((meter.look_in_time(), meter.samples.len()), (next, looks), "it is not time yet");
     assert!(next > begin && thread_time() > Duration::ZERO);
 }
+
+#[test]
+fn meters_of_this_process_share_a_reading() {
+    let mut meters = [HostMeter::own(), HostMeter::own()];
+    let begin = Instant::now();
+    meters.iter_mut().for_each(HostMeter::look);
+    std::thread::sleep(Duration::from_millis(50));
+    meters.iter_mut().for_each(HostMeter::look);
+    let [one, other] = &meters;
+    let moments = |meter: &HostMeter| meter.samples.iter().map(|sample| sample.at).collect::<Vec<_>>();
+    // Other tests of this process may have read between the two.
+    let shared = moments(one).iter().filter(|at| moments(other).contains(at)).count();
+    assert!(shared > 0, "{:?} {:?}", moments(one), moments(other));
+    assert!(one.samples[0].at < one.samples[1].at);
+    assert!(value(&one.readings(begin, Instant::now()), Metric::CpuCores).is_some());
+}
