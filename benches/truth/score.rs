@@ -45,6 +45,8 @@ impl Score {
 pub(super) fn of(workload: &Workload, runs: &Runs) -> Result<String> {
     let studies = runs.configs.iter().map(|config| config.probes.len()).min().unwrap_or(0);
     let (mut again, mut within, mut times) = (Score::default(), Score::default(), Score::default());
+    // The long runs' own mean is known to some width, too: an interval that is right 95 times of 100 holds it less often.
+    let (mut of_both, unknown) = (Score::default(), unknown(runs));
     // As on a machine that is searched on again and again, each begins with what those before have shown.
     let known = tempfile::tempdir()?;
     let known = known.path().join("noise.json");
@@ -58,7 +60,10 @@ pub(super) fn of(workload: &Workload, runs: &Runs) -> Result<String> {
         for &(a, b) in pairs.iter().cycle().skip(number * PAIRS).take(PAIRS) {
             let (a, b) = (&runs.configs[a], &runs.configs[b]);
             if let Some((low, high)) = speedup(runs, number, (a, b), prior)? {
-                times.add(low, high, std::iter::once((a.truth() - b.truth()).abs().exp()));
+                let truth = (a.truth() - b.truth()).abs();
+                times.add(low, high, std::iter::once(truth.exp()));
+                let (middle, half) = ((low * high).ln() / 2.0, ((high / low).ln() / 2.0).hypot(unknown));
+                of_both.add((middle - half).exp(), (middle + half).exp(), std::iter::once(truth.exp()));
             }
         }
         if let Some((between_runs, repetitions)) = study.shown_between_runs() {
@@ -71,6 +76,8 @@ pub(super) fn of(workload: &Workload, runs: &Runs) -> Result<String> {
     let _ = writeln!(text, "| a long run in the interval for a run again | {} |", again.line());
     let _ = writeln!(text, "| a long run in the interval of the measured runs themselves | {} |", within.line());
     let _ = writeln!(text, "| the ratio of long runs in the interval of a speed-up | {} |", times.line());
+    let _ =
+        writeln!(text, "| the same, where the long runs' own ±{:.1} % counts | {} |", 100.0 * unknown, of_both.line());
     let _ = writeln!(text, "\nWhat the spread of runs makes necessary for a run again: ±{:.1} %.", 100.0 * spread);
     let _ = writeln!(text, "\n| config | long runs | spread |\n|---|--:|--:|");
     for config in &runs.configs {
@@ -161,6 +168,14 @@ fn spread(runs: &Runs) -> f64 {
         probes.flat_map(|probe| config.long.iter().map(move |long| (probe - long.ln()).powi(2)))
     });
     1.96 * mean(squares).sqrt()
+}
+
+/// Half of the 95 % interval of the ratio of two configs' long runs, from the spread of all configs'.
+fn unknown(runs: &Runs) -> f64 {
+    let logs = |config: &Runned| config.long.iter().map(|rate| rate.ln()).collect::<Vec<f64>>();
+    let each =
+        runs.configs.iter().map(|config| deviation(logs(config).into_iter()).powi(2) / number(config.long.len()));
+    1.96 * (2.0 * mean(each)).sqrt()
 }
 
 fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {

@@ -177,6 +177,14 @@ pub(super) fn is_ahead(evidence: &Evidence) -> Option<f64> {
     (!held_back).then_some(times)
 }
 
+/// Returns how many times as fast the job would be if a queue that is short held more batches: as fast as the loader makes them, or as the
+/// job uses them up.
+fn with_a_longer_queue(evidence: &Evidence, starved: &Starvation) -> Option<f64> {
+    let times = is_ahead(evidence)?;
+    evidence.queue().filter(|queue| *queue <= QUEUE.value)?;
+    Some(starved.found(evidence).worth.times.map_or(times, |most| most.min(times)))
+}
+
 fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     let workers = evidence.workers()?;
     let starved = Starvation::of(evidence)?;
@@ -260,6 +268,10 @@ pub(super) fn worker_overhead(evidence: &Evidence) -> Option<Found> {
     let none = starvation::with_workers(evidence).filter(|best| best.workers == 0);
     let none = none.filter(|best| best.times >= WITHOUT_WORKERS.value)?;
     if imbalance(evidence).is_some() || worker_start(evidence).is_some() || choosing(evidence).is_some() {
+        return None;
+    }
+    // Handing over costs something there, too, but not as much as the empty queue.
+    if with_a_longer_queue(evidence, &starved).is_some_and(|times| times > none.times) {
         return None;
     }
     let mut found = starved.found(evidence);

@@ -373,6 +373,16 @@ fn workers_that_cost_more_than_they_bring_are_found() {
     assert!(top.found.worth.by_parameters.is_some_and(|times| times > 1.5), "{:?}", top.found);
 }
 
+/// Checks `examples/sick/too_little_prefetch.py` as it was measured once, at 100 samples/s: without workers, too, the job would have been
+/// faster, but by 1.1x.
+#[test]
+fn the_queue_that_brings_more_is_named_before_the_workers() {
+    let job = Job::cpu().cores(2.0).workers(1).host(Metric::CpuCores, 1.28).wait(0.36).replay(190.6).replay_cpu(1.0);
+    let job = job.item(0.0044, 0.0044).number("loader.prefetch_factor", 1.0).number("loader.item_seconds_p95", 0.0029);
+    let evidence = job.loader(&[(0, 282.0), (1, 201.0), (2, 245.7), (4, 268.6)]).evidence();
+    assert_eq!(names(&diagnose(&evidence))[0], "too_little_prefetch", "{:#?}", diagnose(&evidence).causes);
+}
+
 #[test]
 fn a_queue_brings_no_more_than_the_loader_makes() {
     // `shards.py --kind webdataset` at 100 samples/s: by chance its loader was faster alone than in the job.
