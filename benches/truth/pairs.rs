@@ -9,6 +9,7 @@ use gputune::search::{NoisePrior, Strategy, Study, Tuner};
 use gputune::spec::Spec;
 
 use super::runs::{mean, run, shuffle, spread_over};
+use super::score::{deviation, number};
 use super::{DEVICE, Options, Result, Workload, load};
 
 /// Proposes one config.
@@ -54,11 +55,8 @@ impl InTurn<'_> {
 
     /// Half of its 95 % interval.
     fn half(&self) -> f64 {
-        let (middle, count) = (self.ratio(), self.ratios.len());
-        let squares: f64 = self.ratios.iter().map(|ratio| (ratio - middle).powi(2)).sum();
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-        let (free, all) = ((count - 1) as f64, count as f64);
-        stats::student_quantile(count - 1, 0.025) * (squares / free / all).sqrt()
+        let count = self.ratios.len();
+        stats::student_quantile(count - 1, 0.025) * deviation(self.ratios.iter().copied()) / number(count).sqrt()
     }
 }
 

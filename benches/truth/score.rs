@@ -178,12 +178,13 @@ fn unknown(runs: &Runs) -> f64 {
     1.96 * (2.0 * mean(each)).sqrt()
 }
 
-fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
+/// The standard deviation.
+pub(super) fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let (middle, count) = (mean(values.clone()), number(values.clone().count()));
     (values.map(|value| (value - middle).powi(2)).sum::<f64>() / (count - 1.0).max(1.0)).sqrt()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn number(count: usize) -> f64 {
+pub(super) fn number(count: usize) -> f64 {
     count as f64
 }
