@@ -1,12 +1,12 @@
 //! Whether what gputune says of configs is true: three training steps, twenty configs or more of each, every one run five times
 //! long and probed five times, in an order that is drawn.
 //!
-//! `cargo bench --bench truth -- [--quick] [--only NAME] [--configs N] [--runs N] [--searches N] [--measure-time SECONDS]
-//! [--long SECONDS] [--beside] [--python PATH] [--keep FILE] [--from FILE] [--out FILE]` scores the intervals for a run again with their width, the
+//! `cargo bench --bench truth -- [--quick] [--only NAME] [--configs N] [--runs N] [--long-runs N] [--searches N]
+//! [--measure-time SECONDS] [--long SECONDS] [--beside] [--python PATH] [--keep FILE] [--from FILE] [--out FILE]` scores the intervals for a run again with their width, the
 //! speed-ups between pairs, and the true loss of the configs that searches name. `--beside` does all of it beside a program that takes
 //! one core in bursts. `-- --aa [--searches N]` searches a space in which all configs are the same, and counts the winners that
 //! are claimed. `-- --pairs N` has a search compare two configs, for so many pairs that are drawn, between long runs of both in turn.
-//! `--keep FILE` keeps the runs of one training step, and `--from FILE` scores those again instead of running anything.
+//! `--long-runs N` has so many long runs instead of as many as probes: the mean of more is better known. `--keep FILE` keeps the runs of one training step, and `--from FILE` scores those again instead of running anything.
 //! `benches/results/truth.md` keeps a run.
 
 mod neighbour;
@@ -35,8 +35,10 @@ struct Options {
     python: String,
     only: Option<String>,
     configs: usize,
-    /// Long runs of each config, and as many probes.
+    /// Probes of each config.
     runs: usize,
+    /// Long runs of each.
+    long_runs: usize,
     searches: usize,
     /// The limit of a probe.
     measure_time: Duration,
@@ -96,7 +98,6 @@ fn main() -> Result {
                 Some(from) => runs::kept(&path, from)?,
                 None => runs::of(workload, &path, &options)?,
             };
-            options.keep.iter().try_for_each(|keep| runs.keep(keep))?;
             score::of(workload, &runs)? + &searches::losses(workload, &path, &options, &runs)?
         };
         print!("{part}");
@@ -110,7 +111,7 @@ fn main() -> Result {
 
 fn options() -> Result<Options> {
     let (mut python, mut only, mut out) = ("target/python/bin/python".to_owned(), None, None);
-    let (mut keep, mut from) = (None, None);
+    let (mut keep, mut from, mut long_runs) = (None, None, None);
     let (mut configs, mut runs, mut searches, mut pairs) = (24, 5, 10, 0);
     let (mut seconds, mut long, mut beside, mut aa) = (10.0, 20.0, false, false);
     let mut arguments = std::env::args().skip(1);
@@ -124,6 +125,7 @@ fn options() -> Result<Options> {
             "--from" => from = Some(value()?.into()),
             "--configs" => configs = value()?.parse()?,
             "--runs" => runs = value()?.parse::<usize>()?.max(3),
+            "--long-runs" => long_runs = Some(value()?.parse::<usize>()?.max(2)),
             "--searches" => searches = value()?.parse()?,
             "--pairs" => pairs = value()?.parse()?,
             "--measure-time" => seconds = value()?.parse()?,
@@ -145,7 +147,23 @@ fn options() -> Result<Options> {
     let (measure_time, long) = (Duration::try_from_secs_f64(seconds)?, Duration::try_from_secs_f64(long)?);
     // A spec's command is looked for from the spec's folder.
     let python = std::path::absolute(&python)?.display().to_string();
-    Ok(Options { python, only, configs, runs, searches, measure_time, long, beside, aa, pairs, keep, from, out })
+    let long_runs = long_runs.unwrap_or(runs);
+    Ok(Options {
+        python,
+        only,
+        configs,
+        runs,
+        long_runs,
+        searches,
+        measure_time,
+        long,
+        beside,
+        aa,
+        pairs,
+        keep,
+        from,
+        out,
+    })
 }
 
 /// When and where: the command, the machine, and how busy it was.
@@ -163,12 +181,13 @@ impl Options {
         let only = self.only.as_ref().map(|only| format!(" --only {only}")).unwrap_or_default();
         let beside = if self.beside { " --beside" } else { "" };
         let (seconds, long) = (self.measure_time.as_secs_f64(), self.long.as_secs_f64());
+        let more = if self.long_runs == self.runs { String::new() } else { format!(" --long-runs {}", self.long_runs) };
         let what = if self.aa {
             "--aa".to_owned()
         } else if self.pairs > 0 {
             format!("--pairs {} --configs {} --runs {} --long {long}", self.pairs, self.configs, self.runs)
         } else {
-            format!("--configs {} --runs {} --long {long}", self.configs, self.runs)
+            format!("--configs {} --runs {}{more} --long {long}", self.configs, self.runs)
         };
         let searches = self.searches;
         format!("cargo bench --bench truth -- {what} --searches {searches}{only} --measure-time {seconds}{beside}")

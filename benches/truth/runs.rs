@@ -50,27 +50,33 @@ pub(super) fn of(workload: &Workload, path: &Path, options: &Options) -> Result<
         let settings = spec.space.settings(&config);
         Runned { config, settings, long: Vec::new(), probes: Vec::new() }
     };
-    let mut configs: Vec<Runned> = spread_over(&spec.space, options.configs).into_iter().map(of_config).collect();
+    let configs = spread_over(&spec.space, options.configs).into_iter().map(of_config).collect();
+    let mut runs = Runs { spec: path.to_owned(), configs };
     // What is set up once, such as files of data, is set up before anything counts.
     let mut number = 1;
-    run(&mut prober, configs[0].named(), &Limits { measure_time: Duration::from_secs(1), ..usual }, number)?;
+    run(&mut prober, runs.configs[0].named(), &Limits { measure_time: Duration::from_secs(1), ..usual }, number)?;
+    let kinds =
+        [(true, options.long_runs), (false, options.runs)].map(|(is_long, count)| vec![is_long; count]).concat();
     let mut schedule: Vec<(usize, bool)> =
-        (0..2 * options.runs).flat_map(|run| (0..configs.len()).map(move |at| (at, run % 2 == 0))).collect();
+        kinds.iter().flat_map(|&is_long| (0..runs.configs.len()).map(move |at| (at, is_long))).collect();
     shuffle(&mut schedule);
     let count = schedule.len();
     for (place, (at, is_long)) in schedule.into_iter().enumerate() {
         number += 1;
-        let measurement = run(&mut prober, configs[at].named(), if is_long { &long } else { &usual }, number)?;
+        let of = &mut runs.configs[at];
+        let measurement = run(&mut prober, of.named(), if is_long { &long } else { &usual }, number)?;
         let rate = measurement.throughput.ok_or("no throughput")?;
         let what = if is_long { "long" } else { "probe" };
-        eprintln!("{} {}/{count} {what} {}: {rate:?}", workload.name, place + 1, configs[at].settings.line());
+        eprintln!("{} {}/{count} {what} {}: {rate:?}", workload.name, place + 1, of.settings.line());
         if is_long {
-            configs[at].long.push(rate.value);
+            of.long.push(rate.value);
         } else {
-            configs[at].probes.push(measurement);
+            of.probes.push(measurement);
         }
+        // After each run, so that a bench that is ended early has what it measured.
+        options.keep.iter().try_for_each(|keep| runs.keep(keep))?;
     }
-    Ok(Runs { spec: path.to_owned(), configs })
+    Ok(runs)
 }
 
 /// The runs of a config, as they are kept.
