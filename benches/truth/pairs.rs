@@ -1,4 +1,4 @@
-//! Speed-ups as searches report them, beside long runs of both configs in turn.
+//! Speed-ups as searches report them, beside long runs of both configs: in turn with each search, or kept from before.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use gputune::search::strategy::{Proposal, View};
 use gputune::search::{NoisePrior, Strategy, Study, Tuner};
 use gputune::spec::Spec;
 
-use super::runs::{mean, run, shuffle, spread_over};
+use super::runs::{self, Runned, mean, run, shuffle, spread_over};
 use super::score::{deviation, number};
 use super::{DEVICE, Options, Result, Workload, load};
 
@@ -58,12 +58,75 @@ impl InTurn<'_> {
         let count = self.ratios.len();
         stats::student_quantile(count - 1, 0.025) * deviation(self.ratios.iter().copied()) / number(count).sqrt()
     }
+
+    fn reverse(&mut self) {
+        self.configs.reverse();
+        self.ratios.iter_mut().for_each(|ratio| *ratio = -*ratio);
+    }
 }
 
-/// Has a search compare two configs, for so many pairs that are drawn, between long runs of both.
+/// Where the truth about two configs comes from.
+enum Truth<'p> {
+    InTurn(InTurn<'p>),
+    Kept([&'p Runned; 2]),
+}
+
+impl<'p> Truth<'p> {
+    /// Runs both so many times more, where they are run here.
+    fn rounds(&mut self, count: usize) -> Result {
+        match self {
+            Self::InTurn(runs) => runs.rounds(count),
+            Self::Kept(_) => Ok(()),
+        }
+    }
+
+    /// Puts the faster one first.
+    fn sort(&mut self) {
+        let is_slower = self.ratio() < 0.0;
+        match self {
+            Self::InTurn(runs) if is_slower => runs.reverse(),
+            Self::Kept(configs) if is_slower => configs.reverse(),
+            _ => {}
+        }
+    }
+
+    fn configs(&self) -> [&'p Config; 2] {
+        match self {
+            Self::InTurn(runs) => runs.configs,
+            Self::Kept(configs) => configs.map(|runned| &runned.config),
+        }
+    }
+
+    /// The logarithm of the ratio of both.
+    fn ratio(&self) -> f64 {
+        match self {
+            Self::InTurn(runs) => runs.ratio(),
+            Self::Kept([a, b]) => a.truth() - b.truth(),
+        }
+    }
+
+    /// Half of its 95 % interval.
+    fn half(&self) -> f64 {
+        match self {
+            Self::InTurn(runs) => runs.half(),
+            Self::Kept([a, b]) => {
+                let error =
+                    |of: &Runned| deviation(of.long.iter().map(|rate| rate.ln())) / number(of.long.len()).sqrt();
+                let fewest = a.long.len().min(b.long.len());
+                stats::student_quantile(fewest - 1, 0.025) * error(a).hypot(error(b))
+            }
+        }
+    }
+}
+
+/// Has a search compare two configs, for so many pairs that are drawn, between long runs of both, or beside those that were kept.
 pub(super) fn of(workload: &Workload, path: &std::path::Path, options: &Options) -> Result<String> {
     let (spec, _) = load(path)?;
-    let configs = spread_over(&spec.space, options.configs);
+    let kept = options.from.as_ref().map(|from| runs::kept(path, from)).transpose()?;
+    let configs = match &kept {
+        Some(kept) => kept.configs.iter().map(|runned| runned.config.clone()).collect(),
+        None => spread_over(&spec.space, options.configs),
+    };
     let mut pairs: Vec<(usize, usize)> = (0..configs.len()).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
     shuffle(&mut pairs);
     // As on a machine that is searched on again and again, each begins with what those before have shown.
@@ -74,16 +137,18 @@ pub(super) fn of(workload: &Workload, path: &std::path::Path, options: &Options)
     let (mut held, mut held_with, mut claimed, mut halves, mut halves_long) = (0, 0, 0, Vec::new(), Vec::new());
     let wanted = options.pairs.min(pairs.len());
     for (place, &(a, b)) in pairs.iter().take(wanted).enumerate() {
-        let (spec, prober) = load(path)?;
-        let limits = Limits { measure_time: options.long, precision: Some(1e-9), ..spec.limits };
-        let configs = [&configs[a], &configs[b]];
-        let mut long = InTurn { prober, spec, limits, configs, ratios: Vec::new(), number: 0 };
+        let mut long = match &kept {
+            Some(kept) => Truth::Kept([&kept.configs[a], &kept.configs[b]]),
+            None => {
+                let (spec, prober) = load(path)?;
+                let limits = Limits { measure_time: options.long, precision: Some(1e-9), ..spec.limits };
+                let configs = [&configs[a], &configs[b]];
+                Truth::InTurn(InTurn { prober, spec, limits, configs, ratios: Vec::new(), number: 0 })
+            }
+        };
         long.rounds(options.runs / 2)?;
-        if long.ratio() < 0.0 {
-            long.configs.reverse();
-            long.ratios.iter_mut().for_each(|ratio| *ratio = -*ratio);
-        }
-        let [faster, slower] = long.configs;
+        long.sort();
+        let [faster, slower] = long.configs();
         let study = compared(path, options, [faster, slower], NoisePrior::of_device(&known, DEVICE))?;
         long.rounds(options.runs - options.runs / 2)?;
         if let Some((between_runs, repetitions)) = study.shown_between_runs() {
@@ -113,7 +178,7 @@ pub(super) fn of(workload: &Workload, path: &std::path::Path, options: &Options)
                 (format!("{value:.3} ({low:.3} to {high:.3})"), word.to_owned())
             }
         };
-        let settings = |config: &Config| long.spec.space.settings(config).line();
+        let settings = |config: &Config| spec.space.settings(config).line();
         let (faster, slower) = (settings(faster), settings(slower));
         let runs = format!("{:.3} ± {:.1} %", truth.exp(), 100.0 * half_long);
         eprintln!("{} {}/{wanted} {faster} | {slower}: {said}, long runs {runs} {is_held}", workload.name, place + 1);

@@ -21,8 +21,9 @@ pub struct Budget {
     /// How often each leader is measured again, interleaved with the others, before a winner is named; those between which too
     /// little is known then, up to [twice as often](Self::most_confirmations).
     pub confirmations: u32,
-    /// The gain, as a share of the best, that eight probes together must be expected to bring; zero never stops a search.
-    /// It counts only where the strategy reports the gain it expects, and what it expected of the last eight probes
+    /// The gain, as a share of the best, that the next few probes together must be expected to bring: as many as bits name a
+    /// config of the space, from eight to sixteen. Zero never stops a search.
+    /// It counts only where the strategy reports the gain it expects, and what it expected of as many last probes
     /// stands for those to come. The search also ends when ten gains in a row are below a quarter of the width of the
     /// best's 95 % interval (a width of up to 20 % of the best counts), because measurements could not tell them from
     /// zero.

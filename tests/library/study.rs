@@ -401,3 +401,43 @@ fn exactly_repeated_numbers_tie_with_the_same_number() {
         assert_winner(&fastest(&trials), 16, 0);
     }
 }
+
+/// The cells of two columns of the trials, both empty or both numbers.
+fn again(study: &Study, metric: &str) -> Vec<Option<(f64, f64)>> {
+    let text = gputune::report::trials_csv(study);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let headers = reader.headers().unwrap().clone();
+    let column = |end: &str| headers.iter().position(|name| name == format!("{metric}_again_{end}")).unwrap();
+    let (low, high) = (column("low"), column("high"));
+    let cells = |row: csv::StringRecord| Some((row[low].parse().ok()?, row[high].parse().ok()?));
+    reader.into_records().map(|row| cells(row.unwrap())).collect()
+}
+
+#[test]
+fn each_trial_says_where_its_run_again_falls() {
+    let half = |cells: (f64, f64)| (cells.1 / cells.0).ln() / 2.0;
+    let once = fastest(&[(Baseline, (8, 0), speed_within(100.0, 1.0)), (Search, (16, 0), crash())]);
+    let cells = again(&once, "throughput");
+    let (low, high) = cells[0].unwrap();
+    assert!(low < 99.0 && 101.0 < high, "runs differ by more than this run tells: {low} to {high}");
+    assert_eq!(cells[1], None, "what failed has none");
+    // Repetitions tell how far runs are apart: nine that agree within a per cent, and nine that do not.
+    let repeated = |step: f64| {
+        let rate = |run: i32| speed_within(100.0 * (step * f64::from(run % 3)).exp(), 1.0);
+        let runs: Vec<_> = (0..9).map(|run| (if run == 0 { Baseline } else { Confirm }, (8, 0), rate(run))).collect();
+        again(&fastest(&runs), "throughput")
+    };
+    let (quiet, restless) = (repeated(0.005), repeated(0.1));
+    let rate = 100.0 * 0.1_f64.exp();
+    let (low, high) = restless[1].unwrap();
+    assert!(low < rate && rate < high && ((low * high).sqrt() / rate).ln().abs() < 1e-9, "around the run's own number");
+    assert!(half(quiet[1].unwrap()) < half((low, high)) / 2.0, "{quiet:?} {restless:?}");
+}
+
+#[test]
+fn where_a_run_again_falls_is_told_of_what_is_optimised() {
+    let objective = Objective::new("loss", Direction::Minimize);
+    let runs = [(Search, 1.0), (Confirm, 1.1), (Confirm, 0.9)].map(|(purpose, value)| (purpose, (8, 0), loss(value)));
+    let cells = again(&study(objective, &runs), "loss");
+    assert!(cells.iter().all(|cells| cells.is_some_and(|(low, high)| low < 0.9 && 1.1 < high)), "{cells:?}");
+}

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Place, Ranked, Scale, Study, TAIL};
-use crate::model::Estimate;
+use crate::model::{Estimate, Trial};
 use crate::probe::stats::{self, NORMAL_95};
-use crate::search::noise::{NoisePrior, Run, RunNoise};
+use crate::search::noise::{NoisePrior, Run, RunNoise, Uncertain};
 
 /// How far runs of one config are apart when each is started anew.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,20 @@ impl Study {
         let (between_runs, repetitions) = (noise.deviation()?, noise.repetitions());
         is_rate.then_some(Repeatability { between_runs, repetitions, again })
     }
+
+    /// Returns what tells of a trial where another run of its config falls, seen from that trial alone: the objective's metric
+    /// with the interval that holds 95 of 100 runs. `None` for a trial that was not measured in full, and where nothing tells how
+    /// far runs differ.
+    pub(crate) fn again(&self) -> impl Fn(&Trial) -> Option<Estimate> {
+        let ranked = self.ranked_by(&self.objective);
+        let noise = noise_of(&ranked, self.noise_prior);
+        let scale = ranked.first().map_or(Scale::Difference, |entry| entry.scale);
+        move |trial| {
+            let estimate = self.objective.estimate(trial.outcome.measurement()?)?;
+            let run = scale.run(&estimate, &Place { round: None, in_turn: None });
+            Some(scale.around(estimate.value, noise.again(&[run])?))
+        }
+    }
 }
 
 impl Ranked {
@@ -49,31 +63,40 @@ impl Ranked {
     /// Returns the mean over its trials, with the interval that another run falls into.
     pub(super) fn again(&self, noise: &RunNoise) -> Estimate {
         let Some(again) = noise.again(&self.runs) else { return self.estimate };
-        let (mean, half) = (again.value, again.half_width(TAIL));
-        let value = |point| self.scale.value(point);
         // The number of a single run stays what it is, to the last digit.
-        let middle = if self.values.len() == 1 { self.estimate.value } else { value(mean) };
-        // Rounding must not put the number outside of its own interval.
-        Estimate::interval(middle, value(mean - half).min(middle), value(mean + half).max(middle))
+        let middle = if self.values.len() == 1 { self.estimate.value } else { self.scale.value(again.value) };
+        self.scale.around(middle, again)
     }
 
     /// Puts the trials on a scale, each with the error from its interval.
     pub(super) fn place(&mut self, scale: Scale) {
-        let error = |estimate: &Estimate| match estimate.relative_half_width().filter(|half| half.is_finite()) {
-            Some(half) if scale == Scale::Ratio => half / NORMAL_95,
-            Some(half) => half * estimate.value.abs() / NORMAL_95,
-            None => 0.0,
-        };
-        let run = |(estimate, place): (&Estimate, &Place)| {
-            let alone = Run::alone(scale.point(estimate.value), error(estimate), place.round);
-            let beside = place.in_turn.filter(|_| scale == Scale::Ratio);
-            Run { beside: beside.unwrap_or(alone.beside), ..alone }
-        };
-        self.runs = self.values.iter().zip(&self.places).map(run).collect();
+        self.runs = self.values.iter().zip(&self.places).map(|(estimate, place)| scale.run(estimate, place)).collect();
         self.scale = scale;
         let precision = |estimate: &Estimate| estimate.relative_half_width().map(|half| (half * half).recip());
         let total: Option<f64> = self.values.iter().map(precision).sum();
         self.within_runs = total.map(|total| total.sqrt().recip());
+    }
+}
+
+impl Scale {
+    /// Returns a trial's run on this scale, with the error from its interval.
+    fn run(self, estimate: &Estimate, place: &Place) -> Run {
+        let error = match estimate.relative_half_width().filter(|half| half.is_finite()) {
+            Some(half) if self == Self::Ratio => half / NORMAL_95,
+            Some(half) => half * estimate.value.abs() / NORMAL_95,
+            None => 0.0,
+        };
+        let alone = Run::alone(self.point(estimate.value), error, place.round);
+        let beside = place.in_turn.filter(|_| self == Self::Ratio);
+        Run { beside: beside.unwrap_or(alone.beside), ..alone }
+    }
+
+    /// Returns a number with the 95 % interval around a point that stands for it.
+    fn around(self, number: f64, point: Uncertain) -> Estimate {
+        let half = point.half_width(TAIL);
+        let (low, high) = (self.value(point.value - half), self.value(point.value + half));
+        // Rounding must not put the number outside of its own interval.
+        Estimate::interval(number, low.min(number), high.max(number))
     }
 }
 
