@@ -1,6 +1,7 @@
 //! Speed-ups as searches report them, beside long runs of both configs: in turn with each search, or kept from before.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use gputune::model::{Config, Event};
 use gputune::probe::{CommandProber, Limits, stats};
@@ -67,11 +68,18 @@ impl InTurn<'_> {
 
 /// Where the truth about two configs comes from.
 enum Truth<'p> {
-    InTurn(InTurn<'p>),
+    InTurn(Box<InTurn<'p>>),
     Kept([&'p Runned; 2]),
 }
 
 impl<'p> Truth<'p> {
+    /// That of long runs that are still to be run.
+    fn to_run(path: &Path, options: &Options, configs: [&'p Config; 2]) -> Result<Self> {
+        let (spec, prober) = load(path)?;
+        let limits = Limits { measure_time: options.long, precision: Some(1e-9), ..spec.limits };
+        Ok(Self::InTurn(Box::new(InTurn { prober, spec, limits, configs, ratios: Vec::new(), number: 0 })))
+    }
+
     /// Runs both so many times more, where they are run here.
     fn rounds(&mut self, count: usize) -> Result {
         match self {
@@ -120,7 +128,7 @@ impl<'p> Truth<'p> {
 }
 
 /// Has a search compare two configs, for so many pairs that are drawn, between long runs of both, or beside those that were kept.
-pub(super) fn of(workload: &Workload, path: &std::path::Path, options: &Options) -> Result<String> {
+pub(super) fn of(workload: &Workload, path: &Path, options: &Options) -> Result<String> {
     let (spec, _) = load(path)?;
     let kept = options.from.as_ref().map(|from| runs::kept(path, from)).transpose()?;
     let configs = match &kept {
@@ -139,12 +147,7 @@ pub(super) fn of(workload: &Workload, path: &std::path::Path, options: &Options)
     for (place, &(a, b)) in pairs.iter().take(wanted).enumerate() {
         let mut long = match &kept {
             Some(kept) => Truth::Kept([&kept.configs[a], &kept.configs[b]]),
-            None => {
-                let (spec, prober) = load(path)?;
-                let limits = Limits { measure_time: options.long, precision: Some(1e-9), ..spec.limits };
-                let configs = [&configs[a], &configs[b]];
-                Truth::InTurn(InTurn { prober, spec, limits, configs, ratios: Vec::new(), number: 0 })
-            }
+            None => Truth::to_run(path, options, [&configs[a], &configs[b]])?,
         };
         long.rounds(options.runs / 2)?;
         long.sort();
@@ -196,7 +199,7 @@ pub(super) fn of(workload: &Workload, path: &std::path::Path, options: &Options)
 }
 
 /// A search for which there is nothing but the slower one, as the baseline, and the other.
-fn compared(path: &std::path::Path, options: &Options, pair: [&Config; 2], prior: NoisePrior) -> Result<Study> {
+fn compared(path: &Path, options: &Options, pair: [&Config; 2], prior: NoisePrior) -> Result<Study> {
     let [faster, slower] = pair;
     let (spec, prober) = load(path)?;
     let start = spec.space.settings(slower);

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::care::left_out;
 use super::escape::as_cell;
 use super::redact::redacted;
-use crate::model::{COST, Config, Estimate, Judgement, Measurement, Metric, Trial, metric::together};
-use crate::search::Study;
+use crate::model::{COST, Config, Judgement, Measurement, Metric, Trial, metric::together};
+use crate::search::{Again, Study};
 
 /// Columns for the GPUs: means over those that a probe used, if any.
 const GPU_COLUMNS: &[(&str, Metric)] = &[
@@ -89,7 +89,7 @@ pub fn trials_csv(study: &Study) -> String {
 /// Columns derived from measurements: where a run again falls, costs of a sample where any trial has them, the score of several
 /// metrics, the front.
 struct GoalColumns<'s> {
-    again: Box<dyn Fn(&Trial) -> Option<Estimate> + 's>,
+    again: Again<'s>,
     /// The names of the ends of that interval.
     ends: [String; 2],
     has_energy: bool,
@@ -107,7 +107,7 @@ impl<'s> GoalColumns<'s> {
         let front = || study.front().into_iter().map(|member| member.config).collect();
         let metric = study.objective.metric();
         Self {
-            again: Box::new(study.again()),
+            again: study.again(),
             ends: ["low", "high"].map(|end| format!("{metric}_again_{end}")),
             has_energy: has("energy_per_sample"),
             has_cost: has(COST),
@@ -132,7 +132,7 @@ impl<'s> GoalColumns<'s> {
         let metric =
             |name: &str| number(measurement.and_then(|m| study.objective.estimate_of(name, m)).map(|e| e.value));
         let score = || number(measurement.and_then(|m| study.objective.estimate(m)).map(|score| score.value));
-        let again = (self.again)(trial);
+        let again = self.again.of(trial);
         let mut cells = vec![number(again.and_then(|again| again.low)), number(again.and_then(|again| again.high))];
         cells.extend(self.has_energy.then(|| metric("energy_per_sample")));
         cells.extend(self.has_cost.then(|| metric(COST)));

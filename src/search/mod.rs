@@ -23,5 +23,6 @@ pub use noise::NoisePrior;
 pub use numerics::FullPrecision;
 pub use status::{BestSoFar, Ended, Running, Status, StatusFile, Watched};
 pub use strategy::{Earlier, EarlierError, EarlierStudy, STRATEGIES, Strategy};
+pub(crate) use study::Again;
 pub use study::{Alternatives, Best, Confirmed, OnFront, Part, Ranked, Repeatability, SlotSeen, Study, Verdict};
 pub use tuner::{Arrival, TuneError, Tuner};

@@ -27,6 +27,7 @@ pub use extent::{Alternatives, Confirmed};
 pub use front::{OnFront, Part};
 pub(crate) use leaders::{confirmed, leaders};
 pub(crate) use posterior::{Known, PRUNING_ERROR};
+pub(crate) use repeatability::Again;
 pub use repeatability::Repeatability;
 use repeatability::noise_of;
 use scale::Scale;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Place, Ranked, Scale, Study, TAIL};
-use crate::model::{Estimate, Trial};
+use crate::model::{Estimate, Objective, Trial};
 use crate::probe::stats::{self, NORMAL_95};
 use crate::search::noise::{NoisePrior, Run, RunNoise, Uncertain};
 
@@ -38,18 +38,28 @@ impl Study {
         is_rate.then_some(Repeatability { between_runs, repetitions, again })
     }
 
-    /// Returns what tells of a trial where another run of its config falls, seen from that trial alone: the objective's metric
-    /// with the interval that holds 95 of 100 runs. `None` for a trial that was not measured in full, and where nothing tells how
-    /// far runs differ.
-    pub(crate) fn again(&self) -> impl Fn(&Trial) -> Option<Estimate> {
+    /// Returns what tells of each trial where a run again falls.
+    pub(crate) fn again(&self) -> Again<'_> {
         let ranked = self.ranked_by(&self.objective);
-        let noise = noise_of(&ranked, self.noise_prior);
         let scale = ranked.first().map_or(Scale::Difference, |entry| entry.scale);
-        move |trial| {
-            let estimate = self.objective.estimate(trial.outcome.measurement()?)?;
-            let run = scale.run(&estimate, &Place { round: None, in_turn: None });
-            Some(scale.around(estimate.value, noise.again(&[run])?))
-        }
+        Again { objective: &self.objective, noise: noise_of(&ranked, self.noise_prior), scale }
+    }
+}
+
+/// Where another run of a trial's config falls, seen from that trial alone.
+pub(crate) struct Again<'s> {
+    objective: &'s Objective,
+    noise: RunNoise,
+    scale: Scale,
+}
+
+impl Again<'_> {
+    /// Returns the objective's metric with the interval that holds 95 of 100 runs. `None` for a trial that was not measured in
+    /// full, and where nothing tells how far runs differ.
+    pub(crate) fn of(&self, trial: &Trial) -> Option<Estimate> {
+        let estimate = self.objective.estimate(trial.outcome.measurement()?)?;
+        let run = self.scale.run(&estimate, &Place { round: None, in_turn: None });
+        Some(self.scale.around(estimate.value, self.noise.again(&[run])?))
     }
 }
 
