@@ -2,12 +2,13 @@
 //! long and probed five times, in an order that is drawn.
 //!
 //! `cargo bench --bench truth -- [--quick] [--only NAME] [--configs N] [--runs N] [--long-runs N] [--searches N]
-//! [--measure-time SECONDS] [--long SECONDS] [--beside] [--python PATH] [--keep FILE] [--from FILE] [--out FILE]` scores the intervals for a run again with their width, the
-//! speed-ups between pairs, and the true loss of the configs that searches name. `--beside` does all of it beside a program that takes
-//! one core in bursts. `-- --aa [--searches N]` searches a space in which all configs are the same, and counts the winners that
-//! are claimed. `-- --pairs N` has a search compare two configs, for so many pairs that are drawn, between long runs of both in turn, or
-//! beside those of `--from FILE`.
-//! `--long-runs N` has so many long runs instead of as many as probes: the mean of more is better known. `--keep FILE` keeps the runs of one training step, and `--from FILE` scores those again instead of running anything.
+//! [--measure-time SECONDS] [--long SECONDS] [--beside] [--python PATH] [--keep FILE] [--from FILE] [--out FILE]` scores the intervals
+//! for a run again with their width, the speed-ups between pairs, and the true loss of the configs that searches name. `--beside`
+//! does all of it beside a program that takes one core in bursts. `-- --aa [--searches N]` searches a space in which all configs are
+//! the same, and counts the winners that are claimed. `-- --pairs N` has a search compare two configs, for so many pairs that are
+//! drawn, between long runs of both in turn, or beside those of `--from FILE`. `--long-runs N` has so many long runs instead of as many
+//! as probes: the mean of more is better known. `--keep FILE` keeps the runs of one training step as they come, and `--from FILE` scores
+//! those again instead of running anything.
 //! `benches/results/truth.md` keeps a run.
 
 mod neighbour;
