@@ -146,6 +146,9 @@ fn options() -> Result<Options> {
     if (keep.is_some() || from.is_some()) && only.is_none() {
         return Err("--keep and --from are of one training step: name it by --only".into());
     }
+    if keep.is_some() && (from.is_some() || aa || pairs > 0) {
+        return Err("--keep is for runs that are made: not with --from, --aa or --pairs".into());
+    }
     let (measure_time, long) = (Duration::try_from_secs_f64(seconds)?, Duration::try_from_secs_f64(long)?);
     // A spec's command is looked for from the spec's folder.
     let python = std::path::absolute(&python)?.display().to_string();
@@ -184,12 +187,13 @@ impl Options {
         let beside = if self.beside { " --beside" } else { "" };
         let (seconds, long) = (self.measure_time.as_secs_f64(), self.long.as_secs_f64());
         let more = if self.long_runs == self.runs { String::new() } else { format!(" --long-runs {}", self.long_runs) };
+        let pairs = if self.pairs > 0 { format!("--pairs {} ", self.pairs) } else { String::new() };
         let what = if self.aa {
             "--aa".to_owned()
-        } else if self.pairs > 0 {
-            format!("--pairs {} --configs {} --runs {} --long {long}", self.pairs, self.configs, self.runs)
+        } else if let Some(from) = &self.from {
+            format!("{pairs}--from {}", from.display())
         } else {
-            format!("--configs {} --runs {}{more} --long {long}", self.configs, self.runs)
+            format!("{pairs}--configs {} --runs {}{more} --long {long}", self.configs, self.runs)
         };
         let searches = self.searches;
         format!("cargo bench --bench truth -- {what} --searches {searches}{only} --measure-time {seconds}{beside}")

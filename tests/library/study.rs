@@ -440,4 +440,11 @@ fn where_a_run_again_falls_is_told_of_what_is_optimised() {
     let runs = [(Search, 1.0), (Confirm, 1.1), (Confirm, 0.9)].map(|(purpose, value)| (purpose, (8, 0), loss(value)));
     let cells = again(&study(objective, &runs), "loss");
     assert!(cells.iter().all(|cells| cells.is_some_and(|(low, high)| low < 0.9 && 1.1 < high)), "{cells:?}");
+
+    // A zero that is no result has no logarithm, on which scale the others are.
+    let bounded = Objective::new("loss", Direction::Minimize).constraint(Constraint::parse("loss > 0.5").unwrap());
+    let runs = [(8, 1.0), (16, 1.1), (32, 0.0)].map(|(batch, value)| (Search, (batch, 0), loss(value)));
+    let repeated = [0.9, 1.1].map(|value| (Confirm, (8, 0), loss(value)));
+    let cells = again(&study(bounded, &[runs.as_slice(), &repeated].concat()), "loss");
+    assert!(cells[0].is_some() && cells[2].is_none(), "{cells:?}");
 }

@@ -55,11 +55,11 @@ pub(crate) struct Again<'s> {
 
 impl Again<'_> {
     /// Returns the objective's metric with the interval that holds 95 of 100 runs. `None` for a trial that was not measured in
-    /// full, and where nothing tells how far runs differ.
+    /// full, where nothing tells how far runs differ, and for a number that has no place on the scale of those that can win.
     pub(crate) fn of(&self, trial: &Trial) -> Option<Estimate> {
         let estimate = self.objective.estimate(trial.outcome.measurement()?)?;
         let run = self.scale.run(&estimate, &Place { round: None, in_turn: None });
-        Some(self.scale.around(estimate.value, self.noise.again(&[run])?))
+        run.value.is_finite().then_some(self.scale.around(estimate.value, self.noise.again(&[run])?))
     }
 }
 
