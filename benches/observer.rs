@@ -109,7 +109,7 @@ fn observed(command: &[String], folder: &Path, experiment: Option<&Experiment>) 
         effort: Effort::Probe,
         rival: None,
         experiment,
-        is_confirmed_later: false,
+        keeps: false,
     };
     let outcome = CommandProber::new(step, folder).probe(&job, &mut |_| ControlFlow::Continue(()))?;
     let framework = outcome.measurement().and_then(|measurement| measurement.framework.as_deref());

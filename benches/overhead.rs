@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             effort: Effort::Probe,
             rival: None,
             experiment: None,
-            is_confirmed_later: false,
+            keeps: false,
         };
         probed.push(timed(|| {
             prober.probe(&job, &mut |_| ControlFlow::Continue(()))?;

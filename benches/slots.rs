@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Parameter::range("prefetch", 1, 16, 1),
     ])?;
     let budget =
-        Budget { probes, confirmations: 0, least_gain: 0.0, time: Duration::from_secs(24 * 3600), ..Budget::default() };
+        Budget { probes, rounds: 0, least_gain: 0.0, time: Duration::from_secs(24 * 3600), ..Budget::default() };
     let begin = Instant::now();
     let study = Tuner::slots(space, slots, |_| Sleeping { over: None })
         .budget(budget)

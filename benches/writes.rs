@@ -130,7 +130,7 @@ fn run(prober: &mut CommandProber, out: &Path) -> Result<Run> {
         effort: Effort::Confirm,
         rival: None,
         experiment: None,
-        is_confirmed_later: false,
+        keeps: false,
     };
     prober.protect()?;
     let begin = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64();

@@ -44,7 +44,7 @@ measure_time = "4s"
 minimize = "step_time"  # nothing is given up early
 [search]
 strategy = "grid"
-confirmations = 1
+rounds = 1
 """
 
 #: Folder, script, and the options that the script has.

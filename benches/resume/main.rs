@@ -35,7 +35,7 @@ pin = { values = [false, true] }
 strategy = "STRATEGY"
 probes = TRIALS
 time = "1000h"
-confirmations = 0
+rounds = 0
 "#;
 
 fn main() {

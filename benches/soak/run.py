@@ -49,7 +49,7 @@ precision = 0.5
 strategy = "random"
 seed = {seed}
 probes = {probes}
-confirmations = 0
+rounds = 0
 time = "10h"
 """
 

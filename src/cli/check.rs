@@ -189,14 +189,11 @@ fn describe_time(spec: &Spec, text: &mut String) {
         Count::Exact(count) => budget.probes.min(u32::try_from(count).unwrap_or(u32::MAX)),
         _ => budget.probes,
     };
-    let leaders = if probes > 1 { probes.min(4) } else { 0 };
-    let (confirmations, most) = (budget.confirmations * leaders, budget.most_confirmations() * leaders);
-    let longest = (limits.probe_time * (probes + most)).min(budget.time);
-    let shortest =
-        (limits.measure_time.min(std::time::Duration::from_millis(500)) * (probes + 2 * confirmations)).min(longest);
+    let longest = (limits.probe_time * probes).min(budget.time);
+    let shortest = (limits.measure_time.min(std::time::Duration::from_millis(500)) * probes).min(longest);
     let _ = writeln!(
         text,
-        "time       at most {}, at least {} and the step's start-up each time: {probes} probes of up to {}, and up to {most} to confirm",
+        "time       at most {}, at least {} and the step's start-up each time: {probes} probes of up to {}, and rounds",
         show_duration(longest),
         show_duration(shortest),
         show_duration(limits.probe_time)

@@ -119,14 +119,12 @@ fn fight(
 ) -> Result<Duelled, ProbeError> {
     let jobs = [job(1, &contenders.a, limits), job(2, &contenders.b, limits)];
     let duel =
-        Duel { jobs: &jobs, ways: Way::ALL, half_width: limits.precision(), rounds: args.rounds, time: args.time };
+        Duel { jobs: &jobs, ways: Way::ALL, half_width: limits.precision(), rounds: args.rounds, time: args.time, seed: None, keeps: false };
     let mut watch = |progress: &duel::DuelProgress<'_>| {
         line.hear(progress);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let duelled = prober.duel(&duel, &mut watch)?;
-    // A command prober always can.
-    duelled.ok_or(ProbeError::GaveUp { reason: "this step cannot be compared head to head".to_owned() })
+    prober.duel(&duel, &mut watch)
 }
 
 fn job<'j>(number: u32, contender: &'j Contender, limits: &'j Limits) -> Job<'j> {
@@ -138,7 +136,7 @@ fn job<'j>(number: u32, contender: &'j Contender, limits: &'j Limits) -> Job<'j>
         effort: Effort::Probe,
         rival: None,
         experiment: None,
-        is_confirmed_later: false,
+        keeps: false,
     }
 }
 

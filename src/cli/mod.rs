@@ -22,7 +22,6 @@ mod folder;
 mod init;
 mod interrupt;
 mod live;
-mod noise;
 mod paths;
 mod probe;
 mod progress;

@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
     let (full_precision, asked) = (spec.full_precision(), samples::Asked::of(&spec));
-    spec.budget = Budget { probes: 1, confirmations: 0, ..spec.budget };
+    spec.budget = Budget { probes: 1, rounds: 0, ..spec.budget };
     let mut progress = Progress::new(args.quiet, (&spec, 0), &Recovered::default(), &stop);
     let settings = spec.space.settings(&config).chosen(&spec.space);
     let as_it_is =

@@ -72,6 +72,8 @@ impl Progress {
                     format!("warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common");
                 self.say(&text, Tone::Plain);
             }
+            // What a round came to is one line.
+            Event::Finished { trial, .. } if trial.outcome.measurement().is_some_and(|run| run.round.is_some()) => {}
             Event::Finished { trial, settings, is_best, .. } => {
                 let (text, tone) =
                     trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, *is_best);
@@ -105,12 +107,10 @@ impl Progress {
                 self.say(&text, Tone::Plain);
                 self.say(&format!("{trials} trials of before stay in the journal and do not count"), Tone::Plain);
             }
-            Event::Confirming { probes, is_in_doubt: false } => {
-                self.say(&format!("confirms the leaders by {probes} longer probes"), Tone::Plain);
-            }
-            Event::Confirming { probes, is_in_doubt: true } => {
-                let text = format!("which to name is in doubt: confirms {probes} of the leaders once more");
-                self.say(&text, Tone::Plain);
+            Event::RoundEnds { number, ratios } => {
+                let of = |(settings, ratio): &(Settings, f64)| format!("{ratio:.2}x {}", settings.line());
+                let ratios: Vec<String> = ratios.iter().map(of).collect();
+                self.say(&format!("round {number}: {}", ratios.join("; ")), Tone::Plain);
             }
             _ => {}
         }
@@ -170,8 +170,7 @@ pub(super) fn trial_line(
     let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
     let mark = match (purpose, is_best) {
         (Purpose::Baseline, _) => "  (baseline)",
-        (Purpose::Reference, _) => "  (baseline again)",
-        (Purpose::Confirm, _) => "  (confirmation)",
+        (Purpose::Round, _) => "  (round)",
         (Purpose::Screen { .. }, _) => "  (short)",
         (Purpose::Search, true) if objective.is_pareto() => "  (on the front so far)",
         (Purpose::Search, true) => "  (best so far)",

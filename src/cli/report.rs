@@ -9,7 +9,7 @@ use gputune::report::{
     report_format,
 };
 use gputune::search::{
-    Fingerprint, Kept, KeptError, NoisePrior, journal,
+    Fingerprint, Kept, KeptError, journal,
     kept::{self, Record, StepRecord},
 };
 use gputune::spec::Spec;
@@ -158,7 +158,6 @@ fn older_record(folder: &Path) -> Option<Record> {
         device: Device { name: device, driver, is_gpu },
         stopped: None,
         elapsed_s: None,
-        noise_prior: NoisePrior::RATE,
         side_by_side: None,
     })
 }

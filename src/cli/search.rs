@@ -19,7 +19,7 @@ use gputune::spec::Spec;
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
 use super::slots::Places;
-use super::{best, colour, diagnostic, emit, folder, interrupt, noise, paths, samples, slurm};
+use super::{best, colour, diagnostic, emit, folder, interrupt, paths, samples, slurm};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -104,9 +104,8 @@ fn search(args: Args) -> super::Result {
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
     let is_as_it_is = spec.is_baseline_as_it_is;
     let sought = (&spec.space, &spec.objective);
-    let noise_prior = noise::prior(&out, &device, !recovered.trials.is_empty());
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
-    folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior))?;
+    folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is))?;
     let mut progress = Progress::new(args.quiet, (&spec, places.whole_gpus), &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
@@ -121,7 +120,6 @@ fn search(args: Args) -> super::Result {
         .budget(spec.budget)
         .limits(spec.limits)
         .seed(spec.seed)
-        .noise_prior(noise_prior)
         .precision_speeds(best::known_ceilings(&device, &[]).map(|known| known.relative_speeds()).unwrap_or_default())
         .journal(journal, recovered)
         .stop_flag(stop);
@@ -136,8 +134,7 @@ fn search(args: Args) -> super::Result {
     let best = best::report(&study, &device, &template, &records, &out);
     let sought = (&*study.space, &study.objective);
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
-    let description = description.with_baseline_as_it_is(is_as_it_is).with_noise_prior(noise_prior).of(&study);
-    noise::keep(&study, &device);
+    let description = description.with_baseline_as_it_is(is_as_it_is).of(&study);
     folder::describe(&out, &description)?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     tell(&study, &device, best.as_ref(), (&out, args.quiet));

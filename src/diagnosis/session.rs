@@ -194,7 +194,7 @@ impl Session<'_> {
             effort: Effort::Probe,
             rival: None,
             experiment,
-            is_confirmed_later: false,
+            keeps: false,
         };
         let prober: &mut dyn Prober = match (differential, &mut self.with_one_rank) {
             (Some(Differential::OneRank), Some(prober)) => &mut **prober,

@@ -134,11 +134,18 @@ pub enum Event<'a> {
         /// What is run.
         settings: &'a Settings,
     },
-    /// The search is over, and the leaders are measured again.
-    Confirming {
-        /// How many probes that will take.
-        probes: usize,
-        /// Whether these are further ones, for those of them between which too little is known.
-        is_in_doubt: bool,
+    /// A round begins: configs are measured next to each other.
+    RoundBegins {
+        /// Its number, counted from 1.
+        number: u32,
+        /// How many configs are in it.
+        configs: usize,
+    },
+    /// A round ended.
+    RoundEnds {
+        /// Its number.
+        number: u32,
+        /// The configs besides the first, each with how many times as fast as the first it was in this round.
+        ratios: &'a [(Settings, f64)],
     },
 }

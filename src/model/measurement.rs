@@ -64,23 +64,23 @@ pub struct Measurement {
     /// Whether it was measured in a process that had measured another config before.
     #[serde(skip_serializing_if = "is_false")]
     pub is_live: bool,
-    /// How it was measured in turn with other configs, if it was.
+    /// The round that it was measured in, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub in_turn: Option<InTurn>,
+    pub round: Option<InRound>,
     /// The number of event lines that could not be read.
     #[serde(skip_serializing_if = "is_zero")]
     pub bad_lines: u64,
 }
 
-/// Where a config was measured in turn with others, seconds apart, so that their difference is known better than either.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct InTurn {
-    /// The number of the trial that was the first of them.
-    pub first: u32,
-    /// The standard error of the throughput against the mean of all of them, as a share.
-    pub error: f64,
-    /// How often each had its turns.
-    pub rounds: u32,
+/// A config's part of a round: several configs measured in short slices, seconds apart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InRound {
+    /// The number of the round, counted from 1.
+    pub number: u32,
+    /// Which process of the config it was, by the number of the trial that started it.
+    pub process: u32,
+    /// The rate of each slice, in the order in which they were measured.
+    pub slices: Vec<f64>,
 }
 
 /// The steps that a throughput was taken from.

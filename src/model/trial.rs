@@ -16,7 +16,7 @@ use crate::model::space::{Config, Settings, Space, Value};
 
 /// Why a config was probed, and with it how carefully.
 ///
-/// In a journal it is one word: `baseline`, `search`, `reference`, `confirm`, or `screen-9` for a ninth of the time.
+/// In a journal it is one word: `baseline`, `search`, `round`, or `screen-9` for a ninth of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Purpose {
@@ -29,10 +29,8 @@ pub enum Purpose {
         /// The number of equal parts of the usual time, of which it got one.
         one_in: NonZeroU32,
     },
-    /// It is the baseline, measured again for a part of the usual time, to see whether the machine is as fast as before.
-    Reference,
-    /// It is a leader (or the baseline) and is measured again before a winner is named.
-    Confirm,
+    /// It was probed before, and is measured again next to others.
+    Round,
 }
 
 impl Purpose {
@@ -43,7 +41,7 @@ impl Purpose {
 
     /// Whether it repeats what was probed before, and looks for nothing new.
     pub fn is_repeated(self) -> bool {
-        matches!(self, Self::Reference | Self::Confirm)
+        self == Self::Round
     }
 }
 
@@ -53,8 +51,7 @@ impl fmt::Display for Purpose {
             Self::Baseline => f.write_str("baseline"),
             Self::Search => f.write_str("search"),
             Self::Screen { one_in } => write!(f, "screen-{one_in}"),
-            Self::Reference => f.write_str("reference"),
-            Self::Confirm => f.write_str("confirm"),
+            Self::Round => f.write_str("round"),
         }
     }
 }
@@ -72,8 +69,7 @@ impl FromStr for Purpose {
         Ok(match word {
             "baseline" => Self::Baseline,
             "search" => Self::Search,
-            "reference" => Self::Reference,
-            "confirm" => Self::Confirm,
+            "round" => Self::Round,
             _ => {
                 let parts = word.strip_prefix("screen-").ok_or_else(error)?;
                 Self::Screen { one_in: parts.parse().map_err(|_| error())? }
@@ -180,11 +176,6 @@ impl History {
         self.trials.push(trial);
     }
 
-    /// Adds a finished trial with another throughput, if it measured something.
-    pub(crate) fn push_with(&mut self, trial: &Arc<Trial>, throughput: Option<Estimate>) {
-        self.push(with(Arc::clone(trial), throughput));
-    }
-
     /// Has a trial that measured something have another throughput; the place is its index.
     pub(crate) fn set_throughput(&mut self, place: usize, throughput: Option<Estimate>) {
         let Some(trial) = self.trials.get_mut(place) else { return };
@@ -217,7 +208,7 @@ impl History {
     }
 
     /// Returns the searched trials that can be the best: those that were measured for the usual time, and short ones of
-    /// configs that were confirmed. While no full-length trial is feasible, all short ones are included. Of the short
+    /// configs that were in a round. While no full-length trial is feasible, all short ones are included. Of the short
     /// trials of a config only the last counts.
     pub fn contenders(&self, may_win: impl Fn(&Outcome) -> bool) -> impl Iterator<Item = &Trial> {
         let is_whole = |trial: &&Trial| !trial.purpose.is_short();
@@ -227,8 +218,8 @@ impl History {
                 let mut later = self.of(&trial.config).filter(|other| other.number > trial.number);
                 later.all(|other| other.purpose.is_repeated())
             };
-            let confirmed = |other: &Trial| other.purpose == Purpose::Confirm && may_win(&other.outcome);
-            let may_stay = || !only_whole || self.of(&trial.config).any(confirmed);
+            let was_in_round = |other: &Trial| other.purpose == Purpose::Round && may_win(&other.outcome);
+            let may_stay = || !only_whole || self.of(&trial.config).any(was_in_round);
             is_whole(trial) || (is_last() && may_stay())
         })
     }
@@ -373,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_purpose_is_one_word() {
-        for word in ["baseline", "search", "confirm", "screen-9"] {
+        for word in ["baseline", "search", "round", "screen-9"] {
             assert_eq!(word.parse::<Purpose>().unwrap().to_string(), word);
         }
         for word in ["", "Search", "screen", "screen-0", "screen--1", "screen-x"] {
@@ -411,7 +402,7 @@ mod tests {
         history.push(trial(1, "screen-9", &configs[0], measured()));
         history.push(trial(2, "screen-3", &configs[0], measured()));
         assert_eq!(numbers(&history, |_| true), [2]);
-        history.push(trial(3, "confirm", &configs[0], measured()));
+        history.push(trial(3, "round", &configs[0], measured()));
         history.push(trial(4, "search", &configs[1], measured()));
         assert_eq!(numbers(&history, |_| true), [2, 4]);
         history.push(trial(5, "search", &configs[0], measured()));

@@ -8,6 +8,7 @@ mod live;
 mod segments;
 mod session;
 mod spending;
+mod stable;
 mod starting;
 mod step;
 mod surroundings;
@@ -25,12 +26,13 @@ use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
 use super::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober, Rate, Start, Watch};
 use crate::machine::{GpuMeter, nvml::Visible};
-use crate::model::{Failure, Outcome, Progress};
+use crate::model::{Config, Failure, Outcome, Progress};
 pub use demands::as_it_is_needs;
 use environment::KnownWords;
 use live::{Held, Live};
 use segments::Answer;
 use session::{Opening, Session};
+use stable::{Open, Stable};
 use starting::Process;
 pub use step::CommandStep;
 use verdict::Verdict;
@@ -47,6 +49,10 @@ pub struct CommandProber {
     /// Whether the step is one process, and waits when it is asked to; `None` where it was not asked.
     obeys: Option<bool>,
     live: Live,
+    /// The processes that wait for the next round.
+    stable: Stable,
+    /// Whether a process failed beside those that are held, and not alone.
+    is_alone: bool,
     warm: Warm,
     /// The protection of files that are not the probe's, once it has been found. It is dropped after the processes.
     protection: Option<Protection>,
@@ -66,6 +72,8 @@ impl CommandProber {
             protection: None,
             warm: Warm::default(),
             live: Live::default(),
+            stable: Stable::default(),
+            is_alone: false,
         }
     }
 
@@ -84,10 +92,13 @@ impl CommandProber {
     /// Records the memory in use before the first probe, and before each further one waits until it is back to that.
     /// `Break` when the caller does not want to wait any longer.
     fn settle(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
-        if let Some(idle) = &mut self.idle {
+        // Those that are held have their memory.
+        if let Some(idle) = self.idle.as_mut().filter(|_| self.stable.is_empty()) {
             return idle.wait(visible, watch);
         }
-        self.idle = Some(Self::idle(&self.step));
+        if self.idle.is_none() {
+            self.idle = Some(Self::idle(&self.step));
+        }
         Ok(ControlFlow::Continue(()))
     }
 
@@ -124,6 +135,11 @@ impl CommandProber {
     }
 }
 
+/// Whether a probe failed in a way that another process of the same job may cause.
+fn is_failure_beside_others(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Crashed(_) | Outcome::OutOfMemory { .. } | Outcome::Stalled(_))
+}
+
 /// Whether a probe crashed since somebody ends all there is: Slurm signals all processes of a job that it cancels or whose time limit
 /// is reached, and this one may notice it later than the probe. Otherwise its config would be blamed.
 fn is_ended_with_all(outcome: &Outcome, watch: Watch<'_>) -> bool {
@@ -147,12 +163,17 @@ impl Prober for CommandProber {
         }
         let visible = self.visible(job);
         self.protect()?;
+        if self.step.is_gpu && !self.live.is_on_processor() {
+            // What they hold of the device's memory would be missing.
+            self.stable.keep(&[]);
+        }
         match self.probe_live(job, &visible, watch) {
             Ok(Some(outcome)) => return Ok(outcome),
             // Who counted samples may not know how to go on; a process of its own tells.
             Ok(None) | Err(ProbeError::NoSamples) => {}
             Err(error) => return Err(error),
         }
+        let mut is_second = false;
         loop {
             let mut warm = std::mem::take(&mut self.warm);
             let mut probed = self.probe_somehow(&mut warm, job, &visible, watch);
@@ -168,6 +189,13 @@ impl Prober for CommandProber {
                 }
                 outcome => outcome?,
             };
+            // A port, a lock or the memory may be taken by those that are held.
+            if is_failure_beside_others(&outcome) && !self.stable.is_empty() {
+                self.stable.keep(&[]);
+                is_second = true;
+                continue;
+            }
+            self.is_alone |= is_second && !is_failure_beside_others(&outcome);
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
             // A folder that the probe writes to is no data folder: with a layer over it the same probe may succeed.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
@@ -179,20 +207,23 @@ impl Prober for CommandProber {
         }
     }
 
-    fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Option<Duelled>, ProbeError> {
-        if !duel.ways.contains(&Way::Processes) && self.cannot_hold().is_some() {
-            return Ok(None);
-        }
+    fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
         let duelled = self.run_duel(duel, watch)?;
-        if !duel.ways.contains(&Way::Processes) && self.obeys == Some(false) {
-            return Ok(None);
-        }
         if duelled.way == Way::InTurn {
             for (job, outcome) in duel.jobs.iter().zip(&duelled.sides) {
                 outcome.iter().for_each(|outcome| self.live.compare(job, outcome));
             }
         }
-        Ok(Some(duelled))
+        Ok(duelled)
+    }
+
+    fn keep(&mut self, configs: &[Config]) {
+        self.stable.keep(configs);
+    }
+
+    fn restart(&mut self, config: &Config) {
+        drop(self.stable.take(config));
+        self.live.held = None;
     }
 
     fn remarks(&mut self) -> Vec<String> {
@@ -212,22 +243,19 @@ impl CommandProber {
         if self.settle(visible, watch)?.is_break() {
             return Ok((Outcome::Interrupted, None));
         }
-        let is_proof = process.is_proof();
         // This must happen before the step can hold any memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
-        let keeps = !is_proof && self.live.may_keep(&self.step, job);
-        let mut session = Session::open(
-            &self.step,
-            (&self.folder, self.protection.as_ref()),
-            Opening { process, keeps, place: 0 },
-            job,
-        )?;
+        let is_live = self.live.may_keep(&self.step, job);
+        let keeps = is_live || self.may_stay(job);
+        let place = self.stable.free_place();
+        let opening = Opening { process, keeps, place };
+        let mut session = Session::open(&self.step, (&self.folder, self.protection.as_ref()), opening, job)?;
         if let Some(idle_gpus) = idle_gpus {
             session.watch_gpus(visible, idle_gpus);
         }
         // An error leaves through `Drop`, which ends the processes too.
         let (verdict, ended, is_held) = session.measure_and_hold(keeps, watch)?;
-        if job.effort == Effort::Probe && !is_proof {
+        if job.effort == Effort::Probe {
             session.timeline(ended).keep(&self.folder, job.number);
         }
         if session.heard.any_step() {
@@ -242,15 +270,26 @@ impl CommandProber {
         let told = Imports::read(session.scratch.path(), &session.words, session.heard.pid);
         let silence = session.silence();
         let outcome = demands::explained(self.outcome(&mut session, &verdict, ended, visible), silence);
-        if keeps && verdict.is_good() && !is_held {
+        if is_live && verdict.is_good() && !is_held {
             self.live.not_held();
         }
-        if is_held && matches!(outcome, Outcome::Measured(_) | Outcome::Pruned(_)) {
-            self.live.held = Some(Held::new(session, job.settings));
+        let is_measured = matches!(outcome, Outcome::Measured(_) | Outcome::Pruned(_));
+        if is_held && is_measured && is_live {
+            self.live.held = Some(Held::new(session, job));
+        } else if is_held && is_measured {
+            let (config, number) = (job.config.clone(), job.number);
+            self.stable.put(Open { config, number, session: Box::new(session) });
         } else if is_held {
             session.close(&verdict, watch)?;
         }
         Ok((outcome, told))
+    }
+
+    /// Whether the process of a job may be held beside others.
+    fn may_stay(&self, job: &Job<'_>) -> bool {
+        let is_alike = job.effort == Effort::Probe && job.experiment.is_none();
+        let is_on_device = self.step.is_gpu && !self.live.is_on_processor();
+        job.keeps && is_alike && !is_on_device && self.cannot_hold().is_none()
     }
 
     /// What came of a measuring.

@@ -287,7 +287,7 @@ mod tests {
             effort: Effort::Probe,
             rival: None,
             experiment: None,
-            is_confirmed_later: false,
+            keeps: false,
         };
         InProcess(step).probe(&job, &mut |_| ControlFlow::Continue(()))
     }

@@ -55,7 +55,7 @@ use serde::{Deserialize, Serialize};
 
 pub use brief::{Brief, Printed, PrintedEnd};
 pub use command::{CommandProber, CommandStep, as_it_is_needs};
-use duel::{Duel, DuelWatch, Duelled};
+use duel::{Bout, Duel, DuelWatch, Duelled, Way};
 pub use experiment::{Experiment, MODES, Mode};
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
 pub use measuring::stats;
@@ -174,8 +174,8 @@ pub struct Job<'a> {
     /// What the probe does in addition to training, or instead of it; `None` for an ordinary probe. Only a command
     /// prober with an adapter supports it.
     pub experiment: Option<&'a Experiment>,
-    /// Whether this is not the last word on the config: what leads is measured again, in a process of its own.
-    pub is_confirmed_later: bool,
+    /// Whether the process may stay for the rounds to come, held between two steps.
+    pub keeps: bool,
 }
 
 /// The number of losses of the first steps that a measurement keeps.
@@ -197,7 +197,7 @@ pub trait Prober {
     /// No config can be probed; the error says why.
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
 
-    /// Compares configs head to head, seconds apart; `None` where this prober cannot, in none of the ways.
+    /// Compares configs head to head, seconds apart. A prober that holds no processes measures each turn in one of its own.
     ///
     /// `watch` is called as for a probe; when it answers `Break`, the duel ends with [`DuelEnd::Interrupted`].
     ///
@@ -205,9 +205,18 @@ pub trait Prober {
     /// No config can be probed; the error says why.
     ///
     /// [`DuelEnd::Interrupted`]: duel::DuelEnd::Interrupted
-    fn duel(&mut self, _duel: &Duel<'_>, _watch: DuelWatch<'_>) -> Result<Option<Duelled>, ProbeError> {
-        Ok(None)
+    fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
+        let mut bout = Bout::new(duel, watch);
+        bout.begin(Way::Processes);
+        let end = duel::run_processes(self, &mut bout)?;
+        Ok(bout.finish(end))
     }
+
+    /// Ends the processes that are held for other configs than these.
+    fn keep(&mut self, _configs: &[Config]) {}
+
+    /// Ends the process that is held for a config, so that its next one is another.
+    fn restart(&mut self, _config: &Config) {}
 
     /// Returns what the user should hear about how probes are run, each remark once.
     fn remarks(&mut self) -> Vec<String> {

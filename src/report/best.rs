@@ -17,20 +17,17 @@ use crate::model::{
     COST, Direction, Estimate, Exchange, Goal, GpuUse, Numerics, Outliers, Readings, Settings, Value, arrival,
 };
 use crate::report::emit::shell_word;
-use crate::search::{Alternatives, Confirmed, Drift, OnFront, Part, Ranked, Repeatability, Study, Verdict, WarmStart};
+use crate::search::{Alternatives, OnFront, Part, Ranked, Study, Verdict, WarmStart};
 
 /// A throughput with its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// The best single number.
     pub value: f64,
-    /// Lower end of the 95 % interval that another run falls into, where it is known.
+    /// Lower end of its 95% interval, where it is known; of a config that was in rounds, it follows from the ratio to the baseline.
     pub low: Option<f64>,
     /// Upper end of the 95 % interval, where it is known.
     pub high: Option<f64>,
-    /// Half the width, as a share, of the interval of the measured runs themselves, which says nothing of how runs differ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within_runs: Option<f64>,
     /// The unit, such as `samples/s`.
     pub unit: String,
 }
@@ -42,7 +39,7 @@ pub struct Optimized {
     pub metric: String,
     /// Whether more or less is better.
     pub direction: Direction,
-    /// Its value for the config, with the 95 % interval that another run falls into.
+    /// Its value for the config, with its 95% interval.
     #[serde(flatten)]
     pub estimate: Estimate,
 }
@@ -70,8 +67,9 @@ pub struct FrontReport {
     pub metrics: Vec<Optimized>,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
-    /// How often it was measured again.
-    pub confirmations: usize,
+    /// How many rounds it was in.
+    #[serde(default)]
+    pub rounds: usize,
     /// Whether it is the config of the report.
     pub is_recommended: bool,
     /// Configs that cannot be distinguished from it in any metric.
@@ -114,12 +112,6 @@ pub struct BestReport {
     /// Where the objective is a front, its configs, the best in the first metric first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub front: Vec<FrontReport>,
-    /// How far runs of one config are apart, where the objective is a rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub noise: Option<Repeatability>,
-    /// How the machine's speed moved during the search, where repeated runs of the baseline show that it did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drift: Option<Drift>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Other>,
     /// The result of comparing it with the baseline.
@@ -128,11 +120,14 @@ pub struct BestReport {
     /// If the config is the job as it is, the few settings that it is given, if any; absent for other configs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_it_is: Option<Settings>,
-    /// How many times better than the baseline; absent where the comparison is not confirmed.
+    /// How many times better than the baseline, with its 95% interval; absent if that is not proven.
     pub speedup: Option<Estimate>,
-    /// The same where the config or the baseline was not measured again: an observation, not a claim.
+    /// The same number if it is not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unconfirmed_speedup: Option<Estimate>,
+    pub unproven_speedup: Option<Estimate>,
+    /// The lowest ratio to the baseline of all rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lowest_speedup: Option<f64>,
     /// Active parameters for which nothing reports whether their settings arrived.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_verified: Vec<String>,
@@ -182,13 +177,11 @@ pub struct BestReport {
     pub learning_rate: Option<LearningRate>,
     /// Configs that cannot be distinguished from it.
     pub ties: Vec<Other>,
-    /// The number of probes, without confirmations.
+    /// The number of probes.
     pub probes: usize,
-    /// The number of probes that measured the leaders again.
-    pub confirmations: usize,
-    /// The number of leaders that were measured again.
+    /// The number of rounds.
     #[serde(default)]
-    pub confirmed: Confirmed,
+    pub rounds: usize,
     /// The number of configs that were tried besides the baseline, and how many there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alternatives: Option<Alternatives>,
@@ -212,7 +205,7 @@ pub struct BestReport {
 
 /// The verdict of reports that were written before there was one.
 fn unknown_verdict() -> Verdict {
-    Verdict::Unconfirmed
+    Verdict::Unproven
 }
 
 impl BestReport {
@@ -300,8 +293,6 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         },
         parts: parts(study, &best.winner),
         front: front(study),
-        noise: study.repeatability(),
-        drift: study.drift(),
         baseline: best.baseline.as_ref().map(other),
         verdict: best.verdict,
         as_it_is: best
@@ -310,7 +301,8 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
             .is_as_it_is()
             .then(|| study.space.settings(&best.winner.config).chosen(&study.space)),
         speedup: best.speedup,
-        unconfirmed_speedup: best.unconfirmed_speedup,
+        unproven_speedup: best.unproven_speedup,
+        lowest_speedup: best.lowest_speedup,
         not_verified: arrival::unverified(&study.space, &study.settings(&best.winner.config), &best.winner.measurement),
         exchange: study.history.exchange().map(|(_, exchange)| exchange.clone()),
         closed: study.history.closed().into_iter().map(str::to_owned).collect(),
@@ -329,8 +321,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         learning_rate: LearningRate::of(study, None),
         ties: best.ties.iter().map(other).collect(),
         probes: searched,
-        confirmations: study.history.trials().len() - searched,
-        confirmed: study.confirmed(),
+        rounds: study.rounds(),
         alternatives: Some(study.alternatives()),
         measuring: Care::of(study),
         elapsed_s: study.elapsed.as_secs_f64(),
@@ -372,7 +363,7 @@ fn front(study: &Study) -> Vec<FrontReport> {
             .map(|(goal, number)| optimized(goal, *number))
             .collect(),
         peak_memory_bytes: member.measurement.memory.peak_bytes,
-        confirmations: member.confirmations,
+        rounds: member.rounds,
         is_recommended: member.is_recommended,
         ties: member.ties.iter().map(|tie| study.settings(tie)).collect(),
     };
@@ -383,6 +374,5 @@ fn throughput(study: &Study, entry: &Ranked) -> Option<Throughput> {
     let is_ranked_by_it = study.objective.metric() == "throughput";
     let pooled = is_ranked_by_it.then_some(entry.estimate);
     let Estimate { value, low, high } = pooled.or(entry.measurement.throughput)?;
-    let within_runs = entry.within_runs.filter(|_| is_ranked_by_it);
-    Some(Throughput { value, low, high, within_runs, unit: entry.measurement.unit.clone() })
+    Some(Throughput { value, low, high, unit: entry.measurement.unit.clone() })
 }

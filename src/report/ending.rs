@@ -4,7 +4,7 @@
 use super::difference::without_difference;
 use super::row::shown_ratio;
 use crate::model::{Direction, arrival};
-use crate::search::{Alternatives, Best, Confirmed, Ranked, Study, Verdict};
+use crate::search::{Alternatives, Best, Ranked, Study, Verdict};
 
 /// Describes the comparison with the baseline; `None` where there is no baseline. `number` formats the objective's
 /// value of a config.
@@ -14,15 +14,36 @@ pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranke
     };
     let number = number(baseline);
     let what = comparative(study);
-    Some(match (best.verdict, best.speedup, best.unconfirmed_speedup) {
+    Some(match (best.verdict, best.speedup, best.unproven_speedup) {
         (Verdict::TiedWithBaseline, ..) => format!("baseline  stays: {}", no_config_is_faster(study)),
-        (_, Some(speedup), _) => format!("speed-up  {} {what} than the baseline ({number})", shown_ratio(speedup)),
+        (_, Some(speedup), _) => {
+            let lowest = at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round")).unwrap_or_default();
+            format!("speed-up  {} {what} than the baseline ({number}){lowest}", shown_ratio(speedup))
+        }
         (_, None, Some(seen)) => {
             let seen = shown_ratio(seen);
-            format!("speed-up  not confirmed: {seen} {what} than the baseline ({number}), measured once each")
+            let rounds = rounds_won(best.winner.rounds.min(baseline.rounds));
+            format!("speed-up  not proven: {seen} {what} than the baseline ({number}), {rounds}")
         }
         (_, None, None) => format!("baseline  {number}"),
     })
+}
+
+/// The lowest ratio of all rounds, if it is far below the mean: then the ratio depends on what else runs.
+pub(super) fn at_least(best: &Best) -> Option<f64> {
+    /// A share: a round number above what slices of a quiet machine differ by.
+    const FAR: f64 = 0.85;
+    let speedup = best.speedup?;
+    best.lowest_speedup.filter(|lowest| *lowest < FAR * speedup.value && *lowest > 1.0)
+}
+
+/// Says how often a config that is not proven to be better was better.
+pub(super) fn rounds_won(rounds: usize) -> String {
+    match rounds {
+        0 => "measured once each".to_owned(),
+        1 => "better in the only round".to_owned(),
+        rounds => format!("better in each of {rounds} rounds"),
+    }
 }
 
 /// Returns the comparative for a better config, such as "faster".
@@ -41,20 +62,6 @@ pub(super) fn no_config_is_faster(study: &Study) -> String {
     let better = if study.objective.metric() == "throughput" { "faster" } else { "better" };
     let busy = if study.is_machine_busy() { "; machine busy" } else { "" };
     format!("no config is {better} beyond the noise ({tried} of {of} alternatives tried{busy})")
-}
-
-/// Returns the numbers of probes that confirmed leaders, and how many leaders were confirmed if not all were, and of those that
-/// ran the baseline again.
-pub(super) fn repeated_words(study: &Study, confirming: usize, again: usize) -> String {
-    let Confirmed { configs, leaders } = study.confirmed();
-    let again = if again == 0 { String::new() } else { format!(", {again} of the baseline again") };
-    match confirming {
-        0 if leaders > 1 => format!("{again}, none of the {leaders} leaders confirmed,"),
-        0 if again.is_empty() => String::new(),
-        0 => format!("{again},"),
-        _ if configs < leaders => format!("{again}, and {confirming} to confirm {configs} of {leaders} leaders,"),
-        _ => format!("{again}, and {confirming} to confirm,"),
-    }
 }
 
 /// Says which settings of the named config are unverified, and which parameters made no difference.

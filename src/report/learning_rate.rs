@@ -235,7 +235,6 @@ mod tests {
             baseline,
             stopped,
             elapsed: Duration::from_secs(2),
-            noise_prior: crate::search::NoisePrior::RATE,
             side_by_side: None,
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
-use super::ending::{comparison_line, repeated_words, settings_lines};
+use super::ending::{comparison_line, settings_lines};
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::gpu_summary;
@@ -16,11 +16,11 @@ use super::row::{
 };
 use super::screen::{Screen, Tone, wrap};
 use crate::model::{
-    Config, Metric, Parameter, Purpose, Settings, Trial,
+    Config, Metric, Parameter, Settings, Trial,
     metric::together,
     quantity::{show_bytes, show_duration, show_number},
 };
-use crate::search::{Best, Drift, Ranked, Repeatability, Study};
+use crate::search::{Best, Ranked, Study};
 
 /// Ties that are listed.
 const TIES: usize = 5;
@@ -85,11 +85,6 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     if shown.iter().any(|trial| trial.outcome.measurement().is_some_and(|m| m.timing.is_unstable)) {
         below.push((Tone::Faint, format!("{UNSTABLE} measuring ended before the interval was as narrow as asked")));
     }
-    if let Some(noise) = study.repeatability().filter(|_| shown.iter().any(|trial| has_interval(study, trial))) {
-        let again =
-            format!("± is within the run; a run of the same config again falls within {:.0} %", noise.again * 100.0);
-        below.push((Tone::Faint, again));
-    }
     for (tone, line) in below {
         for line in wrap(&line, screen.columns) {
             let _ = write!(text, "\n{}", screen.paint(tone, &line));
@@ -99,11 +94,6 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
         let _ = write!(text, "\n{}", screen.lay_out_at(super::marks::LABEL, &line, Tone::Bad));
     }
     text
-}
-
-fn has_interval(study: &Study, trial: &Trial) -> bool {
-    let measurement = trial.outcome.partial_measurement();
-    measurement.and_then(|run| study.objective.estimate(run)).is_some_and(|estimate| estimate.low.is_some())
 }
 
 /// A column that is shown if any trial has something for it.
@@ -208,9 +198,6 @@ pub fn verdict(study: &Study) -> String {
     for line in Bottleneck::of(study).iter().flat_map(Bottleneck::lines) {
         let _ = writeln!(text, "{line}");
     }
-    if let Some(drift) = study.drift() {
-        let _ = writeln!(text, "{}", drift_line(drift));
-    }
     if let Some(line) = &study.side_by_side {
         let _ = writeln!(text, "slots     {line}");
     }
@@ -218,14 +205,12 @@ pub fn verdict(study: &Study) -> String {
         let _ = writeln!(text, "{line}");
     }
     let searched = study.history.count_searched();
-    let of = |purpose: Purpose| study.history.trials().iter().filter(|trial| trial.purpose == purpose).count();
-    let _ = write!(
-        text,
-        "probes    {searched}{} in {}; {}",
-        repeated_words(study, of(Purpose::Confirm), of(Purpose::Reference)),
-        show_duration(study.elapsed),
-        study.stopped
-    );
+    let rounds = match study.rounds() {
+        0 => String::new(),
+        1 => " and 1 round".to_owned(),
+        rounds => format!(" and {rounds} rounds"),
+    };
+    let _ = write!(text, "probes    {searched}{rounds} in {}; {}", show_duration(study.elapsed), study.stopped);
     text
 }
 
@@ -233,7 +218,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     let line = |config: &Config| study.settings(config).line();
     let number = |entry: &Ranked| shown_entry(study, entry);
     let _ = writeln!(text, "best      {}", line(&best.winner.config));
-    let _ = writeln!(text, "          {}{}", again_words(best, number(&best.winner)), memory_words(best));
+    let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
     if let Some(words) = host_words(&best.winner.measurement.machine.host) {
         let _ = writeln!(text, "          {words}");
     }
@@ -246,9 +231,6 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     }
     for (at, line) in gpu_summary(&best.winner.measurement.machine.gpus).iter().enumerate() {
         let _ = writeln!(text, "{:10}{line}", if at == 0 { "GPU" } else { "" });
-    }
-    if let Some(line) = study.repeatability().and_then(noise_line) {
-        let _ = writeln!(text, "{line}");
     }
     if let Some(numerics) = &best.winner.measurement.numerics {
         let _ = writeln!(text, "numerics  {}", shown_numerics(numerics));
@@ -288,36 +270,6 @@ fn shown_entry(study: &Study, entry: &Ranked) -> String {
     }
     let numbers = study.parts(&entry.config).iter().map(|part| Some(part.estimate)).collect::<Vec<_>>();
     shown_together(&study.objective, Some(entry.estimate), &numbers, &entry.measurement)
-}
-
-/// Adds to a result with the interval of another run how well the measured runs themselves are known.
-fn again_words(best: &Best, number: String) -> String {
-    match (best.winner.within_runs, best.winner.confirmations) {
-        (Some(half), runs) if number.ends_with('%') => {
-            let runs = if runs > 1 { "these runs" } else { "this run" };
-            format!("{number} if run again (± {:.1} % in {runs})", half * 100.0)
-        }
-        _ => number,
-    }
-}
-
-/// Returns a note if runs of a config vary so much that few configs can be distinguished.
-fn noise_line(noise: Repeatability) -> Option<String> {
-    /// The standard deviation between runs from which on the note is shown: a round number, at which two runs of one config
-    /// differ by more than the widest tie in one case of six.
-    const NOISY: f64 = 0.05;
-    let percent = noise.between_runs * 100.0;
-    let is_seen = noise.repetitions > 0 && noise.between_runs > NOISY;
-    is_seen.then(|| format!("noise     runs of a config vary by {percent:.0} %: is something else using this machine?"))
-}
-
-/// Says how the machine's speed moved.
-fn drift_line(drift: Drift) -> String {
-    let (lowest, highest) = (drift.lowest * 100.0, drift.highest * 100.0);
-    let runs = drift.references;
-    format!(
-        "drift     the machine's speed moved from {lowest:+.0} % to {highest:+.0} % of its mean, by {runs} runs of the baseline; taken out"
-    )
 }
 
 fn memory_words(best: &Best) -> String {

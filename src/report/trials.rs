@@ -6,7 +6,7 @@ use super::care::left_out;
 use super::escape::as_cell;
 use super::redact::redacted;
 use crate::model::{COST, Config, Judgement, Measurement, Metric, Trial, metric::together};
-use crate::search::{Again, Study};
+use crate::search::Study;
 
 /// Columns for the GPUs: means over those that a probe used, if any.
 const GPU_COLUMNS: &[(&str, Metric)] = &[
@@ -86,29 +86,22 @@ pub fn trials_csv(study: &Study) -> String {
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// Columns derived from measurements: where a run again falls, costs of a sample where any trial has them, the score of several
-/// metrics, the front.
-struct GoalColumns<'s> {
-    again: Again<'s>,
-    /// The names of the ends of that interval.
-    ends: [String; 2],
+/// Columns derived from measurements: costs of a sample where any trial has them, the score of several metrics, the front.
+struct GoalColumns {
     has_energy: bool,
     has_cost: bool,
     has_score: bool,
     front: Option<Vec<Config>>,
 }
 
-impl<'s> GoalColumns<'s> {
-    fn of(study: &'s Study) -> Self {
+impl GoalColumns {
+    fn of(study: &Study) -> Self {
         let has = |metric: &str| {
             let mut trials = study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
             trials.any(|measurement| study.objective.estimate_of(metric, measurement).is_some())
         };
         let front = || study.front().into_iter().map(|member| member.config).collect();
-        let metric = study.objective.metric();
         Self {
-            again: study.again(),
-            ends: ["low", "high"].map(|end| format!("{metric}_again_{end}")),
             has_energy: has("energy_per_sample"),
             has_cost: has(COST),
             has_score: study.objective.weights().is_some(),
@@ -123,8 +116,7 @@ impl<'s> GoalColumns<'s> {
             (self.has_score, "score"),
             (self.front.is_some(), "on_front"),
         ];
-        let derived = all.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name);
-        self.ends.iter().map(String::as_str).chain(derived)
+        all.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name)
     }
 
     fn cells(&self, study: &Study, trial: &Trial) -> Vec<String> {
@@ -132,8 +124,7 @@ impl<'s> GoalColumns<'s> {
         let metric =
             |name: &str| number(measurement.and_then(|m| study.objective.estimate_of(name, m)).map(|e| e.value));
         let score = || number(measurement.and_then(|m| study.objective.estimate(m)).map(|score| score.value));
-        let again = self.again.of(trial);
-        let mut cells = vec![number(again.and_then(|again| again.low)), number(again.and_then(|again| again.high))];
+        let mut cells = Vec::new();
         cells.extend(self.has_energy.then(|| metric("energy_per_sample")));
         cells.extend(self.has_cost.then(|| metric(COST)));
         cells.extend(self.has_score.then(score));
@@ -146,7 +137,7 @@ impl<'s> GoalColumns<'s> {
 fn header(
     names: &[&str],
     gpu_columns: &[(&str, Metric)],
-    goals: &GoalColumns<'_>,
+    goals: &GoalColumns,
     phases: &BTreeSet<&str>,
     metrics: &BTreeSet<&str>,
 ) -> Vec<String> {

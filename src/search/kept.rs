@@ -19,7 +19,6 @@ use crate::probe::{
 };
 use crate::search::budget::{Budget, StopReason};
 use crate::search::journal::{self, Header, JournalError, Line};
-use crate::search::noise::NoisePrior;
 use crate::search::study::Study;
 
 /// The file that describes the search.
@@ -59,22 +58,9 @@ pub struct Record {
     pub stopped: Option<StopReason>,
     /// Its wall time in seconds, once it ended.
     pub elapsed_s: Option<f64>,
-    /// How far runs of a config were expected to be apart before any was repeated.
-    #[serde(default = "any_machine")]
-    pub noise_prior: NoisePrior,
     /// What was found about measuring side by side, in one line.
     #[serde(default)]
     pub side_by_side: Option<String>,
-}
-
-/// Returns how far runs were expected to be apart when the search of a folder began; `None` where it says nothing of it.
-pub fn noise_prior(folder: &Path) -> Option<NoisePrior> {
-    let record: Record = serde_json::from_slice(&fs::read(folder.join(STUDY)).ok()?).ok()?;
-    Some(record.noise_prior)
-}
-
-fn any_machine() -> NoisePrior {
-    NoisePrior::RATE
 }
 
 /// The parts of a search that are written as `study.json`.
@@ -92,7 +78,6 @@ pub struct Description<'s> {
     step: StepRecord,
     stopped: Option<StopReason>,
     elapsed_s: Option<f64>,
-    noise_prior: NoisePrior,
     #[serde(skip_serializing_if = "Option::is_none")]
     side_by_side: Option<&'s str>,
 }
@@ -121,15 +106,8 @@ impl<'s> Description<'s> {
             step,
             stopped: None,
             elapsed_s: None,
-            noise_prior: NoisePrior::RATE,
             side_by_side: None,
         }
-    }
-
-    /// Sets how far runs are expected to be apart.
-    #[must_use]
-    pub fn with_noise_prior(self, noise_prior: NoisePrior) -> Self {
-        Self { noise_prior, ..self }
     }
 
     /// Marks whether the baseline is the job as it is.
@@ -385,7 +363,6 @@ impl Kept {
             history,
             baseline,
             stopped,
-            noise_prior: record.noise_prior,
             side_by_side: record.side_by_side,
         };
         let (spec, budget, device, step) = (record.spec, record.budget, record.device, record.step.template());
@@ -452,7 +429,6 @@ mod tests {
             step: StepRecord { command: vec!["run".to_owned(), "{x}".to_owned()], ..StepRecord::default() },
             stopped: None,
             elapsed_s: None,
-            noise_prior: NoisePrior::RATE,
             side_by_side: None,
         }
     }

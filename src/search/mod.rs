@@ -4,25 +4,21 @@
 //! what the trials come to, [`journal`] keeps them, and [`kept`] reads the folder of a search again.
 
 pub mod budget;
-mod drift;
 pub mod environment;
 pub mod journal;
 pub mod kept;
-mod noise;
 pub mod numerics;
+mod rounds;
 pub mod status;
 pub mod strategy;
 pub mod study;
 pub mod tuner;
 
 pub use budget::{Budget, StopReason};
-pub use drift::Drift;
 pub use journal::{Conditions, Fingerprint, Follower, Header, Journal, JournalError, Recovered, WarmStart};
 pub use kept::{Kept, KeptError};
-pub use noise::NoisePrior;
 pub use numerics::FullPrecision;
 pub use status::{BestSoFar, Ended, Running, Status, StatusFile, Watched};
 pub use strategy::{Earlier, EarlierError, EarlierStudy, STRATEGIES, Strategy};
-pub(crate) use study::Again;
-pub use study::{Alternatives, Best, Confirmed, OnFront, Part, Ranked, Repeatability, SlotSeen, Study, Verdict};
+pub use study::{Alternatives, Best, OnFront, Part, Ranked, SlotSeen, Study, Verdict};
 pub use tuner::{Arrival, TuneError, Tuner};

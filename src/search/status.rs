@@ -46,9 +46,9 @@ pub struct Status {
     pub searched: u32,
     /// Configs that may be probed.
     pub probes: u32,
-    /// How many confirmations of leaders have ended, and how many there will be, once they have begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub confirmations: Option<(u32, u32)>,
+    /// Rounds that have ended.
+    #[serde(default)]
+    pub rounds: u32,
     /// The running probe, where one runs at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Running>,
@@ -153,7 +153,7 @@ impl Watched {
             gpu_time_s: budget.gpu_time.map(|time| (0.0, time.as_secs_f64())),
             searched: 0,
             probes: budget.probes,
-            confirmations: None,
+            rounds: 0,
             probe: None,
             slots: Vec::new(),
             best: None,
@@ -206,11 +206,7 @@ impl Watched {
                 self.finished(trial, settings);
             }
             Event::PutBack { number, .. } => self.over(*number),
-            Event::Confirming { probes, .. } => {
-                let done = self.status.confirmations.map_or(0, |(done, _)| done);
-                let probes = u32::try_from(*probes).unwrap_or(u32::MAX);
-                self.status.confirmations = Some((done, done.saturating_add(probes)));
-            }
+            Event::RoundEnds { .. } => self.status.rounds += 1,
             _ => {}
         }
     }
@@ -248,13 +244,7 @@ impl Watched {
         if let Some((spent, _)) = &mut self.status.gpu_time_s {
             *spent += trial.gpu_seconds(self.whole_gpus);
         }
-        if trial.purpose == Purpose::Confirm {
-            if let Some((done, _)) = &mut self.status.confirmations {
-                *done += 1;
-            }
-            return;
-        }
-        if trial.purpose == Purpose::Reference {
+        if trial.purpose == Purpose::Round {
             return;
         }
         self.status.searched += 1;
@@ -372,12 +362,12 @@ mod tests {
 
         let trial = trial(3, Purpose::Search, Some(150.0));
         watched.hear(&Event::Finished { trial: &trial, settings: &settings, judgement: None, is_best: true });
-        watched.hear(&Event::Confirming { probes: 6, is_in_doubt: false });
+        watched.hear(&Event::RoundEnds { number: 1, ratios: &[] });
         watched.end(Ended::Stopped(StopReason::ProbesSpent));
         file.write(watched.status()).unwrap();
         let read = StatusFile::read(folder.path()).unwrap();
         assert_eq!(read.best.unwrap().times_better, Some(1.5));
-        assert_eq!((read.probe, read.confirmations), (None, Some((0, 6))));
+        assert_eq!((read.probe, read.rounds), (None, 1));
         assert_eq!(read.ended, Some(Ended::Stopped(StopReason::ProbesSpent)));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }

@@ -3,33 +3,26 @@
 mod choice;
 mod extent;
 mod front;
-mod leaders;
-mod posterior;
-mod repeatability;
-mod rounds;
+mod race;
 mod scale;
 mod slots;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
     Config, Estimate, History, Judgement, Measurement, Objective, Outcome, Purpose, Settings, Space, Trial,
 };
+use crate::probe::stats;
 use crate::search::budget::StopReason;
-use crate::search::drift::{self, Drift, Levels};
 use crate::search::journal;
-use crate::search::noise::{NoisePrior, Run, RunNoise};
+use crate::search::rounds::{Noise, Run};
 
 pub use choice::Verdict;
-pub use extent::{Alternatives, Confirmed};
+pub use extent::Alternatives;
 pub use front::{OnFront, Part};
-pub(crate) use leaders::{confirmed, leaders};
-pub(crate) use posterior::{Known, PRUNING_ERROR};
-pub(crate) use repeatability::Again;
-pub use repeatability::Repeatability;
-use repeatability::noise_of;
+pub(crate) use race::Race;
 use scale::Scale;
 pub use slots::SlotSeen;
 
@@ -48,8 +41,6 @@ pub struct Study {
     pub stopped: StopReason,
     /// Wall time, earlier runs of the same search included.
     pub elapsed: Duration,
-    /// How far runs of a config were expected to be apart before any was repeated.
-    pub noise_prior: NoisePrior,
     /// What was found about measuring side by side, in one line; absent where the search had one slot.
     pub side_by_side: Option<String>,
 }
@@ -59,32 +50,18 @@ pub struct Study {
 pub struct Ranked {
     /// The config.
     pub config: Config,
-    /// The objective's metric over its trials; over confirmations alone if there are any. Its interval is the one that
-    /// another run of the config falls into.
+    /// The objective's metric. For a config that was in rounds, it is the anchor's metric times the ratio to the anchor, with the
+    /// interval of that ratio. For any other config, it is what its own probe measured.
     pub estimate: Estimate,
-    /// Half the width, as a share, of the interval of the measured runs themselves, which says nothing of how runs
-    /// differ. Absent where a run has none.
-    pub within_runs: Option<f64>,
-    /// How many confirmations there are.
-    pub confirmations: usize,
+    /// How many rounds it was in.
+    pub rounds: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
-    /// The metric of each trial that counts.
-    values: Vec<Estimate>,
-    /// Where each of these trials belongs.
-    places: Vec<Place>,
-    /// The same numbers on the study's scale.
+    /// Its rounds on the study's scale, the better the higher.
     runs: Vec<Run>,
     scale: Scale,
-}
-
-/// What a trial was measured beside.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Place {
-    /// The round of comparisons that it belongs to.
-    round: Option<u32>,
-    /// Its error against the others of the round, as a share, where they were measured in turn.
-    in_turn: Option<f64>,
+    /// Whether the metric has noise; a table's numbers have none.
+    is_noisy: bool,
 }
 
 /// The result: one config, and what it is compared with.
@@ -98,12 +75,13 @@ pub struct Best {
     pub baseline: Option<Ranked>,
     /// The result of the comparison with the baseline.
     pub verdict: Verdict,
-    /// How many times better than the baseline the winner is: above 1 is better, whatever the objective's direction.
-    /// The interval holds with 95 % for all configs that were measured again together. `None` where the comparison is
-    /// not confirmed.
+    /// How many times better than the baseline the winner is, with its 95% interval: above 1 is better, whatever the objective's
+    /// direction. `None` if that is not proven.
     pub speedup: Option<Estimate>,
-    /// The same where the winner or the baseline was not measured again: an observation that is not reliable.
-    pub unconfirmed_speedup: Option<Estimate>,
+    /// The same number if it is not proven.
+    pub unproven_speedup: Option<Estimate>,
+    /// The lowest ratio to the baseline of all rounds.
+    pub lowest_speedup: Option<f64>,
 }
 
 /// The largest difference, as a share, between configs that can be tied. A round number, see `is_tied`.
@@ -133,24 +111,47 @@ impl Study {
     /// Returns the feasible configs with the numbers of an objective, in the order in which they were first probed. The
     /// study's own objective decides which are feasible.
     fn ranked_by(&self, objective: &Objective) -> Vec<Ranked> {
-        let is_confirmed = self.is_confirmed();
-        let rounds = rounds::of(&self.history);
-        let history = drift::levelled(&self.objective, &self.history, self.baseline.as_ref(), self.noise_prior);
         let mut seen: HashSet<&Config> = HashSet::new();
-        let mut ranked: Vec<Ranked> = self
-            .contenders()
-            .filter(|trial| seen.insert(&trial.config))
-            .filter_map(|trial| self.rank(&history, &trial.config, objective, is_confirmed.then_some(&rounds)))
-            .collect();
-        let scale = Scale::of(ranked.iter().flat_map(|entry| &entry.values).map(|value| value.value));
-        for entry in &mut ranked {
-            entry.place(scale);
+        let first_probes = self.contenders().filter(|trial| seen.insert(&trial.config));
+        let measured: Vec<(Ranked, Vec<&Trial>)> =
+            first_probes.filter_map(|trial| self.rank(&trial.config, objective)).collect();
+        let values = measured.iter().flat_map(|(entry, trials)| {
+            let of_rounds = trials.iter().filter_map(|trial| objective.estimate(trial.outcome.measurement()?));
+            of_rounds.map(|estimate| estimate.value).chain([entry.estimate.value])
+        });
+        let scale = Scale::of(values);
+        let mut ranked: Vec<Ranked> = Vec::new();
+        for (mut entry, trials) in measured {
+            entry.scale = scale;
+            entry.runs = trials.iter().filter_map(|trial| scale.run(trial, objective)).collect();
+            entry.rounds = entry.runs.len();
+            entry.is_noisy |= entry.runs.iter().any(|run| run.variance.is_some_and(|variance| variance > 0.0));
+            ranked.push(entry);
         }
-        let noise = noise_of(&ranked, self.noise_prior);
-        for entry in &mut ranked {
-            entry.estimate = entry.again(&noise);
-        }
+        self.relate_to_anchor(&mut ranked, objective.score(1.0));
         ranked
+    }
+
+    /// Replaces the estimates of configs that were in rounds by the anchor's level and their difference to it.
+    fn relate_to_anchor(&self, ranked: &mut [Ranked], sign: f64) {
+        let is_baseline = |entry: &&Ranked| self.baseline.as_ref() == Some(&entry.config) && entry.rounds > 0;
+        let most = || ranked.iter().max_by_key(|entry| entry.rounds);
+        let Some(anchor) = ranked.iter().find(is_baseline).or_else(most).map(|entry| entry.runs.clone()) else { return };
+        let values: Vec<f64> = anchor.iter().map(|run| run.value).collect();
+        let Some(level) = stats::mean(&values) else { return };
+        let noise = noise_of(ranked);
+        for entry in ranked.iter_mut().filter(|entry| entry.rounds > 0) {
+            let Some(difference) = noise.difference(&entry.runs, &anchor) else { continue };
+            let half = if entry.runs == anchor { 0.0 } else { difference.half_width(TAIL) };
+            let of = |point: f64| entry.scale.value(sign * point);
+            let point = level + difference.value;
+            let (one, other) = (of(point - half), of(point + half));
+            entry.estimate = if half > 0.0 {
+                Estimate::interval(of(point), one.min(other), one.max(other))
+            } else {
+                Estimate::point(of(point))
+            };
+        }
     }
 
     /// Returns the best config; `None` when none is feasible. For a front it is the recommended one.
@@ -158,18 +159,12 @@ impl Study {
         if self.objective.is_pareto() {
             return self.recommended();
         }
-        let ranking = self.ranking();
-        choice::choose(self, &ranking, &noise_of(&ranking, self.noise_prior))
+        choice::choose(self, &self.ranking())
     }
 
-    /// Returns the confirmed configs that are to be measured once more before one is named, since what is known of them may
-    /// cost speed; none where it is clear enough, or where there is no one best.
-    pub(crate) fn in_doubt(&self) -> Vec<Config> {
-        if self.objective.is_pareto() {
-            return Vec::new();
-        }
-        let ranking = self.ranking();
-        choice::in_doubt(self, &ranking, &noise_of(&ranking, self.noise_prior))
+    /// Returns what rounds have shown of the configs, for the choice of the next round.
+    pub(crate) fn race(&self) -> Race {
+        Race::of(self)
     }
 
     /// The searched trials that can be the best.
@@ -177,18 +172,13 @@ impl Study {
         self.history.contenders(|outcome| self.objective.scores_of(outcome).is_some())
     }
 
-    fn rank(
-        &self,
-        history: &History,
-        config: &Config,
-        objective: &Objective,
-        rounds: Option<&HashMap<u32, u32>>,
-    ) -> Option<Ranked> {
+    /// Returns a config with the trials of its rounds; `None` if it is not feasible.
+    fn rank<'t>(&'t self, config: &Config, objective: &Objective) -> Option<(Ranked, Vec<&'t Trial>)> {
         // A disturbed or interrupted probe says nothing about its config; nor does one that closed a parameter.
         let says_nothing = |trial: &&Trial| {
             matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted) || !trial.outcome.closes().is_empty()
         };
-        let mut trials: Vec<&Trial> = history.of(config).filter(|trial| !says_nothing(trial)).collect();
+        let mut trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
         // A longer probe replaces the results of a short one.
         if trials.iter().any(|trial| !trial.purpose.is_short()) {
             trials.retain(|trial| !trial.purpose.is_short());
@@ -198,52 +188,17 @@ impl Study {
         if trials.iter().any(|trial| self.objective.score_of(&trial.outcome).is_none()) {
             return None;
         }
-        let is_confirmation = |trial: &&&Trial| trial.purpose == Purpose::Confirm;
-        let confirmations: Vec<&&Trial> =
-            if rounds.is_some() { trials.iter().filter(is_confirmation).collect() } else { Vec::new() };
-        // The leaders were chosen because of their first measurement, so it is biased in their favour.
-        let counted = if confirmations.is_empty() { trials.iter().collect() } else { confirmations.clone() };
-        let (values, places): (Vec<Estimate>, Vec<Place>) = counted
-            .iter()
-            .filter_map(|trial| {
-                let measurement = trial.outcome.measurement()?;
-                let round = rounds.and_then(|rounds| rounds.get(&trial.number)).copied();
-                let in_turn = measurement.in_turn.map(|in_turn| in_turn.error);
-                Some((objective.estimate(measurement)?, Place { round, in_turn }))
-            })
-            .unzip();
-        Some(Ranked {
+        let entry = Ranked {
             config: config.clone(),
-            estimate: *values.first()?,
-            within_runs: None,
-            confirmations: confirmations.len(),
+            estimate: objective.estimate(trials.first()?.outcome.measurement()?)?,
+            rounds: 0,
             measurement: measurement_of(&trials)?,
-            values,
-            places,
             runs: Vec::new(),
             scale: Scale::Difference,
-        })
-    }
-
-    /// Whether the leaders and the baseline were measured again at least once each. Before that, configs that were
-    /// measured again cannot be compared fairly with those that were not.
-    fn is_confirmed(&self) -> bool {
-        let is_feasible = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
-        let leader = self.leader();
-        let held = |config: &&Config| self.contenders().any(|trial| trial.config == **config && is_feasible(trial));
-        let baseline = self.baseline.as_ref().filter(held);
-        let mut wanted = leader.as_ref().into_iter().chain(baseline);
-        let again = |config: &Config| self.history.of(config).any(|trial| trial.purpose == Purpose::Confirm);
-        self.history.trials().iter().any(|trial| trial.purpose == Purpose::Confirm) && wanted.all(again)
-    }
-
-    /// Returns the best of the trials before any was repeated; for a front the recommended one at that time.
-    fn leader(&self) -> Option<Config> {
-        if self.objective.is_pareto() {
-            return front::leaders(&self.objective, self.contenders(), 1).pop();
-        }
-        let scored = self.contenders().filter_map(|t| Some((t, self.objective.score_of(&t.outcome)?)));
-        scored.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(trial, _)| trial.config.clone())
+            is_noisy: trials.iter().any(|trial| trial.outcome.measurement().and_then(|run| objective.estimate(run)).is_some_and(|it| it.low.is_some())),
+        };
+        trials.retain(|trial| trial.purpose == Purpose::Round);
+        Some((entry, trials))
     }
 
     fn score(&self, entry: &Ranked) -> f64 {
@@ -282,31 +237,23 @@ impl Study {
         (memory, size, changes)
     }
 
-    /// Returns how the machine's speed moved during the search; `None` where nothing shows that it did.
-    pub fn drift(&self) -> Option<Drift> {
-        Some(self.levels()?.drift())
-    }
-
-    /// The level of the machine at each trial as a factor of its mean, where it moved.
-    pub(crate) fn machine_levels(&self) -> Option<Vec<f64>> {
-        Some(self.levels()?.factors().collect())
-    }
-
-    fn levels(&self) -> Option<Levels> {
-        Levels::of(&self.objective, &self.history, self.baseline.as_ref(), self.noise_prior)
-    }
-
     /// Returns what the objective concludes from a trial.
     pub fn judge(&self, trial: &Trial) -> Option<Judgement> {
         trial.outcome.measurement().map(|measurement| self.objective.judge(measurement))
     }
 }
 
+/// Returns the noise between configs, as their rounds show it.
+fn noise_of(ranked: &[Ranked]) -> Noise {
+    let is_rate = |entry: &Ranked| entry.scale == Scale::Ratio && entry.is_noisy;
+    Noise::of(ranked.iter().map(|entry| entry.runs.as_slice()), ranked.iter().any(is_rate))
+}
+
 /// Whether the difference to the top is within the noise.
 ///
 /// However large the noise is, a difference of more than a tenth is no tie. Then the top is the best guess, and its
 /// interval says how good a guess it is.
-fn is_tied(top: &Ranked, entry: &Ranked, noise: &RunNoise) -> bool {
+fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     if entry.config == top.config {
         return true;
     }
@@ -315,30 +262,31 @@ fn is_tied(top: &Ranked, entry: &Ranked, noise: &RunNoise) -> bool {
         return false;
     }
     // Equal numbers must stay equal when their means were rounded differently.
-    let rounding = 1e-12 * top.level(noise).abs().max(1.0);
+    let rounding = 1e-12 * top.estimate.value.abs().max(1.0);
     match noise.difference(&top.runs, &entry.runs) {
         Some(difference) => difference.value.abs() <= difference.half_width(TAIL) + rounding,
-        None => top.estimate.value == entry.estimate.value,
+        None => difference <= rounding,
     }
 }
 
-/// Returns how many times better the winner is, with an interval that excludes the probability `tail` at each end;
-/// `None` where the metric has no ratios.
-fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &RunNoise, tail: f64) -> Option<Estimate> {
+/// Returns how many times better the winner is, with its 95% interval; `None` where the metric has no ratios.
+fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Estimate> {
     if winner.config == baseline.config {
         return Some(Estimate::interval(1.0, 1.0, 1.0));
     }
     if winner.scale == Scale::Difference {
         return None;
     }
-    let times = |difference: f64| winner.scale.value(objective.score(1.0) * difference);
+    let times = |difference: f64| winner.scale.value(difference);
     Some(match noise.difference(&winner.runs, &baseline.runs) {
         Some(difference) => {
-            let (mean, half) = (difference.value, difference.half_width(tail));
-            let ends = [times(mean - half), times(mean + half)];
-            Estimate::interval(times(mean), ends[0].min(ends[1]), ends[0].max(ends[1]))
+            let (mean, half) = (difference.value, difference.half_width(TAIL));
+            Estimate::interval(times(mean), times(mean - half), times(mean + half))
         }
-        None => Estimate::point(times(winner.level(noise) - baseline.level(noise))),
+        None => {
+            let point = |entry: &Ranked| objective.score(1.0) * entry.scale.point(entry.estimate.value);
+            Estimate::point(times(point(winner) - point(baseline)))
+        }
     })
 }
 
@@ -356,9 +304,9 @@ fn costs(name: &str) -> bool {
 fn measurement_of(trials: &[&Trial]) -> Option<Measurement> {
     let measurement = |trial: &&Trial| trial.outcome.measurement().cloned();
     let last = trials.last().and_then(measurement)?;
-    let own = trials.iter().rev().filter_map(measurement).find(|measurement| measurement.in_turn.is_none());
+    let own = trials.iter().rev().filter_map(measurement).find(|measurement| measurement.round.is_none());
     Some(match own {
-        Some(own) if last.in_turn.is_some() => Measurement { memory: own.memory, machine: own.machine, ..last },
+        Some(own) if last.round.is_some() => Measurement { memory: own.memory, machine: own.machine, ..last },
         _ => last,
     })
 }

@@ -4,17 +4,15 @@ mod arrivals;
 mod begun;
 mod calibration;
 mod checks;
-mod confirm;
 mod exchange;
 mod gain;
 mod health;
-mod in_turn;
 mod leader;
 mod limits;
 mod order;
 mod probing;
-mod reference;
 mod retries;
+mod rounds;
 mod search;
 mod seen;
 mod serving;
@@ -36,12 +34,10 @@ use slots::{InSlot, Slots};
 
 use crate::diagnosis::Around;
 use crate::machine::Allocation;
-use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space};
-use crate::probe::{InProcess, Limits, ProbeError, Prober, TrainingStep};
-use crate::search::budget::{Budget, Round};
-use crate::search::drift;
+use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space, wall_time};
+use crate::probe::{InProcess, Limits, PRECISION, ProbeError, Prober, TrainingStep};
+use crate::search::budget::Budget;
 use crate::search::journal::{Journal, JournalError, Recovered};
-use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{self, Earlier, EarlierError, EarlierStudy, Lacking, Strategy};
 use crate::search::study::Study;
@@ -122,13 +118,15 @@ pub struct Tuner<'p> {
     arrivals: Option<Arrivals<'p>>,
     full_precision: FullPrecision,
     exchanging: Vec<(String, String)>,
-    noise_prior: NoisePrior,
     journal: Option<Journal>,
     recovered: Recovered,
     stop: Arc<AtomicBool>,
     allocation: Option<Allocation>,
     whole_gpus: u32,
 }
+
+/// The time from which a search looks at the job as it is before it begins: a round number.
+const LONG_SEARCH: Duration = Duration::from_secs(180);
 
 enum Probers<'p> {
     One(Box<dyn Prober + 'p>),
@@ -209,7 +207,6 @@ impl<'p> Tuner<'p> {
             arrivals: None,
             full_precision: FullPrecision::default(),
             exchanging: Vec::new(),
-            noise_prior: NoisePrior::RATE,
             journal: None,
             recovered: Recovered::default(),
             stop: Arc::new(AtomicBool::new(false)),
@@ -405,13 +402,6 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets how far runs of a config are expected to be apart before any is repeated; 3 % by default.
-    #[must_use]
-    pub fn noise_prior(mut self, prior: NoisePrior) -> Self {
-        self.noise_prior = prior;
-        self
-    }
-
     /// Runs the search to its end.
     ///
     /// # Errors
@@ -419,12 +409,14 @@ impl<'p> Tuner<'p> {
     /// study says nothing about the search.
     pub fn run(mut self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
         let stop = Arc::clone(&self.stop);
+        let earlier = wall_time(&self.recovered.trials);
+        let deadline = Instant::now().checked_add(self.budget.for_probes().saturating_sub(earlier));
         match std::mem::replace(&mut self.probers, Probers::Many(Vec::new())) {
-            Probers::One(prober) => self.run_in(Slots::one(prober, &stop), &mut on_event),
+            Probers::One(prober) => self.run_in(Slots::one(prober, &stop, deadline), &mut on_event),
             Probers::Many(probers) => {
                 let (arrivals, is_over) = (self.arrivals.take(), AtomicBool::new(false));
                 std::thread::scope(|scope| {
-                    let mut slots = Slots::many(probers, arrivals, scope, &stop, &is_over);
+                    let mut slots = Slots::many(probers, arrivals, scope, &stop, (&is_over, deadline));
                     if !self.compares_slots {
                         slots.open_parts();
                     }
@@ -449,7 +441,9 @@ impl<'p> Tuner<'p> {
         if self.journal.is_some() && !history.trials().is_empty() || healed {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
         }
-        let limits = Limits { precision: self.limits.precision.or(Some(self.noise_prior.precision())), ..self.limits };
+        let limits = Limits { precision: self.limits.precision.or(Some(PRECISION)), ..self.limits };
+        // It costs a start of the job, of which a short search has few.
+        let checks_stated = self.checks_stated_baseline && self.budget.time >= LONG_SEARCH;
         let mut search = Search {
             space: &self.space,
             objective: &self.objective,
@@ -461,6 +455,7 @@ impl<'p> Tuner<'p> {
             full_precision: self.full_precision.with_space(&self.space),
             exchanging: &self.exchanging,
             begun: (0..slots.count()).map(|_| None).collect(),
+            in_round: (0..slots.count()).map(|_| None).collect(),
             so_far: BTreeMap::new(),
             health: Health::of(slots.count()),
             elsewhere: Vec::new(),
@@ -477,24 +472,23 @@ impl<'p> Tuner<'p> {
             open: seen::Open::default(),
             seen: seen::Seen::default(),
             lacking: Lacking::default(),
-            can_take_turns: true,
-            confirmation: Round::Usual,
+            rounds: rounds::Rounds::default(),
+            is_claimed: false,
+            seed: self.seed,
+            baseline: self.baseline.as_ref(),
             put_back: retries::PutBack::default(),
             first_number: history.trials().iter().map(|trial| trial.number).fold(last_number, u32::max) + 1,
             last_number,
             gains: SmallGains::after(&self.space, &history, &expected_gains, &self.objective, self.budget.least_gain),
-            noise_prior: self.noise_prior,
             history,
-            levelled: drift::Levelled::default(),
             leader: leader::Leader::default(),
-            to_beat: (0, None),
         };
-        if let Some(baseline) = self.baseline.as_ref().filter(|_| self.checks_stated_baseline && search.is_new()) {
+        if let Some(baseline) = self.baseline.as_ref().filter(|_| checks_stated && search.is_new()) {
             search.check_stated(baseline, on_event)?;
         }
         let stopped = search.run(self.strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
         let side_by_side = search.side_by_side.take();
-        Ok(Study { stopped, side_by_side, ..search.study(self.baseline.as_ref()) })
+        Ok(Study { stopped, side_by_side, ..search.study() })
     }
 }
 

@@ -405,15 +405,18 @@ pub(super) struct ObjectiveTable {
 pub(super) struct SearchTable {
     /// `auto`, `anneal`, `bayes`, `descent`, `grid`, `halving`, `qmc` or `random`. Default: auto.
     pub(super) strategy: Option<Located<String>>,
-    /// Probes to run, the baseline included; the confirmation of the leaders comes on top. Default: 24.
+    /// Probes to run, the baseline included; rounds come on top. Default: 24.
     pub(super) probes: Option<Located<u32>>,
-    /// Wall time of the whole search, confirmation included. Default: 20m.
+    /// Wall time of the whole search, its end included. Default: 20m.
     pub(super) time: Option<Located<String>>,
-    /// Time of GPUs that probes and confirmations may take together: the time of each, times the GPUs that it had. Default: any.
+    /// Time of GPUs that probes and rounds may take together: the time of each, times the GPUs that it had. Default: any.
     pub(super) gpu_time: Option<Located<String>>,
     /// What chance depends on. Default: 0.
     pub(super) seed: Option<u64>,
-    /// How often each leader is measured again before one is named, and those in doubt up to twice as often. Default: 2.
+    /// The most rounds, in which configs are compared next to each other; with 0 nothing is compared, and nothing is proven.
+    /// Default: 1000.
+    pub(super) rounds: Option<Located<u32>>,
+    /// The former name of what is `rounds` now: with 0 there are none.
     pub(super) confirmations: Option<Located<u32>>,
     /// The gain below which another probe is not worth its cost, as a share of the best, from 0 to 1; what measurements
     /// cannot tell apart is none. 0 for never. Default: 0.01.

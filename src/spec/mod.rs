@@ -48,7 +48,7 @@ use file::{LimitsTable, Located, SearchTable, SpecFile};
 
 /// Upper limits: larger numbers are mistakes, and sums of times and counts could overflow. Round numbers.
 const MOST_PROBES: u32 = 1_000_000;
-const MOST_CONFIRMATIONS: u32 = 100;
+const MOST_ROUNDS: u32 = 100_000;
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The contents of a spec, as parts of a search.
@@ -288,13 +288,14 @@ fn budget(source: &SourceFile, table: &SearchTable) -> Result<Budget, SpecError>
     if let Some(text) = &table.gpu_time {
         budget.gpu_time = Some(positive_duration(source, text)?);
     }
-    if let Some(confirmations) = &table.confirmations {
-        if confirmations.value > MOST_CONFIRMATIONS {
-            let message =
-                format!("`confirmations` must be from 0 to {MOST_CONFIRMATIONS}, and this is {}", confirmations.value);
-            return Err(source.error(confirmations.span.clone(), message, "write confirmations = 2"));
+    if let Some(rounds) = &table.rounds {
+        if rounds.value > MOST_ROUNDS {
+            let message = format!("`rounds` must be from 0 to {MOST_ROUNDS}, and this is {}", rounds.value);
+            return Err(source.error(rounds.span.clone(), message, "leave it out, and `time` is the limit"));
         }
-        budget.confirmations = confirmations.value;
+        budget.rounds = rounds.value;
+    } else if table.confirmations.as_ref().is_some_and(|former| former.value == 0) {
+        budget.rounds = 0;
     }
     if let Some(gain) = &table.least_gain {
         if !(0.0..=1.0).contains(&gain.value) {

@@ -25,7 +25,7 @@ const OPTIONS: &[&str] = &["--batch-size", "{batch_size}", "--workers={workers}"
 
 #[test]
 fn without_a_baseline_the_first_probe_sets_nothing_and_what_it_used_is_the_baseline() {
-    let Some(search) = search(OPTIONS, &format!("{SPACE}[search]\nprobes = 3\nconfirmations = 1\nas_it_is = true\n"))
+    let Some(search) = search(OPTIONS, &format!("{SPACE}[search]\nprobes = 3\nrounds = 1\nas_it_is = true\n"))
     else {
         return;
     };
@@ -51,7 +51,7 @@ fn without_a_baseline_the_first_probe_sets_nothing_and_what_it_used_is_the_basel
 #[test]
 fn the_size_that_the_job_has_already_may_be_set_too() {
     let space = "[space]\nbatch_size = { values = [24] }\nworkers = { values = [0, 2] }\n";
-    let Some(search) = search(OPTIONS, &format!("{space}[search]\nconfirmations = 0\nas_it_is = true\n")) else {
+    let Some(search) = search(OPTIONS, &format!("{space}[search]\nrounds = 0\nas_it_is = true\n")) else {
         return;
     };
     let output = search.run();
@@ -67,7 +67,7 @@ fn the_baseline_stays_where_nothing_is_faster_and_what_is_printed_runs_it() {
     // The job takes at most as many samples as it does today, and says so.
     let Some(search) = search(
         &["--clamp", "24", "--batch-size", "{batch_size}"],
-        "[space]\nbatch_size = { values = [6, 48] }\n[search]\nprobes = 3\nconfirmations = 1\nas_it_is = true\n",
+        "[space]\nbatch_size = { values = [6, 48] }\n[search]\nprobes = 3\nrounds = 1\nas_it_is = true\n",
     ) else {
         return;
     };
@@ -94,7 +94,7 @@ fn the_baseline_stays_where_nothing_is_faster_and_what_is_printed_runs_it() {
 fn a_precision_that_the_script_ignores_is_rejected_with_both_values() {
     let Some(search) = search(
         &["--amp-dtype", "{precision}"],
-        "[space]\nprecision = { values = [\"float16\", \"float32\"] }\n[search]\nconfirmations = 0\n",
+        "[space]\nprecision = { values = [\"float16\", \"float32\"] }\n[search]\nrounds = 0\n",
     ) else {
         return;
     };
@@ -109,7 +109,7 @@ fn a_precision_that_the_script_ignores_is_rejected_with_both_values() {
 
 #[test]
 fn a_baseline_states_some_settings_and_leaves_the_others_as_they_are() {
-    let more = format!("{SPACE}[baseline]\nbatch_size = 16\n[search]\nprobes = 1\nconfirmations = 0\n");
+    let more = format!("{SPACE}[baseline]\nbatch_size = 16\n[search]\nprobes = 1\nrounds = 0\n");
     let Some(search) = search(OPTIONS, &more) else { return };
     search.run();
     let line = &search.lines()[0];
@@ -134,7 +134,7 @@ fn a_job_that_cannot_do_without_settings_has_no_baseline_and_says_so() {
 #[test]
 fn what_finds_nothing_to_act_on_is_closed_at_once() {
     let event = "{\"event\":\"error\",\"kind\":\"not_applied\",\"message\":\"y: nothing\",\"parameters\":[\"y\"]}";
-    let more = "[space]\nx = { values = [1, 2] }\ny = { values = [5, 6, 7] }\n[search]\nstrategy = \"grid\"\nconfirmations = 0\n";
+    let more = "[space]\nx = { values = [1, 2] }\ny = { values = [5, 6, 7] }\n[search]\nstrategy = \"grid\"\nrounds = 0\n";
     // It says so only as long as it is given `y`.
     let script = format!(
         "import json, os, socket, time\nc = json.loads(os.environ['GPUTUNE_CONFIG'])\ns = socket.socket(socket.AF_UNIX)\n\

@@ -7,7 +7,7 @@ use crate::support::{Search, gputune, stderr, stdout};
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
-const LIMITS: &str = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nconfirmations = 0\non_tie = \"fastest\"\n";
+const LIMITS: &str = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nrounds = 0\non_tie = \"fastest\"\n";
 
 /// A search whose step prints a rate by itself, so that its numbers are known.
 fn search(space: &str, rate: &str) -> Search {

@@ -72,7 +72,7 @@ fn the_demo_step_trains_in_turn_and_its_leaders_are_confirmed_so() {
     let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     words.insert(0, gputune().to_owned());
     words.extend(["--data-dir".to_owned(), data.path().display().to_string()]);
-    let limits = "[limits]\nmeasure_time = \"1s\"\nprecision = 0.2\n[search]\nconfirmations = 1\n";
+    let limits = "[limits]\nmeasure_time = \"1s\"\nprecision = 0.2\n[search]\nrounds = 1\n";
     let space = "[space]\nbatch = { values = [1, 4] }\n[baseline]\nbatch = 1\n";
     let search = Search::of_command(&words, &format!("{space}{limits}"));
     let report = json(&compare(&search, &["batch=1", "batch=4", "--rounds", "2", "--json"]).output().unwrap());

@@ -33,7 +33,7 @@ fn probe(folder: &Path, command: &[String], adapter: &str, space: &str, experime
         effort: Effort::Probe,
         rival: None,
         experiment,
-        is_confirmed_later: false,
+        keeps: false,
     };
     CommandProber::new(step, folder).probe(&job, &mut |_| ControlFlow::Continue(())).unwrap()
 }

@@ -68,7 +68,7 @@ impl Prober for Noisy {
 }
 
 fn tuner(strategy: &str, seed: u64, probes: u32) -> Tuner<'static> {
-    let budget = Budget { probes, confirmations: 1, time: Duration::from_secs(3600), ..Budget::default() };
+    let budget = Budget { probes, rounds: 1, time: Duration::from_secs(3600), ..Budget::default() };
     Tuner::with_prober(space(), Noisy { seed, noise: 0.03 }).strategy(strategy).unwrap().seed(seed).budget(budget)
 }
 
@@ -88,7 +88,7 @@ fn what_wins_was_measured_in_full_and_the_report_says_what_was_not() {
         assert_eq!(study.history.count_searched(), 40, "short probes count like others");
         let whole = |config: &Config| study.history.of(config).any(|trial| !trial.purpose.is_short());
         assert!(study.ranking().iter().all(|entry| whole(&entry.config)));
-        let confirmed = study.history.trials().iter().filter(|trial| trial.purpose == Purpose::Confirm);
+        let confirmed = study.history.trials().iter().filter(|trial| trial.purpose == Purpose::Round);
         assert!(confirmed.clone().count() >= 2 && confirmed.clone().all(|trial| whole(&trial.config)));
         let shown = report::table(&study, 120);
         let best = shown.lines().find(|line| line.contains("best")).unwrap();
@@ -184,12 +184,12 @@ fn confirmed(objective: Objective, answer: fn(&Job<'_>) -> Measurement, probes: 
     let study = Tuner::with_prober(Space::new([Parameter::range("x", 0, 9, 1)]).unwrap(), Answer(answer))
         .objective(objective)
         .with_strategy(Listed(probes))
-        .budget(Budget { confirmations: 1, ..Budget::default() })
+        .budget(Budget { rounds: 1, ..Budget::default() })
         .run(|_| ())
         .unwrap();
-    let trials = study.history.trials().iter().filter(|trial| trial.purpose == Purpose::Confirm);
+    let trials = study.history.trials().iter().filter(|trial| trial.purpose == Purpose::Round);
     let mut levels: Vec<i64> = trials.filter_map(|trial| study.settings(&trial.config).integer("x")).collect();
-    assert_eq!(study.ranking().iter().filter(|entry| entry.confirmations == 1).count(), levels.len());
+    assert_eq!(study.ranking().iter().filter(|entry| entry.rounds == 1).count(), levels.len());
     levels.sort_unstable();
     levels
 }
@@ -261,7 +261,7 @@ fn a_step_in_this_process_is_measured_for_its_part_of_the_time() {
         .strategy("halving")
         .unwrap()
         .measure_time(Duration::from_millis(450))
-        .budget(Budget { probes: 12, confirmations: 0, ..Budget::default() })
+        .budget(Budget { probes: 12, rounds: 0, ..Budget::default() })
         .run(|_| ())
         .unwrap();
     let measured = |is_wanted: &dyn Fn(&Trial) -> bool| -> Vec<f64> {
@@ -278,7 +278,7 @@ fn a_step_in_this_process_is_measured_for_its_part_of_the_time() {
 #[test]
 fn a_command_is_probed_for_a_part_of_the_time_and_the_files_say_so() {
     let more = "[space]\nx = { range = [1, 40] }\n[limits]\nmeasure_time = \"200ms\"\ngrace_time = \"200ms\"\n\
-                [search]\nstrategy = \"halving\"\nprobes = 8\nconfirmations = 0\n";
+                [search]\nstrategy = \"halving\"\nprobes = 8\nrounds = 0\n";
     let search = Search::of(&["forever:{x}:2000"], more);
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::{self, Search, gputune, stderr, stdout};
 use gputune::model::Outcome;
 
-const GRID: &str = "[search]\nstrategy = \"grid\"\nconfirmations = 0\n";
+const GRID: &str = "[search]\nstrategy = \"grid\"\nrounds = 0\n";
 const LONG: Duration = Duration::from_secs(60);
 
 fn signal(pid: u32, signal: &str) {
@@ -308,7 +308,7 @@ fn a_supervisor_that_is_stopped_whenever_it_goes_on_is_ended_with_its_charges() 
 fn a_gputune_that_was_stopped_repeats_the_probe() {
     let limits = "[limits]\nmeasure_time = \"4s\"\nprecision = 0.0001\n";
     let search =
-        Search::of(&["touch:FILE", "forever:{x}:2000"], &format!("{limits}[search]\nprobes = 1\nconfirmations = 0\n"));
+        Search::of(&["touch:FILE", "forever:{x}:2000"], &format!("{limits}[search]\nprobes = 1\nrounds = 0\n"));
     let spec = search.folder.path().join("spec.toml");
     fs::write(&spec, fs::read_to_string(&spec).unwrap().replace("FILE", &in_folder(&search, "begun"))).unwrap();
     let running = start(&search);
@@ -480,7 +480,7 @@ fn fresh_follows_a_link_and_keeps_it() {
 fn odd_names_and_values_break_neither_a_shell_nor_a_terminal() {
     let space = "[space]\npath = { values = [\"a\\nb\\u001b[31m\", \"c\"] }\nlr = { values = [1] }\nLR = { values = [2] }\n[baseline]\npath = \"a\\nb\\u001b[31m\"\nlr = 1\nLR = 2\n";
     let search =
-        Search::of(&["token:{path}", "forever:1:1000"], &format!("{space}[search]\nprobes = 1\nconfirmations = 0\n"));
+        Search::of(&["token:{path}", "forever:1:1000"], &format!("{space}[search]\nprobes = 1\nrounds = 0\n"));
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     for text in [
@@ -525,7 +525,7 @@ impl gputune::probe::Prober for Disturbing {
 #[test]
 fn a_config_that_is_disturbed_each_time_is_tried_later_and_the_search_goes_on() {
     let space = gputune::model::Space::new([gputune::model::Parameter::range("x", 1, 6, 1)]).unwrap();
-    let budget = gputune::search::Budget { confirmations: 0, ..Default::default() };
+    let budget = gputune::search::Budget { rounds: 0, ..Default::default() };
     let mut put_back = 0;
     let study = gputune::search::Tuner::with_prober(space, Disturbing { x: 2, tries: 3 })
         .budget(budget)

@@ -92,7 +92,7 @@ impl<'k> OnCluster<'k> {
         let spec = format!(
             "samples_per_step = \"x\"\n[space]\nx = {{ range = [1, {probes}] }}\n[machine]\ngpus_per_slot = 1\ncompare_slots = false\n\
              [limits]\nmeasure_time = \"600ms\"\nprecision = 0.00001\n\
-             [search]\nconfirmations = 0\nprobes = {probes}\nleast_gain = 0\nstrategy = \"random\"\n"
+             [search]\nrounds = 0\nprobes = {probes}\nleast_gain = 0\nstrategy = \"random\"\n"
         );
         let search = Search::of_command(&words, &spec);
         let mut command = Command::new(gputune());

@@ -8,7 +8,7 @@ use crate::support::terminal::Terminal;
 use crate::support::{Search, gputune, stderr, stdout};
 
 const SPACE: &str = "[space]\nx = { range = [1, 12] }\n[baseline]\nx = 3\n";
-const LIMITS: &str = "[limits]\nmeasure_time = \"MEASURE\"\nprecision = 0.0001\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 12\nconfirmations = 0\n";
+const LIMITS: &str = "[limits]\nmeasure_time = \"MEASURE\"\nprecision = 0.0001\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 12\nrounds = 0\n";
 
 /// Rows enough for the whole ending: what a busy machine is told of it may take more than 24.
 const TALL: u16 = 70;

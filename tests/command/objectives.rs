@@ -15,7 +15,7 @@ use gputune::search::{
 };
 
 use crate::support::stand_in::{StandIn, hopper};
-use Purpose::{Baseline, Confirm, Search};
+use Purpose::{Baseline, Round, Search};
 
 const TABLES: [&str; 2] = ["zeus-v100-cifar100.csv", "zeus-a40-imagenet.csv"];
 
@@ -34,7 +34,7 @@ fn pareto() -> Objective {
 
 fn search(name: &str, objective: Objective, strategy: &str, probes: u32, seed: u64) -> Study {
     let (space, replay) = table(name);
-    let budget = Budget { probes, confirmations: 0, least_gain: 0.0, ..Budget::default() };
+    let budget = Budget { probes, rounds: 0, least_gain: 0.0, ..Budget::default() };
     let tuner = Tuner::with_prober(space, replay).objective(objective).budget(budget).seed(seed);
     tuner.strategy(strategy).unwrap().run(|_| ()).unwrap()
 }
@@ -128,7 +128,7 @@ fn a_search_for_a_front_that_was_cut_off_goes_on_as_if_it_had_not_been() {
     for probes in [5, 11, 16] {
         let (space, replay) = table(TABLES[0]);
         let (journal, recovered) = Journal::open(&folder.path().join("journal.jsonl"), &header, &space).unwrap();
-        let budget = Budget { probes, confirmations: 0, least_gain: 0.0, ..Budget::default() };
+        let budget = Budget { probes, rounds: 0, least_gain: 0.0, ..Budget::default() };
         let tuner = Tuner::with_prober(space, replay).objective(pareto()).budget(budget).seed(3);
         last = probed(&tuner.journal(journal, recovered).run(|_| ()).unwrap());
     }
@@ -145,7 +145,7 @@ fn probed(study: &Study) -> Vec<Config> {
 fn the_recommended_config_the_ends_and_the_baseline_are_confirmed() {
     let (space, replay) = table(TABLES[1]);
     let baseline = space.settings(&space.first().unwrap());
-    let budget = Budget { probes: 20, confirmations: 2, least_gain: 0.0, ..Budget::default() };
+    let budget = Budget { probes: 20, rounds: 2, least_gain: 0.0, ..Budget::default() };
     let tuner = Tuner::with_prober(space, replay).objective(pareto()).budget(budget).baseline(&baseline).unwrap();
     let study = tuner.run(|_| ()).unwrap();
     let confirmed: Vec<&Config> =
@@ -155,7 +155,7 @@ fn the_recommended_config_the_ends_and_the_baseline_are_confirmed() {
     let (first, last) = (front.first().unwrap(), front.last().unwrap());
     let best = front.iter().find(|member| member.is_recommended).unwrap();
     for member in [first, last, best] {
-        assert_eq!(member.confirmations, 2, "{}", study.settings(&member.config).line());
+        assert_eq!(member.rounds, 2, "{}", study.settings(&member.config).line());
     }
     assert!(confirmed.contains(&study.baseline.as_ref().unwrap()));
     let report = study.best().unwrap();
@@ -191,8 +191,8 @@ fn the_share_of_a_score_is_that_of_its_parts() {
     let study = Study { objective: objective().relative_to_first(&history, None), ..study(objective(), &trials) };
     let best = study.best().unwrap();
     // Twice the throughput at 2/3 of the energy of a sample: the root of 2 * 3/2.
-    assert_eq!((best.verdict, best.speedup), (Verdict::Unconfirmed, None), "nothing was measured again");
-    assert!((best.unconfirmed_speedup.unwrap().value - 3.0_f64.sqrt()).abs() < 1e-12);
+    assert_eq!((best.verdict, best.speedup), (Verdict::Unproven, None), "nothing was measured again");
+    assert!((best.unproven_speedup.unwrap().value - 3.0_f64.sqrt()).abs() < 1e-12);
     assert!((best.winner.estimate.value - 3.0_f64.sqrt()).abs() < 1e-12);
     let parts = study.parts(&best.winner.config);
     assert!((parts[0].times_better.unwrap().value - 2.0).abs() < 1e-12);
@@ -281,7 +281,6 @@ fn study(objective: Objective, trials: &[(Purpose, i64, Outcome)]) -> Study {
         baseline: trials.iter().find(|(purpose, ..)| *purpose == Baseline).map(|(_, level, _)| x(*level)),
         stopped: StopReason::SpaceExhausted,
         elapsed: Duration::from_secs(10),
-        noise_prior: gputune::search::NoisePrior::RATE,
         side_by_side: None,
     }
 }
@@ -386,7 +385,7 @@ fn what_makes_no_objective_is_refused() {
 fn job(objective: &str) -> support::Search {
     let power = "send:{\"event\":\"step\",\"samples\":1,\"metrics\":{\"power\":{p}}}";
     let space = "[space]\nx = { values = [1, 100, 10000] }\np = { derive = \"10 * x * x\" }\n[baseline]\nx = 100\n";
-    let rest = "[limits]\nmeasure_time = \"400ms\"\n[search]\nstrategy = \"grid\"\nconfirmations = 1\n";
+    let rest = "[limits]\nmeasure_time = \"400ms\"\n[search]\nstrategy = \"grid\"\nrounds = 1\n";
     support::Search::of(&[power, "forever:{x}:4000"], &format!("{space}{rest}[objective]\n{objective}\n"))
 }
 
@@ -446,7 +445,7 @@ fn the_example_shows_what_speed_costs_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/front.toml");
     let spec = std::fs::read_to_string(example).unwrap();
-    let small = spec.replace("probes = 20", "probes = 5\nconfirmations = 0").replace("\"1500ms\"", "\"150ms\"");
+    let small = spec.replace("probes = 20", "probes = 5\nrounds = 0").replace("\"1500ms\"", "\"150ms\"");
     // Without optimisation, and beside other tests, the job takes seconds to start.
     let small = small.replace("\"15s\"", "\"90s\"").replace("\"10s\"", "\"60s\"");
     assert_ne!(small, spec);
@@ -470,7 +469,7 @@ fn the_energy_and_the_cost_of_a_sample_are_metered() {
     let gpu = hopper(&stand_in.path("pid"));
     std::fs::write(stand_in.path("script.json"), serde_json::json!({ "gpus": [gpu] }).to_string()).unwrap();
     let limits =
-        "[limits]\nprobe_time = \"20s\"\nmeasure_time = \"1200ms\"\nprecision = 1e-9\n[search]\nconfirmations = 0\n";
+        "[limits]\nprobe_time = \"20s\"\nmeasure_time = \"1200ms\"\nprecision = 1e-9\n[search]\nrounds = 0\n";
     let objective = "[objective]\nminimize = \"energy_per_sample\"\nprice_per_gpu_hour = 3.6\n";
     let space = "[space]\nx = { values = [1, 1000] }\n";
     let pid = format!("pid:{}", stand_in.path("pid").display());

@@ -14,7 +14,7 @@ fn search(url: &str, configs: u32) -> Search {
     let spec = format!(
         "samples_per_step = \"x\"\n[space]\nx = {{ range = [1, {configs}] }}\n[machine]\nlauncher = \"ray\"\nray = \"{url}\"\n\
          workers = 2\ngpus_per_slot = 1\ncompare_slots = false\n[limits]\nmeasure_time = \"600ms\"\nprecision = 0.00001\n\
-         [search]\nconfirmations = 0\nprobes = {configs}\nleast_gain = 0\nstrategy = \"random\"\n"
+         [search]\nrounds = 0\nprobes = {configs}\nleast_gain = 0\nstrategy = \"random\"\n"
     );
     Search::of_command(&words, &spec)
 }

@@ -12,7 +12,7 @@ const SPACE: &str = "[space]\nx = { range = [1, 12] }\ny = { values = [\"a\", \"
 
 /// A step that takes a moment and then reports; the more, the larger x is.
 fn quick() -> Search {
-    let limits = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 24\nconfirmations = 0\non_tie = \"fastest\"\n";
+    let limits = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 24\nrounds = 0\non_tie = \"fastest\"\n";
     Search::of(&["print:{y}", "forever:{x}:500"], &format!("{SPACE}{limits}"))
 }
 
@@ -100,12 +100,12 @@ fn a_finished_search_run_again_probes_nothing() {
 
 #[test]
 fn leaders_and_baseline_are_confirmed_in_turn() {
-    let more = "[space]\nx = { values = [1, 2, 3] }\n[baseline]\nx = 1\n[search]\nconfirmations = 2\n";
+    let more = "[space]\nx = { values = [1, 2, 3] }\n[baseline]\nx = 1\n[search]\nrounds = 2\n";
     let search = Search::of(&["forever:{x}:500"], more);
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let confirmed: Vec<String> =
-        search.lines().iter().filter(|line| line.purpose == Purpose::Confirm).map(|line| line.config.line()).collect();
+        search.lines().iter().filter(|line| line.purpose == Purpose::Round).map(|line| line.config.line()).collect();
     assert_eq!(confirmed, ["x=3", "x=2", "x=1", "x=1", "x=2", "x=3"]);
     assert!(search.best()["speedup"]["low"].is_number());
 }
@@ -252,7 +252,7 @@ fn interrupted_twice_it_leaves_at_once() {
 
 #[test]
 fn out_of_memory_rules_out_larger_batches_whatever_the_workers() {
-    let more = "[space]\nbatch_size = { powers_of_two = [1, 64] }\nworkers = { values = [1, 2] }\n[search]\nstrategy = \"grid\"\nprobes = 14\nconfirmations = 0\n";
+    let more = "[space]\nbatch_size = { powers_of_two = [1, 64] }\nworkers = { values = [1, 2] }\n[search]\nstrategy = \"grid\"\nprobes = 14\nrounds = 0\n";
     let memory = "send:{\"event\":\"memory\",\"allocated\":{batch_size},\"capacity\":20}";
     let search = Search::of(&[memory, "forever:{batch_size}:500"], more);
     search.run();
@@ -265,7 +265,7 @@ fn out_of_memory_rules_out_larger_batches_whatever_the_workers() {
 
 #[test]
 fn an_objective_may_be_any_metric_with_constraints() {
-    let more = "[space]\nx = { range = [1, 5] }\n[objective]\nminimize = \"cost\"\nconstraints = [\"quality >= 3\"]\n[search]\nconfirmations = 0\n";
+    let more = "[space]\nx = { range = [1, 5] }\n[objective]\nminimize = \"cost\"\nconstraints = [\"quality >= 3\"]\n[search]\nrounds = 0\n";
     let step = "send:{\"event\":\"step\",\"samples\":1,\"metrics\":{\"cost\":{x},\"quality\":{x}}}";
     let search = Search::of(&[step, step, "steps:300:1:1000"], more);
     let output = search.run();
@@ -318,7 +318,7 @@ fn a_replay_of_the_journal_finds_the_same_best() {
 #[test]
 fn a_leader_that_fails_its_confirmation_makes_way_for_the_next() {
     let more =
-        "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[baseline]\nx = 1\n[search]\nconfirmations = 2\nprobes = 5\n";
+        "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[baseline]\nx = 1\n[search]\nrounds = 2\nprobes = 5\n";
     let script = "if [ $GPUTUNE_TRIAL -gt 5 ] && [ {x} -gt 3 ]; then echo 'CUDA out of memory' >&2; exit 1; fi; echo {x}00 samples/s";
     let search = Search::of(&[], more);
     let path = search.folder.path().join("spec.toml");
@@ -334,7 +334,7 @@ fn a_leader_that_fails_its_confirmation_makes_way_for_the_next() {
         search
             .lines()
             .iter()
-            .filter(|line| line.purpose == Purpose::Confirm && line.config.integer("x") == Some(x))
+            .filter(|line| line.purpose == Purpose::Round && line.config.integer("x") == Some(x))
             .count()
     };
     assert_eq!([1, 2, 3, 4, 5].map(confirmed), [2, 2, 2, 1, 1], "what failed once is not tried again");
@@ -343,14 +343,14 @@ fn a_leader_that_fails_its_confirmation_makes_way_for_the_next() {
 #[test]
 fn an_extended_search_confirms_its_new_leaders() {
     let more =
-        "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[search]\nstrategy = \"grid\"\nprobes = 3\nconfirmations = 1\n";
+        "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[search]\nstrategy = \"grid\"\nprobes = 3\nrounds = 1\n";
     let search = Search::of(&["forever:{x}:500"], more);
     search.run();
     let path = search.folder.path().join("spec.toml");
     fs::write(&path, fs::read_to_string(&path).unwrap().replace("probes = 3", "probes = 5")).unwrap();
     search.run();
     let last: Vec<String> = search.lines().iter().rev().take(2).map(|line| line.config.line()).collect();
-    assert!(search.lines().iter().rev().take(2).all(|line| line.purpose == Purpose::Confirm), "{last:?}");
+    assert!(search.lines().iter().rev().take(2).all(|line| line.purpose == Purpose::Round), "{last:?}");
     assert_eq!(search.best()["config"]["x"], 5);
 }
 

@@ -18,7 +18,7 @@ fn spec(configs: u32, probes: u32) -> String {
     format!(
         "samples_per_step = \"x\"\n[space]\nx = {{ range = [1, {configs}] }}\n[machine]\ngpus_per_slot = 1\ncompare_slots = false\n\
          [limits]\nmeasure_time = \"600ms\"\nprecision = 0.00001\n\
-         [search]\nconfirmations = 1\nprobes = {probes}\nleast_gain = 0\nstrategy = \"random\"\n"
+         [search]\nrounds = 1\nprobes = {probes}\nleast_gain = 0\nstrategy = \"random\"\n"
     )
 }
 
@@ -158,7 +158,7 @@ fn a_probe_spans_all_nodes() {
     let Some(slurm) = Slurm::start() else { return };
     let words = ["srun", "-N2", "--ntasks-per-node=1", "sh", "rank.sh"].map(str::to_owned);
     let spec = "samples_per_step = \"x\"\nranks = 2\n[space]\nx = { range = [1, 3] }\n[machine]\nspans_nodes = true\n\
-                [limits]\nmeasure_time = \"600ms\"\ngrace_time = \"300ms\"\n[search]\nconfirmations = 0\nleast_gain = 0\n";
+                [limits]\nmeasure_time = \"600ms\"\ngrace_time = \"300ms\"\n[search]\nrounds = 0\nleast_gain = 0\n";
     let search = Search::of_command(&words, spec);
     let hello = r#"'send:{"event":"hello","rank":'"$SLURM_PROCID"',"ranks":2}'"#;
     let script =
@@ -375,7 +375,7 @@ fn a_worker_refuses_a_probe_that_would_not_fit() {
     let spec = gputune::spec::Spec::load(&hello.spec).unwrap();
     let probe = serde_json::json!({ "probe": {
         "slot": 0, "attempt": 7, "number": 1, "config": spec.space.first().unwrap(), "settings": { "x": 1 },
-        "limits": spec.limits, "effort": "probe", "rival": null, "is_confirmed_later": false,
+        "limits": spec.limits, "effort": "probe", "rival": null, "keeps": false,
     } });
     let ask = |time: &str| {
         let mut worker = Command::new(gputune());

@@ -194,7 +194,7 @@ fn of_two_ranks(rank: &str, configs: u32, measure_time: &str) -> Search {
         ],
         &format!(
             "samples_per_step = \"x\"\nranks = 2\n[space]\nx = {{ range = [1, {configs}] }}\n[machine]\nspans_nodes = true\n\
-             hosts = [\"here\", \"far\"]\n[search]\nconfirmations = 0\nleast_gain = 0\nstrategy = \"random\"\n[limits]\ngrace_time = \"300ms\"\n\
+             hosts = [\"here\", \"far\"]\n[search]\nrounds = 0\nleast_gain = 0\nstrategy = \"random\"\n[limits]\ngrace_time = \"300ms\"\n\
              measure_time = \"{measure_time}\"\nprecision = 0.00001\n"
         ),
     );

@@ -356,7 +356,7 @@ fn journal_of(folder: &Path, probes: u32, earlier: &EarlierStudy) -> Result<Vec<
         Fingerprint { device: String::new(), driver: String::new(), command: nothing(), space: nothing() };
     let header = Header::new(fingerprint).warm_start(vec![earlier.record()]);
     let (journal, recovered) = Journal::open(&folder.join("journal.jsonl"), &header, &table.space)?;
-    let budget = Budget { probes, confirmations: 0, least_gain: 0.0, ..Budget::default() };
+    let budget = Budget { probes, rounds: 0, least_gain: 0.0, ..Budget::default() };
     let tuner = Tuner::with_prober(table.space, table.replay).budget(budget).journal(journal, recovered);
     let study = tuner.warm_start(earlier.clone()).run(|_| ()).unwrap();
     Ok(study.history.trials().iter().map(|trial| trial.config.clone()).collect())
@@ -386,7 +386,7 @@ const SPACE: &str = "[space]\nx = { range = [1, 12] }\ny = { values = [\"a\", \"
 
 /// A search whose step is the faster, the larger x is.
 fn quick(search: &str) -> Search {
-    Search::of(&["print:{y}", "forever:{x}:500"], &format!("{SPACE}[search]\nconfirmations = 0\n{search}"))
+    Search::of(&["print:{y}", "forever:{x}:500"], &format!("{SPACE}[search]\nrounds = 0\n{search}"))
 }
 
 #[test]

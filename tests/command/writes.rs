@@ -43,7 +43,7 @@ impl Project {
         let spec = format!(
             "[step]\ncommand = [\"sh\", \"sub/train.sh\", \"{{x}}\"]\nthroughput = {{ pattern = 'rate ([0-9.]+)', unit = \"samples/s\" }}\n\
              {step}\n[space]\nx = {{ values = [1, 2] }}\n[limits]\nprobe_time = \"20s\"\ngrace_time = \"300ms\"\nmeasure_time = \"300ms\"\n\
-             [search]\nprobes = 2\nconfirmations = 0\n"
+             [search]\nprobes = 2\nrounds = 0\n"
         );
         fs::write(project.path("project/spec.toml"), spec).unwrap();
         project.git(&["init", "-q"]);

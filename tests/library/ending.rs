@@ -36,7 +36,7 @@ fn searched(journal: &Path, budget: Budget) -> Study {
 fn a_search_with_little_to_gain_ends_and_has_ended_when_it_is_started_again() {
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal.jsonl");
-    let budget = Budget { probes: 100, confirmations: 0, ..Budget::default() };
+    let budget = Budget { probes: 100, rounds: 0, ..Budget::default() };
     let whole = searched(&journal, budget);
     let trials = whole.history.trials().len();
     assert_eq!(whole.stopped, StopReason::LittleToGain, "after {trials}");
@@ -56,7 +56,7 @@ fn a_search_with_little_to_gain_ends_and_has_ended_when_it_is_started_again() {
 #[test]
 fn nothing_ends_a_search_that_wants_no_least_gain() {
     let folder = tempfile::tempdir().unwrap();
-    let budget = Budget { probes: 60, confirmations: 0, least_gain: 0.0, ..Budget::default() };
+    let budget = Budget { probes: 60, rounds: 0, least_gain: 0.0, ..Budget::default() };
     let study = searched(&folder.path().join("journal.jsonl"), budget);
     assert_eq!((study.stopped, study.history.trials().len()), (StopReason::ProbesSpent, 60));
 }
@@ -85,7 +85,7 @@ impl Prober for Within {
 fn a_gain_that_measurements_cannot_tell_from_none_ends_a_search_and_it_says_so() {
     let stopped = |gain, noise, least_gain| {
         let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();
-        let budget = Budget { probes: 40, confirmations: 0, least_gain, ..Budget::default() };
+        let budget = Budget { probes: 40, rounds: 0, least_gain, ..Budget::default() };
         Tuner::with_prober(space, Within(noise))
             .with_strategy(Expects(gain))
             .budget(budget)

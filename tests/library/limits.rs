@@ -19,7 +19,7 @@ impl TrainingStep for Sleeps {
 }
 
 const BUDGET: Budget =
-    Budget { probes: 1000, time: Duration::from_secs(3600), gpu_time: None, confirmations: 1, least_gain: 0.0 };
+    Budget { probes: 1000, time: Duration::from_secs(3600), gpu_time: None, rounds: 1, least_gain: 0.0 };
 
 fn search(
     journal: &Path,
@@ -71,7 +71,7 @@ fn a_search_ends_before_its_allocation_does_and_goes_on_in_another() {
         assert_eq!(study.stopped, StopReason::AllocationEnds);
         assert!(remarks.iter().any(|text| text.contains("the allocation ends in")), "{remarks:?}");
         assert!(study.history.searched().count() > known + 2, "it used the time");
-        assert!(study.best().is_some_and(|best| best.winner.confirmations > 0), "what leads is confirmed in time");
+        assert!(study.best().is_some_and(|best| best.winner.rounds > 0), "what leads is confirmed in time");
         known = study.history.searched().count();
     }
     let study = search(&journal, BUDGET, 2, Some(Duration::ZERO), &mut Vec::new());

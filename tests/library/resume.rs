@@ -102,7 +102,7 @@ fn resumed(path: &Path, strategy: &str, budget: Budget) -> (Study, usize) {
 }
 
 fn budget(probes: u32) -> Budget {
-    Budget { probes, confirmations: 0, time: Duration::from_secs(36_000), ..Budget::default() }
+    Budget { probes, rounds: 0, time: Duration::from_secs(36_000), ..Budget::default() }
 }
 
 #[test]

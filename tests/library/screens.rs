@@ -45,7 +45,6 @@ fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
         objective: Objective::default().constraint(Constraint::parse("peak_memory < 70GiB").unwrap()),
         stopped: StopReason::ProbesSpent,
         elapsed: Duration::from_secs(130),
-        noise_prior: gputune::search::NoisePrior::RATE,
         side_by_side: None,
         space: space.into(),
     }

@@ -68,7 +68,7 @@ impl TrainingStep for Training<'_> {
 
 fn search(machine: &Machine, slots: u32, remarks: &mut Vec<String>) -> Study {
     let space = Space::new([Parameter::range("batch", 1, 16, 1)]).unwrap();
-    let budget = Budget { probes: 16, confirmations: 1, least_gain: 0.0, ..Budget::default() };
+    let budget = Budget { probes: 16, rounds: 1, least_gain: 0.0, ..Budget::default() };
     Tuner::slots(space, slots, |slot| Training { slot, prepared: 0, machine })
         .budget(budget)
         .strategy("random")
@@ -210,7 +210,7 @@ fn a_machine_that_goes_is_replaced_by_another_also_where_they_do_not_measure_sid
         let prober = |(number, host, left, rate)| {
             (Slot { host: String::from(host), ..Slot::numbered(number) }, Going { left, rate, host })
         };
-        let budget = Budget { probes: 16, confirmations: 1, least_gain: 0.0, ..Budget::default() };
+        let budget = Budget { probes: 16, rounds: 1, least_gain: 0.0, ..Budget::default() };
         let probers = [(1, "one", first, 100.0), (2, "two", second, rate)].map(prober);
         let tuner = Tuner::with_slots(space, None, probers).budget(budget).strategy("random").unwrap();
         let study = tuner.run(|_event| ()).unwrap();
@@ -226,7 +226,7 @@ fn slots_that_come_are_compared_with_those_that_are_there() {
     for (first, left) in [(400, 400), (8, 400)] {
         let space = Space::new([Parameter::range("batch", 1, 40, 1)]).unwrap();
         let slot = |number, host: &str| Slot { host: host.to_owned(), ..Slot::numbered(number) };
-        let budget = Budget { probes: 40, confirmations: 0, least_gain: 0.0, ..Budget::default() };
+        let budget = Budget { probes: 40, rounds: 0, least_gain: 0.0, ..Budget::default() };
         let mut asked = 0;
         let arrivals = move || {
             asked += 1;

@@ -137,7 +137,7 @@ fn assert_sound(entry: &Entry, view: &View<'_>, proposal: &Proposal) {
     assert!(!view.pending.contains(config), "{name}: is being probed");
     assert!(view.is_open(config), "{name}: known, or cannot fit");
     assert!(!is_ruled_out(view.space, view.objective, view.history, config), "{name}: cannot fit");
-    for trial in view.history.of(config).filter(|trial| trial.purpose != Purpose::Confirm) {
+    for trial in view.history.of(config).filter(|trial| trial.purpose != Purpose::Round) {
         let Purpose::Screen { one_in } = trial.purpose else { panic!("{name}: twice") };
         assert!(parts(proposal) < one_in.get(), "{name}: twice for as long");
     }

@@ -45,7 +45,7 @@ fn crash() -> Outcome {
     Outcome::Crashed(Failure::new("exit code 1"))
 }
 
-use Purpose::{Baseline, Confirm, Search};
+use Purpose::{Baseline, Round, Search};
 
 /// A study of trials in this order; the baseline is the config of the first trial with that purpose.
 fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Study {
@@ -68,7 +68,6 @@ fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Stu
         baseline: baseline.map(|(_, (batch, workers), _)| config(*batch, *workers)),
         stopped: StopReason::SpaceExhausted,
         elapsed: Duration::from_secs(10),
-        noise_prior: gputune::search::NoisePrior::RATE,
         side_by_side: None,
     }
 }
@@ -115,8 +114,8 @@ fn the_largest_metric_wins_and_the_speedup_is_against_the_baseline() {
         fastest(&[(Baseline, (8, 0), speed(10.0)), (Search, (16, 0), speed(30.0)), (Search, (32, 0), speed(20.0))]);
     let best = study.best().unwrap();
     assert_winner(&study, 16, 0);
-    assert!((best.unconfirmed_speedup.unwrap().value - 3.0).abs() < 1e-12);
-    assert_eq!((best.verdict, best.speedup), (Verdict::Unconfirmed, None), "nothing was measured again");
+    assert!((best.unproven_speedup.unwrap().value - 3.0).abs() < 1e-12);
+    assert_eq!((best.verdict, best.speedup), (Verdict::Unproven, None), "nothing was measured again");
     assert!(best.ties.is_empty());
     let order: Vec<f64> = study.ranking().iter().map(|entry| entry.estimate.value).collect();
     assert_eq!(order, [30.0, 20.0, 10.0]);
@@ -128,7 +127,7 @@ fn the_least_cost_wins_where_less_is_better() {
     let study =
         study(objective, &[(Baseline, (8, 0), loss(4.0)), (Search, (16, 0), loss(1.0)), (Search, (32, 0), loss(2.0))]);
     assert_winner(&study, 16, 0);
-    assert!((study.best().unwrap().unconfirmed_speedup.unwrap().value - 4.0).abs() < 1e-12, "four times less");
+    assert!((study.best().unwrap().unproven_speedup.unwrap().value - 4.0).abs() < 1e-12, "four times less");
 }
 
 #[test]
@@ -226,7 +225,7 @@ fn the_speedup_has_an_interval_around_it() {
     assert!((speedup.value - 2.0).abs() < 1e-9);
     assert!(speedup.low.unwrap() < 2.0 && 2.0 < speedup.high.unwrap());
     assert!(speedup.low.unwrap() > 1.7 && speedup.high.unwrap() < 2.3, "{speedup:?}");
-    assert_eq!(winner.confirmations, 3);
+    assert_eq!(winner.rounds, 3);
     assert!(winner.estimate.low.unwrap() < 100.0 && winner.estimate.high.unwrap() > 100.0);
 }
 

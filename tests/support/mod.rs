@@ -95,7 +95,7 @@ impl Search {
         let limits =
             "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"300ms\"\n";
         let limits = if more.contains("[limits]") { "" } else { limits };
-        let search = if more.contains("[search]") { "" } else { "[search]\nconfirmations = 0\n" };
+        let search = if more.contains("[search]") { "" } else { "[search]\nrounds = 0\n" };
         let (more, search) = if more.contains("[baseline]") || more.contains("as_it_is") {
             (more.to_owned(), search.to_owned())
         } else {

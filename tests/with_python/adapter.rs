@@ -48,7 +48,7 @@ fn variables_and_arguments_need_no_adapter() {
                  absent = { values = [1], when = \"threads > 3\", apply = \"arg\" }\n";
     let command = serde_json::to_string(&["sh", "-c", script, "sh"]).unwrap();
     let env = format!("env = {{ CHILD = \"{}\" }}\n", child.display());
-    let text = format!("[step]\ncommand = {command}\n{env}{space}[search]\nas_it_is = false\nconfirmations = 0\n");
+    let text = format!("[step]\ncommand = {command}\n{env}{space}[search]\nas_it_is = false\nrounds = 0\n");
     fs::write(search.folder.path().join("spec.toml"), text).unwrap();
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -161,7 +161,7 @@ fn the_wrong_number_of_processes_is_a_crash() {
         ("ranks = 1\n", Some("2 processes reported, 1 were to (ranks = 1)")),
         ("ranks = 4\n", Some("2 processes reported, 4 were to (ranks = 4)")),
     ] {
-        let rest = "[baseline]\nx = 1\n[search]\nprobes = 1\nconfirmations = 0\n";
+        let rest = "[baseline]\nx = 1\n[search]\nprobes = 1\nrounds = 0\n";
         let search = Search::of(&two, &format!("{ranks}{SHORT}{rest}"));
         search.run();
         match (first(&search), expected) {
@@ -300,7 +300,7 @@ fn search_unmodified(python: &Path) {
          prefetch = {{ values = [3], apply = \"dataloader.prefetch_factor\" }}\n\
          precision = {{ values = [\"fp32\", \"bf16\"], apply = \"torch.precision\" }}\n\
          [limits]\nprobe_time = \"90s\"\nstall_time = \"60s\"\nmeasure_time = \"500ms\"\n\
-         [search]\nstrategy = \"grid\"\nprobes = 5\nconfirmations = 0\n",
+         [search]\nstrategy = \"grid\"\nprobes = 5\nrounds = 0\n",
         python.display()
     );
     fs::write(search.folder.path().join("spec.toml"), spec).unwrap();

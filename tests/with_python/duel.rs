@@ -115,7 +115,7 @@ fn both_are_forked_where_forks_measure_the_same() {
         effort: Effort::Probe,
         rival: None,
         experiment: None,
-        is_confirmed_later: false,
+        keeps: false,
     };
     // The first says what it imports, the second starts the process to fork from.
     for at in [0, 1] {
@@ -124,8 +124,8 @@ fn both_are_forked_where_forks_measure_the_same() {
     }
     let jobs = [job(1), job(2), job(0)];
     let time = Duration::from_secs(300);
-    let duel = Duel { jobs: &jobs, half_width: 0.02, rounds: 1, time, ways: Way::ALL };
-    let duelled = prober.duel(&duel, &mut |_| ControlFlow::Continue(())).unwrap().unwrap();
+    let duel = Duel { jobs: &jobs, half_width: 0.02, rounds: 1, time, ways: Way::ALL, seed: None, keeps: false };
+    let duelled = prober.duel(&duel, &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!((duelled.way, duelled.end, duelled.rounds), (Way::InTurn, DuelEnd::AllRounds, 1), "{duelled:?}");
     for side in Side::first(3) {
         assert!(duelled.side(side).unwrap().measurement().unwrap().is_forked, "{side}");

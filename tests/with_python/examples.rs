@@ -18,7 +18,7 @@ fn search(example: &str, python: &Path) -> Output {
     let spec = fs::read_to_string(folder.path().join("gputune.toml")).unwrap();
     let spec = spec.replacen("\"python3\"", &format!("\"{}\"", python.display()), 1);
     let from = spec.find("[search]").unwrap_or(spec.len());
-    let small = "[search]\nprobes = 2\nconfirmations = 0\n";
+    let small = "[search]\nprobes = 2\nrounds = 0\n";
     fs::write(folder.path().join("gputune.toml"), format!("{}{small}", &spec[..from])).unwrap();
     Command::new(support::gputune()).args(["search", "gputune.toml"]).current_dir(folder.path()).output().unwrap()
 }

@@ -12,7 +12,7 @@ use crate::support::python::{Python, python_with, python_with_new_torch};
 use crate::support::{Search, child, gputune, stderr};
 use gputune::model::{Memory, Outcome};
 
-const ONE_PROBE: &str = "[search]\nprobes = 1\nconfirmations = 0\n";
+const ONE_PROBE: &str = "[search]\nprobes = 1\nrounds = 0\n";
 
 /// Kills by the kernel are counted for the whole machine: a test that causes some must not run beside one that has another
 /// reason to see SIGKILL.
@@ -421,7 +421,7 @@ fn host_memory_that_runs_short() {
 
 #[test]
 fn a_script_that_ignores_its_batch_size() {
-    let space = "[space]\nbatch_size = { values = [8, 16] }\n[baseline]\nbatch_size = 8\n[search]\nconfirmations = 0\n";
+    let space = "[space]\nbatch_size = { values = [8, 16] }\n[baseline]\nbatch_size = 8\n[search]\nrounds = 0\n";
     let search = Search::of(&["forever:8:1000", "token:{batch_size}"], space);
     let output = search.run();
     let second = search.lines().get(1).map(|line| line.outcome.clone());

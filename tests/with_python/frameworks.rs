@@ -59,7 +59,7 @@ impl Example {
         let rules = [Some(either.as_str()), self.also_changed];
         let rules = rules.iter().flatten().map(|rule| format!("[[rules]]\nwhere = \"{rule}\"\n"));
         let configs: String = rules.collect();
-        format!("{}{configs}{limits}[search]\nprobes = 2\nconfirmations = 0\n", &spec[..end])
+        format!("{}{configs}{limits}[search]\nprobes = 2\nrounds = 0\n", &spec[..end])
     }
 
     /// Both configs were measured (the slower one may have been given up early), and the size of their steps is what

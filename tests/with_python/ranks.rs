@@ -49,7 +49,7 @@ fn a_job_that_exchanges_much_is_told_what_that_costs() {
 const SPACE: &str = r#"
 [search]
 probes = 2
-confirmations = 0
+rounds = 0
 [space]
 workers = { values = [0, 1], apply = "dataloader.num_workers" }
 bucket = { values = [1, 25], apply = "ddp.bucket_cap_mb" }

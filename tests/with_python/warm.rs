@@ -143,7 +143,7 @@ fn what_cannot_be_forked_is_told_and_measured_all_the_same() {
             &python,
             "100000",
             "start = \"auto\"\nenv = { PYTHONPATH = \"lib/site-packages\" }",
-            "[search]\nprobes = 2\nconfirmations = 0\n",
+            "[search]\nprobes = 2\nrounds = 0\n",
         );
         let folder = search.folder.path();
         fs::create_dir_all(folder.join("lib/site-packages/noisy")).unwrap();
@@ -197,7 +197,7 @@ fn kill(pid: u32) {
     let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
 }
 
-const MANY: &str = "[space]\nbatch = { range = [8, 47] }\n[search]\nstrategy = \"grid\"\nconfirmations = 0\n";
+const MANY: &str = "[space]\nbatch = { range = [8, 47] }\n[search]\nstrategy = \"grid\"\nrounds = 0\n";
 
 #[test]
 fn a_search_survives_the_death_of_what_it_forks_from() {

@@ -22,7 +22,7 @@ fn with_spec(python: &Path, arguments: &[&str], more: &str) -> (tempfile::TempDi
     let folder = tempfile::tempdir().unwrap();
     let words: Vec<&str> = [python.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
     let limits = "[limits]\nprobe_time = \"120s\"\nstall_time = \"90s\"\nmeasure_time = \"6s\"\n";
-    let search = "[search]\nprobes = 1\nconfirmations = 0\n";
+    let search = "[search]\nprobes = 1\nrounds = 0\n";
     let command = serde_json::to_string(&words).unwrap();
     let path = folder.path().join("spec.toml");
     fs::write(&path, format!("# A job\n[step]\ncommand = {command}\n{more}{limits}{search}")).unwrap();

@@ -88,19 +88,17 @@ impl Block {
     /// Adds the spent part of the budget, as a bar and in words.
     fn budget(mut self, status: &Status, since: Duration) -> Self {
         let elapsed = status.elapsed_s + since.as_secs_f64();
-        let words = match status.confirmations {
-            Some((done, all)) => format!("{} probes, {done} of {all} confirmations", status.searched),
-            None => format!("{} of {} probes", status.searched, status.probes),
+        let words = match status.rounds {
+            0 => format!("{} of {} probes", status.searched, status.probes),
+            1 => format!("{} of {} probes, 1 round", status.searched, status.probes),
+            rounds => format!("{} of {} probes, {rounds} rounds", status.searched, status.probes),
         };
         let left = left(status, elapsed).map(|left| format!(", about {left} left")).unwrap_or_default();
         let words = format!("{words}, {} of {}{left}", duration(elapsed), duration(status.time_s));
         let gpu_time =
             status.gpu_time_s.map(|(spent, all)| format!(", {} of {} of GPU time", duration(spent), duration(all)));
         let words = words + &gpu_time.unwrap_or_default();
-        let share = match status.confirmations {
-            Some((done, all)) => f64::from(done) / f64::from(all.max(1)),
-            None => f64::from(status.searched) / f64::from(status.probes.max(1)),
-        };
+        let share = f64::from(status.searched) / f64::from(status.probes.max(1));
         let is_wide = self.room() >= BAR + 2 + words.chars().count();
         let of_gpus = status.gpu_time_s.map_or(0.0, |(spent, all)| spent / all.max(1e-9));
         let share = share.max(elapsed / status.time_s.max(1e-9)).max(of_gpus).clamp(0.0, 1.0);
@@ -112,8 +110,7 @@ impl Block {
         )]
         let done = (share * WHOLE_BAR as f64) as u64;
         self.done = is_wide.then_some(done);
-        let label = if status.confirmations.is_some() { "confirm" } else { "search" };
-        self.push(label, Tone::Plain, "");
+        self.push("search", Tone::Plain, "");
         self.before = std::mem::take(&mut self.lines).join("\n");
         self.lines.push(shortened(&words, self.room()));
         self
@@ -166,8 +163,7 @@ impl Block {
             (Purpose::Baseline, _) => {
                 "the baseline: what is run today, and what the gain is measured against".to_owned()
             }
-            (Purpose::Reference, _) => "the baseline again, to see whether the machine is as fast as before".to_owned(),
-            (Purpose::Confirm, _) => "measures a leader again, longer, in turn with the others".to_owned(),
+            (Purpose::Round, _) => "measures configs next to each other, seconds apart".to_owned(),
             (_, Some(why)) => why.clone(),
             (_, None) => String::new(),
         };
@@ -221,14 +217,11 @@ fn duration(seconds: f64) -> String {
 fn left(status: &Status, elapsed: f64) -> Option<String> {
     const FEWEST: u32 = 2;
     let in_time = (status.time_s - elapsed).max(0.0);
-    let left = match status.confirmations {
-        Some(_) => return None,
-        None if status.searched < FEWEST => return None,
-        None => {
-            let each = status.elapsed_s / f64::from(status.searched);
-            each * f64::from(status.probes.saturating_sub(status.searched))
-        }
-    };
+    if status.searched < FEWEST || status.searched >= status.probes {
+        return None;
+    }
+    let each = status.elapsed_s / f64::from(status.searched);
+    let left = each * f64::from(status.probes - status.searched);
     Some(duration(left.min(in_time)))
 }
 
@@ -369,7 +362,7 @@ mod tests {
             gpu_time_s: None,
             searched: 7,
             probes: 24,
-            confirmations: None,
+            rounds: 0,
             slots: Vec::new(),
             probe: Some(Running {
                 number: 8,
@@ -433,10 +426,10 @@ mod tests {
         long.probe.as_mut().unwrap().config = many.collect();
         let mut extreme = status();
         extreme.probe.as_mut().unwrap().throughput = Some(Estimate::interval(1e-9, 0.0, f64::MAX));
-        let mut confirming = status();
-        confirming.confirmations = Some((2, 6));
+        let mut in_rounds = status();
+        in_rounds.rounds = 26;
         let height = at(80).lines().count();
-        for status in [status(), bare, early, long, extreme, confirming] {
+        for status in [status(), bare, early, long, extreme, in_rounds] {
             for columns in [40, 60, 80, 200] {
                 let block = Block::of(&status, Duration::from_secs(1), NOTE, Screen { columns, colours: true });
                 let text = block.template().replace("{bar:20}", &"━".repeat(BAR));

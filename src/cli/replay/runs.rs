@@ -151,7 +151,7 @@ impl Plan<'_> {
     pub(super) fn until_end(&self, space: Space, replay: Replay, seed: u64) -> Result<Run, TuneError> {
         let gains = Arc::new(Mutex::new(Vec::new()));
         let strategy = Heard { strategy: (self.strategy.build)(), gains: Arc::clone(&gains) };
-        let budget = Budget { probes: self.probes, time: Duration::MAX, confirmations: 0, ..Budget::default() };
+        let budget = Budget { probes: self.probes, time: Duration::MAX, rounds: 0, ..Budget::default() };
         let mut record = Record::default();
         let study = Tuner::with_prober(space, replay)
             .objective(self.found.objective.clone())

@@ -1,18 +1,15 @@
 //! Runs a duel: processes in turn, else one that switches, else processes one after the other.
 
-mod bout;
 mod in_turn;
 mod pause;
-mod rounds;
 mod switched;
 mod turn;
 
 use std::time::Instant;
 
-use super::super::duel::{Duel, DuelEnd, DuelWatch, Duelled, Side, Way};
+use super::super::duel::{Bout, Duel, DuelEnd, DuelWatch, Duelled, Side, Way, run_processes};
 use super::{CommandProber, ProbeError, Rate};
 use crate::model::{Failure, Outcome};
-use bout::Bout;
 
 /// Whether a way led to an end, or why another has to be taken.
 enum Tried {
@@ -29,15 +26,26 @@ impl CommandProber {
             }
         }
         self.protect()?;
-        // It ends the process that waits for another config, if there is one.
-        self.live.held = None;
+        // A process that takes other settings between two steps needs no others beside it.
+        let ways = if duel.keeps && self.live.held.is_some() {
+            &[Way::Switched, Way::InTurn, Way::Processes]
+        } else {
+            duel.ways
+        };
         let mut bout = Bout::new(duel, watch);
-        for &way in duel.ways {
+        for &way in ways {
+            if way != Way::Switched || !duel.keeps {
+                // It ends the process that waits for another config, if there is one.
+                self.live.held = None;
+            }
+            if way == Way::Processes {
+                self.stable.keep(&[]);
+            }
             bout.begin(way);
             let tried = match way {
                 Way::InTurn => self.duel_in_turn(&mut bout)?,
                 Way::Switched => self.duel_switched(&mut bout)?,
-                Way::Processes => Tried::Over(self.duel_rounds(&mut bout)?),
+                Way::Processes => Tried::Over(run_processes(self, &mut bout)?),
             };
             match tried {
                 Tried::Over(end) => return Ok(bout.finish(end)),
@@ -52,12 +60,18 @@ impl CommandProber {
         if matches!(self.step.rate, Rate::Pattern { .. }) {
             return Some("a rate that the script prints may be a mean over the time in which it was held".to_owned());
         }
+        if self.is_alone {
+            return Some("it fails beside another process of itself".to_owned());
+        }
         (self.obeys == Some(false)).then(|| "it is several processes, or does not know orders".to_owned())
     }
 
     /// Waits until the machine is as it was, and begins to watch it; `None` where the caller does not want to wait.
     fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<Option<()>, ProbeError> {
         let visible = self.visible(bout.duel.job(Side::A));
+        if !self.stable.is_empty() {
+            return Ok(Some(()));
+        }
         if self.settle(&visible, &mut bout.watch(Side::A))?.is_break() {
             return Ok(None);
         }

@@ -7,11 +7,10 @@ use std::path::Path;
 
 use super::super::adapter::{Applied, Needs};
 use super::super::template::{Rendered, Template};
-use super::super::warm;
 use super::session::Session;
 use super::verdict::Verdict;
 use super::{CommandStep, Effort, Job, Rate, Start};
-use crate::model::{Config, Measurement, Outcome, Settings, Value};
+use crate::model::{Config, Estimate, Measurement, Outcome, Settings, Value};
 
 /// The live sessions of a search, one at a time.
 #[derive(Default)]
@@ -35,8 +34,10 @@ const MOST_NOT_HELD: u32 = 2;
 /// A process that waits between two steps.
 pub(super) struct Held {
     pub(super) session: Session,
+    /// The number of the trial that started it.
+    pub(super) number: u32,
     /// What it was started with, and what it has now.
-    opened: Settings,
+    pub(super) opened: Settings,
     current: Settings,
 }
 
@@ -78,8 +79,9 @@ impl Drop for Held {
 }
 
 impl Held {
-    pub(super) fn new(session: Session, opened: &Settings) -> Self {
-        Self { session, opened: opened.clone(), current: opened.clone() }
+    pub(super) fn new(session: Session, job: &Job<'_>) -> Self {
+        let opened = job.settings;
+        Self { session, number: job.number, opened: opened.clone(), current: opened.clone() }
     }
 }
 
@@ -96,7 +98,7 @@ impl Live {
         self.is_able(step)
             && matches!(job.effort, Effort::Probe | Effort::Screen { .. })
             && job.experiment.is_none()
-            && job.is_confirmed_later
+            && job.keeps
     }
 
     /// Whether processes of this step can be given other settings at all.
@@ -140,6 +142,11 @@ impl Live {
         let kept = settings.iter().filter(|(name, _)| fixed.contains_key(*name));
         let kept: Settings = kept.map(|(name, value)| (name, value.clone())).collect();
         Fixed { rendered: step.template.render(&kept, &step.gputune, Path::new("")), settings: fixed }
+    }
+
+    /// Whether the model was seen on a processor, whatever GPUs there are.
+    pub(super) fn is_on_processor(&self) -> bool {
+        self.is_on_processor
     }
 
     /// Hears that a process did not wait between two steps when it was asked to.
@@ -199,7 +206,7 @@ impl Live {
         }
         let figures = self.figures.extract_if(.., |figure| figure.config == *job.config);
         let Some(figure) = figures.last() else { return };
-        if let Err(difference) = warm::same_rate(own, &figure.measurement) {
+        if let Err(difference) = same_rate(own, &figure.measurement) {
             let reason = format!("of probe {}, {difference} against a process of its own", figure.number);
             self.close(&figure.changed, &reason);
         }
@@ -226,4 +233,21 @@ impl Live {
 fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
     let differs = |applied: &&Applied| from.get(&applied.parameter) != to.get(&applied.parameter);
     step.template.apply.applied.iter().filter(differs).cloned().collect()
+}
+
+/// Compares the throughput of two measurements of a config; the error says how it differs.
+fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
+    /// The most by which two runs may differ, whatever their intervals: the widest tie between configs.
+    const WIDEST: f64 = 0.1;
+    /// The difference that is always allowed: 95% of differences of two processes are smaller if each has a standard deviation of 3%.
+    const BETWEEN_RUNS: f64 = 0.083;
+    let (Some(before), Some(now)) = (one.throughput, other.throughput) else {
+        return Err("it was not measured".to_owned());
+    };
+    let half = |estimate: Estimate| estimate.relative_half_width().unwrap_or(WIDEST);
+    let difference = now.value / before.value - 1.0;
+    if difference.abs() > half(before).hypot(half(now)).clamp(BETWEEN_RUNS, WIDEST) {
+        return Err(format!("its throughput was {:+.1}%", difference * 100.0));
+    }
+    Ok(())
 }

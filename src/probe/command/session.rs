@@ -31,7 +31,7 @@ use super::super::writes::{ProbeScratch, Protection, layer_name};
 use super::starting::Process;
 use super::surroundings::{environment, rendered_folder, write_rendered, writes_of};
 use super::verdict::Verdict;
-use super::{CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
+use super::{CommandProber, CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::{Progress, STEPS_PER_SECOND};
 
@@ -98,6 +98,8 @@ pub(super) struct Session {
     pub(super) is_forked: bool,
     /// Whether its processes are stopped while another session has its turn.
     pub(super) is_stopped: bool,
+    /// Its place among the sessions that are open at once.
+    pub(super) place: usize,
     /// Which config of this process it is, from 0 on.
     pub(super) segment: u32,
 }
@@ -116,7 +118,7 @@ impl Session {
         let probe_dir = rendered_folder(folder, job);
         let rendered = step.template.render(job.settings, &step.gputune, &probe_dir);
         let program = rendered.command.first().cloned().unwrap_or_default();
-        let log = folder.join(process.log_name(job));
+        let log = folder.join(CommandProber::log_name(job.number, job.effort));
         let logs = log.parent().unwrap_or(folder);
         fs::create_dir_all(logs).map_err(ProbeError::io("create", logs))?;
         let own_dir = step.template.uses_probe_dir().then_some(probe_dir.as_path());
@@ -175,6 +177,7 @@ impl Session {
             output_bytes: 0,
             is_forked,
             is_stopped: false,
+            place,
             segment: 0,
         })
     }

@@ -4,6 +4,8 @@
 //! configs. [`Duel`] says what is asked, [`Duelled`] what came of it, and `statistics` turns blocks into ratios.
 //! [`Prober::duel`](super::Prober::duel) runs one.
 
+mod bout;
+mod processes;
 mod statistics;
 
 use std::fmt;
@@ -13,8 +15,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Job;
-use crate::model::{Estimate, Outcome, Progress};
-pub(super) use statistics::{Levels, fewest_rounds};
+use crate::model::{Estimate, Outcome, Permutation, Progress};
+pub(super) use bout::Bout;
+pub(super) use processes::run as run_processes;
+pub(super) use statistics::Levels;
 
 /// How many rounds a duel of two has where nobody says otherwise.
 ///
@@ -41,12 +45,26 @@ pub struct Duel<'a> {
     /// The ways that may be taken, the best first; [`Way::ALL`] usually. Where none of them can be had, it
     /// [fails](DuelEnd::Failed).
     pub ways: &'a [Way],
+    /// The seed of a random order of turns, there and back in each round; `None` for A, B, B, A.
+    pub seed: Option<u64>,
+    /// Whether the processes stay, held between two steps, for the next duel.
+    pub keeps: bool,
 }
 
 impl<'a> Duel<'a> {
     /// The job of a side.
     pub fn job(&self, side: Side) -> &Job<'a> {
         &self.jobs[side.place()]
+    }
+
+    /// Whose turn it is, counted from 0.
+    pub fn of_turn(&self, turn: usize) -> Side {
+        let count = self.jobs.len();
+        let side = Side::of_turn(turn, count);
+        let Some(seed) = self.seed else { return side };
+        let round = u64::try_from(turn / (2 * count)).unwrap_or(0);
+        let drawn = Permutation::new(count as u128, seed.wrapping_add(round)).at(side.place() as u128);
+        drawn.and_then(|place| usize::try_from(place).ok()).map_or(side, Side)
     }
 
     /// The sides, in their order.
@@ -180,6 +198,8 @@ pub struct Duelled {
     /// What each side came to on its own: measured in its blocks, or by its last process. `None` for a side that had no turn. Where
     /// several were open on a GPU they have no figures of memory, since each counts the others'.
     pub sides: Vec<Option<Outcome>>,
+    /// The number of the trial that started the process of each side.
+    pub processes: Vec<u32>,
     /// How they were measured.
     pub way: Way,
     /// The blocks, in their order.
@@ -204,6 +224,7 @@ impl Duelled {
         sides[side.place()] = Some(outcome);
         Self {
             sides,
+            processes: vec![0; count],
             way: Way::Processes,
             blocks: Vec::new(),
             rounds: 0,
@@ -213,6 +234,12 @@ impl Duelled {
             elapsed: Duration::ZERO,
             levels: Levels::default(),
         }
+    }
+
+    /// The rates of a side's slices in complete rounds.
+    pub fn slices(&self, side: Side) -> Vec<f64> {
+        let turns = self.rounds as usize * self.way.turns(self.sides.len());
+        self.blocks.iter().take(turns).filter(|block| block.side == side).map(|block| block.rate).collect()
     }
 
     /// The outcome of a side, if it had a turn.

@@ -1,40 +1,38 @@
 //! Warm starts: a probe that is forked from a process which has imported what the script imports.
 //!
 //! Importing torch takes seconds of processor time, a fork a fifth of a second. The first probe of a search is fresh and
-//! tells what it had imported ([`Imports`]); a [`Zygote`] imports the same, and each later probe is a fork of it that
-//! runs the whole script. Whether that measures the same is tried once, with the first config ([`proof`]). A warm probe
-//! that fails says nothing of its config: it is repeated fresh.
+//! tells what it had imported ([`Imports`]). A [`Zygote`] imports the same beside the second probe, and each later probe is a fork
+//! of it that runs the whole script. A warm probe that fails says nothing of its config: it is repeated fresh. Before a config is
+//! claimed to be faster, a fresh process of it is measured as well as a forked one.
 
 mod imports;
-mod proof;
 mod zygote;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::Instant;
+use std::time::Duration;
 
 use super::writes::{Protection, Writes};
-use super::{CommandStep, Job, Limits, Start, Watch};
-use crate::model::{Config, Measurement, Outcome, Settings, Spent};
+use super::{CommandStep, Job, Start, Watch};
+use crate::model::{Outcome, Progress, Spent, fact::IMPORT_SECONDS};
 pub(super) use imports::Imports;
-pub(super) use proof::same_rate;
-use zygote::Setup;
 pub(super) use zygote::{NoFork, Zygote};
+use zygote::{Setup, Starting};
 
 /// The most zygotes at a time, each with the variables of some configs.
 const MOST_ZYGOTES: usize = 2;
 /// How many warm probes may fail that then run fresh.
 const MOST_FAILURES: u32 = 2;
+/// How many times as long as its imports a search must have left for a zygote: it pays off from the second fork on, and a third
+/// leaves room for imports that take longer beside a probe.
+const WORTH_IMPORTS: u32 = 3;
 
 /// The warm starts of a search.
 #[derive(Default)]
 pub(super) struct Warm {
     state: State,
     remarks: Vec<String>,
-    /// The variables of the config that is to tell what it imports.
-    first_env: BTreeMap<String, String>,
-    /// What was spent on processes to fork from and on the proof, until a trial has been told.
+    /// What was spent on runs that are no trials of their own, until a trial has been told.
     pub(super) spent: Spent,
 }
 
@@ -50,26 +48,14 @@ enum State {
 /// What a fresh probe has told, and what came of it.
 struct Known {
     imports: Imports,
-    first: First,
+    /// How long the first probe imported.
+    import_time: Duration,
     zygotes: Vec<Zygote>,
+    /// One that imports, with the variables of its configs.
+    starting: Option<Starting>,
     /// The variables of configs that no zygote fitted.
     unfitted: Vec<BTreeMap<String, String>>,
-    /// The first config's last runs, fresh and forked.
-    last_runs: [Measurement; 2],
-    /// How they differ.
-    doubt: Option<String>,
-    /// Whether they agreed.
-    is_proved: bool,
     failures: u32,
-}
-
-/// The first config that was measured, fresh.
-#[derive(Clone)]
-pub(super) struct First {
-    pub(super) number: u32,
-    pub(super) config: Config,
-    pub(super) settings: Settings,
-    env: BTreeMap<String, String>,
 }
 
 /// What a fresh probe told of its imports, or why no zygote can run the command.
@@ -81,8 +67,8 @@ pub(super) enum Way {
         /// Whether it is to tell what it imports.
         tells_imports: bool,
     },
-    /// Forked from this zygote, where it `fits`; the first config first where it has to be proved.
-    Warm { zygote: usize, proof: Option<First>, fits: bool },
+    /// Forked from this zygote.
+    Warm { zygote: usize },
     /// The caller does not want to wait.
     Interrupted,
 }
@@ -118,66 +104,78 @@ impl Warm {
         }
         let known = match &mut self.state {
             State::Unknown => {
-                self.first_env.clone_from(env);
                 return Way::Fresh { tells_imports: job.experiment.is_none() };
             }
             State::Off => return FRESH,
             State::Known(known) => known,
         };
         known.zygotes.retain_mut(Zygote::is_alive);
-        let needs_proof = !known.is_proved && step.start != Start::Warm;
-        // The proof is one only with the variables of the first config.
-        let asked = env;
-        let env = if needs_proof { &known.first.env } else { asked };
-        let zygote = match known.zygotes.iter().position(|zygote| zygote.fits(env)) {
-            Some(at) => at,
+        if let Some(zygote) = known.zygotes.iter().position(|zygote| zygote.fits(env)) {
+            return Way::Warm { zygote };
+        }
+        if known.starting.is_none() {
             // One that is used only once costs more than it saves.
-            None if known.is_proved && !known.unfitted.contains(env) => {
+            if step.start != Start::Warm && !known.zygotes.is_empty() && !known.unfitted.contains(env) {
                 known.unfitted.push(env.clone());
                 return FRESH;
             }
-            None => {
-                let grace = job.limits.grace_time;
-                let began = Instant::now();
-                let setup = Setup {
-                    supervisor: &step.supervisor,
-                    imports: &known.imports,
-                    protection,
-                    folder,
-                    cwd,
-                    grace,
-                    processors: step.slot.as_ref().map_or(&[], |slot| &slot.cores),
-                };
-                let started = Zygote::start(&setup, env, watch);
-                self.spent.importing_s += began.elapsed().as_secs_f64();
-                match started {
-                    Ok(ControlFlow::Continue(zygote)) => {
-                        known.zygotes.truncate(MOST_ZYGOTES - 1);
-                        known.zygotes.insert(0, zygote);
-                        0
-                    }
-                    Ok(ControlFlow::Break(())) => return Way::Interrupted,
-                    Err(NoFork::Unfit(reason)) => {
-                        self.give_up(&reason);
-                        return FRESH;
-                    }
-                    Err(NoFork::Lost(reason)) => {
-                        self.lost(&reason);
-                        return FRESH;
+            // It imports beside this probe, and pays off from the second fork on.
+            if step.start != Start::Warm && job.limits.probe_time < known.import_time * WORTH_IMPORTS {
+                return FRESH;
+            }
+            let setup = Setup {
+                supervisor: &step.supervisor,
+                imports: &known.imports,
+                protection,
+                folder,
+                cwd,
+                grace: job.limits.grace_time,
+                processors: step.slot.as_ref().map_or(&[], |slot| &slot.cores),
+            };
+            match Zygote::start(&setup, env) {
+                Ok(starting) => known.starting = Some(starting),
+                Err(error) => return self.not_there(error),
+            }
+        }
+        loop {
+            let State::Known(known) = &mut self.state else { return FRESH };
+            let Some(starting) = &mut known.starting else { return FRESH };
+            match starting.look() {
+                Ok(None) if step.start != Start::Warm => return FRESH,
+                Ok(None) => {
+                    if watch(&Progress { elapsed: starting.elapsed(), ..Progress::default() }).is_break() {
+                        return Way::Interrupted;
                     }
                 }
+                Ok(Some(zygote)) => {
+                    known.starting = None;
+                    let fits = zygote.fits(env);
+                    known.zygotes.truncate(MOST_ZYGOTES - 1);
+                    known.zygotes.insert(0, zygote);
+                    return if fits { Way::Warm { zygote: 0 } } else { FRESH };
+                }
+                Err(error) => {
+                    known.starting = None;
+                    return self.not_there(error);
+                }
             }
-        };
-        let fits = known.zygotes[zygote].fits(asked);
-        Way::Warm { zygote, proof: needs_proof.then(|| known.first.clone()), fits }
+        }
     }
 
-    /// The zygote that is there for a process with these variables, where forks are known to measure the same.
-    pub(super) fn ready(&mut self, step: &CommandStep, env: &BTreeMap<String, String>) -> Option<usize> {
+    /// Hears why there is nothing to fork from.
+    fn not_there(&mut self, error: NoFork) -> Way {
+        match error {
+            NoFork::Unfit(reason) => self.give_up(&reason),
+            NoFork::Lost(reason) => self.lost(&reason),
+        }
+        Way::Fresh { tells_imports: false }
+    }
+
+    /// The zygote that is there for a process with these variables.
+    pub(super) fn ready(&mut self, env: &BTreeMap<String, String>) -> Option<usize> {
         let State::Known(known) = &mut self.state else { return None };
         known.zygotes.retain_mut(Zygote::is_alive);
-        let is_sure = known.is_proved || step.start == Start::Warm;
-        known.zygotes.iter().position(|zygote| zygote.fits(env)).filter(|_| is_sure)
+        known.zygotes.iter().position(|zygote| zygote.fits(env))
     }
 
     /// A zygote, and the interpreter's command line for a command.
@@ -188,72 +186,23 @@ impl Warm {
     }
 
     /// Hears what a fresh probe told of its imports.
-    pub(super) fn learn(&mut self, told: Option<Told>, job: &Job<'_>, outcome: &Outcome) {
+    pub(super) fn learn(&mut self, told: Option<Told>, outcome: &Outcome) {
         let Some(measurement) = outcome.measurement().filter(|run| run.throughput.is_some()) else { return };
-        let first = First {
-            number: job.number,
-            config: job.config.clone(),
-            settings: job.settings.clone(),
-            env: self.first_env.clone(),
-        };
         match told {
             _ if !matches!(self.state, State::Unknown) => {}
             None => {}
             Some(Err(reason)) => self.give_up(&reason),
             Some(Ok(imports)) => {
+                let seconds = measurement.facts.number(IMPORT_SECONDS).unwrap_or(0.0);
                 self.state = State::Known(Box::new(Known {
                     imports,
-                    first,
+                    import_time: Duration::try_from_secs_f64(seconds).unwrap_or_default(),
                     zygotes: Vec::new(),
+                    starting: None,
                     unfitted: Vec::new(),
-                    last_runs: [measurement.clone(), Measurement::default()],
-                    doubt: None,
-                    is_proved: false,
                     failures: 0,
                 }));
             }
-        }
-    }
-
-    /// The limits under which the first config is measured again.
-    pub(super) fn proof_limits(&self, limits: &Limits) -> Limits {
-        match &self.state {
-            State::Known(known) => {
-                let [fresh, forked] = &known.last_runs;
-                proof::limits(limits, if forked.throughput.is_some() { forked } else { fresh })
-            }
-            _ => *limits,
-        }
-    }
-
-    /// Hears how the first config ended as a fork, or fresh once more, and compares the two last runs; whether they
-    /// agree.
-    pub(super) fn prove(&mut self, outcome: &Outcome, was_forked: bool) -> bool {
-        let State::Known(known) = &mut self.state else { return false };
-        let agreed = match outcome {
-            Outcome::Measured(run) => {
-                known.last_runs[usize::from(was_forked)] = run.clone();
-                match &known.last_runs {
-                    [_, Measurement { throughput: None, .. }] => return false,
-                    [fresh, forked] => proof::agree(fresh, forked),
-                }
-            }
-            other => {
-                known.last_runs[usize::from(was_forked)] = Measurement::default();
-                Err(format!("it ended as {}", other.name()))
-            }
-        };
-        known.is_proved = agreed.is_ok();
-        known.doubt = agreed.err();
-        known.is_proved
-    }
-
-    /// Gives up warm starts because the first config measured otherwise when it was forked.
-    pub(super) fn refute(&mut self) {
-        if let State::Known(known) = &mut self.state
-            && let Some(doubt) = known.doubt.take()
-        {
-            self.give_up(&format!("the first config measured otherwise when it was forked: {doubt}"));
         }
     }
 

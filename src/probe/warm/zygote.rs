@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,14 +16,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::imports::{Imports, LOAD_TIME};
-use crate::model::Progress;
 use crate::probe::hook::PYTHONPATH;
 use crate::probe::orders::{Order, Report};
 use crate::probe::scratch::Scratch;
 use crate::probe::supervisor::{ADOPT, Supervised};
 use crate::probe::trackers::{self, SILENCERS};
 use crate::probe::writes::{ProbeScratch, Protection};
-use crate::probe::{Watch, adapter, protocol};
+use crate::probe::{adapter, protocol};
 
 /// Names the socket to the zygote.
 const SOCKET: &str = "GPUTUNE_ZYGOTE";
@@ -88,13 +86,8 @@ pub(super) struct Setup<'s> {
 }
 
 impl Zygote {
-    /// Starts a zygote for probes with these variables and waits until it has imported everything. The error says why
-    /// none can be had; `Break` if the caller does not want to wait.
-    pub(super) fn start(
-        setup: &Setup<'_>,
-        env: &BTreeMap<String, String>,
-        watch: Watch<'_>,
-    ) -> Result<ControlFlow<(), Self>, NoFork> {
+    /// Starts a zygote for probes with these variables. The error says why none can be had.
+    pub(super) fn start(setup: &Setup<'_>, env: &BTreeMap<String, String>) -> Result<Starting, NoFork> {
         let told = |error: io::Error| NoFork::Lost(format!("no process to fork from can be started: {error}"));
         let scratch = Scratch::new().map_err(|error| NoFork::Lost(error.to_string()))?;
         let python = scratch.path().join("python");
@@ -147,27 +140,18 @@ impl Zygote {
             "of_config": env.keys().map(|name| (name.clone(), std::env::var(name).ok())).collect::<BTreeMap<_, _>>(),
             "drops_capabilities": drops_capabilities,
         });
-        let mut waiting = Waiting { began: Instant::now(), reports: &reports, pid: None, watch };
-        let Some(mut link) = waiting.connection(&listener)? else { return Ok(ControlFlow::Break(())) };
-        link.say(&task).map_err(told)?;
-        let Some(answer) = waiting.answer(&mut link)? else { return Ok(ControlFlow::Break(())) };
-        let pid = waiting.pid;
-        match answer {
-            Answer::Ready { reads, files } => Ok(ControlFlow::Continue(Self {
-                supervised,
-                link,
-                env: env.clone(),
-                reads,
-                // What an import has made itself is in the zygote's layer.
-                files: files.into_iter().filter(|(path, _)| path.exists()).collect(),
-                reports,
-                pid,
-                _scratch: scratch,
-                _writes: writes,
-            })),
-            Answer::Unfit { unfit } => Err(NoFork::Unfit(unfit)),
-            Answer::Forked { .. } => Err(NoFork::Lost("the process to fork from forked unasked".to_owned())),
-        }
+        Ok(Starting {
+            began: Instant::now(),
+            listener,
+            link: None,
+            task,
+            supervised: Some(supervised),
+            env: env.clone(),
+            reports,
+            pid: None,
+            scratch: Some(scratch),
+            writes,
+        })
     }
 
     /// Whether a probe with these variables may be forked from it: what was read at import has the same values.
@@ -258,62 +242,95 @@ fn own_variables() -> Vec<&'static str> {
     silencers.chain(own).chain(["GPUTUNE_TRAINER"]).chain(SET_LATE.iter().copied()).collect()
 }
 
-/// Waits for a zygote that starts.
-struct Waiting<'w> {
+/// A zygote that imports.
+pub(super) struct Starting {
     began: Instant,
-    reports: &'w Receiver<Option<Report>>,
+    listener: UnixListener,
+    link: Option<Link>,
+    task: serde_json::Value,
+    supervised: Option<Supervised>,
+    env: BTreeMap<String, String>,
+    reports: Receiver<Option<Report>>,
     pid: Option<u32>,
-    watch: Watch<'w>,
+    scratch: Option<Scratch>,
+    writes: Option<ProbeScratch>,
 }
 
-impl Waiting<'_> {
-    /// Returns its connection, or nothing if the caller does not want to wait.
-    fn connection(&mut self, listener: &UnixListener) -> Result<Option<Link>, NoFork> {
+impl Starting {
+    /// How long it has been importing.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Returns the zygote once it has imported everything; waits for a moment at most. The error says why none can be had.
+    pub(super) fn look(&mut self) -> Result<Option<Zygote>, NoFork> {
         const PAUSE: Duration = Duration::from_millis(5);
-        loop {
-            match listener.accept() {
-                Ok((stream, _)) => return Link::new(stream).map(Some).map_err(|error| NoFork::Lost(error.to_string())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
-                Err(error) => return Err(NoFork::Lost(error.to_string())),
+        self.check()?;
+        let lost = |error: io::Error| NoFork::Lost(error.to_string());
+        if self.link.is_none() {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    let mut link = Link::new(stream).map_err(lost)?;
+                    link.say(&self.task).map_err(lost)?;
+                    self.link = Some(link);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(PAUSE);
+                    return Ok(None);
+                }
+                Err(error) => return Err(lost(error)),
             }
-            if self.goes_on()?.is_break() {
-                return Ok(None);
+        }
+        let Some(link) = &mut self.link else { return Ok(None) };
+        let answer = match link.hear() {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(ended(&error.to_string())),
+        };
+        match answer {
+            Answer::Ready { reads, files } => {
+                let (Some(supervised), Some(link), Some(scratch)) =
+                    (self.supervised.take(), self.link.take(), self.scratch.take())
+                else {
+                    return Err(ended("it was asked twice"));
+                };
+                self.check()?;
+                Ok(Some(Zygote {
+                    supervised,
+                    link,
+                    env: std::mem::take(&mut self.env),
+                    reads,
+                    // What an import has made itself is in the zygote's layer.
+                    files: files.into_iter().filter(|(path, _)| path.exists()).collect(),
+                    reports: std::mem::replace(&mut self.reports, sync_channel(1).1),
+                    pid: self.pid,
+                    _scratch: scratch,
+                    _writes: self.writes.take(),
+                }))
             }
+            Answer::Unfit { unfit } => Err(NoFork::Unfit(unfit)),
+            Answer::Forked { .. } => Err(NoFork::Lost("the process to fork from forked unasked".to_owned())),
         }
     }
 
-    fn answer(&mut self, link: &mut Link) -> Result<Option<Answer>, NoFork> {
-        loop {
-            match link.hear() {
-                Ok(Some(answer)) => return Ok(Some(answer)),
-                Ok(None) => {}
-                Err(error) => return Err(self.ended(&error.to_string())),
-            }
-            if self.goes_on()?.is_break() {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn ended(&self, how: &str) -> NoFork {
-        NoFork::Lost(format!("the process to fork from ended while it imported ({how})"))
-    }
-
-    fn goes_on(&mut self) -> Result<ControlFlow<()>, NoFork> {
-        let waited = self.began.elapsed();
-        if waited >= LONGEST_IMPORT {
+    fn check(&mut self) -> Result<(), NoFork> {
+        if self.elapsed() >= LONGEST_IMPORT {
             return Err(NoFork::Unfit(format!("importing took more than {} s", LONGEST_IMPORT.as_secs())));
         }
         while let Ok(report) = self.reports.try_recv() {
             match report {
                 Some(Report::Started { pid }) => self.pid = Some(pid),
                 Some(Report::NotStarted { message, .. }) => return Err(NoFork::Unfit(message)),
-                Some(Report::Ended { ending, .. }) => return Err(self.ended(&ending.to_string())),
-                Some(Report::Clean { .. }) | None => return Err(self.ended("its supervisor is gone")),
+                Some(Report::Ended { ending, .. }) => return Err(ended(&ending.to_string())),
+                Some(Report::Clean { .. }) | None => return Err(ended("its supervisor is gone")),
             }
         }
-        Ok((self.watch)(&Progress { elapsed: waited, ..Progress::default() }))
+        Ok(())
     }
+}
+
+fn ended(how: &str) -> NoFork {
+    NoFork::Lost(format!("the process to fork from ended while it imported ({how})"))
 }
 
 /// Lines of JSON to and from a zygote.

@@ -120,7 +120,7 @@ struct Asked {
     rival: Option<Estimate>,
     #[serde(default)]
     experiment: Option<Experiment>,
-    is_confirmed_later: bool,
+    keeps: bool,
 }
 
 /// What a worker says.

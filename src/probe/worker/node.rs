@@ -269,7 +269,7 @@ impl Prober for Remote {
             effort: job.effort,
             rival: job.rival,
             experiment: job.experiment.cloned(),
-            is_confirmed_later: job.is_confirmed_later,
+            keeps: job.keeps,
         };
         self.link.say(&ToWorker::Probe(Box::new(asked))).map_err(|error| self.lost(&error.to_string()))?;
         let (mut progress, mut is_stopped) = (Progress::default(), false);

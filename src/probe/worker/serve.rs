@@ -206,7 +206,7 @@ impl Slot {
             effort: asked.effort,
             rival: asked.rival,
             experiment: asked.experiment.as_ref(),
-            is_confirmed_later: asked.is_confirmed_later,
+            keeps: asked.keeps,
         };
         let (output, stopped) = (&self.output, &self.stopped);
         let mut next = Instant::now();

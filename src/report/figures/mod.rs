@@ -1,7 +1,6 @@
 //! The figures of a study: each kind is one file and one row of a table.
 
 mod against;
-mod level;
 mod memory;
 mod parallel;
 mod phases;
@@ -57,12 +56,6 @@ pub const FIGURES: &[FigureRow] = &[
         title: "Best so far",
         about: "What each probe came to, and the best so far.",
         build: progress::build,
-    },
-    FigureRow {
-        name: "level",
-        title: "Speed of the machine",
-        about: "The runs of the baseline, and the speed of the machine that they show, where it moved.",
-        build: level::build,
     },
     FigureRow {
         name: "parallel",

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::model::{
-    Estimate, Slot,
+    Slot,
     quantity::{show_bytes, show_duration},
 };
 use crate::search::Study;
@@ -33,11 +33,8 @@ pub(super) fn places(study: &Study) -> Vec<Place> {
     study.slots().into_iter().map(place).collect()
 }
 
-fn shown(level: Estimate) -> String {
-    match level.low.zip(level.high) {
-        Some((low, high)) => format!("{:.2}x ({low:.2} to {high:.2})", level.value),
-        None => "the others are compared with it".to_owned(),
-    }
+fn shown(level: f64) -> String {
+    format!("{level:.2}x")
 }
 
 /// What a slot has, in a line.
@@ -60,7 +57,6 @@ mod tests {
         let slot = Slot { host: "node7".to_owned(), gpus, cores: vec![8, 9, 11], ..Slot::numbered(2) };
         assert_eq!(described(&slot), "node7, GPU-1, GPU-2, processors 8-9,11");
         assert_eq!(described(&Slot::numbered(3)), "slot 3");
-        assert_eq!(shown(Estimate::interval(0.981, 0.96, 1.003)), "0.98x (0.96 to 1.00)");
-        assert_eq!(shown(Estimate::point(1.0)), "the others are compared with it");
+        assert_eq!(shown(0.981), "0.98x");
     }
 }

@@ -13,7 +13,7 @@ use crate::model::{
 use crate::report::Subject;
 use crate::report::bottleneck::Bottleneck;
 use crate::report::care::Care;
-use crate::report::ending::{comparative, no_config_is_faster};
+use crate::report::ending::{comparative, no_config_is_faster, rounds_won};
 use crate::report::figures::Studied;
 use crate::report::front::front_lines;
 use crate::report::gpus::gpu_summary;
@@ -146,7 +146,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     let (headline, sub) = headline(study, best);
     let result = shown_metric(study.objective.metric(), best.winner.estimate, measurement);
     let (value, note) = result.split_once(" ± ").map_or((result.clone(), String::new()), |(value, half)| {
-        (value.to_owned(), format!("± {half}, {}", measured_times(best.winner.confirmations)))
+        (value.to_owned(), format!("± {half}, {}", measured_times(best.winner.rounds)))
     });
     let mut summary = Summary { headline, sub, is_found: true, ..Summary::default() };
     let label = if study.objective.metric() == "throughput" { "Throughput" } else { "Result" };
@@ -188,31 +188,31 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     summary
 }
 
-fn measured_times(confirmations: usize) -> String {
-    match confirmations {
+fn measured_times(rounds: usize) -> String {
+    match rounds {
         0 => "measured once".to_owned(),
-        1 => "confirmed once".to_owned(),
-        count => format!("confirmed {count} times"),
+        1 => "in one round".to_owned(),
+        count => format!("in {count} rounds"),
     }
 }
 
 /// The finding, and how sure it is.
 fn headline(study: &Study, best: &Best) -> (String, String) {
     let word = comparative(study);
-    match best.speedup.or(best.unconfirmed_speedup) {
+    match best.speedup.or(best.unproven_speedup) {
         _ if best.verdict == Verdict::TiedWithBaseline => {
             let mut sub = no_config_is_faster(study) + ".";
             sub[..1].make_ascii_uppercase();
             ("The baseline stays".to_owned(), sub)
         }
-        Some(seen) if best.verdict == Verdict::Unconfirmed => (
-            "A config was found, and not confirmed".to_owned(),
-            format!("Where each was measured once it is {} {word} than the baseline.", shown_ratio(seen)),
+        Some(seen) if best.verdict == Verdict::Unproven => (
+            "A config was found, and not proven to be better".to_owned(),
+            format!("It is {} {word} than the baseline, {}.", shown_ratio(seen), rounds_won(best.winner.rounds)),
         ),
         Some(Estimate { value, low, high }) => {
             let interval = low.zip(high).map_or_else(
                 || "measured once: how sure that is, is not known".to_owned(),
-                |(low, high)| format!("95 % interval {low:.2}× to {high:.2}×"),
+                |(low, high)| format!("95% interval {low:.2}× to {high:.2}×"),
             );
             (format!("{value:.2}× {word} than the baseline"), interval)
         }

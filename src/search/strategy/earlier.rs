@@ -119,7 +119,7 @@ impl EarlierStudy {
         let (_, lines) = journal::read(&path)?;
         let trials = lines
             .into_iter()
-            .filter(|line| line.as_it_is.is_none() && line.purpose != Purpose::Reference)
+            .filter(|line| line.as_it_is.is_none())
             .map(|Line { purpose, config, outcome, .. }| (purpose, config, outcome));
         Ok(Self::new(place.display().to_string(), trials.collect()))
     }
@@ -143,7 +143,6 @@ impl EarlierStudy {
     pub fn of(name: impl Into<String>, space: &Space, history: &History) -> Self {
         // A config that sets nothing says nothing about any setting.
         let set = history.trials().iter().filter(|trial| !trial.config.is_as_it_is());
-        let set = set.filter(|trial| trial.purpose != Purpose::Reference);
         let trials = set.map(|trial| (trial.purpose, space.settings(&trial.config), trial.outcome.clone()));
         Self::new(name.into(), trials.collect())
     }

@@ -1,24 +1,25 @@
-//! Chooses the config to name: the baseline, unless another is faster beyond the noise; among those that cannot be
+//! Chooses the config to name: the baseline, unless another is proven to be faster; among those that cannot be
 //! distinguished, the cheapest that is not likely to cost speed.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Best, Ranked, Study, TAIL, is_tied, ratio};
-use crate::model::{Config, Estimate, OnTie};
-use crate::search::noise::RunNoise;
+use super::{Best, Ranked, Study, is_tied, noise_of, ratio};
+use crate::model::OnTie;
+use crate::probe::stats;
+use crate::search::rounds::{self, Noise};
 
 /// The result of comparing the named config with the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It is better than the baseline beyond the noise, and both were measured again. (For a front: in at least one
-    /// metric.)
+    /// Rounds prove that it is better than the baseline. (For a front: in at least one metric.)
     Faster,
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
-    /// It looks better than the baseline, but it or the baseline was not measured again.
-    Unconfirmed,
+    /// It was better than the baseline in every round so far, but there were too few for a proof.
+    #[serde(alias = "unconfirmed")]
+    Unproven,
     /// There is no baseline, or it is not feasible.
     NoBaseline,
 }
@@ -29,7 +30,7 @@ impl Verdict {
         match self {
             Self::Faster => "faster",
             Self::TiedWithBaseline => "tied_with_baseline",
-            Self::Unconfirmed => "unconfirmed",
+            Self::Unproven => "unproven",
             Self::NoBaseline => "no_baseline",
         }
     }
@@ -42,26 +43,17 @@ impl Verdict {
 /// known to within a standard error of 5 % it is 2 %.
 const LIKELY_LOSS: f64 = 0.03;
 
-/// The probability of calling a config faster that is only as fast as the baseline, over all compared configs together
-/// (Bonferroni's inequality, because the best of several looks better than it is). Whenever the reported interval, with
-/// 2.5 % at each end, contains 1, the interval for this probability contains it, too.
-const CLAIM_TAIL: f64 = 0.01;
-
 /// Chooses the config to name from a ranking, the best first; `None` when it is empty.
-pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &RunNoise) -> Option<Best> {
-    let is_confirmed = |entry: &&Ranked| entry.confirmations > 0;
-    let any_confirmed = ranking.iter().any(|entry| entry.confirmations > 0);
-    // If anything was confirmed, only a confirmed config is named.
-    let top = ranking.iter().find(is_confirmed).or(ranking.first())?;
+pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
+    let noise = &noise_of(ranking);
+    let was_compared = |entry: &&Ranked| entry.rounds > 0;
+    let any_compared = ranking.iter().any(|entry| entry.rounds > 0);
+    // If there were rounds, only a config that was in one is named.
+    let top = ranking.iter().find(was_compared).or(ranking.first())?;
     let baseline = study.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config));
-    let others = |entry: &&Ranked| baseline.is_none_or(|baseline| entry.config != baseline.config);
-    let compared = ranking.iter().filter(is_confirmed).filter(others).count().max(1);
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
-    let over_baseline =
-        |entry: &Ranked, tail: f64| ratio(&study.objective, entry, baseline?, noise, tail / compared as f64);
-    let is_better = |entry: &Ranked| match baseline {
-        Some(baseline) => is_beyond_noise(over_baseline(entry, CLAIM_TAIL), study, entry, baseline, noise),
-        None => true,
+    let compared = compared(ranking);
+    let is_proven = |entry: &Ranked| {
+        baseline.is_none_or(|baseline| is_better(study, entry, baseline, (noise, compared)))
     };
     let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, noise)).collect();
     if study.objective.tie_rule() == OnTie::Cheapest {
@@ -71,75 +63,68 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked], noise: &RunNoise) -> Opt
         tied.sort_by_cached_key(|entry| study.cost(entry, by_memory));
     }
     let may_be_named = |entry: &&&Ranked| {
-        (entry.confirmations > 0 || !any_confirmed) && loses_little(top, entry, noise) && is_better(entry)
+        (entry.rounds > 0 || !any_compared) && loses_little(top, entry, noise) && is_proven(entry)
     };
-    let winner = match baseline {
-        Some(baseline) if !is_better(top) => baseline,
-        _ => tied.iter().find(may_be_named).copied().unwrap_or(top),
+    let is_ahead = |baseline: &Ranked| is_ahead(study, top, baseline);
+    let (winner, verdict) = match (baseline, tied.iter().find(may_be_named).copied().or(Some(top).filter(|top| is_proven(top)))) {
+        (None, named) => (named.unwrap_or(top), Verdict::NoBaseline),
+        (Some(baseline), Some(named)) if named.config != baseline.config => (named, Verdict::Faster),
+        (Some(baseline), _) if top.config != baseline.config && is_ahead(baseline) => (top, Verdict::Unproven),
+        (Some(baseline), _) => (baseline, Verdict::TiedWithBaseline),
     };
     let is_tie = |entry: &&&Ranked| entry.config != winner.config;
     let mut ties: Vec<Ranked> = tied.iter().filter(is_tie).map(|entry| (*entry).clone()).collect();
     ties.retain(|tie| is_tied(winner, tie, noise) || tie.config == top.config || is_tied(top, winner, noise));
-    let verdict = match baseline {
-        None => Verdict::NoBaseline,
-        Some(baseline) if baseline.config == winner.config => Verdict::TiedWithBaseline,
-        Some(baseline) if winner.confirmations > 0 && baseline.confirmations > 0 => Verdict::Faster,
-        Some(_) => Verdict::Unconfirmed,
-    };
-    let seen = over_baseline(winner, TAIL);
-    let is_claimed = verdict != Verdict::Unconfirmed;
+    let seen = baseline.and_then(|baseline| ratio(&study.objective, winner, baseline, noise));
+    let lowest = baseline.filter(|baseline| winner.config != baseline.config && winner.scale.is_ratio());
+    let lowest = lowest.and_then(|baseline| rounds::lowest_difference(&winner.runs, &baseline.runs));
+    let is_open = verdict == Verdict::Unproven;
     Some(Best {
         winner: winner.clone(),
         ties,
         baseline: baseline.cloned(),
         verdict,
-        speedup: seen.filter(|_| is_claimed),
-        unconfirmed_speedup: seen.filter(|_| !is_claimed),
+        speedup: seen.filter(|_| !is_open),
+        unproven_speedup: seen.filter(|_| is_open),
+        lowest_speedup: lowest.map(f64::exp),
     })
 }
 
-/// Returns the confirmed configs between which too little is known to name one: the config that would be named, and those
-/// that are expected to be better by more than [`LIKELY_LOSS`], gains of the named one counted as zero; none where the
-/// name is as sure as that.
-pub(super) fn in_doubt(study: &Study, ranking: &[Ranked], noise: &RunNoise) -> Vec<Config> {
-    let Some(Best { winner, .. }) = choose(study, ranking, noise) else { return Vec::new() };
-    let may_cost = |entry: &&Ranked| {
-        entry.config != winner.config && entry.confirmations > 0 && {
-            let Some(difference) = noise.difference(&entry.runs, &winner.runs) else { return false };
-            let scale = entry.scale.loss_scale(entry.level(noise));
-            expected_loss(study.objective.score(difference.value) / scale, difference.error / scale) > LIKELY_LOSS
-        }
-    };
-    let rivals: Vec<Config> = ranking.iter().filter(may_cost).map(|entry| entry.config.clone()).collect();
-    if rivals.is_empty() { rivals } else { std::iter::once(winner.config).chain(rivals).collect() }
+/// How many configs share the probability of a false claim: those that were in two rounds or more, the baseline left out. A config
+/// that left after its first round was worse, and cannot be claimed to be faster.
+pub(super) fn compared(ranking: &[Ranked]) -> usize {
+    ranking.iter().filter(|entry| entry.rounds > 1).count().saturating_sub(1).max(1)
 }
 
-/// Whether a config is better than the baseline with an interval that excludes equality; without an interval, the
-/// numbers alone decide.
-fn is_beyond_noise(
-    times: Option<Estimate>,
-    study: &Study,
-    entry: &Ranked,
-    baseline: &Ranked,
-    noise: &RunNoise,
-) -> bool {
-    match times {
-        Some(times) => times.low.unwrap_or(times.value) > 1.0,
-        // A metric with zero or negative numbers has no ratio.
-        None => study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise),
+/// Whether rounds prove that a config is better than the baseline; without any noise the numbers tell.
+pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, compared): (&Noise, usize)) -> bool {
+    if entry.config == baseline.config {
+        return false;
     }
+    if entry.is_noisy || baseline.is_noisy {
+        return noise.is_higher(&entry.runs, &baseline.runs, compared);
+    }
+    study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
+}
+
+/// Whether a config was better than the baseline in every round, or there was no round and its number is the better one.
+fn is_ahead(study: &Study, entry: &Ranked, baseline: &Ranked) -> bool {
+    if entry.rounds == 0 || baseline.rounds == 0 {
+        return study.score(entry) > study.score(baseline);
+    }
+    rounds::is_higher_always(&entry.runs, &baseline.runs)
 }
 
 /// Whether naming a config in place of the top one is not likely to cost much.
-fn loses_little(top: &Ranked, entry: &Ranked, noise: &RunNoise) -> bool {
+fn loses_little(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     if entry.config == top.config {
         return true;
     }
     // Without any known error only equal configs are tied, and those lose nothing.
     let Some(difference) = noise.difference(&top.runs, &entry.runs) else { return true };
-    // The sign of a difference depends on the objective's direction; the top is the better one.
-    let scale = top.scale.loss_scale(top.level(noise));
-    expected_loss(difference.value.abs() / scale, difference.error / scale) <= LIKELY_LOSS
+    let level = stats::mean(&top.runs.iter().map(|run| run.value).collect::<Vec<f64>>()).unwrap_or(0.0);
+    let scale = top.scale.loss_scale(level);
+    expected_loss(difference.value / scale, difference.error() / scale) <= LIKELY_LOSS
 }
 
 /// Returns the mean of a normally distributed loss, with gains counted as zero.
@@ -167,7 +152,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_file() {
-        for verdict in [Verdict::Faster, Verdict::TiedWithBaseline, Verdict::Unconfirmed, Verdict::NoBaseline] {
+        for verdict in [Verdict::Faster, Verdict::TiedWithBaseline, Verdict::Unproven, Verdict::NoBaseline] {
             assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.name());
         }
     }

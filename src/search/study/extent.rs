@@ -1,11 +1,11 @@
-//! Counts how much a search has tried: of the space, and of its leaders a second time.
+//! Counts how much of the space a search has tried.
 
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Study, leaders};
-use crate::model::Config;
+use super::Study;
+use crate::model::{Config, Trial};
 
 /// The number of configs that were tried besides the baseline, and how many there are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,15 +14,6 @@ pub struct Alternatives {
     pub tried: usize,
     /// The number of configs in the space: `363`, or `about 1.20e9`.
     pub of: String,
-}
-
-/// The number of leaders (including the baseline) that were measured again.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confirmed {
-    /// The leaders that were.
-    pub configs: usize,
-    /// All leaders.
-    pub leaders: usize,
 }
 
 impl Study {
@@ -36,11 +27,11 @@ impl Study {
         Alternatives { tried, of: self.space.count().less(u128::from(has_baseline)).to_string() }
     }
 
-    /// Counts the leaders that were measured again.
-    pub fn confirmed(&self) -> Confirmed {
-        let wanted = leaders::leaders(&self.objective, &self.history, self.baseline.as_ref(), self.noise_prior);
-        let configs = wanted.iter().filter(|config| leaders::confirmed(&self.history, config) > 0).count();
-        Confirmed { configs, leaders: wanted.len() }
+    /// Counts the rounds.
+    pub fn rounds(&self) -> usize {
+        let in_round = |trial: &Trial| Some(trial.outcome.measurement()?.round.as_ref()?.number);
+        let rounds: HashSet<u32> = self.history.trials().iter().filter_map(|trial| in_round(trial)).collect();
+        rounds.len()
     }
 
     /// Whether other programs kept the machine busy in most of the probes.

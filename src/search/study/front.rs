@@ -5,12 +5,12 @@
 //! for ties) and clearly worse in none. Among configs that do not differ clearly in any metric, the tie rule keeps one.
 //! So a config that leads in one metric only by noise does not stay if it is clearly behind in another.
 
-use super::{Best, Ranked, Study, TAIL, Verdict, is_tied, noise_of, ratio};
+use super::{Best, Ranked, Study, Verdict, is_tied, noise_of, ratio};
 use crate::model::{
     Config, Estimate, Goal, Measurement, Objective, OnTie, Trial,
     front::{by_compromise, non_dominated},
 };
-use crate::search::noise::RunNoise;
+use crate::search::rounds::Noise;
 
 /// A config of the front.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,8 +19,8 @@ pub struct OnFront {
     pub config: Config,
     /// The value of each goal, in the order of [`Objective::goals`].
     pub numbers: Vec<Estimate>,
-    /// How many confirmations there are.
-    pub confirmations: usize,
+    /// How many rounds it was in.
+    pub rounds: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
     /// Whether it is the recommended config, which is named where a single one is needed.
@@ -73,7 +73,7 @@ pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'
 struct Column {
     goal: Goal,
     ranked: Vec<Ranked>,
-    noise: RunNoise,
+    noise: Noise,
 }
 
 impl Column {
@@ -107,9 +107,9 @@ impl Study {
         let (kept, tied) = self.unbeaten(&columns);
         let rows: Vec<Vec<f64>> = kept.iter().map(|&at| scores(&columns, at)).collect();
         let near = by_compromise(&rows);
-        let is_confirmed = |at: &&usize| columns.iter().all(|column| column.ranked[kept[**at]].confirmations > 0);
-        // If anything was confirmed, only a confirmed config is named.
-        let recommended = near.iter().find(is_confirmed).or(near.first()).copied();
+        let is_compared = |at: &&usize| columns.iter().all(|column| column.ranked[kept[**at]].rounds > 0);
+        // If there were rounds, only a config that was in one is named.
+        let recommended = near.iter().find(is_compared).or(near.first()).copied();
         let configs = |ties: &[usize]| ties.iter().map(|&at| columns[0].ranked[at].config.clone()).collect();
         let members = kept.iter().zip(&tied).enumerate();
         members.map(|(place, (&at, ties))| member(&columns, at, configs(ties), recommended == Some(place))).collect()
@@ -122,7 +122,7 @@ impl Study {
             let entry = &column.ranked[place_of(&column, config)?];
             let baseline = self.baseline.as_ref().and_then(|baseline| place_of(&column, baseline));
             let times_better = baseline.and_then(|place| {
-                ratio(&self.objective.alone(&column.goal), entry, &column.ranked[place], &column.noise, TAIL)
+                ratio(&self.objective.alone(&column.goal), entry, &column.ranked[place], &column.noise)
             });
             Some(Part { weight: weight(at), estimate: entry.estimate, times_better, goal: column.goal })
         };
@@ -141,7 +141,8 @@ impl Study {
             winner,
             baseline,
             speedup: None,
-            unconfirmed_speedup: None,
+            unproven_speedup: None,
+            lowest_speedup: None,
         })
     }
 
@@ -152,7 +153,7 @@ impl Study {
         match baseline {
             None => Verdict::NoBaseline,
             Some(baseline) if baseline.config == winner.config => Verdict::TiedWithBaseline,
-            Some(baseline) if winner.confirmations == 0 || baseline.confirmations == 0 => Verdict::Unconfirmed,
+            Some(baseline) if winner.rounds == 0 || baseline.rounds == 0 => Verdict::Unproven,
             Some(_) if self.parts(&winner.config).iter().any(is_clear) => Verdict::Faster,
             Some(_) => Verdict::TiedWithBaseline,
         }
@@ -161,7 +162,7 @@ impl Study {
     fn columns(&self) -> Vec<Column> {
         let column = |goal: &Goal| {
             let ranked = self.ranked_by(&self.objective.alone(goal));
-            Column { goal: goal.clone(), noise: noise_of(&ranked, self.noise_prior), ranked }
+            Column { goal: goal.clone(), noise: noise_of(&ranked), ranked }
         };
         self.objective.goals().iter().map(column).collect()
     }
@@ -196,7 +197,7 @@ impl Study {
         (kept, tied)
     }
 
-    /// Sorts configs that cannot be distinguished: confirmed ones first, then by cost, or by the first metric.
+    /// Sorts configs that cannot be distinguished: those that were in rounds first, then by cost, or by the first metric.
     fn sort_by_tie_rule(&self, places: &mut [usize], columns: &[Column]) {
         let Some(first) = columns.first() else { return };
         let entry = |at: usize| &first.ranked[at];
@@ -205,7 +206,7 @@ impl Study {
         if self.objective.tie_rule() == OnTie::Cheapest {
             places.sort_by_cached_key(|&at| self.cost(entry(at), by_memory));
         }
-        places.sort_by_key(|&at| entry(at).confirmations == 0);
+        places.sort_by_key(|&at| entry(at).rounds == 0);
     }
 }
 
@@ -214,7 +215,7 @@ fn member(columns: &[Column], at: usize, ties: Vec<Config>, is_recommended: bool
     OnFront {
         config: entry.config.clone(),
         numbers: columns.iter().map(|column| column.ranked[at].estimate).collect(),
-        confirmations: entry.confirmations,
+        rounds: entry.rounds,
         measurement: entry.measurement.clone(),
         is_recommended,
         ties,

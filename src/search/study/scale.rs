@@ -1,5 +1,8 @@
 //! The scale on which metrics are compared.
 
+use crate::model::{Objective, Trial};
+use crate::search::rounds::Run;
+
 /// The scale on which metrics are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
@@ -13,6 +16,10 @@ impl Scale {
     /// Returns the scale that suits all values.
     pub(super) fn of(mut values: impl Iterator<Item = f64>) -> Self {
         if values.all(|value| value > 0.0) { Self::Ratio } else { Self::Difference }
+    }
+
+    pub(super) fn is_ratio(self) -> bool {
+        self == Self::Ratio
     }
 
     pub(super) fn point(self, value: f64) -> f64 {
@@ -37,5 +44,18 @@ impl Scale {
             Self::Difference => point,
         };
         value.clamp(f64::MIN, f64::MAX)
+    }
+
+    /// Returns what a trial came to in its round; `None` for a trial that belongs to no round.
+    pub(super) fn run(self, trial: &Trial, objective: &Objective) -> Option<Run> {
+        let measurement = trial.outcome.measurement()?;
+        let round = measurement.round.as_ref()?;
+        let value = objective.score(1.0) * self.point(objective.estimate(measurement)?.value);
+        // The mean of both slices has half the variance of one, and a difference of two such means twice that again.
+        let variance = match round.slices.as_slice() {
+            [first, second] if *first > 0.0 && *second > 0.0 => Some((first / second).ln().powi(2) / 2.0),
+            _ => None,
+        };
+        Some(Run { value, round: round.number, process: round.process, variance })
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Study;
-use crate::model::{Estimate, Slot};
-use crate::search::drift::SlotLevels;
+use crate::model::{Purpose, Slot};
+use crate::probe::stats;
 
 /// A slot of a search, as its trials show it.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,20 +17,22 @@ pub struct SlotSeen {
     pub failed: usize,
     /// How long it was in use.
     pub busy: Duration,
-    /// How fast the same config is there, against the slot that measured it first; for that one exactly 1. `None` where too little was
-    /// measured there. What is known is drawn towards 1 by as much as it is uncertain, as it is taken out of the slot's results.
-    pub level: Option<Estimate>,
+    /// How fast the baseline is there, against the slot that measured it first; for that one exactly 1. `None` if the baseline was
+    /// not measured there.
+    pub level: Option<f64>,
 }
 
 impl Study {
     /// The slots that measured anything, by their numbers; none where one probe ran at a time on the whole machine.
     pub fn slots(&self) -> Vec<SlotSeen> {
-        let levels = SlotLevels::of(&self.history, self.baseline.as_ref(), self.noise_prior);
+        let first = self.history.trials().iter().find_map(|trial| trial.slot.as_ref());
+        let of_first = first.and_then(|slot| self.baseline_in(slot));
         let mut seen: Vec<SlotSeen> = Vec::new();
         for trial in self.history.trials() {
             let Some(slot) = &trial.slot else { continue };
             let at = seen.iter().position(|seen| seen.slot == *slot).unwrap_or_else(|| {
-                let (slot, level) = (slot.clone(), levels.shown(slot));
+                let level = self.baseline_in(slot).zip(of_first).map(|(rate, first)| rate / first);
+                let slot = slot.clone();
                 seen.push(SlotSeen { slot, trials: 0, failed: 0, busy: Duration::ZERO, level });
                 seen.len() - 1
             });
@@ -40,5 +42,16 @@ impl Study {
         }
         seen.sort_by_key(|seen| seen.slot.number);
         seen
+    }
+
+    /// The mean rate of the baseline in the rounds of a slot, or else of its own probe there.
+    fn baseline_in(&self, slot: &Slot) -> Option<f64> {
+        let rates = |is_round: bool| {
+            let there = self.history.of(self.baseline.as_ref()?).filter(|trial| trial.slot.as_ref() == Some(slot));
+            let counted = there.filter(|trial| (trial.purpose == Purpose::Round) == is_round);
+            let rates = counted.filter_map(|trial| Some(trial.outcome.measurement()?.throughput?.value));
+            stats::mean(&rates.collect::<Vec<f64>>())
+        };
+        rates(true).or_else(|| rates(false))
     }
 }

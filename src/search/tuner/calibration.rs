@@ -7,12 +7,19 @@
 
 use super::TuneError;
 use super::begun::Wanted;
-use super::reference;
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Event, Purpose, Role, Space, Trial};
+use std::num::NonZeroU32;
+
 use crate::probe::stats::NORMAL_95;
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
+
+/// The part of the usual time that a comparison measures: a third.
+pub(super) const PART: NonZeroU32 = NonZeroU32::new(3).expect("three is not zero");
+
+/// How far runs of one config are apart, as a standard deviation: runs on a quiet machine were 1 to 7% apart.
+const BETWEEN_RUNS: f64 = 0.03;
 
 /// How often alone and side by side are compared before it is said that they differ.
 const ROUNDS: usize = 2;
@@ -111,7 +118,7 @@ impl Search<'_, '_> {
         }
         if self.slots.parts() != all && (self.slots.there() > 1 || self.slots.may_grow()) {
             // One has gone in between, and those that are left, or come, are compared.
-            self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Reference && !wanted.purpose.is_short());
+            self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Round && !wanted.purpose.is_short());
             return Ok(None);
         }
         self.is_calibrated = true;
@@ -140,11 +147,11 @@ impl Search<'_, '_> {
         let home = self.slots.home();
         for round in 0..ROUNDS {
             let is_known = round == 0 && was_alone;
-            if !is_known && !self.run_at_once(&[(home, config, Purpose::Reference)], on_event)? {
+            if !is_known && !self.run_at_once(&[(home, config, Purpose::Round)], on_event)? {
                 return Ok(None);
             }
             let Some(alone) = self.last_rate(config, home) else { break };
-            let all: Vec<_> = parts.iter().map(|&slot| (slot, config, Purpose::Reference)).collect();
+            let all: Vec<_> = parts.iter().map(|&slot| (slot, config, Purpose::Round)).collect();
             if !self.run_at_once(&all, on_event)? {
                 return Ok(None);
             }
@@ -156,9 +163,9 @@ impl Search<'_, '_> {
             let Some(rates) = rates else { break };
             compared.together.push(mean(&rates) / alone);
             if let (Some(hungry), Some(first)) = (hungry, first) {
-                let short = Purpose::Screen { one_in: reference::PART };
+                let short = Purpose::Screen { one_in: PART };
                 let others = parts.iter().skip(1).map(|&slot| (slot, hungry, short));
-                let all: Vec<_> = [(parts[0], config, Purpose::Reference)].into_iter().chain(others).collect();
+                let all: Vec<_> = [(parts[0], config, Purpose::Round)].into_iter().chain(others).collect();
                 if !self.run_at_once(&all, on_event)? {
                     return Ok(None);
                 }
@@ -193,7 +200,7 @@ impl Search<'_, '_> {
 
     /// Whether ratios are no further below one than may be. None are one, too.
     fn is_a_tie(&self, ratios: &[f64]) -> bool {
-        ratios.is_empty() || mean(ratios) >= 1.0 - most_lost(ratios.len(), self.noise_prior.deviation)
+        ratios.is_empty() || mean(ratios) >= 1.0 - most_lost(ratios.len(), BETWEEN_RUNS)
     }
 
     /// The baseline, or else the first config that was measured.

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use super::search::Search;
 use crate::model::{Slot, quantity::show_duration};
-use crate::search::budget::{Budget, Round, StopReason};
+use crate::search::budget::{Budget, StopReason};
 
 impl Search<'_, '_> {
     /// Why no new config may be begun, if so.
     pub(super) fn stop(&mut self) -> Option<StopReason> {
         let running = self.begun_searches();
-        let stop = self.budget.stop(&self.history, self.elapsed(), running);
+        let reserve = self.reserve();
+        let stop = self.budget.stop(&self.history, self.elapsed(), running, reserve);
         let others = || {
             let spent =
-                |(budget, elapsed): &(Budget, Duration)| budget.stop(&self.history, *elapsed, running).is_some();
+                |(budget, elapsed): &(Budget, Duration)| budget.stop(&self.history, *elapsed, running, reserve).is_some();
             self.in_gpu_time().filter(spent).map(|_| StopReason::GpuTimeSpent).or_else(|| {
                 let is_short = self.in_allocation().is_some_and(|left| spent(&left)) || self.is_too_short_for_one();
                 is_short.then_some(StopReason::AllocationEnds)
@@ -25,24 +26,37 @@ impl Search<'_, '_> {
     /// How many probes are left, by every limit.
     pub(super) fn probes_left(&self) -> u32 {
         let beside = u32::try_from(self.slots.open()).unwrap_or(u32::MAX);
-        let by_budget = self.budget.probes_left(&self.history, beside);
-        let by_gpus = self.in_gpu_time().map(|(budget, _)| budget.probes_left(&self.history, 1));
-        let until_then = self.usable().map(|left| Budget { time: self.elapsed() + left, ..self.budget });
-        let by_allocation = until_then.map(|budget| budget.probes_left(&self.history, beside));
+        let reserve = self.reserve();
+        let left = |budget: &Budget, elapsed, beside| budget.probes_left(&self.history, elapsed, beside, reserve);
+        let by_budget = left(&self.budget, self.elapsed(), beside);
+        let by_gpus = self.in_gpu_time().map(|(budget, spent)| left(&budget, spent, 1));
+        let by_allocation = self.in_allocation().map(|(budget, spent)| left(&budget, spent, beside));
         by_gpus.into_iter().chain(by_allocation).fold(by_budget, u32::min)
     }
 
-    /// Decides how long to measure in the next round of confirmations, or why there is no time for it.
-    pub(super) fn round(&self, waiting: usize, is_first: bool) -> Result<Round, StopReason> {
-        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        let round =
-            |(budget, elapsed): (Budget, Duration), is_first| budget.round(&self.history, elapsed, waiting, is_first);
-        let usual = round((self.budget, self.elapsed()), is_first).ok_or(StopReason::TimeSpent)?;
-        let in_gpu_time = self.in_gpu_time().map(|left| round(left, is_first).ok_or(StopReason::GpuTimeSpent));
-        // Nothing may end later than the allocation.
-        let in_allocation = self.in_allocation().map(|left| round(left, false).ok_or(StopReason::AllocationEnds));
-        let shortest = |one, other| if other == Round::Short { other } else { one };
-        in_gpu_time.into_iter().chain(in_allocation).try_fold(usual, |one, other| Ok(shortest(one, other?)))
+    /// The wall time that is left for probes and rounds.
+    pub(super) fn time_left(&self) -> Duration {
+        let by_budget = self.budget.for_probes().saturating_sub(self.elapsed());
+        let by_gpus = self.in_gpu_time().map(|(budget, spent)| budget.time.saturating_sub(spent));
+        by_gpus.into_iter().chain(self.usable()).fold(by_budget, Duration::min)
+    }
+
+    /// The time to set aside for rounds: enough to prove that a config is faster, with a second process of it and of the baseline;
+    /// for a search that has proven it, one more round.
+    fn reserve(&self) -> Duration {
+        /// Three rounds with each of two processes.
+        const ROUNDS: u32 = 6;
+        const CONFIGS: u32 = 3;
+        if !self.has_rounds() {
+            return Duration::ZERO;
+        }
+        let round = self.time_per_config() * CONFIGS;
+        if self.is_claimed {
+            return round;
+        }
+        let first = self.history.trials().first().and_then(|trial| trial.outcome.measurement()?.spent);
+        let start = first.map_or(0.0, |spent| spent.importing_s + spent.starting_s);
+        (round * ROUNDS + Duration::try_from_secs_f64(start).unwrap_or_default() * 2).min(self.budget.time / 2)
     }
 
     /// What is to be said where the allocation ends a search.

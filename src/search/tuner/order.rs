@@ -1,9 +1,10 @@
-//! A probe that is ordered, and how it is run: again, where something disturbed it.
+//! What is ordered from a prober, and how it is run: a probe again if something disturbed it.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::model::{Config, Estimate, Failure, Outcome, Progress, Settings};
+use crate::probe::duel::{Duel, Duelled, Way};
 use crate::probe::{Effort, Experiment, Job, Limits, ProbeError, Prober};
 
 /// A job that is its own, so that it can go to another thread.
@@ -16,7 +17,7 @@ pub(super) struct Order {
     pub(super) effort: Effort,
     pub(super) rival: Option<Estimate>,
     pub(super) experiment: Option<Experiment>,
-    pub(super) is_confirmed_later: bool,
+    pub(super) keeps: bool,
     /// Whether the last probe was disturbed at every try.
     pub(super) is_after_disturbance: bool,
 }
@@ -31,7 +32,7 @@ impl Order {
             effort: job.effort,
             rival: job.rival,
             experiment: job.experiment.cloned(),
-            is_confirmed_later: job.is_confirmed_later,
+            keeps: job.keeps,
             is_after_disturbance: false,
         }
     }
@@ -45,8 +46,88 @@ impl Order {
             effort: self.effort,
             rival: self.rival,
             experiment: self.experiment.as_ref(),
-            is_confirmed_later: self.is_confirmed_later,
+            keeps: self.keeps,
         }
+    }
+}
+
+/// A round that is ordered.
+#[derive(Debug, Clone)]
+pub(super) struct RoundOrder {
+    /// One for each config; the first is the one that the others are compared with.
+    pub(super) orders: Vec<Order>,
+    /// The configs whose processes are started again before.
+    pub(super) restarts: Vec<Config>,
+    pub(super) seed: u64,
+    /// The time after which no slice begins.
+    pub(super) time: Duration,
+}
+
+/// What a slot does.
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    Probe(Box<Order>),
+    Round(RoundOrder),
+}
+
+/// What came of it.
+pub(super) enum Done {
+    Probe(Outcome),
+    Round(Box<Duelled>),
+}
+
+impl Work {
+    /// The number of the first trial that comes of it.
+    pub(super) fn number(&self) -> u32 {
+        match self {
+            Self::Probe(order) => order.number,
+            Self::Round(round) => round.orders.first().map_or(0, |order| order.number),
+        }
+    }
+
+    /// Does it with a prober.
+    pub(super) fn run(
+        &self,
+        prober: &mut dyn Prober,
+        stop: impl Fn() -> bool,
+        tell: &mut dyn FnMut(News<'_>),
+    ) -> Result<Done, ProbeError> {
+        match self {
+            Self::Probe(order) => undisturbed(prober, order, stop, tell).map(Done::Probe),
+            Self::Round(round) => round.run(prober, stop, tell).map(|duelled| Done::Round(Box::new(duelled))),
+        }
+    }
+}
+
+impl RoundOrder {
+    fn run(
+        &self,
+        prober: &mut dyn Prober,
+        stop: impl Fn() -> bool,
+        tell: &mut dyn FnMut(News<'_>),
+    ) -> Result<Duelled, ProbeError> {
+        let configs: Vec<Config> = self.orders.iter().map(|order| order.config.clone()).collect();
+        prober.keep(&configs);
+        self.restarts.iter().for_each(|config| prober.restart(config));
+        let jobs: Vec<Job<'_>> = self.orders.iter().map(Order::job).collect();
+        // Whether it goes on is decided after each round, by all rounds of the search.
+        let duel = Duel {
+            jobs: &jobs,
+            half_width: 0.0,
+            rounds: 1,
+            time: self.time,
+            ways: Way::ALL,
+            seed: Some(self.seed),
+            keeps: true,
+        };
+        let duelled = prober.duel(&duel, &mut |progress| {
+            tell(News::Progress(progress.probe));
+            if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for remark in prober.remarks() {
+            tell(News::Remark(&remark));
+        }
+        Ok(duelled)
     }
 }
 
@@ -60,7 +141,7 @@ pub(super) enum News<'n> {
 
 /// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its config.
 /// Disturbed attempts are not recorded. If all attempts are disturbed, so is the result.
-pub(super) fn undisturbed(
+fn undisturbed(
     prober: &mut dyn Prober,
     order: &Order,
     stop: impl Fn() -> bool,

@@ -4,43 +4,22 @@ use std::time::Instant;
 
 use super::TuneError;
 use super::begun::{Begun, Wanted};
+use super::calibration::PART;
 use super::checks::Checked;
 use super::health::Health;
-use super::order::Order;
-use super::reference;
 use super::search::{OnEvent, Search};
+use super::order::{Done, Order};
+use super::rounds::BESIDE_OTHERS;
 use super::slots::Ended;
 use crate::model::{Event, Measurement, Outcome, Purpose, Trial};
 use crate::probe::{Effort, Job, Limits};
-use crate::search::budget::Round;
 use crate::search::journal;
 use crate::search::strategy::Proposal;
 
-impl Search<'_, '_> {
-    /// Runs one probe, while nothing else runs, and records it; returns `false` if it was interrupted, which leaves no trial.
-    pub(super) fn probe(
-        &mut self,
-        proposal: Proposal,
-        purpose: Purpose,
-        on_event: OnEvent<'_>,
-    ) -> Result<bool, TuneError> {
-        loop {
-            let number = self.next_number();
-            self.begin(self.slots.home(), Wanted::new(proposal.clone(), purpose), on_event);
-            let goes_on = self.finish_all(on_event)?;
-            // Its slot may have gone, and it with it.
-            let is_known = self.history.trials().last().is_some_and(|trial| trial.number >= number);
-            if self.slots.are_out_of_time() {
-                return Ok(false);
-            }
-            if !goes_on || is_known || self.elsewhere.is_empty() {
-                self.elsewhere.clear();
-                return Ok(goes_on);
-            }
-            self.elsewhere.clear();
-        }
-    }
+/// The precision at which a config is known well enough before it is compared in rounds.
+const COARSE: f64 = 0.1;
 
+impl Search<'_, '_> {
     /// Begins a probe in a free slot.
     pub(super) fn begin(&mut self, slot: usize, wanted: Wanted, on_event: OnEvent<'_>) {
         let Wanted { proposal, purpose, failed_in, takes_its_time } = wanted;
@@ -52,12 +31,16 @@ impl Search<'_, '_> {
         let effort = match purpose {
             Purpose::Baseline | Purpose::Search => Effort::Probe,
             Purpose::Screen { one_in } => Effort::Screen { one_in },
-            Purpose::Reference => Effort::Screen { one_in: reference::PART },
-            Purpose::Confirm => Effort::Confirm,
+            Purpose::Round => Effort::Screen { one_in: PART },
         };
-        let short = Limits { measure_time: self.limits.measure_time / 2, ..*self.limits };
-        let is_short = purpose == Purpose::Confirm && self.confirmation == Round::Short;
-        let limits = if is_short { short } else { *self.limits };
+        let mut limits = *self.limits;
+        let keeps = self.has_rounds() && matches!(purpose, Purpose::Baseline | Purpose::Search);
+        if keeps && purpose == Purpose::Search {
+            // Rounds tell how fast it is.
+            limits.measure_time = limits.measure_time.min(BESIDE_OTHERS);
+            limits.precision = limits.precision.map(|precision| precision.max(COARSE));
+        }
+        limits.probe_time = limits.probe_time.min(self.time_left());
         let precision = if takes_its_time { Some(f64::MIN_POSITIVE) } else { limits.precision };
         let order = Order {
             number,
@@ -65,9 +48,9 @@ impl Search<'_, '_> {
             settings,
             limits: Limits { precision, ..limits },
             effort,
-            rival: self.rival(purpose, slot),
+            rival: None,
             experiment: None,
-            is_confirmed_later: self.budget.confirmations > 0,
+            keeps,
             is_after_disturbance: self.put_back.is_disturbed(),
         };
         self.slots.start(slot, order.clone());
@@ -98,8 +81,20 @@ impl Search<'_, '_> {
             }
             on_event(event);
         });
-        let Ended { slot, outcome } = ended?;
+        let Ended { slot, done } = ended?;
         self.make_room();
+        let outcome = match done {
+            Some(Done::Round(duelled)) => {
+                let Some(under_way) = self.in_round[slot].take() else { return Ok(true) };
+                return self.keep_round(slot, under_way, *duelled, on_event);
+            }
+            Some(Done::Probe(outcome)) => Some(outcome),
+            // Its slot is gone.
+            None => {
+                self.in_round[slot] = None;
+                None
+            }
+        };
         let Some(mut begun) = self.begun[slot].take() else { return Ok(true) };
         self.so_far.remove(&begun.order.number);
         let Some(outcome) = outcome else {
@@ -155,6 +150,7 @@ impl Search<'_, '_> {
         let (before, count) = (self.begun.len(), self.slots.count());
         if before < count {
             self.begun.resize_with(count, || None);
+            self.in_round.resize_with(count, || None);
             self.health.add(count - before);
             // What one slot alone need not know.
             self.is_calibrated &= before > 1 || self.is_fair;
@@ -165,6 +161,11 @@ impl Search<'_, '_> {
     fn keep(&mut self, slot: usize, begun: Begun, outcome: Outcome, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let Begun { order, purpose, proposal, began, failed_in, .. } = begun;
         let number = order.number;
+        // What the end of the search's time cut short says nothing of the config.
+        let is_late = order.limits.probe_time < self.limits.probe_time && matches!(outcome, Outcome::TimedOut(_));
+        if is_late && purpose != Purpose::Baseline {
+            return Ok(());
+        }
         if let Outcome::Disturbed(failure) = outcome {
             if self.budget.probes == 1 {
                 // There is no other config to continue with.
@@ -195,7 +196,7 @@ impl Search<'_, '_> {
             return false;
         }
         // What has been measured already does not fail by itself: it is the slot that is sick, and nothing new is learned.
-        if purpose == Purpose::Reference && self.slots.slot(slot).is_some() && Health::blames(outcome) {
+        if purpose == Purpose::Round && self.slots.slot(slot).is_some() && Health::blames(outcome) {
             self.health.fails_known(slot);
             let text = format!("{}: the baseline fails there", self.named(slot));
             on_event(Event::Remark { text: &text });

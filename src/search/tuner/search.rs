@@ -11,23 +11,22 @@ use super::gain::{self, SmallGains};
 use super::health::Health;
 use super::leader::Leader;
 use super::retries::PutBack;
+use super::rounds::{RoundUnderWay, Rounds};
 use super::seen::{Open, Seen};
 pub(super) use super::slots::OnEvent;
 use super::slots::Slots;
 use crate::diagnosis::{self, Around};
 use crate::machine::Allocation;
 use crate::model::{
-    Config, Count, Estimate, Event, History, Measurement, Objective, Outcome, Permutation, Precision, Purpose,
+    Config, Count, Event, History, Measurement, Objective, Outcome, Permutation, Precision, Purpose,
     Settings, Space, Trial, arrival, front,
 };
 use crate::probe::Limits;
-use crate::search::budget::{Budget, Round, StopReason};
-use crate::search::drift;
+use crate::search::budget::{Budget, StopReason};
 use crate::search::journal::{self, Journal};
-use crate::search::noise::NoisePrior;
 use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{Earlier, Lacking, Proposal, Strategy, View};
-use crate::search::study;
+use crate::search::study::Study;
 
 /// A search under way.
 pub(super) struct Search<'s, 'p> {
@@ -76,30 +75,32 @@ pub(super) struct Search<'s, 'p> {
     pub(super) open: Open,
     /// What they see of the history.
     pub(super) seen: Seen,
-    /// Whether leaders can be measured in turn, as far as was tried.
-    pub(super) can_take_turns: bool,
-    /// How long the confirmations of this round measure.
-    pub(super) confirmation: Round,
-    /// How far runs are expected to be apart.
-    pub(super) noise_prior: NoisePrior,
+    /// The rounds that run, by their slot.
+    pub(super) in_round: Vec<Option<RoundUnderWay>>,
+    pub(super) rounds: Rounds,
+    /// Whether rounds prove that a config is faster than the baseline.
+    pub(super) is_claimed: bool,
+    pub(super) seed: u64,
+    pub(super) baseline: Option<&'s Config>,
     pub(super) history: History,
-    /// The same with the machine's level taken out.
-    pub(super) levelled: drift::Levelled,
     pub(super) leader: Leader,
     /// The trials that lacked memory.
     pub(super) lacking: Lacking,
-    /// What a probe must come near, and after how many trials that was found.
-    pub(super) to_beat: (usize, Option<Estimate>),
 }
 
 /// What a free slot does.
 enum Next {
     Probe(Wanted),
+    /// A round of these configs.
+    Round(Vec<Config>),
     /// Nothing, until another one is over.
     Wait,
     /// The search is over, once what runs is.
     End(StopReason),
 }
+
+/// How far runs of one config are apart, as a standard deviation: 1 to 7% on a quiet machine.
+const BETWEEN_RUNS: f64 = 0.03;
 
 impl Search<'_, '_> {
     pub(super) fn elapsed(&self) -> Duration {
@@ -115,7 +116,7 @@ impl Search<'_, '_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Searches, and confirms what leads.
+    /// Searches, and goes on with rounds until it is clear what to name.
     pub(super) fn run(
         &mut self,
         strategy: &mut dyn Strategy,
@@ -132,7 +133,7 @@ impl Search<'_, '_> {
         self.slots.leave_the_first();
         match stopped {
             StopReason::Interrupted => Ok(stopped),
-            _ => Ok(self.confirm(baseline, on_event)?.unwrap_or(stopped)),
+            _ => Ok(self.settle(on_event)?.unwrap_or(stopped)),
         }
     }
 
@@ -160,6 +161,7 @@ impl Search<'_, '_> {
                 }
                 match self.next(slot, strategy, baseline, seed)? {
                     Next::Probe(wanted) => self.begin(slot, wanted, on_event),
+                    Next::Round(configs) => self.begin_round(slot, configs, on_event),
                     Next::Wait => break,
                     Next::End(reason) => end = Some(reason),
                 }
@@ -175,7 +177,8 @@ impl Search<'_, '_> {
             let goes_on = self.finish_next(on_event)?;
             self.slots.welcomes = None;
             if !goes_on {
-                end = Some(StopReason::Interrupted);
+                let reason = if self.is_stopped() { StopReason::Interrupted } else { StopReason::TimeSpent };
+                end = Some(reason);
             }
         }
     }
@@ -223,8 +226,8 @@ impl Search<'_, '_> {
         if !is_idle && !self.is_calibrated {
             return Ok(Next::Wait);
         }
-        if let Some(baseline) = baseline.filter(|baseline| stop.is_none() && self.is_reference_due(baseline)) {
-            return Ok(Next::Probe(Wanted::new(baseline.clone().into(), Purpose::Reference)));
+        if let Some(configs) = self.round_due(slot) {
+            return Ok(Next::Round(configs));
         }
         let is_open = |config: &&Config| !self.history.is_settled(config) && !self.put_back.has(config);
         let unknown = baseline.filter(is_open);
@@ -276,7 +279,9 @@ impl Search<'_, '_> {
         let so_far = self.so_far();
         let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
         let left = self.probes_left().saturating_sub(running);
-        let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
+        let related = (self.objective.is_largest_throughput() && self.last_round() > 0)
+            .then(|| self.study().race().related(&self.history).into_owned());
+        let history = related.as_ref().unwrap_or(&self.history);
         self.seen.update(space, history, baseline);
         let history = self.seen.history(history);
         let lacking = self.lacking.of(&objective, history);
@@ -286,7 +291,7 @@ impl Search<'_, '_> {
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
             .with_first(&first)
-            .with_between_runs(self.noise_prior.deviation);
+            .with_between_runs(BETWEEN_RUNS);
         let proposal = strategy.propose(&view)?;
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
     }
@@ -356,7 +361,22 @@ impl Search<'_, '_> {
     /// The number of the next trial.
     pub(super) fn next_number(&self) -> u32 {
         let begun = self.begun().map(|begun| begun.order.number).max().unwrap_or(0);
-        begun.max(self.history.highest_number()).max(self.last_number) + 1
+        let in_rounds = self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
+        let in_rounds = in_rounds.map(|order| order.number).max().unwrap_or(0);
+        begun.max(in_rounds).max(self.history.highest_number()).max(self.last_number) + 1
+    }
+
+    /// The search so far.
+    pub(super) fn study(&self) -> Study {
+        Study {
+            space: Arc::clone(self.space),
+            objective: self.objective.clone().relative_to_first(&self.history, self.baseline),
+            history: self.history.clone(),
+            baseline: self.baseline.cloned(),
+            stopped: StopReason::Running,
+            elapsed: self.elapsed(),
+            side_by_side: None,
+        }
     }
 
     /// What runs.
@@ -388,28 +408,5 @@ impl Search<'_, '_> {
         let best = self.leader.of(self.objective, &self.history);
         let score = self.objective.score_of(&trial.outcome);
         score.is_some_and(|score| best.is_none_or(|(best, top)| score > top || best.purpose.is_short()))
-    }
-
-    /// Returns the throughput that a probe of the search must come near, or may stop early: that of the best so far, if
-    /// throughput alone counts, as low as another run of it may be in this slot. The baseline and the confirmations are measured in
-    /// full, because they are reported.
-    ///
-    /// The history hardly changes it once it is long, so then it is not found anew each time.
-    pub(super) fn rival(&mut self, purpose: Purpose, slot: usize) -> Option<Estimate> {
-        /// The share by which the history has grown when it is found anew: a round number.
-        const GROWN: usize = 50;
-        if !(purpose == Purpose::Search || purpose.is_short()) || !self.objective.is_largest_throughput() {
-            return None;
-        }
-        let baseline = self.history.trials().iter().find(|trial| trial.purpose == Purpose::Baseline);
-        let baseline = baseline.map(|trial| &trial.config);
-        let trials = self.history.trials().len();
-        let history = self.levelled.of(self.objective, &self.history, baseline, self.noise_prior);
-        if self.to_beat.0 == 0 || trials > self.to_beat.0 + self.to_beat.0 / GROWN {
-            let known = study::Known::of(self.objective, history, self.noise_prior);
-            self.to_beat = (trials, known.and_then(|known| known.to_beat(study::PRUNING_ERROR)));
-        }
-        let rival = self.to_beat.1?;
-        Some(self.slots.slot(slot).map_or(rival, |slot| self.levelled.slots().as_seen_in(slot, rival)))
     }
 }

@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::order::{News, Order, undisturbed};
-use crate::model::{Outcome, Progress};
+use super::order::{Done, News, Work};
+use crate::model::Progress;
 use crate::probe::{ProbeError, Prober};
 
 /// A prober that the thread of its slot uses, until it is over.
@@ -16,21 +16,21 @@ pub(super) enum Told {
     Progress(Progress),
     Disturbed(String),
     Remark(String),
-    Ended(Box<Result<Outcome, ProbeError>>),
+    Ended(Box<Result<Done, ProbeError>>),
     /// The thread is over, and its prober dropped.
     Gone,
     /// The prober panicked.
     Lost,
 }
 
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs what is ordered until nobody can order any more.
 pub(super) fn serve(
     prober: &Kept<'_>,
-    orders: &Receiver<Order>,
+    orders: &Receiver<Work>,
     told: &Sender<(usize, Told)>,
     at: usize,
     stop: impl Fn() -> bool,
@@ -50,7 +50,7 @@ pub(super) fn serve(
         let mut prober = locked(prober);
         let Some(prober) = prober.as_mut() else { return };
         let mut next = Instant::now();
-        let ended = undisturbed(prober.as_mut(), &order, &stop, &mut |news| {
+        let ended = order.run(prober.as_mut(), &stop, &mut |news| {
             let news = match news {
                 // A step in this process may be so short that there is news each microsecond.
                 News::Progress(_) if Instant::now() < next => return,

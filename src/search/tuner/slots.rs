@@ -11,10 +11,9 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
-use super::order::{News, Order, undisturbed};
-use super::serving::{Kept, Told, locked, serve};
+use super::order::{Done, News, Order, RoundOrder, Work};
+use super::serving::{Kept, Told, serve};
 use crate::model::{Event, Outcome, Slot};
-use crate::probe::duel::{Duel, DuelWatch, Duelled};
 use crate::probe::{ProbeError, Prober};
 
 /// Who hears the events of a search.
@@ -27,7 +26,7 @@ pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
 pub(super) struct Ended {
     pub(super) slot: usize,
     /// Nothing if the slot is gone, and says nothing about the config.
-    pub(super) outcome: Option<Outcome>,
+    pub(super) done: Option<Done>,
 }
 
 /// How long a search without a slot waits for one to come, where that can be: as long as a cluster needs to start a pod anew,
@@ -41,7 +40,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Slots<'s, 'p> {
     kind: Kind<'s, 'p>,
     stop: &'s AtomicBool,
-    running: Vec<Option<Order>>,
+    /// When everything that runs is cut short, so that the search ends in time.
+    deadline: Option<Instant>,
+    running: Vec<Option<Work>>,
     /// Whether each takes part. At first the first does.
     open: Vec<bool>,
     /// Those that are gone, or were ended.
@@ -60,10 +61,10 @@ enum Kind<'s, 'p> {
 /// Slots with a thread each.
 struct Many<'s, 'p> {
     places: Vec<(Option<Slot>, Arc<Kept<'p>>)>,
-    orders: Vec<Option<Sender<Order>>>,
+    orders: Vec<Option<Sender<Work>>>,
     told: Receiver<(usize, Told)>,
     /// Starts the thread of a slot.
-    spawn: Box<dyn Fn(Arc<Kept<'p>>, usize) -> Sender<Order> + 's>,
+    spawn: Box<dyn Fn(Arc<Kept<'p>>, usize) -> Sender<Work> + 's>,
     arrivals: Option<Arrivals<'p>>,
     /// Set when the search cannot go on, whatever is under way.
     is_over: &'s AtomicBool,
@@ -83,9 +84,9 @@ impl<'p> Many<'_, 'p> {
 
 impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
-    pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool) -> Self {
+    pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
         let (running, open, lost) = (vec![None], vec![true], vec![false]);
-        Self { kind: Kind::One(prober), stop, running, open, lost, welcomes: None, is_out_of_time: false }
+        Self { kind: Kind::One(prober), stop, deadline, running, open, lost, welcomes: None, is_out_of_time: false }
     }
 
     /// A thread for each prober, and for those that come later. They end when this is dropped.
@@ -94,7 +95,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         arrivals: Option<Arrivals<'p>>,
         scope: &'scope Scope<'scope, '_>,
         stop: &'scope AtomicBool,
-        is_over: &'scope AtomicBool,
+        (is_over, deadline): (&'scope AtomicBool, Option<Instant>),
     ) -> Self
     where
         'scope: 's,
@@ -104,7 +105,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         let spawn = move |prober: Arc<Kept<'p>>, at: usize| {
             let (orders, received) = channel();
             let sender = sender.clone();
-            scope.spawn(move || serve(&prober, &received, &sender, at, || is_set(stop) || is_set(is_over)));
+            scope.spawn(move || serve(&prober, &received, &sender, at, || is_set(stop) || is_set(is_over) || is_past(deadline)));
             orders
         };
         let (places, orders) = (Vec::new(), Vec::new());
@@ -114,7 +115,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         let open = (0..count).map(|at| at == 0).collect();
         let (running, lost) = (vec![None; count], vec![false; count]);
         let kind = Kind::Many(Box::new(many));
-        Self { kind, stop, running, open, lost, welcomes: None, is_out_of_time: false }
+        Self { kind, stop, deadline, running, open, lost, welcomes: None, is_out_of_time: false }
     }
 
     /// How many there are.
@@ -214,6 +215,15 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     /// Begins a probe in a free slot.
     pub(super) fn start(&mut self, slot: usize, order: Order) {
+        self.give(slot, Work::Probe(Box::new(order)));
+    }
+
+    /// Begins a round in a free slot.
+    pub(super) fn start_round(&mut self, slot: usize, order: RoundOrder) {
+        self.give(slot, Work::Round(order));
+    }
+
+    fn give(&mut self, slot: usize, order: Work) {
         if let Kind::Many(many) = &self.kind {
             // A thread that is gone has said so.
             if let Some(orders) = &many.orders[slot] {
@@ -234,10 +244,10 @@ impl<'s, 'p> Slots<'s, 'p> {
         let ended = match &mut self.kind {
             Kind::One(prober) => {
                 let order = self.running[0].take().ok_or_else(gone)?;
-                let stop = || is_set(self.stop);
-                let number = order.number;
-                let told = undisturbed(prober.as_mut(), &order, stop, &mut |news| pass_on(number, news, on_event));
-                return told.map(|outcome| Ended { slot: 0, outcome: Some(outcome) });
+                let stop = || is_set(self.stop) || is_past(self.deadline);
+                let number = order.number();
+                let told = order.run(prober.as_mut(), stop, &mut |news| pass_on(number, news, on_event));
+                return told.map(|done| Ended { slot: 0, done: Some(done) });
             }
             Kind::Many(_) => self.next_of_many(on_event),
         };
@@ -250,7 +260,7 @@ impl<'s, 'p> Slots<'s, 'p> {
     fn next_of_many(&mut self, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         loop {
             if let Some(slot) = self.joined(on_event) {
-                return Ok(Ended { slot, outcome: None });
+                return Ok(Ended { slot, done: None });
             }
             let Kind::Many(many) = &mut self.kind else { return Err(gone()) };
             let told = if many.arrivals.is_some() {
@@ -263,13 +273,13 @@ impl<'s, 'p> Slots<'s, 'p> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
             };
-            let number = self.running[slot].as_ref().map_or(0, |order| order.number);
+            let number = self.running[slot].as_ref().map_or(0, Work::number);
             match told {
                 Told::Ended(ended) => {
                     self.running[slot] = None;
                     return match *ended {
                         Err(error) if error.is_of_the_place() => self.lose(slot, error, on_event),
-                        ended => ended.map(|outcome| Ended { slot, outcome: Some(outcome) }),
+                        ended => ended.map(|done| Ended { slot, done: Some(done) }),
                     };
                 }
                 Told::Lost => {
@@ -330,17 +340,17 @@ impl<'s, 'p> Slots<'s, 'p> {
         }
         if are_others || is_out_of_time {
             self.is_out_of_time = is_out_of_time;
-            return Ok(Ended { slot, outcome: None });
+            return Ok(Ended { slot, done: None });
         }
         on_event(Event::Remark { text: "no worker is left; the search waits for one" });
         let (begin, welcomes) = (Instant::now(), self.welcomes.replace(true));
         while begin.elapsed() < LONGEST_WAIT {
             if is_set(self.stop) {
-                return Ok(Ended { slot, outcome: Some(Outcome::Interrupted) });
+                return Ok(Ended { slot, done: Some(Done::Probe(Outcome::Interrupted)) });
             }
             if self.joined(on_event).is_some() {
                 self.welcomes = welcomes;
-                return Ok(Ended { slot, outcome: None });
+                return Ok(Ended { slot, done: None });
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -357,36 +367,12 @@ impl<'s, 'p> Slots<'s, 'p> {
             self.start(home, order.clone());
             while self.running[home].is_some() {
                 let ended = self.next(on_event)?;
-                if let Some(outcome) = ended.outcome.filter(|_| ended.slot == home) {
+                if let Some(Done::Probe(outcome)) = ended.done.filter(|_| ended.slot == home) {
                     return Ok(outcome);
                 }
             }
             if self.is_out_of_time {
                 return Ok(Outcome::Interrupted);
-            }
-        }
-    }
-
-    /// Compares configs in the first slot, while nothing runs; returns what there is to be said of it, too.
-    ///
-    /// # Errors
-    /// Probing is impossible.
-    pub(super) fn duel(
-        &mut self,
-        duel: &Duel<'_>,
-        watch: DuelWatch<'_>,
-    ) -> Result<(Option<Duelled>, Vec<String>), ProbeError> {
-        let home = self.home();
-        match &mut self.kind {
-            Kind::One(prober) => {
-                let duelled = prober.duel(duel, watch)?;
-                Ok((duelled, prober.remarks()))
-            }
-            Kind::Many(many) => {
-                let mut prober = many.places.get(home).map(|(_, prober)| locked(prober));
-                let prober = prober.as_mut().and_then(|prober| prober.as_mut()).ok_or_else(gone)?;
-                let duelled = prober.duel(duel, watch)?;
-                Ok((duelled, prober.remarks()))
             }
         }
     }
@@ -413,6 +399,10 @@ impl Drop for Slots<'_, '_> {
 
 fn is_set(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
+}
+
+fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 fn gone() -> ProbeError {

@@ -3,16 +3,17 @@
 use super::begun::Begun;
 use super::search::Search;
 use crate::model::Judgement;
-use crate::probe::stats::{NORMAL_95, median};
+use crate::probe::stats::median;
 use crate::search::strategy::SoFar;
 
 impl Search<'_, '_> {
     /// Returns what each probe under way has shown so far, if that is what the search is after.
     ///
     /// First readings may be of a loader that still starts: with two workers on two cores they said a tenth of what came out, to ±7 %. So
-    /// they count from half of the time on that probes take. The machine's level is in them still, which is within what runs are
-    /// expected to be apart.
+    /// they count from half of the time on that probes take.
     pub(super) fn so_far(&self) -> Vec<Option<SoFar>> {
+        /// Half the width of the interval that another run falls into, as a share: runs are 1 to 7% apart.
+        const BETWEEN_RUNS: f64 = 0.06;
         /// The last trials, which tell how long a probe takes. A round number.
         const LAST: usize = 16;
         let last = self.history.trials().iter().rev().take(LAST);
@@ -27,7 +28,7 @@ impl Search<'_, '_> {
             let measurement = self.so_far.get(&begun.order.number).filter(|_| counts)?;
             let Judgement::Feasible(score) = self.objective.judge(measurement) else { return None };
             let half_width = measurement.throughput?.relative_half_width()?;
-            Some(SoFar { score, half_width: half_width.hypot(NORMAL_95 * self.noise_prior.deviation) })
+            Some(SoFar { score, half_width: half_width.hypot(BETWEEN_RUNS) })
         };
         self.begun().map(of_probe).collect()
     }

@@ -25,7 +25,7 @@ impl Search<'_, '_> {
             effort: Effort::Screen { one_in: ONE_IN },
             rival: None,
             experiment: None,
-            is_confirmed_later: false,
+            keeps: false,
         };
         on_event(Event::LookingAtJob);
         let outcome = self.slots.run(Order::of(&job), on_event)?;

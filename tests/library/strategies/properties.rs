@@ -174,7 +174,7 @@ fn history(case: &Case, space: &Space) -> History {
         let purpose = match purpose {
             0 => short(9),
             1 => short(3),
-            2 if history.contains(&config) => Purpose::Confirm,
+            2 if history.contains(&config) => Purpose::Round,
             3 if at == 0 => Purpose::Baseline,
             _ => Purpose::Search,
         };

@@ -1,15 +1,15 @@
 //! A duel of as many processes: one trains for a block, the others stand still.
 
-use super::super::super::duel::{DuelEnd, Side, Stage};
+use super::super::super::duel::{Bout, DuelEnd, Side, Stage};
 use super::super::super::orders::Ending;
 use super::super::segments::Answer;
 use super::super::session::{Opening, Session};
+use super::super::stable::Open;
 use super::super::starting::Process;
 use super::super::surroundings::environment;
 use super::super::verdict::Verdict;
 use super::super::{CommandProber, Effort, Job, ProbeError};
 use super::Tried;
-use super::bout::Bout;
 use super::turn::{Turn, in_words, warming};
 use crate::model::Outcome;
 
@@ -17,6 +17,13 @@ use crate::model::Outcome;
 pub(super) enum Warmed {
     Held(Box<Session>),
     Ended(Tried),
+}
+
+/// How a series of turns ended.
+enum Taken {
+    Tried(Tried),
+    /// The process of this side has ended, and another one may go on in its place.
+    Ended(Side),
 }
 
 impl CommandProber {
@@ -27,62 +34,111 @@ impl CommandProber {
         if self.settle_for(bout)?.is_none() {
             return Ok(Tried::Over(DuelEnd::Interrupted));
         }
-        let zygotes = self.zygotes_of(bout);
-        let mut sessions: Vec<Box<Session>> = Vec::new();
+        let mut open: Vec<Open> = Vec::new();
+        let mut tried = None;
         for side in bout.duel.sides() {
-            match self.warm_up(bout, side, zygotes.as_ref().map(|zygotes| zygotes[side.place()]))? {
-                Warmed::Held(mut session) => {
-                    session.pause();
-                    sessions.push(session);
-                }
-                Warmed::Ended(tried) => {
-                    bout.stage = Stage::Ending;
-                    for (side, session) in bout.duel.sides().zip(&mut sessions) {
-                        session.close(&Verdict::Enough, &mut bout.watch(side))?;
-                    }
-                    return Ok(tried);
-                }
+            let config = bout.duel.job(side).config;
+            let (next, failed) = match self.stable.take(config).filter(|_| bout.duel.keeps) {
+                Some(held) => (Some(held), None),
+                None => self.opened(bout, side, open.len())?,
+            };
+            open.extend(next);
+            if failed.is_some() {
+                tried = failed;
+                break;
             }
         }
-        let tried = take_turns(bout, &mut sessions)?;
+        // The process of a side that ends by itself is replaced once.
+        let mut replaced = vec![!bout.duel.keeps; bout.duel.jobs.len()];
+        let tried = loop {
+            if let Some(tried) = tried {
+                break tried;
+            }
+            match take_turns(bout, &mut open)? {
+                Taken::Tried(it) => tried = Some(it),
+                Taken::Ended(side) if std::mem::replace(&mut replaced[side.place()], true) => {
+                    tried = Some(Tried::Cannot(format!("{side} ends before its turn is over")));
+                }
+                Taken::Ended(side) => {
+                    open[side.place()].session.close(&Verdict::Exited, &mut bout.watch(side))?;
+                    let (next, failed) = self.opened(bout, side, bout.duel.jobs.len())?;
+                    if let Some(next) = next {
+                        open[side.place()] = next;
+                    }
+                    tried = failed;
+                }
+            }
+        };
         bout.look_at_gpus();
         bout.stage = Stage::Ending;
-        let verdict =
-            if matches!(tried, Tried::Over(DuelEnd::Interrupted)) { Verdict::Interrupted } else { Verdict::Enough };
-        for (side, session) in bout.duel.sides().zip(&mut sessions) {
-            if matches!(tried, Tried::Over(_)) && !matches!(verdict, Verdict::Interrupted) {
-                bout.sides[side.place()] = Some(session.own_outcome(bout.rate(side), true));
+        let is_over = matches!(tried, Tried::Over(_)) && open.len() == bout.duel.jobs.len();
+        let is_interrupted = matches!(tried, Tried::Over(DuelEnd::Interrupted));
+        let verdict = if is_interrupted { Verdict::Interrupted } else { Verdict::Enough };
+        for (side, mut held) in bout.duel.sides().zip(open) {
+            if is_over && !is_interrupted {
+                bout.sides[side.place()] = Some(held.session.own_outcome(bout.rate(side), true));
+                bout.processes[side.place()] = held.number;
             }
-            session.close(&verdict, &mut bout.watch(side))?;
+            if bout.duel.keeps && !is_interrupted && held.session.supervised.is_some() {
+                self.stable.put(held);
+            } else if held.session.supervised.is_some() {
+                held.session.close(&verdict, &mut bout.watch(side))?;
+            }
         }
         Ok(tried)
     }
 
-    /// The zygotes that all can be forked from; none where one of them cannot, as all are to be started in the same way.
-    fn zygotes_of(&mut self, bout: &Bout<'_, '_>) -> Option<Vec<usize>> {
-        let zygote = |job: &Job<'_>| {
+    /// Starts the process of a side; or why there is none.
+    fn opened(
+        &mut self,
+        bout: &mut Bout<'_, '_>,
+        side: Side,
+        place: usize,
+    ) -> Result<(Option<Open>, Option<Tried>), ProbeError> {
+        let job = bout.duel.job(side);
+        let (config, number) = (job.config.clone(), job.number);
+        let zygote = self.zygote_for(bout, side);
+        let place = if bout.duel.keeps { self.stable.free_place() + place } else { place };
+        Ok(match self.warm_up(bout, (side, place), zygote)? {
+            Warmed::Held(mut session) => {
+                session.pause();
+                (Some(Open { config, number, session }), None)
+            }
+            Warmed::Ended(tried) => (None, Some(tried)),
+        })
+    }
+
+    /// The zygote that a side is forked from. Sides that are compared only once are all started in the same way; in a search a
+    /// config whose last process was forked gets a fresh one.
+    fn zygote_for(&mut self, bout: &Bout<'_, '_>, side: Side) -> Option<usize> {
+        let mut zygote = |job: &Job<'_>| {
             let folder = Self::probe_dir(&self.folder, job.number);
             let rendered = self.step.template.render(job.settings, &self.step.gputune, &folder);
-            self.warm.ready(&self.step, &environment(rendered.env, job))
+            self.warm.ready(&environment(rendered.env, job))
         };
-        bout.duel.jobs.iter().map(zygote).collect()
+        if bout.duel.keeps {
+            let job = bout.duel.job(side);
+            return if self.stable.was_forked(job.config) { None } else { zygote(job) };
+        }
+        let all: Option<Vec<usize>> = bout.duel.jobs.iter().map(zygote).collect();
+        all.map(|zygotes| zygotes[side.place()])
     }
 
     /// Starts a side's process, and has it wait between two steps once its warm-up is over.
     pub(super) fn warm_up(
         &mut self,
         bout: &mut Bout<'_, '_>,
-        side: Side,
+        (side, place): (Side, usize),
         zygote: Option<usize>,
     ) -> Result<Warmed, ProbeError> {
         bout.stage = Stage::Warming;
         let limits = warming(bout.duel.job(side).limits);
         let job = Job { limits: &limits, effort: Effort::Probe, rival: None, ..*bout.duel.job(side) };
         let process = match zygote {
-            Some(zygote) => Process::Forked { warm: &mut self.warm, zygote, is_proof: false },
-            None => Process::Fresh { tells_imports: false, is_proof: false },
+            Some(zygote) => Process::Forked { warm: &mut self.warm, zygote },
+            None => Process::Fresh { tells_imports: false },
         };
-        let opening = Opening { process, keeps: true, place: side.place() };
+        let opening = Opening { process, keeps: true, place };
         let opened = Session::open(&self.step, (&self.folder, self.protection.as_ref()), opening, &job);
         let cannot = |reason: String| Ok(Warmed::Ended(Tried::Cannot(format!("{side} {reason}"))));
         let mut session = match opened {
@@ -140,38 +196,43 @@ impl CommandProber {
 }
 
 /// Has all train in turn until it is enough. All of them stand still before.
-fn take_turns(bout: &mut Bout<'_, '_>, sessions: &mut [Box<Session>]) -> Result<Tried, ProbeError> {
+fn take_turns(bout: &mut Bout<'_, '_>, open: &mut [Open]) -> Result<Taken, ProbeError> {
     bout.stage = Stage::Measuring;
     let mut last: Option<Side> = None;
-    loop {
+    let taken = loop {
         let side = match bout.next() {
             Ok(side) => side,
-            Err(end) => return Ok(Tried::Over(end)),
+            Err(end) => break Tried::Over(end),
         };
         let mut was_kept = true;
         if last != Some(side) {
             if let Some(last) = last.replace(side) {
-                sessions[last.place()].pause();
+                open[last.place()].session.pause();
             }
-            was_kept = sessions[side.place()].is_stopped;
+            was_kept = open[side.place()].session.is_stopped;
         }
-        let session = &mut *sessions[side.place()];
+        let session = &mut *open[side.place()].session;
         let plan = session.plan(bout.duel.job(side), was_kept, bout.length(side));
         let began = bout.began;
         let turn = session.turn((side, began), plan, &mut bout.watch(side))?;
         match turn {
             Turn::Block(block) => bout.blocks.push(block),
-            Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),
-            Turn::Ended(Verdict::Exited)
-                if session.heard.ending.is_none_or(Ending::is_success) && bout.has_enough() =>
-            {
-                return Ok(Tried::Over(DuelEnd::TrainingOver));
+            Turn::Ended(Verdict::Interrupted) => break Tried::Over(DuelEnd::Interrupted),
+            Turn::Ended(Verdict::Exited) if session.heard.ending.is_none_or(Ending::is_success) => {
+                if !bout.duel.keeps && bout.has_enough() {
+                    break Tried::Over(DuelEnd::TrainingOver);
+                }
+                return Ok(Taken::Ended(side));
             }
             Turn::Ended(verdict) => {
                 let outcome = in_words(&session.outcome(&verdict));
-                return Ok(Tried::Cannot(format!("{side} ended while they took turns: {outcome}")));
+                break Tried::Cannot(format!("{side} ended while they took turns: {outcome}"));
             }
-            Turn::NotHeld => return Ok(Tried::Cannot(format!("{side} does not wait between two steps any more"))),
+            Turn::NotHeld => break Tried::Cannot(format!("{side} does not wait between two steps any more")),
         }
+    };
+    if let Some(last) = last {
+        open[last.place()].session.pause();
     }
+    Ok(Taken::Tried(taken))
 }

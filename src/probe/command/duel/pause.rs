@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Session {
     /// Stops all of its processes; returns whether all stand still. If not, none is stopped.
-    pub(super) fn pause(&mut self) -> bool {
+    pub(in super::super) fn pause(&mut self) -> bool {
         let Some(root) = self.supervised.as_ref().map(|supervised| supervised.pid()) else { return false };
         let deadline = Instant::now() + PATIENCE;
         self.is_stopped = true;

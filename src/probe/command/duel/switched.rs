@@ -1,12 +1,11 @@
 //! A duel in one process that gets the settings of each side in turn, where all that differs can be changed between two steps.
 
-use super::super::super::duel::{DuelEnd, Side, Stage};
+use super::super::super::duel::{Bout, DuelEnd, Side, Stage};
 use super::super::segments::Answer;
 use super::super::session::Session;
 use super::super::verdict::Verdict;
 use super::super::{CommandProber, Job, ProbeError};
 use super::Tried;
-use super::bout::Bout;
 use super::in_turn::Warmed;
 use super::turn::{Turn, in_words, warming};
 use crate::model::Outcome;
@@ -19,11 +18,21 @@ impl CommandProber {
         if self.settle_for(bout)?.is_none() {
             return Ok(Tried::Over(DuelEnd::Interrupted));
         }
-        let mut session = match self.warm_up(bout, Side::A, None)? {
+        if let Some(mut held) = self.live.held.take() {
+            let tried = switch_in_turn(bout, &mut held.session, None)?;
+            bout.look_at_gpus();
+            bout.processes.fill(held.number);
+            if matches!(tried, Tried::Over(DuelEnd::AllRounds | DuelEnd::TimeIsUp | DuelEnd::Precise)) {
+                let last = bout.blocks.last().map_or(Side::A, |block| block.side);
+                self.live.keep(held, bout.duel.job(last));
+            }
+            return Ok(tried);
+        }
+        let mut session = match self.warm_up(bout, (Side::A, 0), None)? {
             Warmed::Held(session) => session,
             Warmed::Ended(tried) => return Ok(tried),
         };
-        let tried = switch_in_turn(bout, &mut session)?;
+        let tried = switch_in_turn(bout, &mut session, Some(Side::A))?;
         bout.look_at_gpus();
         bout.stage = Stage::Ending;
         let verdict = match tried {
@@ -35,17 +44,18 @@ impl CommandProber {
     }
 
     fn cannot_switch(&self, bout: &Bout<'_, '_>) -> Option<String> {
-        let first = bout.duel.job(Side::A).settings;
+        let opened = self.live.held.as_ref().map(|held| &held.opened);
+        let first = opened.unwrap_or(bout.duel.job(Side::A).settings);
         let is_switch = |job: &Job<'_>| self.live.is_switch(&self.step, first, job.settings);
         let needs =
-            (!bout.duel.jobs[1..].iter().all(is_switch)).then(|| "what differs needs a process of its own".to_owned());
+            (!bout.duel.jobs.iter().all(is_switch)).then(|| "what differs needs a process of its own".to_owned());
         needs.or_else(|| self.cannot_hold())
     }
 }
 
 /// Gives a process that waits the settings of whose turn it is, and has it train for a block.
-fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Tried, ProbeError> {
-    let mut has = Side::A;
+fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, has: Option<Side>) -> Result<Tried, ProbeError> {
+    let mut has = has;
     loop {
         let side = match bout.next() {
             Ok(side) => side,
@@ -53,7 +63,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Trie
         };
         let limits = warming(bout.duel.job(side).limits);
         let job = Job { limits: &limits, rival: None, ..*bout.duel.job(side) };
-        let is_same = side == has;
+        let is_same = Some(side) == has;
         if !is_same {
             let answer = session.configure(&job, &mut bout.watch(side))?;
             match answer {
@@ -62,7 +72,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session) -> Result<Trie
                 Answer::Refused(reason) => return Ok(Tried::Cannot(reason)),
                 Answer::None => return Ok(Tried::Cannot("it does not take other settings".to_owned())),
             }
-            has = side;
+            has = Some(side);
         }
         bout.stage = Stage::Measuring;
         let plan = session.plan(&job, is_same, bout.length(side));

@@ -3,28 +3,29 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::super::super::duel::{
-    Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, Levels, Side, Stage, Way, fewest_rounds,
-};
-use super::super::super::gpu_watch::GpuWatch;
+use super::super::gpu_watch::GpuWatch;
+use super::statistics::{Levels, fewest_rounds};
+use super::{Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, Side, Stage, Way};
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::{Estimate, Outcome, Progress};
 
-pub(super) struct Bout<'d, 'w> {
-    pub(super) duel: &'d Duel<'d>,
+pub(in crate::probe) struct Bout<'d, 'w> {
+    pub(in crate::probe) duel: &'d Duel<'d>,
     hears: DuelWatch<'w>,
-    pub(super) began: Instant,
+    pub(in crate::probe) began: Instant,
     way: Way,
-    pub(super) stage: Stage,
-    pub(super) blocks: Vec<Block>,
-    pub(super) sides: Vec<Option<Outcome>>,
+    pub(in crate::probe) stage: Stage,
+    pub(in crate::probe) blocks: Vec<Block>,
+    pub(in crate::probe) sides: Vec<Option<Outcome>>,
+    /// The trial that started the process of each side.
+    pub(in crate::probe) processes: Vec<u32>,
     fallbacks: Vec<String>,
     gpus: Option<GpuWatch>,
     disturbances: Vec<String>,
 }
 
 impl<'d, 'w> Bout<'d, 'w> {
-    pub(super) fn new(duel: &'d Duel<'d>, hears: DuelWatch<'w>) -> Self {
+    pub(in crate::probe) fn new(duel: &'d Duel<'d>, hears: DuelWatch<'w>) -> Self {
         Self {
             duel,
             hears,
@@ -33,6 +34,7 @@ impl<'d, 'w> Bout<'d, 'w> {
             stage: Stage::Warming,
             blocks: Vec::new(),
             sides: vec![None; duel.jobs.len()],
+            processes: duel.jobs.iter().map(|job| job.number).collect(),
             fallbacks: Vec::new(),
             gpus: None,
             disturbances: Vec::new(),
@@ -40,7 +42,7 @@ impl<'d, 'w> Bout<'d, 'w> {
     }
 
     /// Begins anew, in this way.
-    pub(super) fn begin(&mut self, way: Way) {
+    pub(in crate::probe) fn begin(&mut self, way: Way) {
         self.way = way;
         self.stage = Stage::Warming;
         self.blocks.clear();
@@ -48,22 +50,22 @@ impl<'d, 'w> Bout<'d, 'w> {
         (self.gpus, self.disturbances) = (None, Vec::new());
     }
 
-    pub(super) fn fall_back(&mut self, reason: String) {
+    pub(in crate::probe) fn fall_back(&mut self, reason: String) {
         self.fallbacks.push(reason);
     }
 
     /// Watches the GPUs for programs that are not of this duel: all that this process started is.
-    pub(super) fn watch_gpus(&mut self, visible: &Visible, idle: GpuState, now: Instant) {
+    pub(in crate::probe) fn watch_gpus(&mut self, visible: &Visible, idle: GpuState, now: Instant) {
         self.gpus = Some(GpuWatch::begin(visible, std::process::id(), idle, now));
     }
 
     /// Looks at what the processes hold, while they are there.
-    pub(super) fn look_at_gpus(&self) {
+    pub(in crate::probe) fn look_at_gpus(&self) {
         self.gpus.iter().for_each(GpuWatch::look);
     }
 
     /// The callback for a process of this side.
-    pub(super) fn watch(&mut self, side: Side) -> impl FnMut(&Progress) -> ControlFlow<()> {
+    pub(in crate::probe) fn watch(&mut self, side: Side) -> impl FnMut(&Progress) -> ControlFlow<()> {
         let levels = self.levels();
         let (rounds, ratio) = (count(levels.rounds()), levels.ratio(Side::A, Side::B));
         let Self { hears, began, way, stage, fallbacks, .. } = self;
@@ -82,7 +84,7 @@ impl<'d, 'w> Bout<'d, 'w> {
     }
 
     /// Whose turn it is, or why there is no further one.
-    pub(super) fn next(&self) -> Result<Side, DuelEnd> {
+    pub(in crate::probe) fn next(&self) -> Result<Side, DuelEnd> {
         let turn = self.blocks.len();
         let sides = self.duel.jobs.len();
         let of_round = self.way.turns(sides);
@@ -94,16 +96,16 @@ impl<'d, 'w> Bout<'d, 'w> {
                 return Err(DuelEnd::Precise);
             }
         }
-        if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(Side::of_turn(turn, sides)) }
+        if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(self.duel.of_turn(turn)) }
     }
 
     /// The steps of a side's blocks, once it had one.
-    pub(super) fn length(&self, side: Side) -> Option<u64> {
+    pub(in crate::probe) fn length(&self, side: Side) -> Option<u64> {
         self.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
     }
 
     /// Whether the blocks so far are enough to end with, if there can be no more.
-    pub(super) fn has_enough(&self) -> bool {
+    pub(in crate::probe) fn has_enough(&self) -> bool {
         self.levels().rounds() >= fewest_rounds(self.duel.jobs.len())
     }
 
@@ -112,7 +114,7 @@ impl<'d, 'w> Bout<'d, 'w> {
     }
 
     /// The rate of a side over its blocks so far.
-    pub(super) fn rate(&self, side: Side) -> Option<Estimate> {
+    pub(in crate::probe) fn rate(&self, side: Side) -> Option<Estimate> {
         Levels::rate(&self.blocks, self.way, (side, self.duel.jobs.len()))
     }
 
@@ -120,12 +122,13 @@ impl<'d, 'w> Bout<'d, 'w> {
         Levels::of(&self.blocks, self.way, self.duel.jobs.len())
     }
 
-    pub(super) fn finish(mut self, end: DuelEnd) -> Duelled {
+    pub(in crate::probe) fn finish(mut self, end: DuelEnd) -> Duelled {
         self.disturbances.extend(self.gpus.iter_mut().flat_map(GpuWatch::disturbances));
         let levels = self.levels();
         let early = levels.precise(self.duel.half_width, self.most_rounds()).filter(|_| end == DuelEnd::Precise);
         Duelled {
             sides: self.sides,
+            processes: self.processes,
             way: self.way,
             rounds: count(levels.rounds()),
             levels: early.unwrap_or(levels),

@@ -1,0 +1,251 @@
+//! Compares configs by their differences within rounds.
+//!
+//! In a round the baseline, the incumbent and a few candidates are measured in short slices, seconds apart. Whatever slows the
+//! machine in these seconds slows all of them, so it cancels in the difference of two logarithms of rates:
+//!
+//! ```text
+//! ln rate(a) - ln rate(b) = config + process + noise      noise ~ N(0, s²) per round, process ~ N(0, p²) per process
+//! ```
+//!
+//! The interval is Student's over rounds. Its variance borrows a few degrees of freedom from all other comparisons, because two
+//! rounds alone say little about noise (Smyth, "Linear models and empirical Bayes methods", 2004). What is special to a process
+//! does not average out over its rounds, so it is added for each process that was seen.
+
+use crate::probe::stats;
+
+/// How far two processes of one config are expected to be apart, as a share: 1 to 3% on quiet machines.
+const PROCESSES_APART: f64 = 0.02;
+
+/// The degrees of freedom that a comparison borrows from the others.
+const BORROWED: usize = 3;
+
+/// The noise of a comparison before anything is known, as a share; it counts as one degree of freedom.
+const UNKNOWN_NOISE: f64 = 0.05;
+
+/// The probability of one false claim over a whole search.
+const FALSE_CLAIM: f64 = 0.05;
+
+/// The rounds after which a config may first be claimed to be faster.
+const FIRST_LOOK: usize = 3;
+
+/// The rounds that a config must win one after the other if its interval is too wide for a claim: by chance all six are won once
+/// in 64 times.
+const WON_IN_A_ROW: usize = 6;
+
+/// What a config came to in one round, on the scale on which configs are compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Run {
+    /// The metric of the round; a logarithm where noise is a share.
+    pub(crate) value: f64,
+    /// The round's number.
+    pub(crate) round: u32,
+    /// The process that was measured.
+    pub(crate) process: u32,
+    /// The variance of a difference between two such runs, as the slices of this run show it.
+    pub(crate) variance: Option<f64>,
+}
+
+/// A difference with its error.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Uncertain {
+    /// The mean over rounds.
+    pub(crate) value: f64,
+    /// The standard error over rounds.
+    error: f64,
+    degrees: usize,
+    /// The standard error because only some processes were seen.
+    of_processes: f64,
+}
+
+impl Uncertain {
+    /// Returns half the width of the interval that excludes the probability `tail` at each end.
+    pub(crate) fn half_width(&self, tail: f64) -> f64 {
+        let of_rounds = if self.error > 0.0 { stats::student_quantile(self.degrees, tail) * self.error } else { 0.0 };
+        of_rounds.hypot(stats::normal_quantile(tail) * self.of_processes)
+    }
+
+    /// Returns the standard error.
+    pub(crate) fn error(&self) -> f64 {
+        self.error.hypot(self.of_processes)
+    }
+}
+
+/// The noise of a search, as all of its rounds show it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Noise {
+    /// The variance of a difference within a round.
+    variance: f64,
+    degrees: usize,
+    /// The standard deviation between processes of one config.
+    processes_apart: f64,
+}
+
+impl Noise {
+    /// Estimates the noise from the runs of all configs. Numbers that are no rates of time have none.
+    pub(crate) fn of<'r>(configs: impl IntoIterator<Item = &'r [Run]>, is_rate: bool) -> Self {
+        if !is_rate {
+            return Self { variance: 0.0, degrees: 0, processes_apart: 0.0 };
+        }
+        let configs: Vec<&[Run]> = configs.into_iter().collect();
+        let of_slices: Vec<f64> = configs.iter().flat_map(|runs| runs.iter().filter_map(|run| run.variance)).collect();
+        let most = configs.iter().copied().max_by_key(|runs| runs.len()).unwrap_or_default();
+        let others = configs.iter().filter(|runs| !std::ptr::eq(**runs, most));
+        let (mut squares, mut degrees) = (UNKNOWN_NOISE.powi(2) + of_slices.iter().sum::<f64>(), 1 + of_slices.len());
+        for runs in others {
+            let differences: Vec<f64> = paired(runs, most).map(|(a, b)| a.value - b.value).collect();
+            squares += sum_of_squares(&differences);
+            degrees += differences.len().saturating_sub(1);
+        }
+        Self { variance: squares / as_number(degrees), degrees, processes_apart: PROCESSES_APART }
+    }
+
+    /// Returns how much higher `a` is than `b`, from the rounds that have both; `None` if there is none.
+    pub(crate) fn difference(&self, a: &[Run], b: &[Run]) -> Option<Uncertain> {
+        let pairs: Vec<(&Run, &Run)> = paired(a, b).collect();
+        let differences: Vec<f64> = pairs.iter().map(|(a, b)| a.value - b.value).collect();
+        let value = stats::mean(&differences)?;
+        let borrowed = self.degrees.min(BORROWED);
+        let degrees = differences.len() - 1 + borrowed;
+        let squares = sum_of_squares(&differences) + as_number(borrowed) * self.variance;
+        let error = if degrees == 0 { 0.0 } else { (squares / as_number(degrees) / as_number(differences.len())).sqrt() };
+        let seen = |runs: &mut dyn Iterator<Item = u32>| {
+            let mut processes: Vec<u32> = runs.collect();
+            processes.sort_unstable();
+            processes.dedup();
+            as_number(processes.len()).recip()
+        };
+        let seen = seen(&mut pairs.iter().map(|(a, _)| a.process)) + seen(&mut pairs.iter().map(|(_, b)| b.process));
+        Some(Uncertain { value, error, degrees, of_processes: self.processes_apart * seen.sqrt() })
+    }
+
+    /// Whether `a` is proven to be higher than `b`; `compared` configs are compared with `b`.
+    ///
+    /// Rounds are looked at one after the other, so the k-th look may err with a share that falls with k: all shares add up to
+    /// the probability of a false claim. The configs share it (Bonferroni's inequality), because the best of several looks
+    /// better than it is. Six wins in a row are a proof of their own, as far as what is special to processes leaves room.
+    pub(crate) fn is_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
+        let Some(difference) = self.difference(a, b) else { return false };
+        let rounds = paired(a, b).count();
+        if self.processes_apart == 0.0 {
+            return difference.value > difference.half_width(FALSE_CLAIM / 2.0);
+        }
+        if rounds < FIRST_LOOK || processes(a) < 2 || processes(b) < 2 {
+            return false;
+        }
+        let share = as_number(FIRST_LOOK) / as_number(rounds) / as_number(rounds + 1);
+        let tail = FALSE_CLAIM / 2.0 * share / as_number(compared.max(1));
+        let is_beyond_noise = difference.value > difference.half_width(tail);
+        let wins = WON_IN_A_ROW + usize::try_from(compared.max(1).ilog2()).unwrap_or(0);
+        let is_beyond_processes = difference.value > stats::normal_quantile(tail) * difference.of_processes;
+        is_beyond_noise || rounds >= wins && is_higher_always(a, b) && is_beyond_processes
+    }
+}
+
+/// Whether `a` was higher than `b` in each round that has both, and there is one.
+pub(crate) fn is_higher_always(a: &[Run], b: &[Run]) -> bool {
+    lowest_difference(a, b).is_some_and(|lowest| lowest > 0.0)
+}
+
+/// Returns the lowest difference of all rounds that have both.
+pub(crate) fn lowest_difference(a: &[Run], b: &[Run]) -> Option<f64> {
+    paired(a, b).map(|(a, b)| a.value - b.value).min_by(f64::total_cmp)
+}
+
+/// The rounds that have both.
+pub(crate) fn paired<'r>(a: &'r [Run], b: &'r [Run]) -> impl Iterator<Item = (&'r Run, &'r Run)> {
+    a.iter().filter_map(|run| Some((run, b.iter().find(|other| other.round == run.round)?)))
+}
+
+/// How many processes were measured.
+pub(crate) fn processes(runs: &[Run]) -> usize {
+    let is_first = |(at, run): &(usize, &Run)| runs[..*at].iter().all(|other| other.process != run.process);
+    runs.iter().enumerate().filter(is_first).count()
+}
+
+fn sum_of_squares(values: &[f64]) -> f64 {
+    let middle = stats::mean(values).unwrap_or(0.0);
+    values.iter().map(|value| (value - middle).powi(2)).sum()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn as_number(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::stats::Random;
+
+    fn runs(values: &[f64], processes: u32) -> Vec<Run> {
+        let run = |(round, value): (u32, &f64)| Run { value: *value, round, process: round % processes, variance: None };
+        (1..).zip(values).map(run).collect()
+    }
+
+    #[test]
+    fn what_slows_all_of_a_round_cancels() {
+        let slow = runs(&[0.0, -0.7, -0.1, -0.5], 2);
+        let fast = runs(&[0.5, -0.2, 0.4, 0.0], 2);
+        let noise = Noise::of([slow.as_slice(), &fast], true);
+        let difference = noise.difference(&fast, &slow).unwrap();
+        assert!((difference.value - 0.5).abs() < 1e-9);
+        assert!(difference.half_width(0.025) < 0.2, "{difference:?}");
+        assert!(noise.is_higher(&fast, &slow, 1) && !noise.is_higher(&slow, &fast, 1));
+    }
+
+    #[test]
+    fn one_process_proves_nothing_and_neither_do_two_rounds() {
+        let (slow, fast) = (runs(&[0.0; 5], 1), runs(&[0.5; 5], 1));
+        let noise = Noise::of([slow.as_slice(), &fast], true);
+        assert!(!noise.is_higher(&fast, &slow, 1));
+        let (slow, fast) = (runs(&[0.0; 2], 2), runs(&[0.5; 2], 2));
+        assert!(!Noise::of([slow.as_slice(), &fast], true).is_higher(&fast, &slow, 1));
+    }
+
+    #[test]
+    fn a_config_that_wins_every_round_is_higher_however_wide_its_interval() {
+        let slow = runs(&[0.0; 8], 2);
+        let fast = runs(&[0.1, 1.4, 0.15, 1.2, 0.3, 0.1, 1.5, 0.2], 2);
+        let noise = Noise::of([slow.as_slice(), &fast], true);
+        assert!(noise.is_higher(&fast, &slow, 4));
+        assert_eq!(lowest_difference(&fast, &slow), Some(0.1));
+        let once_lost = runs(&[0.1, 1.4, 0.15, 1.2, -0.3, 0.1, 1.5, 0.2], 2);
+        assert!(!noise.is_higher(&once_lost, &slow, 4));
+    }
+
+    #[test]
+    fn numbers_without_noise_are_exact() {
+        let (a, b) = (runs(&[3.0], 1), runs(&[2.0], 1));
+        let noise = Noise::of([a.as_slice(), &b], false);
+        assert_eq!(noise.difference(&a, &b).unwrap().half_width(0.025), 0.0);
+        assert!(noise.is_higher(&a, &b, 1) && !noise.is_higher(&b, &a, 1));
+    }
+
+    /// Eight equal configs beside the baseline, looked at after each of 24 rounds; a process restarts every four rounds.
+    #[test]
+    fn equal_configs_are_seldom_claimed_to_be_faster() {
+        const SEARCHES: usize = 400;
+        let mut random = Random(5);
+        for (noise_of_round, apart) in [(0.01, 0.01), (0.05, 0.02), (0.2, 0.02)] {
+            let mut claimed = 0;
+            for _ in 0..SEARCHES {
+                let mut configs: Vec<Vec<Run>> = vec![Vec::new(); 9];
+                let mut levels = [0.0; 9];
+                let mut is_claimed = false;
+                for round in 0..24 {
+                    if round % 4 == 0 {
+                        levels = std::array::from_fn(|_| apart * random.normal());
+                    }
+                    for (runs, level) in configs.iter_mut().zip(levels) {
+                        let value = level + noise_of_round / std::f64::consts::SQRT_2 * random.normal();
+                        runs.push(Run { value, round, process: round / 4, variance: None });
+                    }
+                    let noise = Noise::of(configs.iter().map(Vec::as_slice), true);
+                    is_claimed |= configs[1..].iter().any(|runs| noise.is_higher(runs, &configs[0], 8));
+                }
+                claimed += usize::from(is_claimed);
+            }
+            assert!(claimed * 20 <= SEARCHES, "{noise_of_round}, {apart}: {claimed} of {SEARCHES}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Which configs are still in the race, and which of them the next round measures.
+
+use super::{Ranked, Study, choice, front, noise_of};
+use crate::model::{Config, Estimate, History};
+use crate::search::rounds::{self, Noise, Uncertain};
+
+/// The probability at one end beyond which a config is taken to be worse than the incumbent.
+const WORSE: f64 = 0.05;
+
+/// A gain over the baseline, as a share, that is not worth more rounds: half of it is what processes of one config differ by.
+const SMALL_GAIN: f64 = 0.03;
+
+/// The rounds that leaders of a front are measured in.
+const ROUNDS_OF_A_FRONT: usize = 3;
+
+/// The rounds after which the baseline and the incumbent are started again, so that more than one process of each is seen.
+const ROUNDS_PER_PROCESS: usize = 3;
+
+/// What the rounds of a search have shown so far.
+pub(crate) struct Race {
+    /// The feasible configs, the best first.
+    ranking: Vec<Ranked>,
+    noise: Noise,
+    /// The baseline, or else the config that was in most rounds, by its place in the ranking.
+    anchor: Option<usize>,
+    has_baseline: bool,
+    /// The configs that are measured again if the result is a front.
+    front: Option<Vec<Config>>,
+    is_claimed: bool,
+}
+
+impl Race {
+    pub(super) fn of(study: &Study) -> Self {
+        let ranking = study.ranking();
+        let noise = noise_of(&ranking);
+        let baseline = ranking.iter().position(|entry| study.baseline.as_ref() == Some(&entry.config));
+        let most = || (0..ranking.len()).rev().max_by_key(|&at| ranking[at].rounds);
+        let front = study.objective.is_pareto().then(|| {
+            let is_feasible = |entry: &&crate::model::Trial| ranking.iter().any(|ranked| ranked.config == entry.config);
+            front::leaders(&study.objective, study.contenders().filter(is_feasible), MOST_OF_A_FRONT)
+        });
+        let compared = choice::compared(&ranking);
+        let is_claimed = baseline.is_some_and(|at| {
+            let best = ranking.iter().find(|entry| entry.rounds > 0);
+            best.is_some_and(|best| choice::is_better(study, best, &ranking[at], (&noise, compared)))
+        });
+        Self { anchor: baseline.or_else(most), has_baseline: baseline.is_some(), noise, front, is_claimed, ranking }
+    }
+
+    /// The configs of the next round: the baseline, the incumbent, then `candidates` that were in none, then those that are close
+    /// to the incumbent, at most so many.
+    pub(crate) fn lineup(&self, candidates: &[Config], most: usize) -> Vec<Config> {
+        let anchor = self.anchor.map(|at| &self.ranking[at].config);
+        let close = self.close().map(|entry| &entry.config);
+        let incumbent = self.incumbent().map(|entry| &entry.config);
+        let wanted: Vec<&Config> = match &self.front {
+            Some(front) => anchor.into_iter().chain(front).chain(candidates).collect(),
+            None => anchor.into_iter().chain(incumbent).chain(candidates).chain(close).collect(),
+        };
+        let mut lineup: Vec<Config> = Vec::new();
+        for config in wanted {
+            if lineup.len() < most && !lineup.contains(config) {
+                lineup.push(config.clone());
+            }
+        }
+        lineup
+    }
+
+    /// The best config that was in a round.
+    fn incumbent(&self) -> Option<&Ranked> {
+        self.ranking.iter().find(|entry| entry.rounds > 0)
+    }
+
+    /// The configs that may be better than the incumbent, the best first. Those that are as good, within what matters, are not
+    /// among them.
+    fn close(&self) -> impl Iterator<Item = &Ranked> {
+        let incumbent = self.incumbent();
+        let is_anchor = |entry: &Ranked| self.anchor.is_some_and(|at| self.ranking[at].config == entry.config);
+        self.ranking.iter().filter(move |entry| {
+            let Some(incumbent) = incumbent.filter(|best| best.config != entry.config && !is_anchor(entry)) else { return false };
+            let difference = self.noise.difference(&entry.runs, &incumbent.runs);
+            entry.rounds > 0 && difference.is_some_and(|difference| may_gain(&difference, 0.0))
+        })
+    }
+
+    /// Whether further rounds cannot change what is named.
+    pub(crate) fn is_decided(&self) -> bool {
+        if let Some(front) = &self.front {
+            let is_known = |config: &Config| self.rounds_of(config) >= ROUNDS_OF_A_FRONT;
+            return front.iter().all(is_known) && self.anchor.is_none_or(|at| self.ranking[at].rounds >= ROUNDS_OF_A_FRONT);
+        }
+        let (Some(anchor), Some(incumbent)) = (self.anchor.map(|at| &self.ranking[at]), self.incumbent()) else {
+            return true;
+        };
+        let may_beat = |entry: &Ranked, other: &Ranked| {
+            let difference = self.noise.difference(&entry.runs, &other.runs);
+            entry.rounds > 0 && difference.is_some_and(|difference| may_gain(&difference, SMALL_GAIN))
+        };
+        let is_rivalled = || self.ranking.iter().any(|entry| entry.config != incumbent.config && may_beat(entry, incumbent));
+        if self.is_claimed || !self.has_baseline {
+            return !is_rivalled();
+        }
+        // No claim: is there a config that may yet be better than the baseline?
+        !self.ranking.iter().any(|entry| entry.config != anchor.config && may_beat(entry, anchor))
+    }
+
+    /// Whether it is proven that the incumbent is better than the baseline.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.is_claimed
+    }
+
+    /// Whether a config of the next round has to be started again, to see another process of it.
+    pub(crate) fn needs_another_process(&self, config: &Config) -> bool {
+        let leads = |at: &Ranked| at.config == *config;
+        let is_anchor = self.anchor.is_some_and(|at| leads(&self.ranking[at]));
+        let Some(entry) = self.ranking.iter().find(|entry| leads(entry)) else { return false };
+        let is_incumbent = self.incumbent().is_some_and(leads);
+        (is_anchor || is_incumbent)
+            && self.noise != Noise::of([], false)
+            && entry.rounds >= ROUNDS_PER_PROCESS * rounds::processes(&entry.runs).max(1)
+    }
+
+    fn rounds_of(&self, config: &Config) -> usize {
+        self.ranking.iter().find(|entry| entry.config == *config).map_or(0, |entry| entry.rounds)
+    }
+
+    /// The metric of each config that was in a round, as strategies are to see it.
+    pub(crate) fn related<'h>(&self, history: &'h History) -> std::borrow::Cow<'h, History> {
+        if self.incumbent().is_none() {
+            return std::borrow::Cow::Borrowed(history);
+        }
+        let mut related = history.clone();
+        for (place, trial) in history.trials().iter().enumerate() {
+            let entry = self.ranking.iter().find(|entry| entry.rounds > 0 && entry.config == trial.config);
+            if let Some(entry) = entry.filter(|_| trial.outcome.measurement().is_some()) {
+                related.set_throughput(place, Some(with_interval(entry.estimate)));
+            }
+        }
+        std::borrow::Cow::Owned(related)
+    }
+}
+
+/// The most leaders of a front that are measured again.
+const MOST_OF_A_FRONT: usize = 3;
+
+fn may_gain(difference: &Uncertain, least: f64) -> bool {
+    difference.value + difference.half_width(WORSE) > least.ln_1p()
+}
+
+/// The anchor itself has no interval; as a rate it is taken to be known as well as processes are alike.
+fn with_interval(estimate: Estimate) -> Estimate {
+    /// A share: what processes of one config differ by.
+    const KNOWN: f64 = 0.02;
+    match estimate.low {
+        Some(_) => estimate,
+        None => Estimate::interval(estimate.value, estimate.value * (1.0 - KNOWN), estimate.value * (1.0 + KNOWN)),
+    }
+}

@@ -1,0 +1,253 @@
+//! Measures configs in rounds: the baseline, the incumbent and a few others in short slices, seconds apart.
+
+use std::time::{Duration, Instant};
+
+use super::TuneError;
+use super::order::{Order, RoundOrder};
+use super::search::{OnEvent, Search};
+use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
+use crate::probe::Effort;
+use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side};
+use crate::probe::stats;
+use crate::search::budget::StopReason;
+use crate::search::journal;
+use crate::search::study::Race;
+
+/// The most configs of a round: the baseline, the incumbent and two others. More would put more time between their slices.
+const MOST: usize = 4;
+
+/// The new configs that a round waits for while the search goes on.
+const NEW: usize = 2;
+
+/// How many rounds in a row may come to nothing.
+const MOST_FAILURES: u32 = 3;
+
+/// A round under way.
+#[derive(Debug)]
+pub(super) struct RoundUnderWay {
+    pub(super) order: RoundOrder,
+    number: u32,
+    began: Instant,
+}
+
+/// What is known of the rounds of this run of the search.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    /// The wall time of the last one, for each of its configs.
+    time_per_config: Option<Duration>,
+    failures: u32,
+}
+
+impl Search<'_, '_> {
+    /// Whether configs are compared in rounds at all.
+    pub(super) fn has_rounds(&self) -> bool {
+        self.budget.rounds > self.last_round() && self.rounds.failures < MOST_FAILURES
+    }
+
+    /// The configs of a round that is due in a slot while the search goes on.
+    pub(super) fn round_due(&mut self, slot: usize) -> Option<Vec<Config>> {
+        if !self.has_rounds() {
+            return None;
+        }
+        let new = self.not_in_rounds(Some(slot));
+        let anchors = usize::from(self.last_round() == 0);
+        (new.len() >= NEW + anchors && self.round_fits(MOST)).then(|| self.study().race().lineup(&new, MOST))
+    }
+
+    /// Measures what leads in rounds until it is clear what to name, or the time is up.
+    pub(super) fn settle(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
+        while self.has_rounds() {
+            if self.is_stopped() {
+                return Ok(Some(StopReason::Interrupted));
+            }
+            let race = self.study().race();
+            let new = self.not_in_rounds(None);
+            if new.is_empty() && race.is_decided() {
+                break;
+            }
+            let lineup = race.lineup(&new, MOST);
+            if lineup.len() < 2 {
+                break;
+            }
+            if !self.round_fits(lineup.len()) {
+                return Ok(Some(StopReason::TimeSpent));
+            }
+            self.begin_round(self.slots.home(), lineup, on_event);
+            if !self.finish_all(on_event)? {
+                return Ok(Some(if self.is_stopped() { StopReason::Interrupted } else { StopReason::TimeSpent }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Begins a round in a free slot.
+    pub(super) fn begin_round(
+        &mut self,
+        slot: usize,
+        configs: Vec<Config>,
+        on_event: OnEvent<'_>,
+    ) {
+        let race: Race = self.study().race();
+        let number = self.last_round().max(self.highest_round_under_way()) + 1;
+        let first = self.next_number();
+        let left = self.time_left();
+        let mut limits = *self.limits;
+        limits.measure_time = limits.measure_time.min(BESIDE_OTHERS);
+        limits.probe_time = limits.probe_time.min(left);
+        let order = |(number, config): (u32, Config)| Order {
+            number,
+            settings: self.set_by(&config),
+            limits,
+            effort: Effort::Probe,
+            experiment: None,
+            rival: None,
+            keeps: true,
+            is_after_disturbance: false,
+            config,
+        };
+        let restarts: Vec<Config> =
+            configs.iter().filter(|config| race.needs_another_process(config)).cloned().collect();
+        on_event(Event::RoundBegins { number, configs: configs.len() });
+        let orders = (first..).zip(configs).map(order).collect();
+        let order = RoundOrder { orders, restarts, seed: self.seed ^ u64::from(number), time: left };
+        self.slots.start_round(slot, order.clone());
+        self.in_round[slot] = Some(RoundUnderWay { order, number, began: Instant::now() });
+    }
+
+    /// Records what came of a round; returns `false` if it was interrupted, which leaves no trial.
+    pub(super) fn keep_round(
+        &mut self,
+        slot: usize,
+        under_way: RoundUnderWay,
+        duelled: Duelled,
+        on_event: OnEvent<'_>,
+    ) -> Result<bool, TuneError> {
+        let RoundUnderWay { order, number, began } = under_way;
+        if matches!(duelled.end, DuelEnd::Interrupted | DuelEnd::TimeIsUp) && duelled.rounds == 0 {
+            return Ok(false);
+        }
+        let disturbed = duelled.disturbances.first();
+        if let Some(reason) = disturbed {
+            on_event(Event::Remark { text: &format!("round {number} does not count: {reason}") });
+        }
+        let is_complete = duelled.rounds > 0 && disturbed.is_none();
+        self.rounds.failures = if is_complete { 0 } else { self.rounds.failures + 1 };
+        let elapsed = began.elapsed().div_f64(as_number(order.orders.len()));
+        if is_complete {
+            self.rounds.time_per_config = Some(elapsed);
+        }
+        let mut ratios = Vec::new();
+        let mut first_rate = None;
+        for (side, order) in Side::first(order.orders.len()).zip(&order.orders) {
+            let failed = duelled.side(side).filter(|outcome| outcome.failure().is_some());
+            let outcome = match (failed, duelled.side(side)) {
+                (Some(failed), _) if disturbed.is_none() => failed.clone(),
+                (None, Some(Outcome::Measured(measurement))) if is_complete => {
+                    Outcome::Measured(of_round(measurement, &duelled, (side, number), elapsed))
+                }
+                _ => continue,
+            };
+            // Beside other slots there is no room for a run in full precision.
+            let outcome = if self.slots.is_idle() {
+                self.checked_now(outcome, &order.job(), Purpose::Round, on_event)?
+            } else {
+                outcome
+            };
+            if matches!(outcome, Outcome::Interrupted | Outcome::Disturbed(_)) {
+                continue;
+            }
+            if let Some(rate) = outcome.measurement().and_then(|run| run.throughput) {
+                match first_rate {
+                    None => first_rate = Some(rate.value),
+                    Some(first) => ratios.push((order.settings.clone(), rate.value / first)),
+                }
+            }
+            let trial = Trial {
+                number: order.number,
+                purpose: Purpose::Round,
+                config: order.config.clone(),
+                outcome,
+                elapsed,
+                ended_at: journal::unix_time(),
+                slot: self.slots.slot(slot).cloned(),
+            };
+            self.record(trial, (None, None), on_event)?;
+        }
+        if is_complete {
+            on_event(Event::RoundEnds { number, ratios: &ratios });
+        }
+        self.is_claimed = self.study().race().is_claimed();
+        Ok(true)
+    }
+
+    /// The number of the last round that is in the history.
+    pub(super) fn last_round(&self) -> u32 {
+        self.history.trials().iter().rev().find_map(|trial| Some(trial.outcome.measurement()?.round.as_ref()?.number)).unwrap_or(0)
+    }
+
+    fn highest_round_under_way(&self) -> u32 {
+        self.in_round.iter().flatten().map(|under_way| under_way.number).max().unwrap_or(0)
+    }
+
+    /// The feasible configs that were measured, in this slot if one is given, and were in no round yet.
+    fn not_in_rounds(&self, slot: Option<usize>) -> Vec<Config> {
+        let under_way = || self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
+        let place = slot.and_then(|slot| self.slots.slot(slot));
+        let is_feasible = |trial: &&Trial| self.objective.scores_of(&trial.outcome).is_some();
+        let is_new = |trial: &&Trial| {
+            !self.history.of(&trial.config).any(|other| other.outcome.measurement().is_some_and(|run| run.round.is_some()))
+                && !under_way().any(|order| order.config == trial.config)
+                && (slot.is_none() || trial.slot.as_ref() == place)
+        };
+        let contenders = self.history.contenders(|outcome| self.objective.scores_of(outcome).is_some());
+        let mut new: Vec<Config> = Vec::new();
+        for trial in contenders.filter(is_feasible).filter(is_new) {
+            if !new.contains(&trial.config) {
+                new.push(trial.config.clone());
+            }
+        }
+        new
+    }
+
+    /// Whether a round of so many configs ends in time.
+    pub(super) fn round_fits(&self, configs: usize) -> bool {
+        let count = u32::try_from(configs).unwrap_or(u32::MAX);
+        self.time_left() >= self.time_per_config() * count
+    }
+
+    /// The time that a round takes for each of its configs: as the last one did, and at first two slices and the steps that are
+    /// dropped before each.
+    pub(super) fn time_per_config(&self) -> Duration {
+        self.rounds.time_per_config.unwrap_or(BLOCK * 3)
+    }
+}
+
+/// The longest that a config is measured on its own before it is compared in rounds: it has warmed up then, and its rate alone
+/// decides nothing.
+pub(super) const BESIDE_OTHERS: Duration = Duration::from_secs(2);
+
+/// What a config came to in a round.
+fn of_round(
+    measurement: &Measurement,
+    duelled: &Duelled,
+    (side, number): (Side, u32),
+    elapsed: Duration,
+) -> Measurement {
+    let slices = duelled.slices(side);
+    let process = duelled.processes.get(side.place()).copied().unwrap_or(0);
+    let mean = stats::mean(&slices).map(Estimate::point);
+    let throughput = if slices.len() > 1 { mean } else { measurement.throughput };
+    let measured = duelled.blocks.iter().filter(|block| block.side == side).map(|block| block.end_s - block.begin_s);
+    let measuring_s = measured.sum::<f64>().min(elapsed.as_secs_f64());
+    let spent = Spent { measuring_s, starting_s: elapsed.as_secs_f64() - measuring_s, ..Spent::default() };
+    let mut of_round = measurement.clone();
+    (of_round.throughput, of_round.spent) = (throughput, Some(spent));
+    of_round.timing.is_unstable = false;
+    of_round.round = Some(InRound { number, process, slices });
+    of_round
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a handful")]
+fn as_number(count: usize) -> f64 {
+    count as f64
+}
