@@ -149,7 +149,7 @@ fn the_recommended_config_the_ends_and_the_baseline_are_confirmed() {
     let tuner = Tuner::with_prober(space, replay).objective(pareto()).budget(budget).baseline(&baseline).unwrap();
     let study = tuner.run(|_| ()).unwrap();
     let confirmed: Vec<&Config> =
-        study.history.trials().iter().filter(|trial| trial.purpose == Confirm).map(|trial| &trial.config).collect();
+        study.history.trials().iter().filter(|trial| trial.purpose == Round).map(|trial| &trial.config).collect();
     assert_eq!(confirmed.len(), 8);
     let front = study.front();
     let (first, last) = (front.first().unwrap(), front.last().unwrap());
@@ -331,7 +331,7 @@ fn a_config_that_fails_when_it_is_measured_again_leaves_the_front_and_only_confi
     for (level, outcome) in
         [(0, noisy(100.0, 1.0, 10.0)), (2, noisy(200.0, 1.0, 40.0)), (3, Outcome::Crashed(Failure::new("exit code 1")))]
     {
-        trials.push((Confirm, level, outcome));
+        trials.push((Round, level, outcome));
     }
     let study = study(pareto(), &trials);
     assert_eq!(on_front(&study), [2, 1, 0]);
@@ -420,7 +420,7 @@ fn a_front_is_reported_everywhere_and_the_same_trials_serve_another_objective() 
     }
 
     let spec = std::fs::read_to_string(search.folder.path().join("spec.toml")).unwrap();
-    let trials = search.lines().iter().filter(|line| line.purpose != Confirm).count();
+    let trials = search.lines().iter().filter(|line| line.purpose != Round).count();
     let pareto = "pareto = [\"throughput\", \"energy_per_sample\"]";
     assert!(spec.contains(pareto));
     for (other, winner) in [
@@ -436,7 +436,7 @@ fn a_front_is_reported_everywhere_and_the_same_trials_serve_another_objective() 
         assert_eq!(best["config"]["x"], winner, "{other}: {}", support::stderr(&output));
         assert!(best.get("front").is_none(), "{other}");
         assert_eq!(best.get("parts").is_some(), other.starts_with("weights"), "{other}");
-        assert_eq!(search.lines().iter().filter(|line| line.purpose != Confirm).count(), trials, "{other}");
+        assert_eq!(search.lines().iter().filter(|line| line.purpose != Round).count(), trials, "{other}");
     }
 }
 

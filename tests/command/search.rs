@@ -18,7 +18,7 @@ fn quick() -> Search {
 
 fn configs(search: &Search) -> Vec<String> {
     let lines = search.lines();
-    lines.iter().filter(|line| line.purpose != Purpose::Reference).map(|line| line.config.line()).collect()
+    lines.iter().filter(|line| line.purpose != Purpose::Round).map(|line| line.config.line()).collect()
 }
 
 #[test]

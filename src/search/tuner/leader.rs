@@ -43,7 +43,7 @@ mod tests {
         let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();
         let (mut history, mut leader, objective) = (History::default(), Leader::default(), Objective::default());
         let purposes =
-            ["baseline", "search", "search", "reference", "search", "search", "screen-3", "search", "confirm"];
+            ["baseline", "search", "search", "round", "search", "search", "screen-3", "search", "round"];
         for (number, purpose) in (1_u32..).zip(purposes.iter().cycle()).take(40) {
             // Some fail, some are equal, and the best come from repetitions, too.
             let rate = f64::from(number * 7 % 11);
