@@ -64,7 +64,8 @@ impl Step {
     }
 
     /// Marks that something out of the ordinary happened in the step, such as `epoch`, `evaluation` or `checkpoint`.
-    /// Its time says nothing about other steps and is left out of the throughput.
+    /// Its time says nothing about other steps and is left out of the throughput. Measuring begins after steps that are
+    /// marked `compile` or `recompile`, however many there are.
     #[must_use]
     pub fn mark(mut self, name: &'static str) -> Self {
         self.mark = Some(name);
@@ -233,6 +234,10 @@ fn run(
         if sufficiency == Sufficiency::TooLittle && !is_over {
             continue;
         }
+        let is_compiling = sufficiency == Sufficiency::StillCompiling || is_over;
+        if let Some(compiling) = window.compiling().filter(|compiling| is_compiling && compiling.is_going_on()) {
+            return Ok(Outcome::TimedOut(Failure::new(compiling.reason())));
+        }
         let Some(throughput) = window.throughput() else {
             return Ok(Outcome::TimedOut(Failure::new("no step took a measurable time")));
         };
@@ -304,6 +309,16 @@ mod tests {
         assert!((50.0..2000.0).contains(&rate), "4 samples in 2 ms or more: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
         assert!(measurement.machine.host.contains_key(&crate::model::Metric::CpuCores), "{measurement:?}");
+    }
+
+    #[test]
+    fn a_step_that_compiles_until_the_time_is_over_is_not_measured() {
+        let outcome = probe(|_: &Settings| {
+            std::thread::sleep(Duration::from_millis(2));
+            Ok(Step::new(4).mark("compile"))
+        });
+        let Ok(Outcome::TimedOut(failure)) = outcome else { panic!("{outcome:?}") };
+        assert!(failure.reason.starts_with("still compiling after 0."), "{}", failure.reason);
     }
 
     #[test]

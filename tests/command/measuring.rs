@@ -65,6 +65,37 @@ fn a_config_that_is_slower_for_sure_is_given_up_and_never_wins() {
     assert!(measurement.timing.saved_seconds.unwrap() > 0.0 && measurement.timing.steps >= 6, "{measurement:?}");
 }
 
+/// Steps of 50 ms in which a model is compiled, then steps of 2 ms for ever.
+fn compiled(first: usize) -> Vec<String> {
+    let mark = r#"send:{"event":"mark","name":"recompile"}"#.to_owned();
+    let compilations = std::iter::repeat_n([mark, steps(1, 50_000)], first).flatten();
+    compilations.chain(["forever:8:2000".to_owned()]).collect()
+}
+
+#[test]
+fn a_model_that_still_compiles_is_no_slow_config() {
+    let more = format!("[space]\nx = {{ values = [1] }}\n{}", LIMITS.replace("\"2s\"", "\"1s\""));
+    let arguments = compiled(400);
+    let search = Search::of(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &more);
+    search.run();
+    let Outcome::TimedOut(failure) = &search.lines()[0].outcome else { panic!("{:?}", search.lines()[0].outcome) };
+    assert!(failure.reason.starts_with("still compiling after 2."), "{}", failure.reason);
+    assert!(failure.reason.ends_with(" steps); raise measure_time or probe_time in [limits]"), "{}", failure.reason);
+}
+
+#[test]
+fn the_rate_of_a_model_is_taken_when_it_is_compiled() {
+    let arguments = compiled(40);
+    let more = format!("[space]\nx = {{ values = [1] }}\n{LIMITS}");
+    let search = Search::of(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &more);
+    search.run();
+    let journal = search.lines();
+    let measurement = journal[0].outcome.measurement().unwrap_or_else(|| panic!("{:?}", journal[0].outcome));
+    // While it is compiled it is 160 samples/s.
+    assert!(measurement.throughput.unwrap().value > 400.0, "{measurement:?}");
+    assert!(measurement.timing.warmup_steps >= 39, "{measurement:?}");
+}
+
 #[test]
 fn what_does_not_settle_in_its_time_is_called_unstable() {
     // Ever slower, so that no interval becomes narrow.

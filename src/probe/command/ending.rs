@@ -79,7 +79,7 @@ impl Session {
         self.host.last_look();
         let hangs = match verdict {
             Verdict::Stalled => true,
-            Verdict::TimeIsUp => self.heard.window.throughput().is_none(),
+            Verdict::TimeIsUp => self.heard.window.throughput().is_none() && self.heard.window.compiling().is_none(),
             _ => false,
         };
         if hangs {

@@ -298,6 +298,7 @@ impl Session {
             (Effort::Losses, _) | (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
             (_, Sufficiency::Loses) => Some(Verdict::Loses),
+            (_, Sufficiency::StillCompiling) => Some(Verdict::StillCompiling),
         };
         if verdict.is_some() && !matches!(attendance, Attendance::Missing(_)) {
             return verdict;

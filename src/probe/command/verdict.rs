@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
+use super::super::measuring::window::Compiling;
 use super::super::orders::Ending;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
@@ -23,6 +24,8 @@ pub(super) enum Verdict {
     Enough,
     Loses,
     TimeIsUp,
+    /// The time is over, and steps are still compilations.
+    StillCompiling,
     Stalled,
     Interrupted,
     Exited,
@@ -38,7 +41,7 @@ pub(super) enum Verdict {
 impl Verdict {
     /// Whether enough was measured, so that the step may end by itself.
     pub(super) fn is_good(&self) -> bool {
-        matches!(self, Self::Enough | Self::TimeIsUp | Self::Loses)
+        matches!(self, Self::Enough | Self::TimeIsUp | Self::StillCompiling | Self::Loses)
     }
 }
 
@@ -59,6 +62,9 @@ impl Session {
             |reason: String| Failure { reason, last_lines: classify::shown(&last_lines), ..Failure::default() };
         let limits = self.task.limits;
         let stopped_itself = matches!(verdict, Verdict::Enough | Verdict::Loses);
+        if let Some(compiling) = self.compiling(verdict) {
+            return Outcome::TimedOut(failure(compiling.reason()));
+        }
         match verdict {
             Verdict::Interrupted => Outcome::Interrupted,
             Verdict::Diverged(loss) => diverged(*loss, &last_lines),
@@ -72,15 +78,17 @@ impl Session {
                 Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) }
             }
             Verdict::Ranks(reason) => Outcome::Crashed(failure(reason.clone())),
-            Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp => match self.measured(&last_lines, stopped_itself) {
-                Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
-                Some(measured) => measured,
-                None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
-                    let seconds = limits.probe_time.as_secs_f64();
-                    let reason = format!("{} after {seconds} s", self.nothing_seen());
-                    Outcome::TimedOut(self.hanging(reason, &last_lines))
-                }),
-            },
+            Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp | Verdict::StillCompiling => {
+                match self.measured(&last_lines, stopped_itself) {
+                    Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
+                    Some(measured) => measured,
+                    None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
+                        let seconds = limits.probe_time.as_secs_f64();
+                        let reason = format!("{} after {seconds} s", self.nothing_seen());
+                        Outcome::TimedOut(self.hanging(reason, &last_lines))
+                    }),
+                }
+            }
             Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                 let seconds = limits.stall_time.as_secs_f64();
                 let reason = match self.heard.window.steps() {
@@ -129,6 +137,16 @@ impl Session {
         })
     }
 
+    /// Returns how long the probe compiled, if that is why its time did not suffice.
+    fn compiling(&self, verdict: &Verdict) -> Option<Compiling> {
+        let compiling = self.heard.window.compiling()?;
+        match verdict {
+            Verdict::StillCompiling => Some(compiling),
+            Verdict::TimeIsUp => compiling.is_going_on().then_some(compiling),
+            _ => None,
+        }
+    }
+
     /// Makes the failure of a probe without progress: for how long, where it hangs as far as that is known, and what it
     /// printed.
     fn hanging(&self, mut reason: String, last_lines: &[String]) -> Failure {
@@ -151,6 +169,7 @@ impl Session {
 
     fn awaited(&self) -> &'static str {
         match self.step.rate {
+            Rate::Events if self.heard.window.compiling().is_some() => "a step without a compilation",
             Rate::Events if self.heard.any_step() => "a second step",
             Rate::Events => "a step",
             Rate::Pattern { .. } => "a line that matches the pattern",

@@ -19,7 +19,12 @@ pub(in crate::probe) enum Sufficiency {
     Enough,
     /// The rival is faster, with 99 % confidence.
     Loses,
+    /// The time is over, and steps are still compilations: nothing is known of the rate.
+    StillCompiling,
 }
+
+/// The fewest steps that may be enough: a round number, since an interval from fewer is too uncertain.
+const FEWEST_STEPS: u64 = 10;
 
 /// Watches the window of one probe.
 #[derive(Debug)]
@@ -32,6 +37,8 @@ pub(in crate::probe) struct Patience {
     shortest: Duration,
     /// The same where there are few steps.
     for_few_steps: Duration,
+    /// The longest time for steps that are compilations.
+    for_compiling: Duration,
     /// Steps that a loader's queue may have held when the first step began.
     queued: u64,
     /// The throughput at the last look, and the steps that there were.
@@ -42,7 +49,8 @@ pub(in crate::probe) struct Patience {
     /// The comparisons with the rival so far, and the number of steps at which the next is due.
     comparisons: u32,
     next_comparison: u64,
-    lost_last: bool,
+    /// When the last comparison was lost, since the probe began; `None` if it was not lost.
+    lost: Option<Duration>,
 }
 
 impl Patience {
@@ -66,19 +74,23 @@ impl Patience {
         /// The part of the time for measuring after which few steps are enough. A round number.
         const PART: u32 = 10;
         let longest = limits.measure_time * factor / parts;
+        // If any precision is enough, the process only warms up for a comparison, and its rate is no concern.
+        let only_warms_up = limits.precision() >= 1.0;
         Self {
             precision: limits.precision(),
             rival: None,
             longest,
             shortest: (SHORTEST * factor).min(longest),
             for_few_steps: limits.measure_time / parts / PART,
+            // Compiling takes as long in a short probe.
+            for_compiling: if only_warms_up { limits.probe_time } else { limits.measure_time * factor * 2 },
             queued: 0,
             latest: (0, None),
             decided: Sufficiency::TooLittle,
             next_check: 0,
             comparisons: 0,
             next_comparison: 0,
-            lost_last: false,
+            lost: None,
         }
     }
 
@@ -92,6 +104,10 @@ impl Patience {
             return Sufficiency::TooLittle;
         }
         self.latest = (window.steps(), window.throughput());
+        if self.compiles_too_long(window) {
+            self.decided = Sufficiency::StillCompiling;
+            return self.decided;
+        }
         let Some(throughput) = self.latest.1.clone() else { return Sufficiency::TooLittle };
         if self.is_enough(&throughput) {
             self.decided = Sufficiency::Enough;
@@ -106,6 +122,12 @@ impl Patience {
         self.latest.1.as_ref().map(|throughput| throughput.estimate)
     }
 
+    /// Whether the last step was a compilation, and compilations have taken all the time that they may.
+    fn compiles_too_long(&self, window: &Window) -> bool {
+        let longest = self.for_compiling.as_secs_f64();
+        window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest)
+    }
+
     /// Whether warm-up is certainly over, as far as that can be known.
     fn is_steady(&self, throughput: &Throughput) -> bool {
         throughput.is_settled() && throughput.warmup_steps + throughput.steps_after_warmup() > self.queued
@@ -118,8 +140,6 @@ impl Patience {
     ///
     /// [`MeanRate::interval`]: crate::probe::stats::MeanRate::interval
     fn is_enough(&mut self, throughput: &Throughput) -> bool {
-        /// The fewest steps that may be enough: a round number, since an interval from fewer is too uncertain.
-        const FEWEST_STEPS: u64 = 10;
         /// The number of steps in which a stall every hundred steps shows up.
         const MANY_STEPS: u64 = 200;
         let measured = throughput.measured;
@@ -146,16 +166,24 @@ impl Patience {
     ///
     /// Many comparisons give chance many opportunities. So one is made only after a quarter more steps, and the k-th
     /// may err with the share 1 / (k (k + 1)) of what is left of it (Bonferroni), however many there are. A slow period of
-    /// the machine is no reason either, so two comparisons in a row must be lost.
+    /// the machine is no reason either, so two comparisons in a row must be lost, the second at least 1 s after the
+    /// first. Nothing is given up while its rate rises or it compiles.
     fn loses(&mut self, throughput: &Throughput) -> bool {
         const ERROR: f64 = 0.002;
         /// The two are the fewest for which the interval is trusted. They are round numbers. Few batches that say little of
         /// their correlation have a wide interval anyway.
         const FEWEST_STEPS: u64 = 6;
         const FEWEST_BATCHES: f64 = 3.0;
+        /// The time from a lost comparison to the next: other work on a machine comes and goes within tenths of a second.
+        const LATER: Duration = Duration::from_secs(1);
         let Some(low) = self.rival.and_then(|rival| rival.low) else { return false };
         let is_due = throughput.steps >= FEWEST_STEPS.max(self.next_comparison) && throughput.measured >= self.shortest;
-        if !is_due || !self.is_steady(throughput) {
+        let is_later = self.lost.is_none_or(|lost| throughput.ended >= lost + LATER);
+        if !is_due || !is_later || !self.is_steady(throughput) {
+            return false;
+        }
+        if throughput.may_get_faster {
+            self.lost = None;
             return false;
         }
         // Correlated steps count only as the number of independent ones among them.
@@ -166,7 +194,7 @@ impl Patience {
         self.next_comparison = throughput.steps + throughput.steps.div_ceil(4);
         let tail = ERROR / f64::from(self.comparisons) / f64::from(self.comparisons + 1);
         let lost = throughput.rate.upper_end(tail).is_some_and(|upper| upper < low);
-        std::mem::replace(&mut self.lost_last, lost) && lost
+        std::mem::replace(&mut self.lost, lost.then_some(throughput.ended)).is_some() && lost
     }
 
     /// Adds to the measurement how measuring ended.
@@ -202,6 +230,8 @@ fn named(settings: &Settings, word: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
+mod beginnings;
+#[cfg(test)]
 mod coverage;
 
 #[cfg(test)]
@@ -211,12 +241,21 @@ pub(in crate::probe) mod tests {
     use crate::probe::stats::simulation::{Process, Random};
 
     /// Runs a probe whose steps take these times, in seconds, until it stops by itself or the times are used up.
-    pub(super) fn run(mut patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
+    pub(super) fn run(patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
+        let (decided, window) = run_marked(patience, times.iter().map(|&seconds| (seconds, None)));
+        (decided, window.throughput().unwrap())
+    }
+
+    /// The same for steps that may have marks.
+    pub(super) fn run_marked<'m>(
+        mut patience: Patience,
+        steps: impl IntoIterator<Item = (f64, Option<&'m str>)>,
+    ) -> (Sufficiency, Window) {
         let (mut window, mut at, mut tick) = (Window::default(), 0.0, 0.0);
-        for &seconds in times {
+        for (seconds, mark) in steps {
             at += seconds;
             let at = Duration::from_secs_f64(at);
-            window.push(StepReport { at, seconds, amount: 1.0, waited: 0.0, mark: None });
+            window.push(StepReport { at, seconds, amount: 1.0, waited: 0.0, mark });
             if at.as_secs_f64() >= tick {
                 tick = at.as_secs_f64() + 0.05;
                 if patience.look(&window) != Sufficiency::TooLittle {
@@ -224,7 +263,7 @@ pub(in crate::probe) mod tests {
                 }
             }
         }
-        (patience.decided, window.throughput().unwrap())
+        (patience.decided, window)
     }
 
     /// The throughput of a probe whose steps take these times and do one unit of work each.
@@ -241,7 +280,7 @@ pub(in crate::probe) mod tests {
         patience_with(&Limits::default(), rival)
     }
 
-    fn times(process: Process, mean: f64, random: &mut Random) -> Vec<f64> {
+    pub(super) fn times(process: Process, mean: f64, random: &mut Random) -> Vec<f64> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
         let count = (21.0 / mean) as usize;
         process.times(count, random).into_iter().map(|time| time * mean).collect()

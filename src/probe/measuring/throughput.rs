@@ -10,6 +10,9 @@ use crate::probe::stats::{self, MeanRate, Work};
 /// The mark of a step that ends an epoch, after which a loader fills its queue again.
 const EPOCH: &str = "epoch";
 
+/// The marks of steps in which a model was compiled. These steps never count, however many they are.
+const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
+
 /// The name of isolated slow steps where nobody reports what happened in them.
 const OTHER: &str = "other";
 
@@ -23,6 +26,10 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) steps: u64,
     /// Steps before them that were dropped.
     pub(in crate::probe) warmup_steps: u64,
+    /// The dropped steps up to the end of frequent compilations.
+    pub(in crate::probe) compiling_steps: u64,
+    /// Whether the rate still rises, or a step was compiled lately.
+    pub(in crate::probe) may_get_faster: bool,
     /// Steps after warm-up that were left out, by what happened in them.
     pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
     /// Mean seconds per step.
@@ -39,7 +46,8 @@ impl Throughput {
     /// The throughput of observations; `kinds` are the names of their marks.
     pub(in crate::probe) fn of(observations: &[Observation], kinds: &[String]) -> Option<Self> {
         let mut left_out = marked(observations, kinds);
-        let regular: Vec<usize> = (0..observations.len()).filter(|&at| left_out[at].is_none()).collect();
+        let compiled = behind_compilations(observations, kinds);
+        let regular: Vec<usize> = (compiled..observations.len()).filter(|&at| left_out[at].is_none()).collect();
         let times = times(observations, &regular);
         let largest = stats::isolated_above(&times);
         let alone = largest.map_or_else(Vec::new, |largest| isolated(observations, &regular, &times, largest));
@@ -61,13 +69,17 @@ impl Throughput {
             Some(before) => observations[before].at,
             None => observations[0].at - observations[0].work.seconds,
         };
+        let steps_of = |observations: &[Observation]| observations.iter().map(|step| step.steps).sum::<u64>();
         let amounts: Vec<f64> =
             steady.iter().map(|&at| observations[at].work.amount / count(observations[at].steps)).collect();
         Some(Self {
             estimate,
             rate,
             steps,
-            warmup_steps: observations[..cut].iter().map(|step| step.steps).sum(),
+            warmup_steps: steps_of(&observations[..cut]),
+            compiling_steps: steps_of(&observations[..compiled]),
+            may_get_faster: compiled_lately(observations, kinds)
+                || stats::gets_faster(&self::times(observations, &steady)),
             outliers: outliers(&observations[cut..], &left_out[cut..]),
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             amount: stats::median(&amounts)?,
@@ -82,9 +94,10 @@ impl Throughput {
         (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
     }
 
-    /// Whether warm-up is known to be over: a cut at half of the steps may have to move further.
+    /// Whether warm-up is known to be over: a cut at half of the steps may have to move further. Marks tell where
+    /// compilations end, so the steps up to there do not count.
     pub(in crate::probe) fn is_settled(&self) -> bool {
-        self.warmup_steps < self.steps
+        self.warmup_steps - self.compiling_steps < self.steps
     }
 
     /// Returns the number of steps after warm-up, including those that were left out.
@@ -93,10 +106,40 @@ impl Throughput {
     }
 }
 
+/// Whether a step has the mark of a compilation.
+fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
+    step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str()))
+}
+
+/// Returns the place behind the last compilation up to which more than a quarter of all steps were compilations; 0 if
+/// there is none. Later compilations are exceptions.
+pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
+    /// The same share as for [`marked`].
+    const MOST: u64 = 4;
+    let (mut all, mut compilations, mut behind) = (0, 0, 0);
+    for (at, step) in observations.iter().enumerate() {
+        all += step.steps;
+        if is_compilation(step, kinds) {
+            compilations += step.steps;
+            if compilations * MOST > all {
+                behind = at + 1;
+            }
+        }
+    }
+    behind
+}
+
+/// Whether one of the last quarter of the steps was a compilation.
+fn compiled_lately(observations: &[Observation], kinds: &[String]) -> bool {
+    let late = observations.len() - observations.len().div_ceil(4);
+    observations[late..].iter().any(|step| is_compilation(step, kinds))
+}
+
 /// Returns for each step why it is left out, judging by the marks.
 ///
 /// A marked step is left out however long it took: leaving out only the slow ones would make the mean too good. If more
-/// than a quarter of all steps have the same mark, it is no exception, and these steps count.
+/// than a quarter of all steps have the same mark, it is no exception, and these steps count, unless the mark is that of
+/// a compilation.
 fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&'k str>> {
     /// A mark is an exception up to one step in this many: a round number.
     const MOST: u64 = 4;
@@ -104,7 +147,7 @@ fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&
     let is_rare: Vec<bool> = (0..kinds.len())
         .map(|kind| {
             let of_it = observations.iter().filter(|step| step.mark == Some(kind)).map(|step| step.steps);
-            of_it.sum::<u64>() * MOST <= all
+            COMPILATIONS.contains(&kinds[kind].as_str()) || of_it.sum::<u64>() * MOST <= all
         })
         .collect();
     let kind = |step: &Observation| step.mark.filter(|&kind| is_rare[kind]).map(|kind| kinds[kind].as_str());
@@ -370,6 +413,36 @@ mod tests {
             let seconds = if is_left_out { 15.0 } else { 15.0 + 2.0 * pause };
             assert!((throughput.estimate.value / (32.0 * 1500.0 / seconds) - 1.0).abs() < 0.002, "{throughput:?}");
         }
+    }
+
+    /// Compiled in each of the first steps, ten times slower than later.
+    fn compiled(first: usize, later: impl IntoIterator<Item = Step<'static>>) -> Vec<Step<'static>> {
+        std::iter::repeat_n((0.1, 0.0, Some("recompile")), first).chain(later).collect()
+    }
+
+    #[test]
+    fn the_rate_of_a_compiled_model_is_that_of_the_steps_behind_the_compilations() {
+        let throughput = window(compiled(400, steady(40).into_iter().map(|time| (time, 0.0, None))));
+        assert_rate(&throughput, 3200.0);
+        assert!(throughput.compiling_steps == 400 && (400..410).contains(&throughput.warmup_steps), "{throughput:?}");
+        assert!(throughput.is_settled() && throughput.outliers.is_empty(), "{throughput:?}");
+        assert!(throughput.measured.as_secs_f64() < 0.5, "{throughput:?}");
+    }
+
+    #[test]
+    fn a_late_compilation_is_an_exception_however_many_came_first() {
+        let later = steady(400).into_iter().enumerate();
+        let later = later.map(|(at, time)| (time, 0.0, (at % 90 == 89).then_some("recompile")));
+        let throughput = window(compiled(20, later));
+        assert_rate(&throughput, 3200.0);
+        assert!(throughput.outliers["recompile"].steps >= 3 && throughput.warmup_steps < 150, "{throughput:?}");
+        assert!(throughput.may_get_faster, "the last one was a moment ago");
+    }
+
+    #[test]
+    fn a_rate_that_rises_is_told_from_one_that_does_not() {
+        assert!(plain((0..100).map(|at| 0.1 / f64::from(at + 50))).may_get_faster);
+        assert!(!plain(steady(100)).may_get_faster);
     }
 
     #[test]

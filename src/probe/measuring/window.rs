@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::observation::Observation;
 use super::printed::{Printed, Stretch, Stretches};
-use super::throughput::Throughput;
+use super::throughput::{Throughput, behind_compilations};
 use crate::probe::stats::Work;
 
 /// The number of observations that are kept one by one. Beyond it neighbours are added up, so that memory stays
@@ -27,6 +27,35 @@ pub(in crate::probe) struct StepReport<'r> {
     pub(in crate::probe) waited: f64,
     /// The mark of the step, if it has one.
     pub(in crate::probe) mark: Option<&'r str>,
+}
+
+/// A probe whose first steps were compilations, as their marks say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::probe) struct Compiling {
+    /// From the start of the first step to the end of the last, in seconds.
+    pub(in crate::probe) seconds: f64,
+    /// Steps so far, whatever their marks.
+    pub(in crate::probe) steps: u64,
+    /// Steps since the last compilation.
+    pub(in crate::probe) steps_since: u64,
+}
+
+impl Compiling {
+    /// Whether too few steps came since the last compilation to tell the rate.
+    pub(in crate::probe) fn is_going_on(&self) -> bool {
+        /// The fewest steps that are ever called a measurement when the time is over.
+        const FEWEST: u64 = 3;
+        self.steps_since < FEWEST
+    }
+
+    /// Returns why such a probe ended without a measurement.
+    pub(in crate::probe) fn reason(&self) -> String {
+        let decimals = if self.seconds < 10.0 { 1 } else { 0 };
+        format!(
+            "still compiling after {:.decimals$} s ({} steps); raise measure_time or probe_time in [limits]",
+            self.seconds, self.steps
+        )
+    }
 }
 
 /// The observations of one probe.
@@ -103,6 +132,15 @@ impl Window {
     /// Steps so far, warm-up included.
     pub(in crate::probe) fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Returns how long the first steps were compilations; `None` if they were not.
+    pub(in crate::probe) fn compiling(&self) -> Option<Compiling> {
+        let behind = behind_compilations(&self.observations, &self.kinds);
+        let (first, last) = self.observations.first().zip(self.observations.last()).filter(|_| behind > 0)?;
+        let seconds = last.at - first.at + first.work.seconds;
+        let since = self.observations[behind..].iter().chain(&self.open);
+        Some(Compiling { seconds, steps: self.steps, steps_since: since.map(|step| step.steps).sum() })
     }
 
     /// Returns the work per second between two moments, in seconds since the probe began; `None` where no step ended.
@@ -215,6 +253,42 @@ mod tests {
         window.count_steps();
         (0..10).for_each(|_| window.push(step(0.5, 1.0, None)));
         assert_eq!(window.throughput().unwrap().estimate.value, 2.0);
+    }
+
+    /// Returns a window of steps of 50 ms, each with a mark or without one.
+    fn marked(marks: impl IntoIterator<Item = Option<&'static str>>) -> Window {
+        let mut window = Window::default();
+        for (at, mark) in marks.into_iter().enumerate() {
+            let at = Duration::from_millis(50) * u32::try_from(at + 1).unwrap();
+            window.push(StepReport { at, ..step(0.05, 8.0, mark) });
+        }
+        window
+    }
+
+    #[test]
+    fn steps_that_are_all_compilations_have_no_rate() {
+        for mark in ["compile", "recompile"] {
+            let window = marked([Some(mark); 200]);
+            assert!(window.throughput().is_none());
+            let compiling = window.compiling().unwrap();
+            assert!(compiling.is_going_on() && compiling.steps_since == 0);
+            let reason = "still compiling after 10 s (200 steps); raise measure_time or probe_time in [limits]";
+            assert_eq!(compiling.reason(), reason);
+        }
+        assert!(marked([Some("evaluation"); 200]).throughput().is_some());
+        assert_eq!(marked([Some("evaluation"); 200]).compiling(), None);
+    }
+
+    #[test]
+    fn compilations_are_over_a_few_steps_behind_the_last() {
+        let with = |since| marked([Some("recompile"); 30].into_iter().chain(vec![None; since])).compiling().unwrap();
+        assert!(with(2).is_going_on() && !with(3).is_going_on());
+        assert_eq!((with(3).steps, with(3).steps_since), (33, 3));
+        assert!(marked([Some("compile"); 24]).compiling().unwrap().reason().contains(" after 1.2 s (24 steps)"));
+        let each_third = marked((0..99).map(|at| (at % 3 == 2).then_some("recompile")));
+        assert!(each_third.compiling().unwrap().is_going_on());
+        let rare = marked((0..99).map(|at| (at % 30 == 29).then_some("recompile")));
+        assert_eq!(rare.compiling(), None);
     }
 
     #[test]
