@@ -12,6 +12,9 @@ pub use table::{FACTS, FactRow, KINDS_OF_FILES, Kind};
 /// How long the process imported modules until its first step.
 pub const IMPORT_SECONDS: &str = "import_seconds";
 
+/// That the script left training, for how long, and where it was then; gputune adds it.
+pub const LEFT_TRAINING: &str = "left_training";
+
 /// The prefix of the facts with the loader's rates; the number of workers follows it.
 pub const LOADER_RATE: &str = "loader_only.rate.";
 

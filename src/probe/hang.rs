@@ -25,6 +25,8 @@ pub(super) struct Hang {
     pub(super) reason: Option<String>,
     /// The main threads' stacks, as Python writes them.
     pub(super) lines: Vec<String>,
+    /// Whether the first rank that answers waits for its data loader or for other ranks, or a signal has stopped it.
+    pub(super) is_blocked: bool,
 }
 
 /// The file that a process writes its stacks to.
@@ -98,6 +100,11 @@ fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
     let is_distributed = answers.len() > 1;
     let mut ranks_at: Vec<(String, Vec<u32>)> = Vec::new();
     let mut lines = Vec::new();
+    let is_blocked = answers.values().next().is_some_and(|answer| match answer {
+        Answer::Stack(stack) => stack.place(is_distributed).is_wait(),
+        Answer::Stopped(_) => true,
+        Answer::Silent => false,
+    });
     for (&rank, answer) in answers {
         let words = match answer {
             Answer::Stack(stack) => {
@@ -120,7 +127,7 @@ fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
             format!("ranks {}: {words}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
         }
     });
-    Hang { reason: Some(words.collect::<Vec<_>>().join("; ")), lines }
+    Hang { reason: Some(words.collect::<Vec<_>>().join("; ")), lines, is_blocked }
 }
 
 /// Finds out, without an answer from anybody, whether a signal has stopped a process.
@@ -129,7 +136,7 @@ fn stopped(living: &[u32]) -> Hang {
         Some(command) => format!("process {pid} (`{command}`) is stopped by a signal"),
         None => format!("process {pid} is stopped by a signal"),
     });
-    Hang { reason, lines: Vec::new() }
+    Hang { is_blocked: reason.is_some(), reason, lines: Vec::new() }
 }
 
 #[cfg(test)]
@@ -150,7 +157,18 @@ mod tests {
             hang.reason.as_deref(),
             Some("ranks 0, 2: in train.py:7; rank 1: stopped by a signal (process 42); rank 3: it does not answer")
         );
+        assert!(!hang.is_blocked, "rank 0 runs");
         assert_eq!(hang.lines[0], "[rank0]:   File \"/a/train.py\", line 7 in <module>");
+    }
+
+    #[test]
+    fn a_first_rank_that_waits_for_others_is_blocked() {
+        let text = "Current thread 0x1 (most recent call first):\n  File \"/site-packages/torch/distributed/c10d.py\", line 1 in \
+            all_reduce\n  File \"/a/train.py\", line 7 in <module>\n";
+        let waits = || Answer::Stack(Stack::of_main_thread(text).unwrap());
+        assert!(told(&BTreeMap::from([(0, waits()), (1, Answer::Silent)])).is_blocked);
+        assert!(!told(&BTreeMap::from([(0, Answer::Silent), (1, waits())])).is_blocked);
+        assert!(told(&BTreeMap::from([(0, Answer::Stopped(1))])).is_blocked);
     }
 
     #[test]

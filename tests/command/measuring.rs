@@ -96,6 +96,62 @@ fn the_rate_of_a_model_is_taken_when_it_is_compiled() {
     assert!(measurement.timing.warmup_steps >= 39, "{measurement:?}");
 }
 
+/// Forty steps, then an evaluation that lasts minutes. It says where it is, as the adapter's hook does.
+const EVALUATES: &str = r#"
+import faulthandler, json, os, signal, socket, time
+
+path = os.environ["GPUTUNE_SOCKET"]
+folder = os.path.join(os.path.dirname(path), "python")
+os.makedirs(folder, exist_ok=True)
+stacks = open(os.path.join(folder, f"stacks-{os.getpid()}.txt"), "w")
+faulthandler.register(signal.SIGUSR2, file=stacks)
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(path)
+
+
+def send(**event):
+    connection.sendall((json.dumps(event) + "\n").encode())
+
+
+send(event="hello", version=1, pid=os.getpid())
+for step in range(40):
+    time.sleep(0.005)
+    send(event="step", samples=8)
+for batch in range(3000):
+    time.sleep(0.02)
+"#;
+
+#[test]
+fn a_script_that_leaves_training_keeps_its_steps_and_is_told_where_it_is() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3");
+        return;
+    }
+    let limits = LIMITS.replace("\"2s\"", "\"1s\"").replace("\"10s\"", "\"25s\"");
+    let more = format!("[space]\nx = {{ values = [1] }}\n[search]\nconfirmations = 0\n{limits}");
+    let search = Search::of_command(&["python3", "train.py", "{x}", "TOKEN"].map(str::to_owned), &more);
+    fs::write(search.folder.path().join("train.py"), EVALUATES.trim_start()).unwrap();
+    let shown = support::stderr(&search.run());
+    let journal = search.lines();
+    let Outcome::Measured(measurement) = &journal[0].outcome else { panic!("{:?}", journal[0].outcome) };
+    assert!((10..=39).contains(&measurement.timing.steps), "{measurement:?}");
+    let words = measurement.facts.text("left_training").unwrap();
+    assert!(words.starts_with("no training step for 3 s, after 39 steps: in train.py:2"), "{words}");
+    assert_eq!(shown.matches("the script left training, for example to evaluate").count(), 1, "{shown}");
+    search.assert_no_survivors();
+}
+
+#[test]
+fn a_stall_after_enough_steps_keeps_them() {
+    let limits = LIMITS.replace("\"10s\"", "\"1500ms\"");
+    let more = format!("[space]\nx = {{ values = [1] }}\n[search]\nconfirmations = 0\n{limits}");
+    let search = Search::of(&[&steps(30, 5_000), "sleep:60000"], &more);
+    search.run();
+    let journal = search.lines();
+    let Outcome::Measured(measurement) = &journal[0].outcome else { panic!("{:?}", journal[0].outcome) };
+    assert!(measurement.timing.steps >= 10, "{measurement:?}");
+}
+
 #[test]
 fn what_does_not_settle_in_its_time_is_called_unstable() {
     // Ever slower, so that no interval becomes narrow.

@@ -83,12 +83,17 @@ impl Session {
             _ => false,
         };
         if hangs {
-            let (folder, pids, living) = (self.scratch.path().to_owned(), self.heard.pids.clone(), self.host.living());
-            self.hang = hang::ask(&folder, &pids, &living, &mut || {
-                *haste = if asks(self) { Haste::Now } else { *haste };
+            self.look_where_it_is(&mut |run| {
+                *haste = if asks(run) { Haste::Now } else { *haste };
                 *haste == Haste::None
             });
         }
+    }
+
+    /// Asks the processes where they are. Keeps calling `go_on` meanwhile.
+    pub(super) fn look_where_it_is(&mut self, go_on: &mut dyn FnMut(&mut Self) -> bool) {
+        let (folder, pids, living) = (self.scratch.path().to_owned(), self.heard.pids.clone(), self.host.living());
+        self.hang = hang::ask(&folder, &pids, &living, &mut || go_on(self));
     }
 
     /// Returns how long the command may take to end by itself.

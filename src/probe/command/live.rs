@@ -10,6 +10,7 @@ use super::super::template::{Rendered, Template};
 use super::session::Session;
 use super::verdict::Verdict;
 use super::{CommandStep, Effort, Job, Rate, Start};
+use crate::model::fact::LEFT_TRAINING;
 use crate::model::{Config, Estimate, Measurement, Outcome, Settings, Value};
 
 /// The live sessions of a search, one at a time.
@@ -22,6 +23,8 @@ pub(super) struct Live {
     /// A config that failed live and is to be repeated.
     doubt: Option<Doubt>,
     remarks: Vec<String>,
+    /// Whether a remark says that the script leaves training.
+    has_told_of_leaving: bool,
     /// Processes that did not wait when they were asked to, which costs the grace time.
     not_held: u32,
     /// The model was seen on a processor, whatever GPUs there are.
@@ -175,6 +178,7 @@ impl Live {
     /// Hears that a config was measured live.
     pub(super) fn measured(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, outcome: &Outcome) {
         if let Outcome::Measured(measurement) = outcome {
+            self.tell_of_leaving(measurement);
             let changed = changes(step, &held.opened, job.settings);
             let (number, config) = (job.number, job.config.clone());
             self.figures.push(Figure { number, config, measurement: measurement.clone(), changed });
@@ -198,6 +202,7 @@ impl Live {
             self.doubt = None;
             return;
         };
+        self.tell_of_leaving(own);
         self.is_on_processor = own.facts.text("device") == Some("cpu");
         if let Some(doubt) = self.doubt.take_if(|doubt| doubt.number == job.number) {
             let reason =
@@ -209,6 +214,16 @@ impl Live {
         if let Err(difference) = same_rate(own, &figure.measurement) {
             let reason = format!("of probe {}, {difference} against a process of its own", figure.number);
             self.close(&figure.changed, &reason);
+        }
+    }
+
+    /// Remarks, once in a search, that probes end because the script leaves training.
+    fn tell_of_leaving(&mut self, measurement: &Measurement) {
+        let Some(words) = measurement.facts.text(LEFT_TRAINING) else { return };
+        if !std::mem::replace(&mut self.has_told_of_leaving, true) {
+            self.remarks.push(format!(
+                "the script left training, for example to evaluate ({words}); such a probe ends there and keeps its steps"
+            ));
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) enum Answer {
 
 impl Session {
     /// Measures the config that the process has, then holds it for another where it `keeps` going, or closes it. Returns
-    /// why measuring ended, when, and whether it is held.
+    /// why measuring ended, when (a script that left training: with its last step), and whether it is held.
     pub(super) fn measure_and_hold(
         &mut self,
         keeps: bool,
@@ -34,7 +34,9 @@ impl Session {
     ) -> Result<(Verdict, Instant, bool), ProbeError> {
         let verdict = self.measure(watch)?;
         let verdict = self.in_time(verdict);
-        let ended = Instant::now();
+        // The time outside of training is neither warm-up nor measuring.
+        let outside = if let Verdict::LeftTraining(outside) = verdict { outside } else { Duration::ZERO };
+        let ended = Instant::now().checked_sub(outside).unwrap_or(self.begin);
         let may_hold = keeps && verdict.is_good() && self.can_go_on();
         let is_held = may_hold && matches!(self.hold(self.task.limits.grace_time, watch)?, Answer::Done);
         if !is_held {

@@ -312,7 +312,7 @@ impl Session {
         if now.duration_since(self.begin) >= self.task.limits.probe_time {
             return Some(Verdict::TimeIsUp);
         }
-        (now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time).then_some(Verdict::Stalled)
+        self.without_steps_since(now)
     }
 }
 

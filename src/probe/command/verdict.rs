@@ -1,6 +1,6 @@
 //! Decides why a probe ended, and turns that into an outcome.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
@@ -8,7 +8,8 @@ use super::super::measuring::window::Compiling;
 use super::super::orders::Ending;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
-use crate::model::{Failure, MachineUse, Measurement, Memory, Outcome, fact::LOADER_RATE};
+use crate::model::fact::{Fact, LEFT_TRAINING, LOADER_RATE};
+use crate::model::{Failure, MachineUse, Measurement, Memory, Outcome};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {
@@ -26,6 +27,8 @@ pub(super) enum Verdict {
     TimeIsUp,
     /// The time is over, and steps are still compilations.
     StillCompiling,
+    /// No step came for so long after enough steps were measured.
+    LeftTraining(Duration),
     Stalled,
     Interrupted,
     Exited,
@@ -56,6 +59,25 @@ impl Session {
         self.gpu.explained(outcome)
     }
 
+    /// Returns the verdict on a probe whose steps have stopped coming. If enough steps were measured, and the script does
+    /// not wait for its loader or for other ranks, they are kept.
+    pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
+        let is_stalled = now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time;
+        let last_step = self.heard.window.last_step().map_or(now, |last| self.begin + last);
+        let outside = now.saturating_duration_since(last_step);
+        // Ranks may wait long for a rank that evaluates or that hangs, so a probe of several ranks has all of stall_time.
+        let has_left = self.heard.ranks.count() <= 1 && self.patience.has_left(outside);
+        let may_be_kept = self.patience.is_worth_keeping() && self.task.effort != Effort::Losses;
+        if may_be_kept && (has_left || is_stalled) {
+            self.look_where_it_is(&mut |_| true);
+            if !self.hang.is_blocked {
+                return Some(Verdict::LeftTraining(outside));
+            }
+            self.patience.wait_on(outside);
+        }
+        is_stalled.then_some(Verdict::Stalled)
+    }
+
     fn outcome_of(&mut self, verdict: &Verdict) -> Outcome {
         let last_lines = self.output.last_lines();
         let failure =
@@ -78,6 +100,12 @@ impl Session {
                 Outcome::OutOfMemory { memory: Memory::Host, failure: failure(reason) }
             }
             Verdict::Ranks(reason) => Outcome::Crashed(failure(reason.clone())),
+            Verdict::LeftTraining(outside) => self.out_of_memory(&last_lines).unwrap_or_else(|| {
+                let reason = self.left_training(*outside);
+                self.heard.facts.insert(0, LEFT_TRAINING, Fact::Text(reason.clone()));
+                let stalled = || Outcome::Stalled(failure(reason));
+                self.measured(&last_lines, stopped_itself).unwrap_or_else(stalled)
+            }),
             Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp | Verdict::StillCompiling => {
                 match self.measured(&last_lines, stopped_itself) {
                     Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
@@ -145,6 +173,13 @@ impl Session {
             Verdict::TimeIsUp => compiling.is_going_on().then_some(compiling),
             _ => None,
         }
+    }
+
+    /// Returns how long no step came, after how many, and where the script is meanwhile as far as that is known.
+    fn left_training(&self, outside: Duration) -> String {
+        let (seconds, steps) = (outside.as_secs_f64(), self.heard.window.steps());
+        let place = self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
+        format!("no training step for {seconds:.0} s, after {steps} steps{place}")
     }
 
     /// Makes the failure of a probe without progress: for how long, where it hangs as far as that is known, and what it

@@ -33,6 +33,13 @@ pub(super) enum Place {
     Unknown,
 }
 
+impl Place {
+    /// Whether the process waits there for another one.
+    pub(super) fn is_wait(&self) -> bool {
+        matches!(self, Self::Loader(_) | Self::Collective(..) | Self::Backward(_))
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let from = |from: &Option<String>| from.as_ref().map(|from| format!(" ({from})")).unwrap_or_default();

@@ -39,6 +39,10 @@ pub(in crate::probe) struct Patience {
     for_few_steps: Duration,
     /// The longest time for steps that are compilations.
     for_compiling: Duration,
+    /// Whether the probe may end because the script has left training.
+    may_leave: bool,
+    /// The time outside of training after which gputune looks again where the script is.
+    next_look: Duration,
     /// Steps that a loader's queue may have held when the first step began.
     queued: u64,
     /// The throughput at the last look, and the steps that there were.
@@ -60,7 +64,9 @@ impl Patience {
         // What a run does outside of its steps is rare, and shows in a long window only.
         let observes = job.experiment.is_some_and(|experiment| experiment.mode == Mode::Observe);
         let shortest = if observes { within.longest } else { within.shortest };
-        Self { rival: job.rival, queued: queued_steps(settings), shortest, ..within }
+        // An experiment that observes a run must see its evaluations whole.
+        let may_leave = !observes && job.effort != Effort::Losses;
+        Self { rival: job.rival, queued: queued_steps(settings), shortest, may_leave, ..within }
     }
 
     fn within(limits: &Limits, effort: Effort) -> Self {
@@ -84,6 +90,8 @@ impl Patience {
             for_few_steps: limits.measure_time / parts / PART,
             // Compiling takes as long in a short probe.
             for_compiling: if only_warms_up { limits.probe_time } else { limits.measure_time * factor * 2 },
+            may_leave: true,
+            next_look: Duration::ZERO,
             queued: 0,
             latest: (0, None),
             decided: Sufficiency::TooLittle,
@@ -104,6 +112,7 @@ impl Patience {
             return Sufficiency::TooLittle;
         }
         self.latest = (window.steps(), window.throughput());
+        self.next_look = Duration::ZERO;
         if self.compiles_too_long(window) {
             self.decided = Sufficiency::StillCompiling;
             return self.decided;
@@ -126,6 +135,28 @@ impl Patience {
     fn compiles_too_long(&self, window: &Window) -> bool {
         let longest = self.for_compiling.as_secs_f64();
         window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest)
+    }
+
+    /// Whether enough steps were measured to keep them if no more come.
+    pub(in crate::probe) fn is_worth_keeping(&self) -> bool {
+        self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= FEWEST_STEPS)
+    }
+
+    /// Returns whether the script has left training: the time since its last step is longer than measuring takes, and far
+    /// longer than any normal step.
+    pub(in crate::probe) fn has_left(&self, outside: Duration) -> bool {
+        /// The shortest such time, and how many normal steps it must be worth: round numbers.
+        const SHORTEST: Duration = Duration::from_secs(3);
+        const STEPS: f64 = 20.0;
+        let longest_step = self.latest.1.as_ref().map_or(f64::INFINITY, |throughput| throughput.longest_step);
+        let by_steps = Duration::try_from_secs_f64(STEPS * longest_step).unwrap_or(Duration::MAX);
+        let after = self.longest.max(SHORTEST).max(by_steps).max(self.next_look);
+        self.may_leave && self.is_worth_keeping() && outside >= after
+    }
+
+    /// Notes that a script without a step waits for its loader or for other ranks. The next look comes at twice this time.
+    pub(in crate::probe) fn wait_on(&mut self, outside: Duration) {
+        self.next_look = outside * 2;
     }
 
     /// Whether warm-up is certainly over, as far as that can be known.

@@ -34,6 +34,8 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
     /// Mean seconds per step.
     pub(in crate::probe) step_seconds: f64,
+    /// The longest step that the estimate rests on, in seconds.
+    pub(in crate::probe) longest_step: f64,
     /// Median of the work per step.
     pub(in crate::probe) amount: f64,
     /// Time from the end of warm-up to the last step, whatever happened in it.
@@ -70,6 +72,7 @@ impl Throughput {
             None => observations[0].at - observations[0].work.seconds,
         };
         let steps_of = |observations: &[Observation]| observations.iter().map(|step| step.steps).sum::<u64>();
+        let longest_step = steady.iter().map(|&at| observations[at].work.seconds / count(observations[at].steps));
         let amounts: Vec<f64> =
             steady.iter().map(|&at| observations[at].work.amount / count(observations[at].steps)).collect();
         Some(Self {
@@ -82,6 +85,7 @@ impl Throughput {
                 || stats::gets_faster(&self::times(observations, &steady)),
             outliers: outliers(&observations[cut..], &left_out[cut..]),
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
+            longest_step: longest_step.fold(0.0, f64::max),
             amount: stats::median(&amounts)?,
             measured: Duration::try_from_secs_f64(last.at - begin).unwrap_or_default(),
             ended: Duration::try_from_secs_f64(last.at).unwrap_or_default(),

@@ -134,6 +134,12 @@ impl Window {
         self.steps
     }
 
+    /// Returns when the last step ended, since the probe began.
+    pub(in crate::probe) fn last_step(&self) -> Option<Duration> {
+        let last = self.open.as_ref().or(self.observations.last())?;
+        Duration::try_from_secs_f64(last.at).ok()
+    }
+
     /// Returns how long the first steps were compilations; `None` if they were not.
     pub(in crate::probe) fn compiling(&self) -> Option<Compiling> {
         let behind = behind_compilations(&self.observations, &self.kinds);

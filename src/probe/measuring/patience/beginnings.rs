@@ -1,5 +1,6 @@
-//! Tests of probes that begin slowly, such as those of models that are compiled.
+//! Tests of probes that begin slowly, such as those of models that are compiled, and of scripts that leave training.
 
+use super::super::window::StepReport;
 use super::tests::{patience_with, run, run_marked, times};
 use super::*;
 use crate::probe::stats::simulation::{Process, Random};
@@ -60,4 +61,27 @@ fn a_second_look_comes_a_second_later() {
 /// Limits with which no interval is narrow enough.
 fn precise() -> Limits {
     Limits { precision: Some(1e-9), ..Limits::default() }
+}
+
+#[test]
+fn a_script_has_left_training_after_the_time_for_measuring_or_many_steps() {
+    let watched = |limits: &Limits, seconds: f64, count: usize| {
+        let (mut window, mut patience) = (Window::default(), patience_with(limits, None));
+        for at in 1..=count {
+            let at = Duration::from_secs_f64(seconds * at as f64);
+            window.push(StepReport { at, seconds, amount: 1.0, waited: 0.0, mark: None });
+        }
+        patience.look(&window);
+        patience
+    };
+    let leaves_after = |patience: &Patience| (1..600).find(|&at| patience.has_left(Duration::from_secs(at)));
+    let short = Limits { measure_time: Duration::from_secs(1), ..Limits::default() };
+    assert_eq!(leaves_after(&watched(&Limits::default(), 0.01, 30)), Some(10), "the time for measuring");
+    assert_eq!(leaves_after(&watched(&short, 0.01, 30)), Some(3), "never sooner");
+    assert_eq!(leaves_after(&watched(&short, 0.4, 30)), Some(8), "twenty steps");
+    assert_eq!(leaves_after(&watched(&short, 0.01, 5)), None, "too few steps");
+    let mut waits = watched(&short, 0.01, 30);
+    waits.wait_on(Duration::from_secs(3));
+    assert_eq!(leaves_after(&waits), Some(6), "the next look");
+    assert_eq!(leaves_after(&Patience { may_leave: false, ..watched(&short, 0.01, 30) }), None);
 }
