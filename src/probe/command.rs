@@ -222,7 +222,7 @@ impl Prober for CommandProber {
     }
 
     fn restart(&mut self, config: &Config) {
-        drop(self.stable.take(config));
+        self.stable.restart(config);
         self.live.held = None;
     }
 

@@ -7,7 +7,8 @@
 //! ln rate(a) - ln rate(b) = config + process + noise      noise ~ N(0, s²) per round, process ~ N(0, p²) per process
 //! ```
 //!
-//! The interval is Student's over rounds. Its variance borrows a few degrees of freedom from all other comparisons, because two
+//! What a training gets done is its mean rate over time, so a difference is the logarithm of the ratio of mean rates (delta method; of
+//! a ratio of means: Cochran, "Sampling Techniques", 1977, chapter 6). The interval is Student's over rounds. Its variance borrows a few degrees of freedom from all other comparisons, because two
 //! rounds alone say little about noise (Smyth, "Linear models and empirical Bayes methods", 2004). What is special to a process
 //! does not average out over its rounds, so it is added for each process that was seen.
 
@@ -92,7 +93,7 @@ impl Noise {
         let others = configs.iter().filter(|runs| !std::ptr::eq(**runs, most));
         let (mut squares, mut degrees) = (UNKNOWN_NOISE.powi(2) + of_slices.iter().sum::<f64>(), 1 + of_slices.len());
         for runs in others {
-            let differences: Vec<f64> = paired(runs, most).map(|(a, b)| a.value - b.value).collect();
+            let differences = differences(&paired(runs, most).collect::<Vec<_>>(), true);
             squares += sum_of_squares(&differences);
             degrees += differences.len().saturating_sub(1);
         }
@@ -102,7 +103,7 @@ impl Noise {
     /// Returns how much higher `a` is than `b`, from the rounds that have both; `None` if there is none.
     pub(crate) fn difference(&self, a: &[Run], b: &[Run]) -> Option<Uncertain> {
         let pairs: Vec<(&Run, &Run)> = paired(a, b).collect();
-        let differences: Vec<f64> = pairs.iter().map(|(a, b)| a.value - b.value).collect();
+        let differences = differences(&pairs, self.processes_apart > 0.0);
         let value = stats::mean(&differences)?;
         let borrowed = self.degrees.min(BORROWED);
         let degrees = differences.len() - 1 + borrowed;
@@ -160,6 +161,23 @@ pub(crate) fn paired<'r>(a: &'r [Run], b: &'r [Run]) -> impl Iterator<Item = (&'
 pub(crate) fn processes(runs: &[Run]) -> usize {
     let is_first = |(at, run): &(usize, &Run)| runs[..*at].iter().all(|other| other.process != run.process);
     runs.iter().enumerate().filter(is_first).count()
+}
+
+/// Returns the differences of the rounds. Of rates, these are numbers whose mean is the logarithm of the ratio of mean rates, and whose
+/// scatter tells how well it is known.
+fn differences(pairs: &[(&Run, &Run)], is_rate: bool) -> Vec<f64> {
+    if !is_rate {
+        return pairs.iter().map(|(a, b)| a.value - b.value).collect();
+    }
+    // Relative to the highest, so that no exponential is too large.
+    let top = pairs.iter().flat_map(|(a, b)| [a.value, b.value]).fold(f64::NEG_INFINITY, f64::max);
+    let influences = |of: &dyn Fn(&(&Run, &Run)) -> f64| -> Vec<f64> {
+        let rates: Vec<f64> = pairs.iter().map(|pair| (of(pair) - top).exp()).collect();
+        let mean = stats::mean(&rates).unwrap_or(1.0);
+        rates.iter().map(|rate| mean.ln() + rate / mean - 1.0).collect()
+    };
+    let (a, b) = (influences(&|(a, _)| a.value), influences(&|(_, b)| b.value));
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
 fn sum_of_squares(values: &[f64]) -> f64 {

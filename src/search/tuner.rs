@@ -473,6 +473,7 @@ impl<'p> Tuner<'p> {
             seen: seen::Seen::default(),
             lacking: Lacking::default(),
             rounds: rounds::Rounds::default(),
+            is_settling: false,
             is_claimed: false,
             seed: self.seed,
             baseline: self.baseline.as_ref(),

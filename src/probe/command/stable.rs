@@ -10,8 +10,8 @@ use crate::model::Config;
 #[derive(Default)]
 pub(super) struct Stable {
     open: Vec<Open>,
-    /// The configs whose last process was forked.
-    forked: Vec<Config>,
+    /// The configs whose next process is a fresh one.
+    fresh: Vec<Config>,
 }
 
 /// A process that waits.
@@ -35,10 +35,7 @@ impl Stable {
 
     /// Keeps a process, and stops it until its next slice.
     pub(super) fn put(&mut self, mut open: Open) {
-        self.forked.retain(|config| *config != open.config);
-        if open.session.is_forked {
-            self.forked.push(open.config.clone());
-        }
+        self.fresh.retain(|config| *config != open.config);
         open.session.pause();
         self.open.retain(|other| other.config != open.config);
         self.open.push(open);
@@ -55,10 +52,17 @@ impl Stable {
         self.open.retain(|open| configs.contains(&open.config));
     }
 
-    /// Whether the next process of a config is to be a fresh one, because its last one was forked: then what is special to forks
-    /// shows.
-    pub(super) fn was_forked(&self, config: &Config) -> bool {
-        self.forked.contains(config)
+    /// Ends the process of a config, so that another one is seen: a fresh one if it was forked.
+    pub(super) fn restart(&mut self, config: &Config) {
+        let is_forked = self.take(config).is_some_and(|open| open.session.is_forked);
+        if is_forked && !self.fresh.contains(config) {
+            self.fresh.push(config.clone());
+        }
+    }
+
+    /// Whether the next process of a config is to be a fresh one.
+    pub(super) fn needs_fresh(&self, config: &Config) -> bool {
+        self.fresh.contains(config)
     }
 
     /// A place among the open sessions that no process has.

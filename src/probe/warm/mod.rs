@@ -61,6 +61,11 @@ struct Known {
 /// What a fresh probe told of its imports, or why no zygote can run the command.
 pub(super) type Told = Result<Imports, String>;
 
+/// Whether a zygote that imports is worth waiting for: it has done half of it, and does not take twice as long as the first probe did.
+fn is_nearly_there(elapsed: Duration, import_time: Duration) -> bool {
+    elapsed >= import_time / 2 && elapsed <= import_time * 2
+}
+
 /// How a probe is to be started.
 pub(super) enum Way {
     Fresh {
@@ -141,7 +146,9 @@ impl Warm {
             let State::Known(known) = &mut self.state else { return FRESH };
             let Some(starting) = &mut known.starting else { return FRESH };
             match starting.look() {
-                Ok(None) if step.start != Start::Warm => return FRESH,
+                Ok(None) if step.start != Start::Warm && !is_nearly_there(starting.elapsed(), known.import_time) => {
+                    return FRESH;
+                }
                 Ok(None) => {
                     if watch(&Progress { elapsed: starting.elapsed(), ..Progress::default() }).is_break() {
                         return Way::Interrupted;

@@ -124,11 +124,11 @@ fn loses_little(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     let Some(difference) = noise.difference(&top.runs, &entry.runs) else { return true };
     let level = stats::mean(&top.runs.iter().map(|run| run.value).collect::<Vec<f64>>()).unwrap_or(0.0);
     let scale = top.scale.loss_scale(level);
-    expected_loss(difference.value / scale, difference.error() / scale) <= LIKELY_LOSS
+    expected_gain(difference.value / scale, difference.error() / scale) <= LIKELY_LOSS
 }
 
-/// Returns the mean of a normally distributed loss, with gains counted as zero.
-fn expected_loss(mean: f64, error: f64) -> f64 {
+/// Returns the mean of a normally distributed gain, with losses counted as zero.
+pub(super) fn expected_gain(mean: f64, error: f64) -> f64 {
     if error <= 0.0 {
         return mean.max(0.0);
     }
@@ -143,11 +143,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expected_loss_is_the_mean_of_what_is_lost() {
-        assert!((expected_loss(0.0, 0.05) - 0.05 / (2.0 * std::f64::consts::PI).sqrt()).abs() < 1e-12);
-        assert!((expected_loss(0.1, 1e-6) - 0.1).abs() < 1e-9);
-        assert!(expected_loss(-0.5, 0.1) < 1e-6);
-        assert_eq!(expected_loss(0.02, 0.0), 0.02);
+    fn an_expected_gain_is_the_mean_of_what_is_gained() {
+        assert!((expected_gain(0.0, 0.05) - 0.05 / (2.0 * std::f64::consts::PI).sqrt()).abs() < 1e-12);
+        assert!((expected_gain(0.1, 1e-6) - 0.1).abs() < 1e-9);
+        assert!(expected_gain(-0.5, 0.1) < 1e-6);
+        assert_eq!(expected_gain(0.02, 0.0), 0.02);
     }
 
     #[test]

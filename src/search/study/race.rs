@@ -2,19 +2,22 @@
 
 use super::{Ranked, Study, choice, front, noise_of};
 use crate::model::{Config, Estimate, History};
-use crate::search::rounds::{self, Noise, Uncertain};
+use crate::search::rounds::{self, Noise};
 
 /// The probability at one end beyond which a config is taken to be worse than the incumbent.
 const WORSE: f64 = 0.05;
 
-/// A gain over the baseline, as a share, that is not worth more rounds: half of it is what processes of one config differ by.
-const SMALL_GAIN: f64 = 0.03;
+/// The expected gain, as a share, that is not worth more rounds. It is that of a config which is as fast, and whose difference is known
+/// to 4%: what is known once two processes of each were seen.
+const SMALL_GAIN: f64 = 0.015;
 
 /// The rounds that leaders of a front are measured in.
 const ROUNDS_OF_A_FRONT: usize = 3;
 
-/// The rounds after which the baseline and the incumbent are started again, so that more than one process of each is seen.
-const ROUNDS_PER_PROCESS: usize = 3;
+/// The rounds after which the baseline and the incumbent are started again, so that more than one process of each is seen; round
+/// numbers. A claim needs two processes, so the first one is soon replaced.
+const ROUNDS_OF_FIRST_PROCESS: usize = 2;
+const ROUNDS_PER_PROCESS: usize = 8;
 
 /// What the rounds of a search have shown so far.
 pub(crate) struct Race {
@@ -79,7 +82,7 @@ impl Race {
         self.ranking.iter().filter(move |entry| {
             let Some(incumbent) = incumbent.filter(|best| best.config != entry.config && !is_anchor(entry)) else { return false };
             let difference = self.noise.difference(&entry.runs, &incumbent.runs);
-            entry.rounds > 0 && difference.is_some_and(|difference| may_gain(&difference, 0.0))
+            entry.rounds > 0 && difference.is_some_and(|difference| difference.value + difference.half_width(WORSE) > 0.0)
         })
     }
 
@@ -94,7 +97,7 @@ impl Race {
         };
         let may_beat = |entry: &Ranked, other: &Ranked| {
             let difference = self.noise.difference(&entry.runs, &other.runs);
-            entry.rounds > 0 && difference.is_some_and(|difference| may_gain(&difference, SMALL_GAIN))
+            entry.rounds > 0 && difference.is_some_and(|known| choice::expected_gain(known.value, known.error()) > SMALL_GAIN)
         };
         let is_rivalled = || self.ranking.iter().any(|entry| entry.config != incumbent.config && may_beat(entry, incumbent));
         if self.is_claimed || !self.has_baseline {
@@ -109,15 +112,17 @@ impl Race {
         self.is_claimed
     }
 
-    /// Whether a config of the next round has to be started again, to see another process of it.
-    pub(crate) fn needs_another_process(&self, config: &Config) -> bool {
+    /// Whether a config of the next round has to be started again, to see another process of it. While the search goes on, that is the
+    /// baseline alone: another incumbent may come.
+    pub(crate) fn needs_another_process(&self, config: &Config, is_last: bool) -> bool {
         let leads = |at: &Ranked| at.config == *config;
         let is_anchor = self.anchor.is_some_and(|at| leads(&self.ranking[at]));
         let Some(entry) = self.ranking.iter().find(|entry| leads(entry)) else { return false };
         let is_incumbent = self.incumbent().is_some_and(leads);
-        (is_anchor || is_incumbent)
+        let seen = rounds::processes(&entry.runs).max(1);
+        (is_anchor || is_incumbent && is_last)
             && self.noise != Noise::of([], false)
-            && entry.rounds >= ROUNDS_PER_PROCESS * rounds::processes(&entry.runs).max(1)
+            && entry.rounds >= ROUNDS_OF_FIRST_PROCESS + ROUNDS_PER_PROCESS * (seen - 1)
     }
 
     fn rounds_of(&self, config: &Config) -> usize {
@@ -142,10 +147,6 @@ impl Race {
 
 /// The most leaders of a front that are measured again.
 const MOST_OF_A_FRONT: usize = 3;
-
-fn may_gain(difference: &Uncertain, least: f64) -> bool {
-    difference.value + difference.half_width(WORSE) > least.ln_1p()
-}
 
 /// The anchor itself has no interval; as a rate it is taken to be known as well as processes are alike.
 fn with_interval(estimate: Estimate) -> Estimate {

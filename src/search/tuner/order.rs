@@ -56,6 +56,8 @@ impl Order {
 pub(super) struct RoundOrder {
     /// One for each config; the first is the one that the others are compared with.
     pub(super) orders: Vec<Order>,
+    /// The configs whose processes stay besides those of the round.
+    pub(super) kept: Vec<Config>,
     /// The configs whose processes are started again before.
     pub(super) restarts: Vec<Config>,
     pub(super) seed: u64,
@@ -106,8 +108,8 @@ impl RoundOrder {
         stop: impl Fn() -> bool,
         tell: &mut dyn FnMut(News<'_>),
     ) -> Result<Duelled, ProbeError> {
-        let configs: Vec<Config> = self.orders.iter().map(|order| order.config.clone()).collect();
-        prober.keep(&configs);
+        let configs = self.orders.iter().map(|order| &order.config).chain(&self.kept);
+        prober.keep(&configs.cloned().collect::<Vec<Config>>());
         self.restarts.iter().for_each(|config| prober.restart(config));
         let jobs: Vec<Job<'_>> = self.orders.iter().map(Order::job).collect();
         // Whether it goes on is decided after each round, by all rounds of the search.

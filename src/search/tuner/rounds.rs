@@ -19,6 +19,9 @@ const MOST: usize = 4;
 /// The new configs that a round waits for while the search goes on.
 const NEW: usize = 2;
 
+/// The most processes that wait for a round: each keeps its memory.
+const MOST_OPEN: usize = 6;
+
 /// How many rounds in a row may come to nothing.
 const MOST_FAILURES: u32 = 3;
 
@@ -56,6 +59,7 @@ impl Search<'_, '_> {
 
     /// Measures what leads in rounds until it is clear what to name, or the time is up.
     pub(super) fn settle(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
+        self.is_settling = true;
         while self.has_rounds() {
             if self.is_stopped() {
                 return Ok(Some(StopReason::Interrupted));
@@ -105,11 +109,13 @@ impl Search<'_, '_> {
             is_after_disturbance: false,
             config,
         };
-        let restarts: Vec<Config> =
-            configs.iter().filter(|config| race.needs_another_process(config)).cloned().collect();
+        let is_last = self.slots.open() < 2 && self.is_settling;
+        let needs_another = |config: &&Config| race.needs_another_process(config, is_last);
+        let restarts: Vec<Config> = configs.iter().filter(needs_another).cloned().collect();
+        let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len() });
         let orders = (first..).zip(configs).map(order).collect();
-        let order = RoundOrder { orders, restarts, seed: self.seed ^ u64::from(number), time: left };
+        let order = RoundOrder { orders, kept, restarts, seed: self.seed ^ u64::from(number), time: left };
         self.slots.start_round(slot, order.clone());
         self.in_round[slot] = Some(RoundUnderWay { order, number, began: Instant::now() });
     }
@@ -224,7 +230,7 @@ impl Search<'_, '_> {
 
 /// The longest that a config is measured on its own before it is compared in rounds: it has warmed up then, and its rate alone
 /// decides nothing.
-pub(super) const BESIDE_OTHERS: Duration = Duration::from_secs(2);
+pub(super) const BESIDE_OTHERS: Duration = Duration::from_secs(1);
 
 /// What a config came to in a round.
 fn of_round(

@@ -78,6 +78,8 @@ pub(super) struct Search<'s, 'p> {
     /// The rounds that run, by their slot.
     pub(super) in_round: Vec<Option<RoundUnderWay>>,
     pub(super) rounds: Rounds,
+    /// Whether no further config is probed, and rounds alone go on.
+    pub(super) is_settling: bool,
     /// Whether rounds prove that a config is faster than the baseline.
     pub(super) is_claimed: bool,
     pub(super) seed: u64,

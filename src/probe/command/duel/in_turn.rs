@@ -108,8 +108,8 @@ impl CommandProber {
         })
     }
 
-    /// The zygote that a side is forked from. Sides that are compared only once are all started in the same way; in a search a
-    /// config whose last process was forked gets a fresh one.
+    /// The zygote that a side is forked from. Sides that are compared only once are all started in the same way. In a search, a
+    /// config whose forked process was ended to see another one gets a fresh one.
     fn zygote_for(&mut self, bout: &Bout<'_, '_>, side: Side) -> Option<usize> {
         let mut zygote = |job: &Job<'_>| {
             let folder = Self::probe_dir(&self.folder, job.number);
@@ -118,7 +118,7 @@ impl CommandProber {
         };
         if bout.duel.keeps {
             let job = bout.duel.job(side);
-            return if self.stable.was_forked(job.config) { None } else { zygote(job) };
+            return if self.stable.needs_fresh(job.config) { None } else { zygote(job) };
         }
         let all: Option<Vec<usize>> = bout.duel.jobs.iter().map(zygote).collect();
         all.map(|zygotes| zygotes[side.place()])
