@@ -69,7 +69,8 @@ impl FromStr for Purpose {
         Ok(match word {
             "baseline" => Self::Baseline,
             "search" => Self::Search,
-            "round" => Self::Round,
+            // The others are in journals of earlier versions.
+            "round" | "confirm" | "reference" => Self::Round,
             _ => {
                 let parts = word.strip_prefix("screen-").ok_or_else(error)?;
                 Self::Screen { one_in: parts.parse().map_err(|_| error())? }

@@ -36,7 +36,7 @@ pub struct Care {
 }
 
 impl Care {
-    /// Over all probes, confirmations included.
+    /// Over all probes; rounds count for the time alone.
     pub(super) fn of(study: &Study) -> Self {
         let mut care = Self::default();
         for trial in study.history.trials() {
@@ -44,7 +44,8 @@ impl Care {
                 Some(spent) => *care.spent.get_or_insert_default() += spent,
                 None => care.failing_s += trial.elapsed.as_secs_f64(),
             }
-            let Some(measurement) = trial.outcome.partial_measurement() else { continue };
+            // A round measures what a probe has started, which counts once.
+            let Some(measurement) = trial.outcome.partial_measurement().filter(|run| run.round.is_none()) else { continue };
             let is_pruned = matches!(trial.outcome, Outcome::Pruned(_));
             if let Some(saved) = measurement.timing.saved_seconds.filter(|saved| *saved > 0.0) {
                 care.stopped_early += 1;

@@ -262,10 +262,32 @@ fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
         return false;
     }
     // Equal numbers must stay equal when their means were rounded differently.
-    let rounding = 1e-12 * top.estimate.value.abs().max(1.0);
-    match noise.difference(&top.runs, &entry.runs) {
-        Some(difference) => difference.value.abs() <= difference.half_width(TAIL) + rounding,
-        None => difference <= rounding,
+    let rounding = 1e-12 * top.scale.point(top.estimate.value).abs().max(1.0);
+    let apart = Apart::of(top, entry, noise);
+    apart.value <= apart.half_width + rounding
+}
+
+/// How far two configs are apart on the study's scale.
+struct Apart {
+    value: f64,
+    error: f64,
+    half_width: f64,
+}
+
+impl Apart {
+    /// From the rounds that have both; if there is none, from the intervals of both.
+    fn of(one: &Ranked, other: &Ranked, noise: &Noise) -> Self {
+        if let Some(difference) = noise.difference(&one.runs, &other.runs) {
+            let (error, half_width) = (difference.error(), difference.half_width(TAIL));
+            return Self { value: difference.value.abs(), error, half_width };
+        }
+        let point = |entry: &Ranked| one.scale.point(entry.estimate.value);
+        let half = |entry: &Ranked| {
+            let half = entry.estimate.relative_half_width().filter(|half| half.is_finite()).unwrap_or(0.0);
+            if one.scale.is_ratio() { half } else { half * entry.estimate.value.abs() }
+        };
+        let half_width = half(one).hypot(half(other));
+        Self { value: (point(one) - point(other)).abs(), error: half_width / stats::NORMAL_95, half_width }
     }
 }
 

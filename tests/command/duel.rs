@@ -66,7 +66,7 @@ fn two_processes_train_in_turn_and_their_ratio_is_told() {
 
 /// The demo step reports by the client in Rust, which waits when it is told to.
 #[test]
-fn the_demo_step_trains_in_turn_and_its_leaders_are_confirmed_so() {
+fn the_demo_step_trains_in_turn_also_in_a_round() {
     let data = tempfile::tempdir().unwrap();
     let words = ["demo-step", "--batch-size", "{batch}", "--workers", "0", "--device", "cpu", "--steps", "1000000"];
     let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -80,12 +80,8 @@ fn the_demo_step_trains_in_turn_and_its_leaders_are_confirmed_so() {
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let journal = fs::read_to_string(search.out().join("journal.jsonl")).unwrap();
-    let confirmed: Vec<&str> = journal.lines().filter(|line| line.contains("\"purpose\":\"confirm\"")).collect();
-    assert!(confirmed.len() >= 2, "{journal}");
-    // Where other tests keep the cores so busy that both do not start in time, that is said.
-    let is_told = stderr(&output).contains("confirms the leaders one after the other");
-    let are_in_turn = confirmed.iter().all(|line| line.contains("\"in_turn\":{"));
-    assert!(are_in_turn || is_told, "{}{journal}", stderr(&output));
+    let in_round: Vec<&str> = journal.lines().filter(|line| line.contains("\"purpose\":\"round\"")).collect();
+    assert!(in_round.len() == 2 && in_round.iter().all(|line| line.contains("\"round\":{")), "{journal}");
     search.assert_no_survivors();
 }
 
@@ -243,27 +239,24 @@ fn on_a_terminal_one_line_tells_what_it_does() {
 }
 
 #[test]
-fn the_leaders_of_a_search_are_confirmed_in_turn() {
+fn the_processes_of_a_search_wait_for_their_rounds() {
     let more = format!("{SPACE}[limits]\nmeasure_time = \"2s\"\n[search]\nstrategy = \"grid\"\n");
     let search = Search::of(&[STEP], &more);
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let journal = fs::read_to_string(search.out().join("journal.jsonl")).unwrap();
-    let trials = journal.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let confirmed: Vec<_> = trials.filter(|trial| trial["purpose"] == "confirm").collect();
-    let leaders = confirmed.len() / 2;
-    assert!(leaders >= 2 && confirmed.len() == 2 * leaders, "{journal}");
-    for round in confirmed.chunks(leaders) {
-        let mut configs: Vec<String> = round.iter().map(|trial| trial["config"].to_string()).collect();
-        configs.dedup();
-        assert_eq!(configs.len(), leaders, "each once: {configs:?}");
-        for trial in round {
-            assert_eq!(trial["in_turn"]["first"], round[0]["trial"], "{trial}");
-            // Of a machine that others use as well, too.
-            assert!(number(&trial["in_turn"]["error"]) < 0.5, "{trial}");
-        }
+    let trials: Vec<serde_json::Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let first: Vec<_> = trials.iter().filter(|trial| trial["round"]["number"] == 1).collect();
+    assert!(first.len() >= 2, "{journal}");
+    for trial in &first {
+        let own = trials.iter().find(|other| other["config"] == trial["config"]).unwrap();
+        assert_eq!(trial["round"]["process"], own["trial"], "its first process went on: {trial}");
+        assert_eq!(trial["round"]["slices"].as_array().unwrap().len(), 2, "{trial}");
     }
-    // Their differences are known, so the fastest is found for certain.
+    let baseline = trials.iter().filter(|trial| trial["config"] == first[0]["config"]);
+    let mut processes: Vec<_> = baseline.filter_map(|trial| trial["round"]["process"].as_u64()).collect();
+    processes.dedup();
+    assert!(processes.len() >= 2, "the luck of one process is seen: {journal}");
     let best: serde_json::Value = serde_json::from_slice(&fs::read(search.out().join("best.json")).unwrap()).unwrap();
     assert_eq!(best["config"], serde_json::json!({ "pause": 2000, "samples": 16 }), "{best}");
     assert_eq!(best["verdict"], "faster", "{best}");

@@ -68,7 +68,7 @@ impl Prober for Noisy {
 }
 
 fn tuner(strategy: &str, seed: u64, probes: u32) -> Tuner<'static> {
-    let budget = Budget { probes, rounds: 1, time: Duration::from_secs(3600), ..Budget::default() };
+    let budget = Budget { probes, rounds: 20, time: Duration::from_secs(3600), ..Budget::default() };
     Tuner::with_prober(space(), Noisy { seed, noise: 0.03 }).strategy(strategy).unwrap().seed(seed).budget(budget)
 }
 

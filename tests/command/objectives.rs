@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gputune::model::{
-    Config, Constraint, Direction, Estimate, Failure, Goal, History, Judgement, Measurement, Memory, Objective,
+    Config, Constraint, Direction, Estimate, Failure, Goal, History, InRound, Judgement, Measurement, Memory, Objective,
     ObjectiveError, OnTie, Outcome, Parameter, Purpose, Settings, Space, Trial, Walk, front,
 };
 use gputune::probe::{Replay, Table};
@@ -261,13 +261,20 @@ fn noisy(throughput: f64, percent: f64, joules: f64) -> Outcome {
 }
 
 fn history(trials: &[(Purpose, i64, Outcome)]) -> History {
+    let in_round = |outcome: &Outcome| {
+        let mut outcome = outcome.clone();
+        if let Outcome::Measured(run) = &mut outcome {
+            run.round = Some(InRound { number: 1, process: 1, slices: Vec::new() });
+        }
+        outcome
+    };
     let trial = |(number, (purpose, level, outcome)): (u32, &(Purpose, i64, Outcome))| Trial {
         ended_at: None,
         slot: None,
         number,
         purpose: *purpose,
         config: x(*level),
-        outcome: outcome.clone(),
+        outcome: if *purpose == Round { in_round(outcome) } else { outcome.clone() },
         elapsed: Duration::from_secs(1),
     };
     (1..).zip(trials).map(trial).collect()

@@ -3,9 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Best, Ranked, Study, is_tied, noise_of, ratio};
+use super::{Apart, Best, Ranked, Study, is_tied, noise_of, ratio};
 use crate::model::OnTie;
-use crate::probe::stats;
 use crate::search::rounds::{self, Noise};
 
 /// The result of comparing the named config with the baseline.
@@ -53,7 +52,14 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     let baseline = study.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config));
     let compared = compared(ranking);
     let is_proven = |entry: &Ranked| {
-        baseline.is_none_or(|baseline| is_better(study, entry, baseline, (noise, compared)))
+        baseline.is_some_and(|baseline| is_better(study, entry, baseline, (noise, compared)))
+    };
+    // Without rounds the numbers are all there is.
+    let is_better_so_far = |entry: &Ranked| {
+        baseline.is_none_or(|baseline| {
+            let is_unknown = entry.rounds.min(baseline.rounds) == 0;
+            is_proven(entry) || is_unknown && is_ahead(study, entry, baseline, noise)
+        })
     };
     let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, noise)).collect();
     if study.objective.tie_rule() == OnTie::Cheapest {
@@ -63,14 +69,15 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
         tied.sort_by_cached_key(|entry| study.cost(entry, by_memory));
     }
     let may_be_named = |entry: &&&Ranked| {
-        (entry.rounds > 0 || !any_compared) && loses_little(top, entry, noise) && is_proven(entry)
+        (entry.rounds > 0 || !any_compared) && loses_little(top, entry, noise) && is_better_so_far(entry)
     };
-    let is_ahead = |baseline: &Ranked| is_ahead(study, top, baseline);
-    let (winner, verdict) = match (baseline, tied.iter().find(may_be_named).copied().or(Some(top).filter(|top| is_proven(top)))) {
+    let named = tied.iter().find(may_be_named).copied().or(Some(top).filter(|top| is_better_so_far(top)));
+    let (winner, verdict) = match (baseline, named) {
         (None, named) => (named.unwrap_or(top), Verdict::NoBaseline),
-        (Some(baseline), Some(named)) if named.config != baseline.config => (named, Verdict::Faster),
-        (Some(baseline), _) if top.config != baseline.config && is_ahead(baseline) => (top, Verdict::Unproven),
-        (Some(baseline), _) => (baseline, Verdict::TiedWithBaseline),
+        (Some(_), Some(named)) if is_proven(named) => (named, Verdict::Faster),
+        (Some(_), Some(named)) => (named, Verdict::Unproven),
+        (Some(baseline), None) if is_ahead(study, top, baseline, noise) => (top, Verdict::Unproven),
+        (Some(baseline), None) => (baseline, Verdict::TiedWithBaseline),
     };
     let is_tie = |entry: &&&Ranked| entry.config != winner.config;
     let mut ties: Vec<Ranked> = tied.iter().filter(is_tie).map(|entry| (*entry).clone()).collect();
@@ -98,7 +105,7 @@ pub(super) fn compared(ranking: &[Ranked]) -> usize {
 
 /// Whether rounds prove that a config is better than the baseline; without any noise the numbers tell.
 pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, compared): (&Noise, usize)) -> bool {
-    if entry.config == baseline.config {
+    if entry.config == baseline.config || entry.rounds.min(baseline.rounds) == 0 {
         return false;
     }
     if entry.is_noisy || baseline.is_noisy {
@@ -107,10 +114,13 @@ pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
 
-/// Whether a config was better than the baseline in every round, or there was no round and its number is the better one.
-fn is_ahead(study: &Study, entry: &Ranked, baseline: &Ranked) -> bool {
-    if entry.rounds == 0 || baseline.rounds == 0 {
-        return study.score(entry) > study.score(baseline);
+/// Whether a config was better than the baseline in every round; if there was no round, beyond the intervals of both.
+fn is_ahead(study: &Study, entry: &Ranked, baseline: &Ranked, noise: &Noise) -> bool {
+    if entry.config == baseline.config {
+        return false;
+    }
+    if entry.rounds.min(baseline.rounds) == 0 {
+        return study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise);
     }
     rounds::is_higher_always(&entry.runs, &baseline.runs)
 }
@@ -120,11 +130,9 @@ fn loses_little(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     if entry.config == top.config {
         return true;
     }
-    // Without any known error only equal configs are tied, and those lose nothing.
-    let Some(difference) = noise.difference(&top.runs, &entry.runs) else { return true };
-    let level = stats::mean(&top.runs.iter().map(|run| run.value).collect::<Vec<f64>>()).unwrap_or(0.0);
-    let scale = top.scale.loss_scale(level);
-    expected_gain(difference.value / scale, difference.error() / scale) <= LIKELY_LOSS
+    let apart = Apart::of(top, entry, noise);
+    let scale = top.scale.loss_scale(top.scale.point(top.estimate.value));
+    expected_gain(apart.value / scale, apart.error / scale) <= LIKELY_LOSS
 }
 
 /// Returns the mean of a normally distributed gain, with losses counted as zero.

@@ -1,7 +1,7 @@
 //! Which configs are still in the race, and which of them the next round measures.
 
 use super::{Ranked, Study, choice, front, noise_of};
-use crate::model::{Config, Estimate, History};
+use crate::model::{Config, Estimate, History, Trial};
 use crate::search::rounds::{self, Noise};
 
 /// The probability at one end beyond which a config is taken to be worse than the incumbent.
@@ -11,8 +11,8 @@ const WORSE: f64 = 0.05;
 /// to 4%: what is known once two processes of each were seen.
 const SMALL_GAIN: f64 = 0.015;
 
-/// The rounds that leaders of a front are measured in.
-const ROUNDS_OF_A_FRONT: usize = 3;
+/// The rounds that leaders are measured in if slices do not tell the objective: the fewest that a claim needs.
+const ROUNDS_OF_LEADERS: usize = 3;
 
 /// The rounds after which the baseline and the incumbent are started again, so that more than one process of each is seen; round
 /// numbers. A claim needs two processes, so the first one is soon replaced.
@@ -27,8 +27,8 @@ pub(crate) struct Race {
     /// The baseline, or else the config that was in most rounds, by its place in the ranking.
     anchor: Option<usize>,
     has_baseline: bool,
-    /// The configs that are measured again if the result is a front.
-    front: Option<Vec<Config>>,
+    /// The configs that are measured again if slices do not tell the objective: those of a front, or the best two.
+    leaders: Option<Vec<Config>>,
     is_claimed: bool,
 }
 
@@ -38,16 +38,17 @@ impl Race {
         let noise = noise_of(&ranking);
         let baseline = ranking.iter().position(|entry| study.baseline.as_ref() == Some(&entry.config));
         let most = || (0..ranking.len()).rev().max_by_key(|&at| ranking[at].rounds);
-        let front = study.objective.is_pareto().then(|| {
-            let is_feasible = |entry: &&crate::model::Trial| ranking.iter().any(|ranked| ranked.config == entry.config);
-            front::leaders(&study.objective, study.contenders().filter(is_feasible), MOST_OF_A_FRONT)
+        let leaders = (!study.objective.is_largest_throughput()).then(|| {
+            let is_feasible = |trial: &&Trial| ranking.iter().any(|ranked| ranked.config == trial.config);
+            let most = if study.objective.is_pareto() { MOST_OF_A_FRONT } else { MOST_OF_OTHERS };
+            front::leaders(&study.objective, study.contenders().filter(is_feasible), most)
         });
         let compared = choice::compared(&ranking);
         let is_claimed = baseline.is_some_and(|at| {
             let best = ranking.iter().find(|entry| entry.rounds > 0);
             best.is_some_and(|best| choice::is_better(study, best, &ranking[at], (&noise, compared)))
         });
-        Self { anchor: baseline.or_else(most), has_baseline: baseline.is_some(), noise, front, is_claimed, ranking }
+        Self { anchor: baseline.or_else(most), has_baseline: baseline.is_some(), noise, leaders, is_claimed, ranking }
     }
 
     /// The configs of the next round: the baseline, the incumbent, then `candidates` that were in none, then those that are close
@@ -56,8 +57,8 @@ impl Race {
         let anchor = self.anchor.map(|at| &self.ranking[at].config);
         let close = self.close().map(|entry| &entry.config);
         let incumbent = self.incumbent().map(|entry| &entry.config);
-        let wanted: Vec<&Config> = match &self.front {
-            Some(front) => anchor.into_iter().chain(front).chain(candidates).collect(),
+        let wanted: Vec<&Config> = match &self.leaders {
+            Some(leaders) => anchor.into_iter().chain(leaders).collect(),
             None => anchor.into_iter().chain(incumbent).chain(candidates).chain(close).collect(),
         };
         let mut lineup: Vec<Config> = Vec::new();
@@ -70,7 +71,7 @@ impl Race {
     }
 
     /// The best config that was in a round.
-    fn incumbent(&self) -> Option<&Ranked> {
+    pub(crate) fn incumbent(&self) -> Option<&Ranked> {
         self.ranking.iter().find(|entry| entry.rounds > 0)
     }
 
@@ -88,9 +89,9 @@ impl Race {
 
     /// Whether further rounds cannot change what is named.
     pub(crate) fn is_decided(&self) -> bool {
-        if let Some(front) = &self.front {
-            let is_known = |config: &Config| self.rounds_of(config) >= ROUNDS_OF_A_FRONT;
-            return front.iter().all(is_known) && self.anchor.is_none_or(|at| self.ranking[at].rounds >= ROUNDS_OF_A_FRONT);
+        if let Some(leaders) = &self.leaders {
+            let anchor = self.anchor.map(|at| &self.ranking[at].config);
+            return leaders.iter().chain(anchor).all(|config| self.rounds_of(config) >= ROUNDS_OF_LEADERS);
         }
         let (Some(anchor), Some(incumbent)) = (self.anchor.map(|at| &self.ranking[at]), self.incumbent()) else {
             return true;
@@ -145,8 +146,9 @@ impl Race {
     }
 }
 
-/// The most leaders of a front that are measured again.
+/// The most leaders that are measured again: of a front its ends and the recommended config, else the best two.
 const MOST_OF_A_FRONT: usize = 3;
+const MOST_OF_OTHERS: usize = 2;
 
 /// The anchor itself has no interval; as a rate it is taken to be known as well as processes are alike.
 fn with_interval(estimate: Estimate) -> Estimate {

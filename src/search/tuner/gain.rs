@@ -1,6 +1,6 @@
 //! Decides whether another probe is worth its cost, from the gains that the strategy expects.
 
-use crate::model::{Count, History, Objective, Outcome, Space};
+use crate::model::{Count, Estimate, History, Objective, Outcome, Space};
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
 
@@ -110,8 +110,13 @@ fn together(space: &Space) -> usize {
 /// well be worse. So below h / 2 there is no gain that a repetition would confirm. A best that never settled must not
 /// end the search alone, so h is limited to the widest tie.
 pub(super) fn noise(objective: &Objective, best: &Outcome) -> f64 {
-    let half = best.measurement().and_then(|measurement| objective.estimate(measurement)?.relative_half_width());
-    half.filter(|half| *half > 0.0).map_or(0.0, |half| half.min(WIDEST_TIE) / 2.0)
+    best.measurement().and_then(|run| objective.estimate(run)).map_or(0.0, |estimate| noise_of(&estimate))
+}
+
+/// The same, where the best is known by this interval.
+pub(super) fn noise_of(best: &Estimate) -> f64 {
+    let half = best.relative_half_width().filter(|half| *half > 0.0);
+    half.map_or(0.0, |half| half.min(WIDEST_TIE) / 2.0)
 }
 
 #[cfg(test)]
@@ -119,7 +124,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{Estimate, Measurement, Parameter, Purpose, Space, Trial};
+    use crate::model::{Measurement, Parameter, Purpose, Space, Trial};
 
     fn measured(value: f64, half: f64) -> Outcome {
         let throughput = Some(Estimate::interval(value, value - half, value + half));

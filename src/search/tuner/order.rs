@@ -56,6 +56,8 @@ impl Order {
 pub(super) struct RoundOrder {
     /// One for each config; the first is the one that the others are compared with.
     pub(super) orders: Vec<Order>,
+    /// Whether processes take turns in slices, or follow one another.
+    pub(super) is_in_slices: bool,
     /// The configs whose processes stay besides those of the round.
     pub(super) kept: Vec<Config>,
     /// The configs whose processes are started again before.
@@ -118,7 +120,7 @@ impl RoundOrder {
             half_width: 0.0,
             rounds: 1,
             time: self.time,
-            ways: Way::ALL,
+            ways: if self.is_in_slices { Way::ALL } else { &[Way::Processes] },
             seed: Some(self.seed),
             keeps: true,
         };

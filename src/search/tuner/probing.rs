@@ -34,7 +34,7 @@ impl Search<'_, '_> {
             Purpose::Round => Effort::Screen { one_in: PART },
         };
         let mut limits = *self.limits;
-        let keeps = self.has_rounds() && matches!(purpose, Purpose::Baseline | Purpose::Search);
+        let keeps = self.has_rounds() && self.compares_rates() && matches!(purpose, Purpose::Baseline | Purpose::Search);
         if keeps && purpose == Purpose::Search {
             // Rounds tell how fast it is.
             limits.measure_time = limits.measure_time.min(BESIDE_OTHERS);

@@ -47,9 +47,15 @@ impl Search<'_, '_> {
         self.budget.rounds > self.last_round() && self.rounds.failures < MOST_FAILURES
     }
 
+    /// Whether slices tell what the search is after. Any other metric is measured by processes one after the other, and only of the
+    /// leaders.
+    pub(super) fn compares_rates(&self) -> bool {
+        self.objective.is_largest_throughput()
+    }
+
     /// The configs of a round that is due in a slot while the search goes on.
     pub(super) fn round_due(&mut self, slot: usize) -> Option<Vec<Config>> {
-        if !self.has_rounds() {
+        if !self.has_rounds() || !self.compares_rates() {
             return None;
         }
         let new = self.not_in_rounds(Some(slot));
@@ -65,7 +71,7 @@ impl Search<'_, '_> {
                 return Ok(Some(StopReason::Interrupted));
             }
             let race = self.study().race();
-            let new = self.not_in_rounds(None);
+            let new = if self.compares_rates() { self.not_in_rounds(None) } else { Vec::new() };
             if new.is_empty() && race.is_decided() {
                 break;
             }
@@ -96,7 +102,9 @@ impl Search<'_, '_> {
         let first = self.next_number();
         let left = self.time_left();
         let mut limits = *self.limits;
-        limits.measure_time = limits.measure_time.min(BESIDE_OTHERS);
+        if self.compares_rates() {
+            limits.measure_time = limits.measure_time.min(BESIDE_OTHERS);
+        }
         limits.probe_time = limits.probe_time.min(left);
         let order = |(number, config): (u32, Config)| Order {
             number,
@@ -115,7 +123,7 @@ impl Search<'_, '_> {
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len() });
         let orders = (first..).zip(configs).map(order).collect();
-        let order = RoundOrder { orders, kept, restarts, seed: self.seed ^ u64::from(number), time: left };
+        let order = RoundOrder { orders, is_in_slices: self.compares_rates(), kept, restarts, seed: self.seed ^ u64::from(number), time: left };
         self.slots.start_round(slot, order.clone());
         self.in_round[slot] = Some(RoundUnderWay { order, number, began: Instant::now() });
     }
@@ -199,7 +207,10 @@ impl Search<'_, '_> {
     fn not_in_rounds(&self, slot: Option<usize>) -> Vec<Config> {
         let under_way = || self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
         let place = slot.and_then(|slot| self.slots.slot(slot));
-        let is_feasible = |trial: &&Trial| self.objective.scores_of(&trial.outcome).is_some();
+        let may_be_short = slot.is_none();
+        let is_feasible = |trial: &&Trial| {
+            self.objective.scores_of(&trial.outcome).is_some() && (may_be_short || !trial.purpose.is_short())
+        };
         let is_new = |trial: &&Trial| {
             !self.history.of(&trial.config).any(|other| other.outcome.measurement().is_some_and(|run| run.round.is_some()))
                 && !under_way().any(|order| order.config == trial.config)

@@ -135,6 +135,11 @@ impl Search<'_, '_> {
         self.slots.leave_the_first();
         match stopped {
             StopReason::Interrupted => Ok(stopped),
+            // A limit that ended the search ends its rounds, too.
+            StopReason::TimeSpent | StopReason::GpuTimeSpent | StopReason::AllocationEnds => {
+                let reason = self.settle(on_event)?;
+                Ok(reason.filter(|reason| *reason == StopReason::Interrupted).unwrap_or(stopped))
+            }
             _ => Ok(self.settle(on_event)?.unwrap_or(stopped)),
         }
     }
@@ -265,6 +270,9 @@ impl Search<'_, '_> {
 
     /// Returns how uncertain the best so far is, as a share.
     fn noise(&mut self) -> f64 {
+        if self.has_rounds() {
+            return self.study().race().incumbent().map_or(0.0, |best| gain::noise_of(&best.estimate));
+        }
         let best = self.leader.of(self.objective, &self.history).filter(|(trial, _)| !trial.purpose.is_short());
         best.map_or(0.0, |(trial, _)| gain::noise(self.objective, &trial.outcome))
     }
