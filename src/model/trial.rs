@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_configs_short_probes_the_last_can_win_and_once_confirmed_for_good() {
+    fn of_a_configs_short_probes_the_last_can_win_and_after_a_round_for_good() {
         let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
         let configs: Vec<Config> = (0..2).filter_map(|index| space.config(index)).collect();
         let numbers = |history: &History, may_win: fn(&Outcome) -> bool| -> Vec<u32> {

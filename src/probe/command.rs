@@ -255,7 +255,7 @@ impl CommandProber {
         }
         // An error leaves through `Drop`, which ends the processes too.
         let (verdict, ended, is_held) = session.measure_and_hold(keeps, watch)?;
-        if job.effort == Effort::Probe {
+        if job.effort == Effort::Probe || job.keeps {
             session.timeline(ended).keep(&self.folder, job.number);
         }
         if session.heard.any_step() {
@@ -287,7 +287,7 @@ impl CommandProber {
 
     /// Whether the process of a job may be held beside others.
     fn may_stay(&self, job: &Job<'_>) -> bool {
-        let is_alike = job.effort == Effort::Probe && job.experiment.is_none();
+        let is_alike = job.effort != Effort::Losses && job.experiment.is_none();
         let is_on_device = self.step.is_gpu && !self.live.is_on_processor();
         job.keeps && is_alike && !is_on_device && self.cannot_hold().is_none()
     }
@@ -333,7 +333,7 @@ impl CommandProber {
         }
         session.go();
         let (verdict, ended, is_held) = session.measure_and_hold(true, watch)?;
-        if job.effort == Effort::Probe {
+        if job.effort == Effort::Probe || job.keeps {
             session.timeline(ended).keep(&self.folder, job.number);
         }
         let mut outcome = self.outcome(session, &verdict, ended, visible);

@@ -134,7 +134,7 @@ impl Table {
         if table.rows.is_empty() { Err(TableError::Empty) } else { Ok(table) }
     }
 
-    /// Makes a table from the searched configs of a journal, without derived values; confirmations only repeat them. A
+    /// Makes a table from the searched configs of a journal, without derived values; rounds only repeat them. A
     /// short probe counts if its config had no longer one.
     ///
     /// # Errors

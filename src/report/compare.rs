@@ -63,7 +63,7 @@ pub struct SideReport {
     pub driver: String,
     /// The program's version.
     pub gputune_version: String,
-    /// The number of probes, without confirmations.
+    /// The number of probes, without rounds.
     pub probes: usize,
     /// The number of probes without a measurement.
     pub failed: usize,

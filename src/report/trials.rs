@@ -21,7 +21,7 @@ const GPU_COLUMNS: &[(&str, Metric)] = &[
     ("throttled_by_power", Metric::ThrottledByPower),
 ];
 
-/// Writes all trials, confirmations included, in the order they were run.
+/// Writes all trials, rounds included, in the order they were run.
 pub fn trials_csv(study: &Study) -> String {
     let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
     let names: Vec<&str> = (study.space.parameters().iter().map(crate::model::Parameter::name))

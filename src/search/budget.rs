@@ -88,6 +88,11 @@ impl Budget {
         self.time.saturating_sub((self.time / SHARE).min(LONGEST_END))
     }
 
+    /// One half of the time goes to the search at least.
+    fn at_most_half(&self, reserve: Duration) -> Duration {
+        reserve.min(self.time / 2)
+    }
+
     /// Returns why the search for new configs must end here, if it must; `elapsed` is the wall time so far, `running` how many
     /// are probed now, and `reserve` the time that rounds need after it.
     ///
@@ -105,7 +110,7 @@ impl Budget {
         if searched + running >= self.probes as usize {
             return Some(StopReason::ProbesSpent);
         }
-        let reserve = if searched < FEWEST { Duration::ZERO } else { reserve };
+        let reserve = if searched < FEWEST { Duration::ZERO } else { self.at_most_half(reserve) };
         (searched > 0 && elapsed + expected_probe(history) + reserve > self.for_probes()).then_some(StopReason::TimeSpent)
     }
 
@@ -118,7 +123,7 @@ impl Budget {
         if expected.is_zero() {
             return left;
         }
-        let time = self.for_probes().saturating_sub(elapsed + reserve);
+        let time = self.for_probes().saturating_sub(elapsed + self.at_most_half(reserve));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let in_time = (time.div_duration_f64(expected) * f64::from(beside.max(1))) as u32;
         left.min(in_time)

@@ -49,6 +49,9 @@ pub struct Status {
     /// Rounds that have ended.
     #[serde(default)]
     pub rounds: u32,
+    /// The configs of the round that runs, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_round: Option<usize>,
     /// The running probe, where one runs at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Running>,
@@ -154,6 +157,7 @@ impl Watched {
             searched: 0,
             probes: budget.probes,
             rounds: 0,
+            in_round: None,
             probe: None,
             slots: Vec::new(),
             best: None,
@@ -172,6 +176,7 @@ impl Watched {
     pub fn hear(&mut self, event: &Event<'_>) {
         match event {
             Event::Started { number, purpose, settings, reason, slot, .. } => {
+                self.status.in_round = None;
                 let running = Running {
                     number: *number,
                     purpose: *purpose,
@@ -206,7 +211,11 @@ impl Watched {
                 self.finished(trial, settings);
             }
             Event::PutBack { number, .. } => self.over(*number),
-            Event::RoundEnds { .. } => self.status.rounds += 1,
+            Event::RoundBegins { configs, .. } => self.status.in_round = Some(*configs),
+            Event::RoundEnds { .. } => {
+                self.status.rounds += 1;
+                self.status.in_round = None;
+            }
             _ => {}
         }
     }

@@ -148,7 +148,7 @@ impl<'p> Tuner<'p> {
     /// counted from 1. Each runs in a thread of its own.
     ///
     /// The first config is measured alone, then in all slots at once; where it notices that, the search goes on in the first
-    /// slot. So are the leaders confirmed.
+    /// slot. So do the last rounds.
     ///
     /// ```
     /// use gputune::probe::{Step, StepError};
@@ -176,7 +176,7 @@ impl<'p> Tuner<'p> {
     /// Searches with several probers side by side, each for a slot of its own; see [`slots`](Self::slots).
     ///
     /// Where training will have the whole machine, `whole` probes that: the first config, with which the slots are compared, all
-    /// probes if they do worse, and the confirmations. Where it is absent, a slot is what training will have.
+    /// probes if they do worse, and the last rounds. Where it is absent, a slot is what training will have.
     pub fn with_slots<T: Prober + Send + 'p>(
         space: Space,
         whole: Option<T>,
@@ -474,7 +474,7 @@ impl<'p> Tuner<'p> {
             lacking: Lacking::default(),
             rounds: rounds::Rounds::default(),
             is_settling: false,
-            is_claimed: false,
+            is_clear: false,
             seed: self.seed,
             baseline: self.baseline.as_ref(),
             put_back: retries::PutBack::default(),

@@ -19,7 +19,7 @@ impl TrainingStep for Sleeps {
 }
 
 const BUDGET: Budget =
-    Budget { probes: 1000, time: Duration::from_secs(3600), gpu_time: None, rounds: 1, least_gain: 0.0 };
+    Budget { probes: 1000, time: Duration::from_secs(3600), gpu_time: None, rounds: 1000, least_gain: 0.0 };
 
 fn search(
     journal: &Path,

@@ -142,7 +142,10 @@ impl Block {
             let what = match &status.ended {
                 Some(Ended::Stopped(reason)) => format!("ended: {reason}"),
                 Some(Ended::Failed(reason)) => format!("failed: {reason}"),
-                None => "chooses what to probe next".to_owned(),
+                None => match status.in_round {
+                    Some(configs) => format!("round {}: measures {configs} configs next to each other", status.rounds + 1),
+                    None => "chooses what to probe next".to_owned(),
+                },
             };
             let tone = if matches!(status.ended, Some(Ended::Failed(_))) { Tone::Bad } else { Tone::Plain };
             self.push("", tone, &what);
@@ -363,6 +366,7 @@ mod tests {
             searched: 7,
             probes: 24,
             rounds: 0,
+            in_round: None,
             slots: Vec::new(),
             probe: Some(Running {
                 number: 8,

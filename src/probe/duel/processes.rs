@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::super::{Effort, Job, ProbeError, Prober};
+use super::super::{Job, ProbeError, Prober};
 use super::bout::Bout;
 use super::{Block, DuelEnd, Side, Stage};
 use crate::model::Outcome;
@@ -19,7 +19,7 @@ pub(in crate::probe) fn run<P: Prober + ?Sized>(prober: &mut P, bout: &mut Bout<
             Ok(side) => side,
             Err(end) => return Ok(end),
         };
-        let job = Job { effort: Effort::Probe, rival: None, keeps: false, ..*bout.duel.job(side) };
+        let job = Job { rival: None, keeps: false, ..*bout.duel.job(side) };
         let began = Instant::now();
         let outcome = prober.probe(&job, &mut bout.watch(side))?;
         if matches!(outcome, Outcome::Interrupted) {

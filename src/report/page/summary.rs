@@ -87,13 +87,14 @@ impl Summary {
         };
         summary.is_interrupted = study.stopped == StopReason::Interrupted;
         let searched = study.history.count_searched();
-        let confirmed = study.history.trials().len() - searched;
+        let elapsed = show_duration(study.elapsed);
         summary.cards.push(Card {
             label: "Probes",
             value: searched.to_string(),
-            note: match confirmed {
-                0 => format!("in {}", show_duration(study.elapsed)),
-                _ => format!("and {confirmed} to confirm, in {}", show_duration(study.elapsed)),
+            note: match study.rounds() {
+                0 => format!("in {elapsed}"),
+                1 => format!("and 1 round, in {elapsed}"),
+                rounds => format!("and {rounds} rounds, in {elapsed}"),
             },
         });
         summary.lines.extend(older(subject).map(|older| ("Journal".to_owned(), older)));

@@ -11,7 +11,7 @@ use crate::report::row::{shown_result, sorted};
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
     columns: Vec<Column>,
-    /// The rows, the best first; then come confirmations, and short probes of configs that were measured longer.
+    /// The rows, the best first; then come rounds, and short probes of configs that were measured longer.
     rows: Vec<Row>,
 }
 

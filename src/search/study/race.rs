@@ -108,11 +108,6 @@ impl Race {
         !self.ranking.iter().any(|entry| entry.config != anchor.config && may_beat(entry, anchor))
     }
 
-    /// Whether it is proven that the incumbent is better than the baseline.
-    pub(crate) fn is_claimed(&self) -> bool {
-        self.is_claimed
-    }
-
     /// Whether a config of the next round has to be started again, to see another process of it. While the search goes on, that is the
     /// baseline alone: another incumbent may come.
     pub(crate) fn needs_another_process(&self, config: &Config, is_last: bool) -> bool {

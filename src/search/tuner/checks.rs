@@ -29,7 +29,7 @@ impl Search<'_, '_> {
             return Checked::Done(Outcome::Rejected(Failure::new(reason)));
         }
         match self.full_precision.of(job.settings, self.space) {
-            // It is compared when it is confirmed, in a process of its own.
+            // It is compared in a process of its own, if it leads.
             Some(_) if measurement.is_live => {
                 let reason = "it was measured in a process that had trained before".to_owned();
                 let numerics = Numerics { not_compared: Some(reason), ..Numerics::default() };

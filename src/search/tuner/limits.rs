@@ -42,7 +42,7 @@ impl Search<'_, '_> {
     }
 
     /// The time to set aside for rounds: enough to prove that a config is faster, with a second process of it and of the baseline;
-    /// for a search that has proven it, one more round.
+    /// where it is clear what to name, one more round.
     fn reserve(&self) -> Duration {
         /// Three rounds with each of two processes.
         const ROUNDS: u32 = 6;
@@ -51,12 +51,12 @@ impl Search<'_, '_> {
             return Duration::ZERO;
         }
         let round = self.time_per_config() * CONFIGS;
-        if self.is_claimed {
+        if self.is_clear {
             return round;
         }
         let first = self.history.trials().first().and_then(|trial| trial.outcome.measurement()?.spent);
         let start = first.map_or(0.0, |spent| spent.importing_s + spent.starting_s);
-        (round * ROUNDS + Duration::try_from_secs_f64(start).unwrap_or_default() * 2).min(self.budget.time / 2)
+        round * ROUNDS + Duration::try_from_secs_f64(start).unwrap_or_default() * 2
     }
 
     /// What is to be said where the allocation ends a search.
@@ -64,7 +64,7 @@ impl Search<'_, '_> {
         let left = show_duration(self.allocation?.left());
         let probe = show_duration(self.longest_probe());
         Some(format!(
-            "the allocation ends in {left}, and a probe may take {probe}: no new config is begun, and what leads is confirmed as far \
+            "the allocation ends in {left}, and a probe may take {probe}: no new config is begun, and rounds go on as long \
              as there is time. Nothing is lost: the same command goes on in another allocation"
         ))
     }

@@ -9,7 +9,6 @@ use super::checks::Checked;
 use super::health::Health;
 use super::search::{OnEvent, Search};
 use super::order::{Done, Order};
-use super::rounds::BESIDE_OTHERS;
 use super::slots::Ended;
 use crate::model::{Event, Measurement, Outcome, Purpose, Trial};
 use crate::probe::{Effort, Job, Limits};
@@ -29,6 +28,7 @@ impl Search<'_, '_> {
         let place = self.slots.slot(slot);
         on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place });
         let effort = match purpose {
+            Purpose::Search if self.has_rounds() && self.compares_rates() => self.short_effort(),
             Purpose::Baseline | Purpose::Search => Effort::Probe,
             Purpose::Screen { one_in } => Effort::Screen { one_in },
             Purpose::Round => Effort::Screen { one_in: PART },
@@ -37,7 +37,6 @@ impl Search<'_, '_> {
         let keeps = self.has_rounds() && self.compares_rates() && matches!(purpose, Purpose::Baseline | Purpose::Search);
         if keeps && purpose == Purpose::Search {
             // Rounds tell how fast it is.
-            limits.measure_time = limits.measure_time.min(BESIDE_OTHERS);
             limits.precision = limits.precision.map(|precision| precision.max(COARSE));
         }
         limits.probe_time = limits.probe_time.min(self.time_left());

@@ -1,8 +1,10 @@
 //! Measures configs in rounds: the baseline, the incumbent and a few others in short slices, seconds apart.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use super::TuneError;
+use super::begun::Wanted;
 use super::order::{Order, RoundOrder};
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
@@ -73,7 +75,12 @@ impl Search<'_, '_> {
             let race = self.study().race();
             let new = if self.compares_rates() { self.not_in_rounds(None) } else { Vec::new() };
             if new.is_empty() && race.is_decided() {
-                break;
+                let Some(config) = self.leader_without_process() else { break };
+                self.begin(self.slots.home(), Wanted::new(config.into(), Purpose::Round), on_event);
+                if !self.finish_all(on_event)? {
+                    return Ok(Some(if self.is_stopped() { StopReason::Interrupted } else { StopReason::TimeSpent }));
+                }
+                continue;
             }
             let lineup = race.lineup(&new, MOST);
             if lineup.len() < 2 {
@@ -102,15 +109,13 @@ impl Search<'_, '_> {
         let first = self.next_number();
         let left = self.time_left();
         let mut limits = *self.limits;
-        if self.compares_rates() {
-            limits.measure_time = limits.measure_time.min(BESIDE_OTHERS);
-        }
         limits.probe_time = limits.probe_time.min(left);
+        let effort = if self.compares_rates() { self.short_effort() } else { Effort::Probe };
         let order = |(number, config): (u32, Config)| Order {
             number,
             settings: self.set_by(&config),
             limits,
-            effort: Effort::Probe,
+            effort,
             experiment: None,
             rival: None,
             keeps: true,
@@ -190,8 +195,25 @@ impl Search<'_, '_> {
         if is_complete {
             on_event(Event::RoundEnds { number, ratios: &ratios });
         }
-        self.is_claimed = self.study().race().is_claimed();
+        self.is_clear = self.study().race().is_decided();
         Ok(true)
+    }
+
+    /// How long a config is measured whose rate rounds tell.
+    pub(super) fn short_effort(&self) -> Effort {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a handful, and at least one")]
+        let parts = self.limits.measure_time.div_duration_f64(BESIDE_OTHERS).ceil().max(1.0) as u32;
+        NonZeroU32::new(parts).map_or(Effort::Probe, |one_in| Effort::Screen { one_in })
+    }
+
+    /// The leader, if no process of its own has measured it: the losses of a process that took other settings before are not those of
+    /// its first steps, and cannot be compared with full precision.
+    fn leader_without_process(&self) -> Option<Config> {
+        let race = self.study().race();
+        let leader = race.incumbent()?;
+        let mut runs = self.history.of(&leader.config).filter_map(|trial| trial.outcome.measurement()).peekable();
+        let is_live_only = runs.peek().is_some() && runs.all(|run| run.is_live);
+        is_live_only.then(|| leader.config.clone())
     }
 
     /// The number of the last round that is in the history.
@@ -212,7 +234,11 @@ impl Search<'_, '_> {
             self.objective.scores_of(&trial.outcome).is_some() && (may_be_short || !trial.purpose.is_short())
         };
         let is_new = |trial: &&Trial| {
-            !self.history.of(&trial.config).any(|other| other.outcome.measurement().is_some_and(|run| run.round.is_some()))
+            let was_in_one = |other: &Trial| match other.outcome.measurement() {
+                Some(run) => run.round.is_some(),
+                None => other.purpose == Purpose::Round,
+            };
+            !self.history.of(&trial.config).any(was_in_one)
                 && !under_way().any(|order| order.config == trial.config)
                 && (slot.is_none() || trial.slot.as_ref() == place)
         };
@@ -233,15 +259,16 @@ impl Search<'_, '_> {
     }
 
     /// The time that a round takes for each of its configs: as the last one did, and at first two slices and the steps that are
-    /// dropped before each.
+    /// dropped before each, but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
-        self.rounds.time_per_config.unwrap_or(BLOCK * 3)
+        let probe = self.history.searched().last().map(|trial| trial.elapsed);
+        self.rounds.time_per_config.unwrap_or_else(|| probe.map_or(BLOCK * 3, |probe| probe.min(BLOCK * 3)))
     }
 }
 
 /// The longest that a config is measured on its own before it is compared in rounds: it has warmed up then, and its rate alone
 /// decides nothing.
-pub(super) const BESIDE_OTHERS: Duration = Duration::from_secs(1);
+const BESIDE_OTHERS: Duration = Duration::from_secs(1);
 
 /// What a config came to in a round.
 fn of_round(

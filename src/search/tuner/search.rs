@@ -80,8 +80,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) rounds: Rounds,
     /// Whether no further config is probed, and rounds alone go on.
     pub(super) is_settling: bool,
-    /// Whether rounds prove that a config is faster than the baseline.
-    pub(super) is_claimed: bool,
+    /// Whether it is clear what to name, as far as rounds have come.
+    pub(super) is_clear: bool,
     pub(super) seed: u64,
     pub(super) baseline: Option<&'s Config>,
     pub(super) history: History,
