@@ -118,8 +118,15 @@ fn fight(
     line: &mut Line,
 ) -> Result<Duelled, ProbeError> {
     let jobs = [job(1, &contenders.a, limits), job(2, &contenders.b, limits)];
-    let duel =
-        Duel { jobs: &jobs, ways: Way::ALL, half_width: limits.precision(), rounds: args.rounds, time: args.time, seed: None, keeps: false };
+    let duel = Duel {
+        jobs: &jobs,
+        ways: Way::ALL,
+        half_width: limits.precision(),
+        rounds: args.rounds,
+        time: args.time,
+        seed: None,
+        keeps: false,
+    };
     let mut watch = |progress: &duel::DuelProgress<'_>| {
         line.hear(progress);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -29,7 +29,8 @@ pub use exchange::Exchange;
 pub use fact::{FACTS, Fact, Facts};
 pub use line::{Line, settings_of};
 pub use measurement::{
-    FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,
+    FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    Timing,
 };
 pub(crate) use metric::Together;
 pub use metric::{GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};

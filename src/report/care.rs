@@ -45,7 +45,9 @@ impl Care {
                 None => care.failing_s += trial.elapsed.as_secs_f64(),
             }
             // A round measures what a probe has started, which counts once.
-            let Some(measurement) = trial.outcome.partial_measurement().filter(|run| run.round.is_none()) else { continue };
+            let Some(measurement) = trial.outcome.partial_measurement().filter(|run| run.round.is_none()) else {
+                continue;
+            };
             let is_pruned = matches!(trial.outcome, Outcome::Pruned(_));
             if let Some(saved) = measurement.timing.saved_seconds.filter(|saved| *saved > 0.0) {
                 care.stopped_early += 1;

@@ -17,7 +17,8 @@ pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranke
     Some(match (best.verdict, best.speedup, best.unproven_speedup) {
         (Verdict::TiedWithBaseline, ..) => format!("baseline  stays: {}", no_config_is_faster(study)),
         (_, Some(speedup), _) => {
-            let lowest = at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round")).unwrap_or_default();
+            let lowest =
+                at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round")).unwrap_or_default();
             format!("speed-up  {} {what} than the baseline ({number}){lowest}", shown_ratio(speedup))
         }
         (_, None, Some(seen)) => {

@@ -98,20 +98,15 @@ impl Budget {
     ///
     /// A probe is expected to take as long as the last ones. The first two probes need no reserve, since a single config cannot be
     /// compared with anything.
-    pub fn stop(
-        &self,
-        history: &History,
-        elapsed: Duration,
-        running: usize,
-        reserve: Duration,
-    ) -> Option<StopReason> {
+    pub fn stop(&self, history: &History, elapsed: Duration, running: usize, reserve: Duration) -> Option<StopReason> {
         const FEWEST: usize = 2;
         let searched = history.count_searched();
         if searched + running >= self.probes as usize {
             return Some(StopReason::ProbesSpent);
         }
         let reserve = if searched < FEWEST { Duration::ZERO } else { self.at_most_half(reserve) };
-        (searched > 0 && elapsed + expected_probe(history) + reserve > self.for_probes()).then_some(StopReason::TimeSpent)
+        (searched > 0 && elapsed + expected_probe(history) + reserve > self.for_probes())
+            .then_some(StopReason::TimeSpent)
     }
 
     /// Returns how many probes are left, by their number and by the time that those so far took, where so many run side by side;
@@ -135,7 +130,8 @@ impl Budget {
 fn expected_probe(history: &History) -> Duration {
     /// Few, because the first probe imports what later ones are forked with.
     const LAST: usize = 3;
-    let searched = || history.trials().iter().rev().map(AsRef::as_ref).filter(|trial: &&Trial| !trial.purpose.is_repeated());
+    let searched =
+        || history.trials().iter().rev().map(AsRef::as_ref).filter(|trial: &&Trial| !trial.purpose.is_repeated());
     let seconds = |counts: &dyn Fn(&Trial) -> bool| -> Option<f64> {
         let counted = searched().filter(|trial| counts(trial)).take(LAST);
         median(&counted.map(|trial| trial.elapsed.as_secs_f64()).collect::<Vec<f64>>())

@@ -108,7 +108,8 @@ impl Noise {
         let borrowed = self.degrees.min(BORROWED);
         let degrees = differences.len() - 1 + borrowed;
         let squares = sum_of_squares(&differences) + as_number(borrowed) * self.variance;
-        let error = if degrees == 0 { 0.0 } else { (squares / as_number(degrees) / as_number(differences.len())).sqrt() };
+        let error =
+            if degrees == 0 { 0.0 } else { (squares / as_number(degrees) / as_number(differences.len())).sqrt() };
         let seen = |runs: &mut dyn Iterator<Item = u32>| {
             let mut processes: Vec<u32> = runs.collect();
             processes.sort_unstable();
@@ -196,7 +197,8 @@ mod tests {
     use crate::probe::stats::Random;
 
     fn runs(values: &[f64], processes: u32) -> Vec<Run> {
-        let run = |(round, value): (u32, &f64)| Run { value: *value, round, process: round % processes, variance: None };
+        let run =
+            |(round, value): (u32, &f64)| Run { value: *value, round, process: round % processes, variance: None };
         (1..).zip(values).map(run).collect()
     }
 

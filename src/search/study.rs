@@ -136,7 +136,9 @@ impl Study {
     fn relate_to_anchor(&self, ranked: &mut [Ranked], sign: f64) {
         let is_baseline = |entry: &&Ranked| self.baseline.as_ref() == Some(&entry.config) && entry.rounds > 0;
         let most = || ranked.iter().max_by_key(|entry| entry.rounds);
-        let Some(anchor) = ranked.iter().find(is_baseline).or_else(most).map(|entry| entry.runs.clone()) else { return };
+        let Some(anchor) = ranked.iter().find(is_baseline).or_else(most).map(|entry| entry.runs.clone()) else {
+            return;
+        };
         let values: Vec<f64> = anchor.iter().map(|run| run.value).collect();
         let Some(level) = stats::mean(&values) else { return };
         let noise = noise_of(ranked);
@@ -195,7 +197,9 @@ impl Study {
             measurement: measurement_of(&trials)?,
             runs: Vec::new(),
             scale: Scale::Difference,
-            is_noisy: trials.iter().any(|trial| trial.outcome.measurement().and_then(|run| objective.estimate(run)).is_some_and(|it| it.low.is_some())),
+            is_noisy: trials.iter().any(|trial| {
+                trial.outcome.measurement().and_then(|run| objective.estimate(run)).is_some_and(|it| it.low.is_some())
+            }),
         };
         trials.retain(|trial| trial.purpose == Purpose::Round);
         Some((entry, trials))

@@ -25,8 +25,7 @@ const OPTIONS: &[&str] = &["--batch-size", "{batch_size}", "--workers={workers}"
 
 #[test]
 fn without_a_baseline_the_first_probe_sets_nothing_and_what_it_used_is_the_baseline() {
-    let Some(search) = search(OPTIONS, &format!("{SPACE}[search]\nprobes = 3\nrounds = 1\nas_it_is = true\n"))
-    else {
+    let Some(search) = search(OPTIONS, &format!("{SPACE}[search]\nprobes = 3\nrounds = 1\nas_it_is = true\n")) else {
         return;
     };
     let output = search.run();
@@ -134,7 +133,8 @@ fn a_job_that_cannot_do_without_settings_has_no_baseline_and_says_so() {
 #[test]
 fn what_finds_nothing_to_act_on_is_closed_at_once() {
     let event = "{\"event\":\"error\",\"kind\":\"not_applied\",\"message\":\"y: nothing\",\"parameters\":[\"y\"]}";
-    let more = "[space]\nx = { values = [1, 2] }\ny = { values = [5, 6, 7] }\n[search]\nstrategy = \"grid\"\nrounds = 0\n";
+    let more =
+        "[space]\nx = { values = [1, 2] }\ny = { values = [5, 6, 7] }\n[search]\nstrategy = \"grid\"\nrounds = 0\n";
     // It says so only as long as it is given `y`.
     let script = format!(
         "import json, os, socket, time\nc = json.loads(os.environ['GPUTUNE_CONFIG'])\ns = socket.socket(socket.AF_UNIX)\n\

@@ -101,9 +101,8 @@ fn wait_for_trials(search: &Search, host: &str, count: usize) {
 
 #[test]
 fn workers_join_go_and_come_again() {
-    let space = format!(
-        "[space]\nx = {{ range = [1, 60] }}\n{MACHINE}[search]\nrounds = 0\nprobes = 24\nleast_gain = 0\n"
-    );
+    let space =
+        format!("[space]\nx = {{ range = [1, 60] }}\n{MACHINE}[search]\nrounds = 0\nprobes = 24\nleast_gain = 0\n");
     let search = Search::of(&["forever:8:5000"], &space);
     let listening = Listening::start(&search);
 
@@ -144,9 +143,8 @@ fn workers_join_go_and_come_again() {
 
 #[test]
 fn the_last_worker_may_come_again_and_nothing_outlives_the_driver() {
-    let space = format!(
-        "[space]\nx = {{ range = [1, 60] }}\n{MACHINE}[search]\nrounds = 0\nprobes = 60\nleast_gain = 0\n"
-    );
+    let space =
+        format!("[space]\nx = {{ range = [1, 60] }}\n{MACHINE}[search]\nrounds = 0\nprobes = 60\nleast_gain = 0\n");
     let search = Search::of(&["forever:8:5000"], &space);
     let mut listening = Listening::start(&search);
     // Its own process that serves is killed, and it dials again.

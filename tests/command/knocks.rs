@@ -479,8 +479,7 @@ fn fresh_follows_a_link_and_keeps_it() {
 #[test]
 fn odd_names_and_values_break_neither_a_shell_nor_a_terminal() {
     let space = "[space]\npath = { values = [\"a\\nb\\u001b[31m\", \"c\"] }\nlr = { values = [1] }\nLR = { values = [2] }\n[baseline]\npath = \"a\\nb\\u001b[31m\"\nlr = 1\nLR = 2\n";
-    let search =
-        Search::of(&["token:{path}", "forever:1:1000"], &format!("{space}[search]\nprobes = 1\nrounds = 0\n"));
+    let search = Search::of(&["token:{path}", "forever:1:1000"], &format!("{space}[search]\nprobes = 1\nrounds = 0\n"));
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     for text in [

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use gputune::model::{
-    Config, Constraint, Direction, Estimate, Failure, Goal, History, InRound, Judgement, Measurement, Memory, Objective,
-    ObjectiveError, OnTie, Outcome, Parameter, Purpose, Settings, Space, Trial, Walk, front,
+    Config, Constraint, Direction, Estimate, Failure, Goal, History, InRound, Judgement, Measurement, Memory,
+    Objective, ObjectiveError, OnTie, Outcome, Parameter, Purpose, Settings, Space, Trial, Walk, front,
 };
 use gputune::probe::{Replay, Table};
 use gputune::search::{
@@ -475,8 +475,7 @@ fn the_energy_and_the_cost_of_a_sample_are_metered() {
     let stand_in = StandIn::of(&serde_json::json!({}));
     let gpu = hopper(&stand_in.path("pid"));
     std::fs::write(stand_in.path("script.json"), serde_json::json!({ "gpus": [gpu] }).to_string()).unwrap();
-    let limits =
-        "[limits]\nprobe_time = \"20s\"\nmeasure_time = \"1200ms\"\nprecision = 1e-9\n[search]\nrounds = 0\n";
+    let limits = "[limits]\nprobe_time = \"20s\"\nmeasure_time = \"1200ms\"\nprecision = 1e-9\n[search]\nrounds = 0\n";
     let objective = "[objective]\nminimize = \"energy_per_sample\"\nprice_per_gpu_hour = 3.6\n";
     let space = "[space]\nx = { values = [1, 1000] }\n";
     let pid = format!("pid:{}", stand_in.path("pid").display());

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use gputune::model::{
-    Config, Constraint, Direction, Estimate, Failure, InRound, Measurement, Memory, MemoryUse, Objective, OnTie, Outcome,
-    Parameter, Purpose, Settings, Space, Trial,
+    Config, Constraint, Direction, Estimate, Failure, InRound, Measurement, Memory, MemoryUse, Objective, OnTie,
+    Outcome, Parameter, Purpose, Settings, Space, Trial,
 };
 use gputune::search::{Best, StopReason, Study, Verdict};
 
@@ -114,11 +114,7 @@ fn a_short_probe_that_was_in_a_round_stays_in_what_can_win() {
     let mut trials =
         vec![(screen, (64, 0), speed(380.0)), (screen, (32, 0), speed(385.0)), (screen, (8, 0), speed(500.0))];
     trials.extend([(Round, (64, 0), speed(391.0)), (Round, (64, 0), speed(391.5))]);
-    trials.extend([
-        (Search, (32, 0), speed(381.0)),
-        (Round, (32, 0), speed(381.0)),
-        (Round, (32, 0), speed(381.5)),
-    ]);
+    trials.extend([(Search, (32, 0), speed(381.0)), (Round, (32, 0), speed(381.0)), (Round, (32, 0), speed(381.5))]);
     let study = fastest(&trials);
     assert_winner(&study, 64, 0);
     assert_eq!(study.ranking().len(), 2);

@@ -111,8 +111,7 @@ impl CommandProber {
         watch: Watch<'_>,
         tells_imports: bool,
     ) -> Result<Outcome, ProbeError> {
-        let (outcome, told) =
-            self.probe_once(Process::Fresh { tells_imports }, job, visible, watch)?;
+        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports }, job, visible, watch)?;
         warm.learn(told, &outcome);
         Ok(outcome)
     }

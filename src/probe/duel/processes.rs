@@ -11,7 +11,10 @@ use crate::model::Outcome;
 const MOST_REPEATS: u32 = 2;
 
 /// Measures each turn in a process of its own.
-pub(in crate::probe) fn run<P: Prober + ?Sized>(prober: &mut P, bout: &mut Bout<'_, '_>) -> Result<DuelEnd, ProbeError> {
+pub(in crate::probe) fn run<P: Prober + ?Sized>(
+    prober: &mut P,
+    bout: &mut Bout<'_, '_>,
+) -> Result<DuelEnd, ProbeError> {
     bout.stage = Stage::Measuring;
     let mut repeats = 0;
     loop {

@@ -51,9 +51,8 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     let top = ranking.iter().find(was_compared).or(ranking.first())?;
     let baseline = study.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config));
     let compared = compared(ranking);
-    let is_proven = |entry: &Ranked| {
-        baseline.is_some_and(|baseline| is_better(study, entry, baseline, (noise, compared)))
-    };
+    let is_proven =
+        |entry: &Ranked| baseline.is_some_and(|baseline| is_better(study, entry, baseline, (noise, compared)));
     // Without rounds the numbers are all there is.
     let is_better_so_far = |entry: &Ranked| {
         baseline.is_none_or(|baseline| {

@@ -81,9 +81,12 @@ impl Race {
         let incumbent = self.incumbent();
         let is_anchor = |entry: &Ranked| self.anchor.is_some_and(|at| self.ranking[at].config == entry.config);
         self.ranking.iter().filter(move |entry| {
-            let Some(incumbent) = incumbent.filter(|best| best.config != entry.config && !is_anchor(entry)) else { return false };
+            let Some(incumbent) = incumbent.filter(|best| best.config != entry.config && !is_anchor(entry)) else {
+                return false;
+            };
             let difference = self.noise.difference(&entry.runs, &incumbent.runs);
-            entry.rounds > 0 && difference.is_some_and(|difference| difference.value + difference.half_width(WORSE) > 0.0)
+            entry.rounds > 0
+                && difference.is_some_and(|difference| difference.value + difference.half_width(WORSE) > 0.0)
         })
     }
 
@@ -98,9 +101,11 @@ impl Race {
         };
         let may_beat = |entry: &Ranked, other: &Ranked| {
             let difference = self.noise.difference(&entry.runs, &other.runs);
-            entry.rounds > 0 && difference.is_some_and(|known| choice::expected_gain(known.value, known.error()) > SMALL_GAIN)
+            entry.rounds > 0
+                && difference.is_some_and(|known| choice::expected_gain(known.value, known.error()) > SMALL_GAIN)
         };
-        let is_rivalled = || self.ranking.iter().any(|entry| entry.config != incumbent.config && may_beat(entry, incumbent));
+        let is_rivalled =
+            || self.ranking.iter().any(|entry| entry.config != incumbent.config && may_beat(entry, incumbent));
         if self.is_claimed || !self.has_baseline {
             return !is_rivalled();
         }

@@ -42,8 +42,7 @@ mod tests {
     fn it_is_the_same_as_that_of_all_trials_after_each() {
         let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();
         let (mut history, mut leader, objective) = (History::default(), Leader::default(), Objective::default());
-        let purposes =
-            ["baseline", "search", "search", "round", "search", "search", "screen-3", "search", "round"];
+        let purposes = ["baseline", "search", "search", "round", "search", "search", "screen-3", "search", "round"];
         for (number, purpose) in (1_u32..).zip(purposes.iter().cycle()).take(40) {
             // Some fail, some are equal, and the best come from repetitions, too.
             let rate = f64::from(number * 7 % 11);

@@ -13,8 +13,9 @@ impl Search<'_, '_> {
         let reserve = self.reserve();
         let stop = self.budget.stop(&self.history, self.elapsed(), running, reserve);
         let others = || {
-            let spent =
-                |(budget, elapsed): &(Budget, Duration)| budget.stop(&self.history, *elapsed, running, reserve).is_some();
+            let spent = |(budget, elapsed): &(Budget, Duration)| {
+                budget.stop(&self.history, *elapsed, running, reserve).is_some()
+            };
             self.in_gpu_time().filter(spent).map(|_| StopReason::GpuTimeSpent).or_else(|| {
                 let is_short = self.in_allocation().is_some_and(|left| spent(&left)) || self.is_too_short_for_one();
                 is_short.then_some(StopReason::AllocationEnds)

@@ -76,7 +76,7 @@ pub(super) enum Work {
 
 /// What came of it.
 pub(super) enum Done {
-    Probe(Outcome),
+    Probe(Box<Outcome>),
     Round(Box<Duelled>),
 }
 
@@ -97,7 +97,7 @@ impl Work {
         tell: &mut dyn FnMut(News<'_>),
     ) -> Result<Done, ProbeError> {
         match self {
-            Self::Probe(order) => undisturbed(prober, order, stop, tell).map(Done::Probe),
+            Self::Probe(order) => undisturbed(prober, order, stop, tell).map(|outcome| Done::Probe(Box::new(outcome))),
             Self::Round(round) => round.run(prober, stop, tell).map(|duelled| Done::Round(Box::new(duelled))),
         }
     }

@@ -7,8 +7,8 @@ use super::begun::{Begun, Wanted};
 use super::calibration::PART;
 use super::checks::Checked;
 use super::health::Health;
-use super::search::{OnEvent, Search};
 use super::order::{Done, Order};
+use super::search::{OnEvent, Search};
 use super::slots::Ended;
 use crate::model::{Event, Measurement, Outcome, Purpose, Trial};
 use crate::probe::{Effort, Job, Limits};
@@ -34,7 +34,8 @@ impl Search<'_, '_> {
             Purpose::Round => Effort::Screen { one_in: PART },
         };
         let mut limits = *self.limits;
-        let keeps = self.has_rounds() && self.compares_rates() && matches!(purpose, Purpose::Baseline | Purpose::Search);
+        let keeps =
+            self.has_rounds() && self.compares_rates() && matches!(purpose, Purpose::Baseline | Purpose::Search);
         if keeps && purpose == Purpose::Search {
             // Rounds tell how fast it is.
             limits.precision = limits.precision.map(|precision| precision.max(COARSE));
@@ -70,24 +71,14 @@ impl Search<'_, '_> {
 
     /// Waits until a probe is over, and records it; returns `false` if it was interrupted, which leaves no trial.
     pub(super) fn finish_next(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
-        let so_far = &mut self.so_far;
-        let ended = self.slots.next(&mut |event| {
-            if let Event::Progress { number, progress } = &event
-                && progress.throughput.is_some()
-            {
-                let (throughput, unit) = (progress.throughput, progress.unit.clone());
-                so_far.insert(*number, Measurement { throughput, unit, ..Measurement::default() });
-            }
-            on_event(event);
-        });
-        let Ended { slot, done } = ended?;
+        let Ended { slot, done } = self.next_ended(on_event)?;
         self.make_room();
         let outcome = match done {
             Some(Done::Round(duelled)) => {
                 let Some(under_way) = self.in_round[slot].take() else { return Ok(true) };
                 return self.keep_round(slot, under_way, *duelled, on_event);
             }
-            Some(Done::Probe(outcome)) => Some(outcome),
+            Some(Done::Probe(outcome)) => Some(*outcome),
             // Its slot is gone.
             None => {
                 self.in_round[slot] = None;
@@ -142,6 +133,20 @@ impl Search<'_, '_> {
         };
         self.keep(slot, begun, outcome, on_event)?;
         Ok(true)
+    }
+
+    /// Waits until something is over, and takes note of what probes show meanwhile.
+    fn next_ended(&mut self, on_event: OnEvent<'_>) -> Result<Ended, TuneError> {
+        let so_far = &mut self.so_far;
+        Ok(self.slots.next(&mut |event| {
+            if let Event::Progress { number, progress } = &event
+                && progress.throughput.is_some()
+            {
+                let (throughput, unit) = (progress.throughput, progress.unit.clone());
+                so_far.insert(*number, Measurement { throughput, unit, ..Measurement::default() });
+            }
+            on_event(event);
+        })?)
     }
 
     /// Has what is known of each slot be there for those that have come.

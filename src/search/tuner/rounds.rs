@@ -98,12 +98,7 @@ impl Search<'_, '_> {
     }
 
     /// Begins a round in a free slot.
-    pub(super) fn begin_round(
-        &mut self,
-        slot: usize,
-        configs: Vec<Config>,
-        on_event: OnEvent<'_>,
-    ) {
+    pub(super) fn begin_round(&mut self, slot: usize, configs: Vec<Config>, on_event: OnEvent<'_>) {
         let race: Race = self.study().race();
         let number = self.last_round().max(self.highest_round_under_way()) + 1;
         let first = self.next_number();
@@ -128,7 +123,14 @@ impl Search<'_, '_> {
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len() });
         let orders = (first..).zip(configs).map(order).collect();
-        let order = RoundOrder { orders, is_in_slices: self.compares_rates(), kept, restarts, seed: self.seed ^ u64::from(number), time: left };
+        let order = RoundOrder {
+            orders,
+            is_in_slices: self.compares_rates(),
+            kept,
+            restarts,
+            seed: self.seed ^ u64::from(number),
+            time: left,
+        };
         self.slots.start_round(slot, order.clone());
         self.in_round[slot] = Some(RoundUnderWay { order, number, began: Instant::now() });
     }
@@ -218,7 +220,12 @@ impl Search<'_, '_> {
 
     /// The number of the last round that is in the history.
     pub(super) fn last_round(&self) -> u32 {
-        self.history.trials().iter().rev().find_map(|trial| Some(trial.outcome.measurement()?.round.as_ref()?.number)).unwrap_or(0)
+        self.history
+            .trials()
+            .iter()
+            .rev()
+            .find_map(|trial| Some(trial.outcome.measurement()?.round.as_ref()?.number))
+            .unwrap_or(0)
     }
 
     fn highest_round_under_way(&self) -> u32 {

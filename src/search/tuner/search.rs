@@ -18,8 +18,8 @@ use super::slots::Slots;
 use crate::diagnosis::{self, Around};
 use crate::machine::Allocation;
 use crate::model::{
-    Config, Count, Event, History, Measurement, Objective, Outcome, Permutation, Precision, Purpose,
-    Settings, Space, Trial, arrival, front,
+    Config, Count, Event, History, Measurement, Objective, Outcome, Permutation, Precision, Purpose, Settings, Space,
+    Trial, arrival, front,
 };
 use crate::probe::Limits;
 use crate::search::budget::{Budget, StopReason};

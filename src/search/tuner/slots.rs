@@ -105,7 +105,9 @@ impl<'s, 'p> Slots<'s, 'p> {
         let spawn = move |prober: Arc<Kept<'p>>, at: usize| {
             let (orders, received) = channel();
             let sender = sender.clone();
-            scope.spawn(move || serve(&prober, &received, &sender, at, || is_set(stop) || is_set(is_over) || is_past(deadline)));
+            scope.spawn(move || {
+                serve(&prober, &received, &sender, at, || is_set(stop) || is_set(is_over) || is_past(deadline))
+            });
             orders
         };
         let (places, orders) = (Vec::new(), Vec::new());
@@ -346,7 +348,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         let (begin, welcomes) = (Instant::now(), self.welcomes.replace(true));
         while begin.elapsed() < LONGEST_WAIT {
             if is_set(self.stop) {
-                return Ok(Ended { slot, done: Some(Done::Probe(Outcome::Interrupted)) });
+                return Ok(Ended { slot, done: Some(Done::Probe(Box::new(Outcome::Interrupted))) });
             }
             if self.joined(on_event).is_some() {
                 self.welcomes = welcomes;
@@ -368,7 +370,7 @@ impl<'s, 'p> Slots<'s, 'p> {
             while self.running[home].is_some() {
                 let ended = self.next(on_event)?;
                 if let Some(Done::Probe(outcome)) = ended.done.filter(|_| ended.slot == home) {
-                    return Ok(outcome);
+                    return Ok(*outcome);
                 }
             }
             if self.is_out_of_time {
