@@ -127,7 +127,7 @@ fn run(prober: &mut CommandProber, out: &Path) -> Result<Run> {
         config: &config,
         settings: &settings,
         limits: &limits,
-        effort: Effort::Confirm,
+        effort: Effort::Probe,
         rival: None,
         experiment: None,
         keeps: false,
@@ -135,7 +135,7 @@ fn run(prober: &mut CommandProber, out: &Path) -> Result<Run> {
     prober.protect()?;
     let begin = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64();
     prober.probe(&job, &mut |_| ControlFlow::Continue(()))?;
-    let log = fs::read_to_string(out.join(CommandProber::log_name(1, Effort::Confirm)))?;
+    let log = fs::read_to_string(out.join(CommandProber::log_name(1, Effort::Probe)))?;
     let numbers = |word: &str| -> Vec<f64> {
         log.lines().filter_map(|line| line.strip_prefix(word)?.trim().parse().ok()).collect()
     };

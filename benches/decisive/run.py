@@ -333,7 +333,7 @@ def judge(bench: Bench, line: Line, rates: dict[Config, float]) -> Line:
         "config": done["config"],
         "alternatives": done.get("alternatives"),
         "probes": done.get("probes"),
-        "confirmations": done.get("confirmations"),
+        "rounds": done.get("rounds"),
         "stopped_because": done.get("stopped_because"),
         "seconds": done["seconds"],
         "is_late": is_late(done),

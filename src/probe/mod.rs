@@ -148,8 +148,8 @@ pub enum Effort {
         /// How many parts there are.
         one_in: NonZeroU32,
     },
-    /// As a leader: at least, and at most, for twice as long.
-    Confirm,
+    /// Until it has warmed up and its rate is roughly known, because rounds compare it: for a second at most.
+    Brief,
     /// Only until the losses of the first steps are known, to compare with those of another config; its log has its own
     /// name.
     Losses,

@@ -484,6 +484,7 @@ impl<'p> Tuner<'p> {
             history,
             leader: leader::Leader::default(),
         };
+        search.is_clear = search.last_round() > 0 && search.study().race().is_decided();
         if let Some(baseline) = self.baseline.as_ref().filter(|_| checks_stated && search.is_new()) {
             search.check_stated(baseline, on_event)?;
         }

@@ -55,7 +55,6 @@ impl Prober for Noisy {
         }
         let share = match job.effort {
             Effort::Screen { one_in } => 1.0 / f64::from(one_in.get()),
-            Effort::Confirm => 2.0,
             _ => 1.0,
         };
         let deviation = self.noise / f64::sqrt(share);

@@ -44,11 +44,10 @@ impl Prober for Noisy {
         job: &Job<'_>,
         _watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Outcome, ProbeError> {
-        let longer = if job.effort == Effort::Confirm { 2.0_f64.sqrt() } else { 1.0 };
         self.probes += 1;
         let machine = (self.machine)(self.probes, self.uniform());
         let value = (self.speed)(job.settings) * (machine + self.between_runs * self.normal()).exp();
-        let half = value * self.reported / longer;
+        let half = value * self.reported;
         let throughput = Some(Estimate::interval(value, value - half, value + half));
         Ok(Outcome::Measured(Measurement { throughput, unit: "samples/s".to_owned(), ..Measurement::default() }))
     }

@@ -99,7 +99,7 @@ impl Live {
     /// Whether a job may be measured so at all. What is the last word on a config is said by a process of its own.
     fn is_for(&self, step: &CommandStep, job: &Job<'_>) -> bool {
         self.is_able(step)
-            && matches!(job.effort, Effort::Probe | Effort::Screen { .. })
+            && job.effort != Effort::Losses
             && job.experiment.is_none()
             && job.keeps
     }

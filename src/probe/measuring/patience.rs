@@ -26,6 +26,9 @@ pub(in crate::probe) enum Sufficiency {
 /// The fewest steps that may be enough: a round number, since an interval from fewer is too uncertain.
 const FEWEST_STEPS: u64 = 10;
 
+/// The fewest steps of a short probe that are kept if the script leaves training: an epoch may have no more.
+const FEWEST_STEPS_OF_SHORT: u64 = 2;
+
 /// Watches the window of one probe.
 #[derive(Debug)]
 pub(in crate::probe) struct Patience {
@@ -39,6 +42,8 @@ pub(in crate::probe) struct Patience {
     for_few_steps: Duration,
     /// The longest time for steps that are compilations.
     for_compiling: Duration,
+    /// The fewest steps that are kept if no more come.
+    worth_keeping: u64,
     /// Whether the probe may end because the script has left training.
     may_leave: bool,
     /// The time outside of training after which gputune looks again where the script is.
@@ -72,24 +77,28 @@ impl Patience {
     fn within(limits: &Limits, effort: Effort) -> Self {
         /// The shortest time to measure: other work on a machine comes and goes within tenths of a second.
         const SHORTEST: Duration = Duration::from_millis(500);
-        let (factor, parts) = match effort {
-            Effort::Probe | Effort::Losses => (1, 1),
-            Effort::Screen { one_in } => (1, one_in.get()),
-            Effort::Confirm => (2, 1),
-        };
+        /// The longest that a config is measured whose rate rounds tell.
+        const BRIEF: Duration = Duration::from_secs(1);
         /// The part of the time for measuring after which few steps are enough. A round number.
         const PART: u32 = 10;
-        let longest = limits.measure_time * factor / parts;
+        let longest = match effort {
+            Effort::Probe | Effort::Losses => limits.measure_time,
+            Effort::Screen { one_in } => limits.measure_time / one_in.get(),
+            Effort::Brief => limits.measure_time.min(BRIEF),
+        };
+        let is_short = longest < limits.measure_time;
         // If any precision is enough, the process only warms up for a comparison, and its rate is no concern.
         let only_warms_up = limits.precision() >= 1.0;
         Self {
             precision: limits.precision(),
             rival: None,
             longest,
-            shortest: (SHORTEST * factor).min(longest),
-            for_few_steps: limits.measure_time / parts / PART,
+            shortest: SHORTEST.min(longest),
+            for_few_steps: longest / PART,
             // Compiling takes as long in a short probe.
-            for_compiling: if only_warms_up { limits.probe_time } else { limits.measure_time * factor * 2 },
+            for_compiling: if only_warms_up { limits.probe_time } else { limits.measure_time * 2 },
+            // A short probe is compared in rounds, or repeated for longer.
+            worth_keeping: if is_short { FEWEST_STEPS_OF_SHORT } else { FEWEST_STEPS },
             may_leave: true,
             next_look: Duration::ZERO,
             queued: 0,
@@ -139,7 +148,7 @@ impl Patience {
 
     /// Whether enough steps were measured to keep them if no more come.
     pub(in crate::probe) fn is_worth_keeping(&self) -> bool {
-        self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= FEWEST_STEPS)
+        self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= self.worth_keeping)
     }
 
     /// Returns whether the script has left training: the time since its last step is longer than measuring takes, and far
@@ -348,15 +357,6 @@ pub(in crate::probe) mod tests {
         assert_eq!((conclusion.timing.is_unstable, conclusion.timing.saved_seconds), (false, Some(8.5)));
         Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, false);
         assert_eq!(conclusion.timing.saved_seconds, None);
-    }
-
-    #[test]
-    fn a_confirmation_takes_longer_where_little_is_enough() {
-        let mut random = Random(3);
-        let steps = times(Process::Independent(0.003), 0.002, &mut random);
-        let (_, probe) = run(patience(None), &steps);
-        let (_, confirmation) = run(Patience::within(&Limits::default(), Effort::Confirm), &steps);
-        assert!(confirmation.steps > probe.steps * 3 / 2, "{} and {}", confirmation.steps, probe.steps);
     }
 
     #[test]

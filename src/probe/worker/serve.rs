@@ -14,7 +14,7 @@ use crate::machine::Allocation;
 use crate::model::{Outcome, Space};
 use crate::probe::lines::{line_of, read_line};
 use crate::probe::scratch::Scratch;
-use crate::probe::{CommandProber, Effort, Job, Prober};
+use crate::probe::{CommandProber, Job, Prober};
 
 /// What serves a search on this node.
 pub struct Site {
@@ -185,7 +185,7 @@ impl Slot {
     /// long as it measures, and then time to end.
     fn no_time(&self, asked: &Asked) -> Option<NoTime> {
         let left = self.allocation?.left();
-        let measures = asked.limits.measure_time * if asked.effort == Effort::Confirm { 2 } else { 1 };
+        let measures = asked.limits.measure_time;
         let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
         let takes = longest.max(measures).min(asked.limits.probe_time) + asked.limits.grace_time;
         let (slot, attempt) = (asked.slot, asked.attempt);

@@ -28,7 +28,7 @@ impl Search<'_, '_> {
         let place = self.slots.slot(slot);
         on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place });
         let effort = match purpose {
-            Purpose::Search if self.has_rounds() && self.compares_rates() => self.short_effort(),
+            Purpose::Search if self.has_rounds() && self.compares_rates() => Effort::Brief,
             Purpose::Baseline | Purpose::Search => Effort::Probe,
             Purpose::Screen { one_in } => Effort::Screen { one_in },
             Purpose::Round => Effort::Screen { one_in: PART },

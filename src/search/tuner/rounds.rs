@@ -1,6 +1,5 @@
 //! Measures configs in rounds: the baseline, the incumbent and a few others in short slices, seconds apart.
 
-use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use super::TuneError;
@@ -105,7 +104,7 @@ impl Search<'_, '_> {
         let left = self.time_left();
         let mut limits = *self.limits;
         limits.probe_time = limits.probe_time.min(left);
-        let effort = if self.compares_rates() { self.short_effort() } else { Effort::Probe };
+        let effort = if self.compares_rates() { Effort::Brief } else { Effort::Probe };
         let order = |(number, config): (u32, Config)| Order {
             number,
             settings: self.set_by(&config),
@@ -201,13 +200,6 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    /// How long a config is measured whose rate rounds tell.
-    pub(super) fn short_effort(&self) -> Effort {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a handful, and at least one")]
-        let parts = self.limits.measure_time.div_duration_f64(BESIDE_OTHERS).ceil().max(1.0) as u32;
-        NonZeroU32::new(parts).map_or(Effort::Probe, |one_in| Effort::Screen { one_in })
-    }
-
     /// The leader, if no process of its own has measured it: the losses of a process that took other settings before are not those of
     /// its first steps, and cannot be compared with full precision.
     fn leader_without_process(&self) -> Option<Config> {
@@ -272,10 +264,6 @@ impl Search<'_, '_> {
         self.rounds.time_per_config.unwrap_or_else(|| probe.map_or(BLOCK * 3, |probe| probe.min(BLOCK * 3)))
     }
 }
-
-/// The longest that a config is measured on its own before it is compared in rounds: it has warmed up then, and its rate alone
-/// decides nothing.
-const BESIDE_OTHERS: Duration = Duration::from_secs(1);
 
 /// What a config came to in a round.
 fn of_round(

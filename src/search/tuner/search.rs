@@ -126,21 +126,32 @@ impl Search<'_, '_> {
         seed: u64,
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
-        let stopped = self.search(strategy, baseline, seed, on_event)?;
-        if stopped == StopReason::AllocationEnds
-            && let Some(text) = self.of_the_allocation()
-        {
-            on_event(Event::Remark { text: &text });
-        }
-        self.slots.leave_the_first();
-        match stopped {
-            StopReason::Interrupted => Ok(stopped),
-            // A limit that ended the search ends its rounds, too.
-            StopReason::TimeSpent | StopReason::GpuTimeSpent | StopReason::AllocationEnds => {
-                let reason = self.settle(on_event)?;
-                Ok(reason.filter(|reason| *reason == StopReason::Interrupted).unwrap_or(stopped))
+        loop {
+            let searched = self.history.count_searched();
+            let stopped = self.search(strategy, baseline, seed, on_event)?;
+            if stopped == StopReason::AllocationEnds
+                && let Some(text) = self.of_the_allocation()
+            {
+                on_event(Event::Remark { text: &text });
             }
-            _ => Ok(self.settle(on_event)?.unwrap_or(stopped)),
+            self.slots.leave_the_first();
+            if stopped == StopReason::Interrupted {
+                return Ok(stopped);
+            }
+            let is_limit =
+                matches!(stopped, StopReason::TimeSpent | StopReason::GpuTimeSpent | StopReason::AllocationEnds);
+            match self.settle(on_event)? {
+                Some(StopReason::Interrupted) => return Ok(StopReason::Interrupted),
+                // A limit that ended the search ends its rounds, too.
+                Some(reason) => return Ok(if is_limit { stopped } else { reason }),
+                None => {}
+            }
+            // It is clear what to name before the time that was set aside is over: the rest is for further configs.
+            let goes_on = is_limit && self.slots.count() == 1 && self.history.count_searched() > searched;
+            if !goes_on || self.stop().is_some() {
+                return Ok(stopped);
+            }
+            self.is_settling = false;
         }
     }
 
