@@ -223,7 +223,6 @@ impl Prober for CommandProber {
 
     fn restart(&mut self, config: &Config) {
         self.stable.restart(config);
-        self.live.held = None;
     }
 
     fn remarks(&mut self) -> Vec<String> {

@@ -40,8 +40,8 @@ pub(crate) struct Run {
     pub(crate) value: f64,
     /// The round's number.
     pub(crate) round: u32,
-    /// The process that was measured.
-    pub(crate) process: u32,
+    /// The process that was measured; `None` if it had measured other configs before.
+    pub(crate) process: Option<u32>,
     /// The variance of a difference between two such runs, as the slices of this run show it.
     pub(crate) variance: Option<f64>,
 }
@@ -110,8 +110,8 @@ impl Noise {
         let squares = sum_of_squares(&differences) + as_number(borrowed) * self.variance;
         let error =
             if degrees == 0 { 0.0 } else { (squares / as_number(degrees) / as_number(differences.len())).sqrt() };
-        let seen = |runs: &mut dyn Iterator<Item = u32>| {
-            let mut processes: Vec<u32> = runs.collect();
+        let seen = |runs: &mut dyn Iterator<Item = Option<u32>>| {
+            let mut processes: Vec<Option<u32>> = runs.collect();
             processes.sort_unstable();
             processes.dedup();
             as_number(processes.len()).recip()
@@ -158,9 +158,11 @@ pub(crate) fn paired<'r>(a: &'r [Run], b: &'r [Run]) -> impl Iterator<Item = (&'
     a.iter().filter_map(|run| Some((run, b.iter().find(|other| other.round == run.round)?)))
 }
 
-/// How many processes were measured.
+/// How many processes of a config's own were measured.
 pub(crate) fn processes(runs: &[Run]) -> usize {
-    let is_first = |(at, run): &(usize, &Run)| runs[..*at].iter().all(|other| other.process != run.process);
+    let is_first = |(at, run): &(usize, &Run)| {
+        run.process.is_some() && runs[..*at].iter().all(|other| other.process != run.process)
+    };
     runs.iter().enumerate().filter(is_first).count()
 }
 
@@ -198,7 +200,7 @@ mod tests {
 
     fn runs(values: &[f64], processes: u32) -> Vec<Run> {
         let run =
-            |(round, value): (u32, &f64)| Run { value: *value, round, process: round % processes, variance: None };
+            |(round, value): (u32, &f64)| Run { value: *value, round, process: Some(round % processes), variance: None };
         (1..).zip(values).map(run).collect()
     }
 
@@ -258,7 +260,7 @@ mod tests {
                     }
                     for (runs, level) in configs.iter_mut().zip(levels) {
                         let value = level + noise_of_round / std::f64::consts::SQRT_2 * random.normal();
-                        runs.push(Run { value, round, process: round / 4, variance: None });
+                        runs.push(Run { value, round, process: Some(round / 4), variance: None });
                     }
                     let noise = Noise::of(configs.iter().map(Vec::as_slice), true);
                     is_claimed |= configs[1..].iter().any(|runs| noise.is_higher(runs, &configs[0], 8));

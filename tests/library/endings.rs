@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use gputune::model::{Estimate, Measurement, Outcome, Parameter, Progress, Settings, Space};
-use gputune::probe::{Effort, Job, ProbeError, Prober};
+use gputune::probe::{Job, ProbeError, Prober};
 use gputune::search::{Budget, Study, Tuner, Verdict};
 
 /// The level of a machine, a logarithm, by the number of probes so far and a uniform random number.

@@ -87,12 +87,12 @@ fn gpu_time_is_that_of_all_slots_and_counts_earlier_runs() {
         let budget = |seconds| Budget { gpu_time: Some(Duration::from_secs(seconds)), ..BUDGET };
         let study = search(&journal, budget(5), slots, None, &mut Vec::new());
         assert_eq!(study.stopped, StopReason::GpuTimeSpent, "{slots}");
-        // A round of confirmations may end a probe's length later.
-        assert!((2.5..5.5).contains(&spent(&study)), "{slots}: {}", spent(&study));
+        // One half at most is set aside for rounds, which may need less.
+        assert!((2.0..5.5).contains(&spent(&study)), "{slots}: {}", spent(&study));
         let trials = study.history.trials().len();
         let study = search(&journal, budget(5), slots, None, &mut Vec::new());
         assert!(study.history.trials().len() <= trials + 1, "{slots}: nothing is left of it");
         let study = search(&journal, budget(9), slots, None, &mut Vec::new());
-        assert!((5.5..9.5).contains(&spent(&study)), "{slots}: {}", spent(&study));
+        assert!((3.6..10.5).contains(&spent(&study)), "{slots}: {}", spent(&study));
     }
 }

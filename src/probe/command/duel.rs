@@ -27,7 +27,7 @@ impl CommandProber {
         }
         self.protect()?;
         // A process that takes other settings between two steps needs no others beside it.
-        let ways = if duel.keeps && self.live.held.is_some() {
+        let ways = if duel.keeps && self.live.held.is_some() && duel.ways.contains(&Way::Switched) {
             &[Way::Switched, Way::InTurn, Way::Processes]
         } else {
             duel.ways

@@ -56,6 +56,8 @@ impl Scale {
             [first, second] if *first > 0.0 && *second > 0.0 => Some((first / second).ln().powi(2) / 2.0),
             _ => None,
         };
-        Some(Run { value, round: round.number, process: round.process, variance })
+        // A process that took other settings before is none of the config's own.
+        let process = Some(round.process).filter(|_| !measurement.is_live);
+        Some(Run { value, round: round.number, process, variance })
     }
 }

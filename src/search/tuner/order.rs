@@ -56,8 +56,8 @@ impl Order {
 pub(super) struct RoundOrder {
     /// One for each config; the first is the one that the others are compared with.
     pub(super) orders: Vec<Order>,
-    /// Whether processes take turns in slices, or follow one another.
-    pub(super) is_in_slices: bool,
+    /// The ways that it may be measured in, the best first.
+    pub(super) ways: &'static [Way],
     /// The configs whose processes stay besides those of the round.
     pub(super) kept: Vec<Config>,
     /// The configs whose processes are started again before.
@@ -120,7 +120,7 @@ impl RoundOrder {
             half_width: 0.0,
             rounds: 1,
             time: self.time,
-            ways: if self.is_in_slices { Way::ALL } else { &[Way::Processes] },
+            ways: self.ways,
             seed: Some(self.seed),
             keeps: true,
         };

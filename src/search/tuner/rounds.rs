@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::TuneError;
-use super::begun::Wanted;
 use super::order::{Order, RoundOrder};
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
 use crate::probe::Effort;
-use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side};
+use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
 use crate::search::budget::StopReason;
 use crate::search::journal;
@@ -74,12 +73,7 @@ impl Search<'_, '_> {
             let race = self.study().race();
             let new = if self.compares_rates() { self.not_in_rounds(None) } else { Vec::new() };
             if new.is_empty() && race.is_decided() {
-                let Some(config) = self.leader_without_process() else { break };
-                self.begin(self.slots.home(), Wanted::new(config.into(), Purpose::Round), on_event);
-                if !self.finish_all(on_event)? {
-                    return Ok(Some(if self.is_stopped() { StopReason::Interrupted } else { StopReason::TimeSpent }));
-                }
-                continue;
+                break;
             }
             let lineup = race.lineup(&new, MOST);
             if lineup.len() < 2 {
@@ -94,6 +88,16 @@ impl Search<'_, '_> {
             }
         }
         Ok(None)
+    }
+
+    /// How a round is measured. While the search goes on, a process that takes other settings between two steps may measure all of
+    /// it; what is named at the end was compared in processes of its own.
+    fn ways(&self) -> &'static [Way] {
+        match (self.compares_rates(), self.is_settling) {
+            (false, _) => &[Way::Processes],
+            (true, false) => Way::ALL,
+            (true, true) => &[Way::InTurn, Way::Processes],
+        }
     }
 
     /// Begins a round in a free slot.
@@ -124,7 +128,7 @@ impl Search<'_, '_> {
         let orders = (first..).zip(configs).map(order).collect();
         let order = RoundOrder {
             orders,
-            is_in_slices: self.compares_rates(),
+            ways: self.ways(),
             kept,
             restarts,
             seed: self.seed ^ u64::from(number),
@@ -198,16 +202,6 @@ impl Search<'_, '_> {
         }
         self.is_clear = self.study().race().is_decided();
         Ok(true)
-    }
-
-    /// The leader, if no process of its own has measured it: the losses of a process that took other settings before are not those of
-    /// its first steps, and cannot be compared with full precision.
-    fn leader_without_process(&self) -> Option<Config> {
-        let race = self.study().race();
-        let leader = race.incumbent()?;
-        let mut runs = self.history.of(&leader.config).filter_map(|trial| trial.outcome.measurement()).peekable();
-        let is_live_only = runs.peek().is_some() && runs.all(|run| run.is_live);
-        is_live_only.then(|| leader.config.clone())
     }
 
     /// The number of the last round that is in the history.
