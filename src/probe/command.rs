@@ -209,7 +209,8 @@ impl Prober for CommandProber {
 
     fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
         let duelled = self.run_duel(duel, watch)?;
-        if duelled.way == Way::InTurn {
+        // What is named at the end is compared with what it was live.
+        if duelled.way == Way::InTurn && !(duel.keeps && duel.ways.contains(&Way::Switched)) {
             for (job, outcome) in duel.jobs.iter().zip(&duelled.sides) {
                 outcome.iter().for_each(|outcome| self.live.compare(job, outcome));
             }

@@ -199,8 +199,12 @@ mod tests {
     use crate::probe::stats::Random;
 
     fn runs(values: &[f64], processes: u32) -> Vec<Run> {
-        let run =
-            |(round, value): (u32, &f64)| Run { value: *value, round, process: Some(round % processes), variance: None };
+        let run = |(round, value): (u32, &f64)| Run {
+            value: *value,
+            round,
+            process: Some(round % processes),
+            variance: None,
+        };
         (1..).zip(values).map(run).collect()
     }
 

@@ -142,7 +142,7 @@ fn what_cannot_be_forked_is_told_and_measured_all_the_same() {
         let search = search(
             &python,
             "100000",
-            "start = \"auto\"\nenv = { PYTHONPATH = \"lib/site-packages\" }",
+            "start = \"warm\"\nenv = { PYTHONPATH = \"lib/site-packages\" }",
             "[search]\nprobes = 2\nrounds = 0\n",
         );
         let folder = search.folder.path();

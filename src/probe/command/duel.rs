@@ -34,9 +34,14 @@ impl CommandProber {
         };
         let mut bout = Bout::new(duel, watch);
         for &way in ways {
-            if way != Way::Switched || !duel.keeps {
+            match &mut self.live.held {
+                Some(_) if way == Way::Switched && duel.keeps => {}
+                // The search goes on in it.
+                Some(held) if way == Way::InTurn && ways.contains(&Way::Switched) => {
+                    held.session.pause();
+                }
                 // It ends the process that waits for another config, if there is one.
-                self.live.held = None;
+                held => *held = None,
             }
             if way == Way::Processes {
                 self.stable.keep(&[]);

@@ -98,10 +98,7 @@ impl Live {
 
     /// Whether a job may be measured so at all. What is the last word on a config is said by a process of its own.
     fn is_for(&self, step: &CommandStep, job: &Job<'_>) -> bool {
-        self.is_able(step)
-            && job.effort != Effort::Losses
-            && job.experiment.is_none()
-            && job.keeps
+        self.is_able(step) && job.effort != Effort::Losses && job.experiment.is_none() && job.keeps
     }
 
     /// Whether processes of this step can be given other settings at all.

@@ -68,6 +68,7 @@ impl Session {
 
     /// Gives a process that is held another config, for which nothing is known of it yet.
     pub(super) fn configure(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Answer, ProbeError> {
+        self.resume();
         let begin = Instant::now();
         let asked = demands::asked_in_session(&self.step, job)?;
         self.task = Task::of(job);

@@ -126,14 +126,8 @@ impl Search<'_, '_> {
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len() });
         let orders = (first..).zip(configs).map(order).collect();
-        let order = RoundOrder {
-            orders,
-            ways: self.ways(),
-            kept,
-            restarts,
-            seed: self.seed ^ u64::from(number),
-            time: left,
-        };
+        let order =
+            RoundOrder { orders, ways: self.ways(), kept, restarts, seed: self.seed ^ u64::from(number), time: left };
         self.slots.start_round(slot, order.clone());
         self.in_round[slot] = Some(RoundUnderWay { order, number, began: Instant::now() });
     }
