@@ -190,12 +190,13 @@ impl Prober for CommandProber {
                 outcome => outcome?,
             };
             // A port, a lock or the memory may be taken by those that are held.
-            if is_failure_beside_others(&outcome) && !self.stable.is_empty() {
+            let is_failure = is_failure_beside_others(&outcome);
+            if (is_failure || matches!(outcome, Outcome::Disturbed(_))) && !self.stable.is_empty() {
                 self.stable.keep(&[]);
-                is_second = true;
+                is_second = is_failure;
                 continue;
             }
-            self.is_alone |= is_second && !is_failure_beside_others(&outcome);
+            self.is_alone |= is_second && !is_failure;
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
             // A folder that the probe writes to is no data folder: with a layer over it the same probe may succeed.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {

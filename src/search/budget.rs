@@ -125,8 +125,8 @@ impl Budget {
     }
 }
 
-/// Returns how long the next probe is expected to take: the median of the last ones that measured something for the usual time; if
-/// there are none, of those that did for a shorter time; if nothing was measured, of all probes.
+/// Returns the expected time of the next probe: the median of the last full probes that measured something. Without full probes,
+/// short ones count; without any measurement, all probes count.
 fn expected_probe(history: &History) -> Duration {
     /// Few, because the first probe imports what later ones are forked with.
     const LAST: usize = 3;

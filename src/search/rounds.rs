@@ -1,23 +1,25 @@
 //! Compares configs by their differences within rounds.
 //!
-//! In a round the baseline, the incumbent and a few candidates are measured in short slices, seconds apart. Whatever slows the
-//! machine in these seconds slows all of them, so it cancels in the difference of two logarithms of rates:
+//! In a round the baseline, the incumbent and a few candidates are measured in short slices, seconds apart. A slow machine slows all
+//! of them alike, so it cancels in the difference of two logarithms of rates:
 //!
 //! ```text
 //! ln rate(a) - ln rate(b) = config + process + noise      noise ~ N(0, s²) per round, process ~ N(0, p²) per process
 //! ```
 //!
-//! What a training gets done is its mean rate over time, so a difference is the logarithm of the ratio of mean rates (delta method; of
-//! a ratio of means: Cochran, "Sampling Techniques", 1977, chapter 6). The interval is Student's over rounds. Its variance borrows a few degrees of freedom from all other comparisons, because two
-//! rounds alone say little about noise (Smyth, "Linear models and empirical Bayes methods", 2004). What is special to a process
-//! does not average out over its rounds, so it is added for each process that was seen.
+//! A training advances by its mean rate over time. So a difference is the logarithm of the ratio of mean rates (delta method; of a
+//! ratio of means: Cochran, "Sampling Techniques", 1977, chapter 6).
+//!
+//! The interval is Student's over rounds. Two rounds alone say little about noise. So the variance borrows a few degrees of freedom
+//! from all other comparisons (Smyth, "Linear models and empirical Bayes methods", 2004). The luck of a process does not average out
+//! over its rounds, so each process adds its own error.
 
 use crate::probe::stats;
 
 /// How far two processes of one config are expected to be apart, as a share: 1 to 3% on quiet machines.
 const PROCESSES_APART: f64 = 0.02;
 
-/// The degrees of freedom that a comparison borrows from the others.
+/// The degrees of freedom that a comparison borrows from all other comparisons.
 const BORROWED: usize = 3;
 
 /// The noise of a comparison before anything is known, as a share; it counts as one degree of freedom.
@@ -29,8 +31,7 @@ const FALSE_CLAIM: f64 = 0.05;
 /// The rounds after which a config may first be claimed to be faster.
 const FIRST_LOOK: usize = 3;
 
-/// The rounds that a config must win one after the other if its interval is too wide for a claim: by chance all six are won once
-/// in 64 times.
+/// The wins in a row that prove a config faster if its interval is too wide for a claim. Six wins by chance happen once in 64 times.
 const WON_IN_A_ROW: usize = 6;
 
 /// What a config came to in one round, on the scale on which configs are compared.
@@ -122,9 +123,9 @@ impl Noise {
 
     /// Whether `a` is proven to be higher than `b`; `compared` configs are compared with `b`.
     ///
-    /// Rounds are looked at one after the other, so the k-th look may err with a share that falls with k: all shares add up to
-    /// the probability of a false claim. The configs share it (Bonferroni's inequality), because the best of several looks
-    /// better than it is. Six wins in a row are a proof of their own, as far as what is special to processes leaves room.
+    /// Every round is a look, and every look may err. The k-th look errs with a share that falls with k, and all shares add up to the
+    /// probability of a false claim (alpha spending). The configs share that probability (Bonferroni), because the best of several
+    /// configs looks better than it is. Six wins in a row are a proof of their own, if the difference exceeds the luck of processes.
     pub(crate) fn is_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
         let Some(difference) = self.difference(a, b) else { return false };
         let rounds = paired(a, b).count();

@@ -61,6 +61,10 @@ impl Session {
             return Ok(Answer::None);
         }
         let answer = self.answer(patience, watch, |session| session.heard.is_held.then_some(Answer::Done))?;
+        // The workers of its loader would fill their queue, and the next steps would come too fast.
+        if self.stops_when_held && matches!(answer, Answer::Done) {
+            self.pause();
+        }
         self.gpu.look();
         self.host.last_look();
         Ok(answer)

@@ -98,6 +98,8 @@ pub(super) struct Session {
     pub(super) is_forked: bool,
     /// Whether its processes are stopped while another session has its turn.
     pub(super) is_stopped: bool,
+    /// Whether its processes are stopped as soon as it is held.
+    pub(super) stops_when_held: bool,
     /// Its place among the sessions that are open at once.
     pub(super) place: usize,
     /// Which config of this process it is, from 0 on.
@@ -177,6 +179,7 @@ impl Session {
             output_bytes: 0,
             is_forked,
             is_stopped: false,
+            stops_when_held: false,
             place,
             segment: 0,
         })

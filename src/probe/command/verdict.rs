@@ -59,6 +59,14 @@ impl Session {
         self.gpu.explained(outcome)
     }
 
+    /// Whether a brief probe has so few steps, and has waited so long for the next, that another config is the better use of the time.
+    fn is_too_short(&self, outside: Duration) -> bool {
+        /// A round number, three times as long as a script with enough steps may be out of training.
+        const LONGEST: Duration = Duration::from_secs(10);
+        let is_brief = self.task.effort == Effort::Brief && self.heard.ranks.count() <= 1;
+        is_brief && self.heard.window.steps() > 0 && outside >= LONGEST && self.patience.is_look_due(outside)
+    }
+
     /// Returns the verdict on a probe whose steps have stopped coming. If enough steps were measured, and the script does
     /// not wait for its loader or for other ranks, they are kept.
     pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
@@ -72,6 +80,12 @@ impl Session {
             self.look_where_it_is(&mut |_| true);
             if !self.hang.is_blocked {
                 return Some(Verdict::LeftTraining(outside));
+            }
+            self.patience.wait_on(outside);
+        } else if !may_be_kept && !is_stalled && self.is_too_short(outside) {
+            self.look_where_it_is(&mut |_| true);
+            if !self.hang.is_blocked {
+                return Some(Verdict::Stalled);
             }
             self.patience.wait_on(outside);
         }
@@ -118,7 +132,8 @@ impl Session {
                 }
             }
             Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
-                let seconds = limits.stall_time.as_secs_f64();
+                let last = self.heard.window.last_step().map_or(self.heard.last_progress, |last| self.begin + last);
+                let seconds = last.elapsed().min(limits.stall_time).as_secs_f64().round();
                 let reason = match self.heard.window.steps() {
                     0 => {
                         let silent = if self.heard.any_step() { "" } else { "no output and " };

@@ -168,6 +168,11 @@ impl Patience {
         self.next_look = outside * 2;
     }
 
+    /// Whether it is time to look again where a script without a step is.
+    pub(in crate::probe) fn is_look_due(&self, outside: Duration) -> bool {
+        outside >= self.next_look
+    }
+
     /// Whether warm-up is certainly over, as far as that can be known.
     fn is_steady(&self, throughput: &Throughput) -> bool {
         throughput.is_settled() && throughput.warmup_steps + throughput.steps_after_warmup() > self.queued

@@ -1,5 +1,5 @@
-//! Chooses the config to name: the baseline, unless another is proven to be faster; among those that cannot be
-//! distinguished, the cheapest that is not likely to cost speed.
+//! Chooses the config to name. The baseline stays, unless another config is proven to be faster. Among tied configs, the cheapest one
+//! wins that is not likely to cost speed.
 
 use serde::{Deserialize, Serialize};
 

@@ -90,7 +90,7 @@ impl Race {
         })
     }
 
-    /// Whether further rounds cannot change what is named.
+    /// Whether more rounds cannot change which config is named.
     pub(crate) fn is_decided(&self) -> bool {
         if let Some(leaders) = &self.leaders {
             let anchor = self.anchor.map(|at| &self.ranking[at].config);

@@ -33,7 +33,7 @@ pub(super) struct RoundUnderWay {
     began: Instant,
 }
 
-/// What is known of the rounds of this run of the search.
+/// The state of the rounds in this run of the search.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     /// The wall time of the last one, for each of its configs.
@@ -90,8 +90,8 @@ impl Search<'_, '_> {
         Ok(None)
     }
 
-    /// How a round is measured. While the search goes on, a process that takes other settings between two steps may measure all of
-    /// it; what is named at the end was compared in processes of its own.
+    /// The ways that a round may be measured in. While the search goes on, one process may switch between all settings. The last rounds
+    /// have a process for each config.
     fn ways(&self) -> &'static [Way] {
         match (self.compares_rates(), self.is_settling) {
             (false, _) => &[Way::Processes],
@@ -165,7 +165,7 @@ impl Search<'_, '_> {
                 }
                 _ => continue,
             };
-            // Beside other slots there is no room for a run in full precision.
+            // A run in full precision needs the machine to itself.
             let outcome = if self.slots.is_idle() {
                 self.checked_now(outcome, &order.job(), Purpose::Round, on_event)?
             } else {

@@ -198,6 +198,7 @@ impl CommandProber {
 /// Has all train in turn until it is enough. All of them stand still before.
 fn take_turns(bout: &mut Bout<'_, '_>, open: &mut [Open]) -> Result<Taken, ProbeError> {
     bout.stage = Stage::Measuring;
+    open.iter_mut().for_each(|held| held.session.stops_when_held = true);
     let mut last: Option<Side> = None;
     let taken = loop {
         let side = match bout.next() {

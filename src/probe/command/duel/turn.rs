@@ -76,7 +76,8 @@ impl Session {
         let rhythm =
             self.heard.facts.number("loader.workers").map_or_else(|| workers(&settings), whole).clamp(1, MOST_IN_A_ROW);
         let length = length.or_else(|| self.length_by_steps(rhythm));
-        let left_out = if was_kept { rhythm } else { queued_steps(&settings) };
+        // A batch of each worker that came while it was being stopped, and one that each had begun.
+        let left_out = if was_kept { 2 * rhythm } else { queued_steps(&settings) };
         Plan { lead: left_out.max(AFTER_SWITCH), may_warm_up: !was_kept, length, rhythm }
     }
 
