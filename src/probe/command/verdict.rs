@@ -133,7 +133,8 @@ impl Session {
             }
             Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                 let last = self.heard.window.last_step().map_or(self.heard.last_progress, |last| self.begin + last);
-                let seconds = last.elapsed().min(limits.stall_time).as_secs_f64().round();
+                let (silent, stall) = (last.elapsed(), limits.stall_time);
+                let seconds = if silent < stall { silent.as_secs_f64().round() } else { stall.as_secs_f64() };
                 let reason = match self.heard.window.steps() {
                     0 => {
                         let silent = if self.heard.any_step() { "" } else { "no output and " };

@@ -1,5 +1,6 @@
 //! Measures configs in rounds: the baseline, the incumbent and a few others in short slices, seconds apart.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::TuneError;
@@ -11,7 +12,7 @@ use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
 use crate::search::budget::StopReason;
 use crate::search::journal;
-use crate::search::study::Race;
+use crate::search::study::{Race, Study};
 
 /// The most configs of a round: the baseline, the incumbent and two others. More would put more time between their slices.
 const MOST: usize = 4;
@@ -196,6 +197,19 @@ impl Search<'_, '_> {
         }
         self.is_clear = self.study().race().is_decided();
         Ok(true)
+    }
+
+    /// The search so far.
+    pub(super) fn study(&self) -> Study {
+        Study {
+            space: Arc::clone(self.space),
+            objective: self.objective.clone().relative_to_first(&self.history, self.baseline),
+            history: self.history.clone(),
+            baseline: self.baseline.cloned(),
+            stopped: StopReason::Running,
+            elapsed: self.elapsed(),
+            side_by_side: None,
+        }
     }
 
     /// The number of the last round that is in the history.

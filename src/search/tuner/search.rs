@@ -26,7 +26,6 @@ use crate::search::budget::{Budget, StopReason};
 use crate::search::journal::{self, Journal};
 use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{Earlier, Lacking, Proposal, Strategy, View};
-use crate::search::study::Study;
 
 /// A search under way.
 pub(super) struct Search<'s, 'p> {
@@ -385,19 +384,6 @@ impl Search<'_, '_> {
         let in_rounds = self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
         let in_rounds = in_rounds.map(|order| order.number).max().unwrap_or(0);
         begun.max(in_rounds).max(self.history.highest_number()).max(self.last_number) + 1
-    }
-
-    /// The search so far.
-    pub(super) fn study(&self) -> Study {
-        Study {
-            space: Arc::clone(self.space),
-            objective: self.objective.clone().relative_to_first(&self.history, self.baseline),
-            history: self.history.clone(),
-            baseline: self.baseline.cloned(),
-            stopped: StopReason::Running,
-            elapsed: self.elapsed(),
-            side_by_side: None,
-        }
     }
 
     /// What runs.
