@@ -79,7 +79,12 @@ impl Search<'_, '_> {
             let takes = begun.as_ref()?.began.elapsed().max(self.longest_probe());
             Some(takes.as_secs_f64() * f64::from(self.gpus_of(self.slots.slot(slot))))
         });
-        let spent = Duration::try_from_secs_f64((done + runs.sum::<f64>()) / gpus).unwrap_or(Duration::MAX);
+        let rounds = self.in_round.iter().enumerate().filter_map(|(slot, round)| {
+            let takes = round.as_ref()?.takes(self.time_per_config());
+            Some(takes.as_secs_f64() * f64::from(self.gpus_of(self.slots.slot(slot))))
+        });
+        let spent =
+            Duration::try_from_secs_f64((done + runs.chain(rounds).sum::<f64>()) / gpus).unwrap_or(Duration::MAX);
         Some((Budget { time: time.div_f64(gpus), ..self.budget }, spent))
     }
 

@@ -42,6 +42,14 @@ pub(super) struct Rounds {
     failures: u32,
 }
 
+impl RoundUnderWay {
+    /// How long it takes, if each config takes so long.
+    pub(super) fn takes(&self, each: Duration) -> Duration {
+        let count = u32::try_from(self.order.orders.len()).unwrap_or(u32::MAX);
+        self.began.elapsed().max(each * count)
+    }
+}
+
 impl Search<'_, '_> {
     /// Whether configs are compared in rounds at all.
     pub(super) fn has_rounds(&self) -> bool {
