@@ -107,7 +107,6 @@ fn observed(command: &[String], folder: &Path, experiment: Option<&Experiment>) 
         settings: &settings,
         limits: &spec.limits,
         effort: Effort::Probe,
-        rival: None,
         experiment,
         keeps: false,
     };

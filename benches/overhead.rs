@@ -57,7 +57,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             settings: &settings,
             limits: &limits,
             effort: Effort::Probe,
-            rival: None,
             experiment: None,
             keeps: false,
         };

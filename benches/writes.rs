@@ -128,7 +128,6 @@ fn run(prober: &mut CommandProber, out: &Path) -> Result<Run> {
         settings: &settings,
         limits: &limits,
         effort: Effort::Probe,
-        rival: None,
         experiment: None,
         keeps: false,
     };

@@ -54,7 +54,7 @@ time = "10h"
 """
 
 #: What a trial is recorded as that did not fail.
-GOOD = ("measured", "pruned")
+GOOD = "measured"
 #: How long what was started may live on, and how long a search of `kills` may take: far more than either needs.
 LONGEST_SURVIVAL, LONGEST_SEARCH = 20, 240
 
@@ -399,7 +399,7 @@ def end(search, found):
         search.child.wait()
     trials = search.trials()
     numbers = [trial["trial"] for trial in trials]
-    failed = [trial for trial in trials if trial["outcome"] not in GOOD]
+    failed = [trial for trial in trials if trial["outcome"] != GOOD]
     found["failed"] = [[trial["trial"], trial["outcome"], trial.get("reason")] for trial in failed]
     found["ended"] = "well" if found["code"] == 0 and numbers == list(range(1, PROBES + 1)) else "badly"
 

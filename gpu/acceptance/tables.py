@@ -11,7 +11,6 @@ from typing import Any, Optional
 # What a probe that was no success is called in the tables of benchmark collections.
 STATUS = {
     "measured": "ok",
-    "pruned": "ok",
     "out_of_memory": "oom_fail",
     "rejected": "compile_fail",
     "diverged": "invalid_measurement",

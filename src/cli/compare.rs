@@ -141,7 +141,6 @@ fn job<'j>(number: u32, contender: &'j Contender, limits: &'j Limits) -> Job<'j>
         settings: &contender.settings,
         limits,
         effort: Effort::Probe,
-        rival: None,
         experiment: None,
         keeps: false,
     }

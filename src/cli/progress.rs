@@ -166,7 +166,7 @@ pub(super) fn trial_line(
     is_best: bool,
 ) -> (String, Tone) {
     let result = shown_outcome(objective, purpose, outcome);
-    let memory = outcome.partial_measurement().and_then(|m| m.memory.peak_bytes);
+    let memory = outcome.measurement().and_then(|m| m.memory.peak_bytes);
     let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
     let mark = match (purpose, is_best) {
         (Purpose::Baseline, _) => "  (baseline)",
@@ -177,7 +177,6 @@ pub(super) fn trial_line(
         (Purpose::Search, false) => "",
     };
     let tone = match outcome {
-        Outcome::Pruned(_) => Tone::Faint,
         _ if outcome.failure().is_some() => Tone::Bad,
         _ if is_best && purpose == Purpose::Search => Tone::Good,
         _ => Tone::Plain,

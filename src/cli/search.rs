@@ -355,7 +355,7 @@ fn print_warnings(study: &Study, device: &Device) {
     if let Some(warning) = crowded(study) {
         diagnostic::print_warning(&warning);
     }
-    let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+    let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
     if let Some(warning) = samples::mismatch(measured) {
         diagnostic::print_warning(&warning);
     }

@@ -192,7 +192,6 @@ impl Session<'_> {
             settings: self.settings,
             limits: &limits,
             effort: Effort::Probe,
-            rival: None,
             experiment,
             keeps: false,
         };

@@ -58,7 +58,7 @@ impl Line {
 
 /// Returns what a trial ran with: its settings, or, for a job that sets nothing, those that it reports to have used.
 pub fn settings_of(trial: &Trial, space: &Space) -> Settings {
-    match trial.outcome.partial_measurement() {
+    match trial.outcome.measurement() {
         Some(measurement) if trial.config.is_as_it_is() => {
             arrival::used(space, &measurement.facts, &space.settings(&trial.config))
         }

@@ -426,7 +426,7 @@ impl Objective {
     /// Returns the score of an outcome that was measured, if only in part. A probe that was stopped early cannot win,
     /// but its score shows where better configs are not.
     pub fn partial_score_of(&self, outcome: &Outcome) -> Option<f64> {
-        match self.judge(outcome.partial_measurement()?) {
+        match self.judge(outcome.measurement()?) {
             Judgement::Feasible(score) => Some(score),
             Judgement::Infeasible { .. } => None,
         }
@@ -442,7 +442,7 @@ impl Objective {
     pub fn lacks_memory(&self, outcome: &Outcome) -> Option<Memory> {
         match outcome {
             Outcome::OutOfMemory { memory, .. } => Some(*memory),
-            _ => self.tightness(outcome.partial_measurement()?).map(|_| Memory::Device),
+            _ => self.tightness(outcome.measurement()?).map(|_| Memory::Device),
         }
     }
 }

@@ -75,12 +75,10 @@ pub enum Outcome {
     Rejected(Failure),
     /// The loss is not a finite number.
     Diverged(Failure),
-    /// The probe was stopped early because the config is worse than the best with 99 % confidence; has what was
-    /// measured until then.
-    Pruned(Measurement),
     /// Something outside disturbed the measurement.
     Disturbed(Failure),
-    /// The search was stopped while the probe ran.
+    /// The search was stopped while the probe ran. Earlier versions wrote `pruned` for a config that they gave up early.
+    #[serde(alias = "pruned")]
     Interrupted,
 }
 
@@ -95,7 +93,6 @@ impl Outcome {
             Self::Crashed(_) => "crashed",
             Self::Rejected(_) => "rejected",
             Self::Diverged(_) => "diverged",
-            Self::Pruned(_) => "pruned",
             Self::Disturbed(_) => "disturbed",
             Self::Interrupted => "interrupted",
         }
@@ -105,15 +102,6 @@ impl Outcome {
     pub fn measurement(&self) -> Option<&Measurement> {
         match self {
             Self::Measured(measurement) => Some(measurement),
-            _ => None,
-        }
-    }
-
-    /// Returns the numbers of a probe that ended well, or of one that was stopped early because the config could not
-    /// win.
-    pub fn partial_measurement(&self) -> Option<&Measurement> {
-        match self {
-            Self::Measured(measurement) | Self::Pruned(measurement) => Some(measurement),
             _ => None,
         }
     }
@@ -128,7 +116,7 @@ impl Outcome {
             | Self::Rejected(failure)
             | Self::Diverged(failure)
             | Self::Disturbed(failure) => Some(failure),
-            Self::Measured(_) | Self::Pruned(_) | Self::Interrupted => None,
+            Self::Measured(_) | Self::Interrupted => None,
         }
     }
 
@@ -142,7 +130,7 @@ impl Outcome {
     ///
     /// Running out of memory always depends on the config, so it has no signature.
     pub fn signature(&self) -> Option<String> {
-        if matches!(self, Self::OutOfMemory { .. } | Self::Pruned(_) | Self::Disturbed(_)) {
+        if matches!(self, Self::OutOfMemory { .. } | Self::Disturbed(_)) {
             return None;
         }
         let reason = &self.failure()?.reason;
@@ -175,10 +163,6 @@ mod tests {
             Outcome::Crashed(failure.clone()),
             Outcome::Rejected(failure.clone()),
             Outcome::Diverged(failure.clone()),
-            Outcome::Pruned(Measurement {
-                timing: Timing { is_unstable: true, ..Default::default() },
-                ..Default::default()
-            }),
             Outcome::Disturbed(failure),
             Outcome::Interrupted,
         ];
@@ -187,6 +171,8 @@ mod tests {
             assert_eq!(json["outcome"], outcome.name());
             assert_eq!(serde_json::from_value::<Outcome>(json).unwrap(), outcome);
         }
+        let of_earlier_versions = serde_json::json!({ "outcome": "pruned", "throughput": 2.0 });
+        assert_eq!(serde_json::from_value::<Outcome>(of_earlier_versions).unwrap(), Outcome::Interrupted);
     }
 
     #[test]

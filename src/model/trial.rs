@@ -292,8 +292,8 @@ impl History {
 
 /// Returns a trial with another throughput, if it measured something; the same one where it has that already.
 fn with(mut trial: Arc<Trial>, throughput: Option<Estimate>) -> Arc<Trial> {
-    let is_other = trial.outcome.partial_measurement().is_some_and(|run| run.throughput != throughput);
-    if is_other && let Outcome::Measured(run) | Outcome::Pruned(run) = &mut Arc::make_mut(&mut trial).outcome {
+    let is_other = trial.outcome.measurement().is_some_and(|run| run.throughput != throughput);
+    if is_other && let Outcome::Measured(run) = &mut Arc::make_mut(&mut trial).outcome {
         run.throughput = throughput;
     }
     trial

@@ -274,7 +274,7 @@ impl CommandProber {
         if is_live && verdict.is_good() && !is_held {
             self.live.not_held();
         }
-        let is_measured = matches!(outcome, Outcome::Measured(_) | Outcome::Pruned(_));
+        let is_measured = matches!(outcome, Outcome::Measured(_));
         if is_held && is_measured && is_live {
             self.live.held = Some(Held::new(session, job));
         } else if is_held && is_measured {
@@ -342,7 +342,7 @@ impl CommandProber {
             return Ok(None); // the training came to its end, of which another config had a part
         }
         match &mut outcome {
-            Outcome::Measured(measurement) | Outcome::Pruned(measurement) => {
+            Outcome::Measured(measurement) => {
                 measurement.first_losses.clear(); // they are not those of the first steps
                 measurement.is_live = true;
             }

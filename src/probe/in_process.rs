@@ -143,7 +143,7 @@ impl<S: TrainingStep> Prober for InProcess<S> {
         let released = catch_unwind(AssertUnwindSafe(|| step.release()));
         match (ended, released) {
             (Ok(Ok(mut outcome)), Ok(())) => {
-                if let Outcome::Measured(measurement) | Outcome::Pruned(measurement) = &mut outcome {
+                if let Outcome::Measured(measurement) = &mut outcome {
                     let measuring = measurement.timing.measured_seconds.unwrap_or(0.0);
                     let spent = Spent::of((prepared - begin, 0.0), (over - prepared, measuring), over.elapsed());
                     measurement.spent = Some(spent);
@@ -248,10 +248,7 @@ fn run(
         let (from, to) = throughput.span(begin);
         measurement.machine.host = host.readings(from, to);
         gpu.look();
-        return Ok(match (gpu.measured(measurement, &throughput), sufficiency) {
-            (Outcome::Measured(partial), Sufficiency::Loses) => Outcome::Pruned(partial),
-            (outcome, _) => outcome,
-        });
+        return Ok(gpu.measured(measurement, &throughput));
     }
 }
 
@@ -290,7 +287,6 @@ mod tests {
             settings: &settings,
             limits: &limits,
             effort: Effort::Probe,
-            rival: None,
             experiment: None,
             keeps: false,
         };

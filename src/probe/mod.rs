@@ -68,7 +68,7 @@ pub use trackers::{SILENCERS, Silencer};
 pub use writes::{Protection, Writes, WritesError, WritesWish};
 
 use crate::model::{
-    Config, Estimate, Headroom, Outcome, Progress, Settings,
+    Config, Headroom, Outcome, Progress, Settings,
     quantity::{show_bytes, show_duration},
 };
 
@@ -168,9 +168,6 @@ pub struct Job<'a> {
     pub limits: &'a Limits,
     /// How carefully to measure.
     pub effort: Effort,
-    /// The throughput of the best config so far; a probe that is worse with 99 % confidence may stop. `None` where
-    /// something other than throughput counts, or this config must be measured in full.
-    pub rival: Option<Estimate>,
     /// What the probe does in addition to training, or instead of it; `None` for an ordinary probe. Only a command
     /// prober with an adapter supports it.
     pub experiment: Option<&'a Experiment>,

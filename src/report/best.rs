@@ -128,6 +128,9 @@ pub struct BestReport {
     /// The lowest ratio to the baseline of all rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest_speedup: Option<f64>,
+    /// If the baseline stays: a config that won all of its rounds, too little for a proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<AheadReport>,
     /// Active parameters for which nothing reports whether their settings arrived.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_verified: Vec<String>,
@@ -201,6 +204,17 @@ pub struct BestReport {
     pub driver: String,
     /// The program's version.
     pub gputune_version: String,
+}
+
+/// A config that won all of its rounds against the baseline, which stays.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AheadReport {
+    /// The names and values.
+    pub config: Settings,
+    /// How many times better it was, with its 95% interval.
+    pub speedup: Estimate,
+    /// In how many rounds.
+    pub rounds: usize,
 }
 
 /// The verdict of reports that were written before there was one.
@@ -303,6 +317,11 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         speedup: best.speedup,
         unproven_speedup: best.unproven_speedup,
         lowest_speedup: best.lowest_speedup,
+        ahead: best.ahead.as_ref().map(|ahead| AheadReport {
+            config: study.settings(&ahead.config),
+            speedup: ahead.speedup,
+            rounds: ahead.rounds,
+        }),
         not_verified: arrival::unverified(&study.space, &study.settings(&best.winner.config), &best.winner.measurement),
         exchange: study.history.exchange().map(|(_, exchange)| exchange.clone()),
         closed: study.history.closed().into_iter().map(str::to_owned).collect(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::escape::plain;
-use crate::model::{Measurement, Outcome, Outliers, Spent, quantity::show_seconds};
+use crate::model::{Measurement, Outliers, Spent, quantity::show_seconds};
 use crate::search::Study;
 
 /// The summary of a search's measurements.
@@ -14,8 +14,6 @@ use crate::search::Study;
 pub struct Care {
     /// Probes that stopped before the time for measuring was over.
     pub stopped_early: usize,
-    /// Those of them that stopped because they were slower than the best.
-    pub pruned: usize,
     /// The seconds of measuring that this saved.
     pub saved_s: f64,
     /// Probes whose interval was still wider than asked for when measuring ended.
@@ -40,23 +38,21 @@ impl Care {
     pub(super) fn of(study: &Study) -> Self {
         let mut care = Self::default();
         for trial in study.history.trials() {
-            match trial.outcome.partial_measurement().and_then(|run| run.spent) {
+            match trial.outcome.measurement().and_then(|run| run.spent) {
                 Some(spent) => *care.spent.get_or_insert_default() += spent,
                 None => care.failing_s += trial.elapsed.as_secs_f64(),
             }
             // A round measures what a probe has started, which counts once.
-            let Some(measurement) = trial.outcome.partial_measurement().filter(|run| run.round.is_none()) else {
+            let Some(measurement) = trial.outcome.measurement().filter(|run| run.round.is_none()) else {
                 continue;
             };
-            let is_pruned = matches!(trial.outcome, Outcome::Pruned(_));
             if let Some(saved) = measurement.timing.saved_seconds.filter(|saved| *saved > 0.0) {
                 care.stopped_early += 1;
                 care.saved_s += saved;
             }
-            care.pruned += usize::from(is_pruned);
             care.forked += usize::from(measurement.is_forked && !measurement.is_live);
             care.live += usize::from(measurement.is_live);
-            care.unstable += usize::from(measurement.timing.is_unstable && !is_pruned);
+            care.unstable += usize::from(measurement.timing.is_unstable);
             for (kind, outliers) in &measurement.timing.outliers {
                 let sum = care.outliers.entry(kind.clone()).or_default();
                 sum.steps += outliers.steps;
@@ -98,12 +94,8 @@ impl Care {
         let mut lines = Vec::new();
         let probes = |count: usize| if count == 1 { "1 probe".to_owned() } else { format!("{count} probes") };
         if self.stopped_early > 0 {
-            let pruned = match self.pruned {
-                0 => String::new(),
-                count => format!(" ({count} of them slower than the best)"),
-            };
             let saved = show_seconds(self.saved_s);
-            lines.push(format!("saved     {saved} of measuring: {} stopped early{pruned}", probes(self.stopped_early)));
+            lines.push(format!("saved     {saved} of measuring: {} stopped early", probes(self.stopped_early)));
         }
         if self.unstable > 0 {
             let count = probes(self.unstable);

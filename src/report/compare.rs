@@ -313,7 +313,7 @@ fn side(side: &Side<'_>, metric: &str) -> SideReport {
         driver: device.driver.clone(),
         gputune_version: header.gputune_version.clone(),
         probes: study.history.count_searched(),
-        failed: searched.filter(|trial| trial.outcome.partial_measurement().is_none()).count(),
+        failed: searched.filter(|trial| trial.outcome.measurement().is_none()).count(),
         elapsed_s: study.elapsed.as_secs_f64(),
         stopped_because: study.stopped.to_string(),
         over_baseline: best.as_ref().and_then(|best| best.speedup),

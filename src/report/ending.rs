@@ -2,6 +2,7 @@
 //! unverified.
 
 use super::difference::without_difference;
+use super::escape::plain;
 use super::row::shown_ratio;
 use crate::model::{Direction, arrival};
 use crate::search::{Alternatives, Best, Ranked, Study, Verdict};
@@ -15,7 +16,7 @@ pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranke
     let number = number(baseline);
     let what = comparative(study);
     Some(match (best.verdict, best.speedup, best.unproven_speedup) {
-        (Verdict::TiedWithBaseline, ..) => format!("baseline  stays: {}", no_config_is_faster(study)),
+        (Verdict::TiedWithBaseline, ..) => format!("baseline  stays: {}", no_config_is_faster(study, best)),
         (_, Some(speedup), _) => {
             let lowest =
                 at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round")).unwrap_or_default();
@@ -23,7 +24,7 @@ pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranke
         }
         (_, None, Some(seen)) => {
             let seen = shown_ratio(seen);
-            let rounds = rounds_won(best.winner.rounds.min(baseline.rounds));
+            let rounds = after_rounds(best.winner.rounds.min(baseline.rounds));
             format!("speed-up  not proven: {seen} {what} than the baseline ({number}), {rounds}")
         }
         (_, None, None) => format!("baseline  {number}"),
@@ -38,12 +39,12 @@ pub(super) fn at_least(best: &Best) -> Option<f64> {
     best.lowest_speedup.filter(|lowest| *lowest < FAR * speedup.value && *lowest > 1.0)
 }
 
-/// Says how often a config that is not proven to be better was better.
-pub(super) fn rounds_won(rounds: usize) -> String {
+/// Says how often a config that is not proven to be better was compared with the baseline.
+pub(super) fn after_rounds(rounds: usize) -> String {
     match rounds {
         0 => "measured once each".to_owned(),
-        1 => "better in the only round".to_owned(),
-        rounds => format!("better in each of {rounds} rounds"),
+        1 => "after one round".to_owned(),
+        rounds => format!("after {rounds} rounds"),
     }
 }
 
@@ -57,12 +58,17 @@ pub(super) fn comparative(study: &Study) -> &'static str {
     }
 }
 
-/// Says that no config is better than the baseline, and how many of the configs were tried.
-pub(super) fn no_config_is_faster(study: &Study) -> String {
+/// Says that no config is better than the baseline, how many of the configs were tried, and which one won all of its rounds.
+pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     let Alternatives { tried, of } = study.alternatives();
     let better = if study.objective.metric() == "throughput" { "faster" } else { "better" };
     let busy = if study.is_machine_busy() { "; machine busy" } else { "" };
-    format!("no config is {better} beyond the noise ({tried} of {of} alternatives tried{busy})")
+    let tried = format!("({tried} of {of} alternatives tried{busy})");
+    let Some(ahead) = &best.ahead else { return format!("no config is {better} beyond the noise {tried}") };
+    let (config, ratio) = (plain(&study.settings(&ahead.config).line()), shown_ratio(ahead.speedup));
+    let rounds =
+        if ahead.rounds == 1 { "in one round".to_owned() } else { format!("in each of {} rounds", ahead.rounds) };
+    format!("no config is proven to be {better} {tried}; {config} was {better} {rounds}: {ratio}")
 }
 
 /// Says which settings of the named config are unverified, and which parameters made no difference.

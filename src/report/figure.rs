@@ -196,7 +196,7 @@ pub enum Shape {
 /// 2008), made darker where their contrast to white is below 3 to 1 (WCAG 2.2, 1.4.11).
 pub const MARKS: &[MarkRow] = &[
     row(Mark::Measured, "measured", Shape::Disc, "#5b6472"),
-    row(Mark::Short, "given up or short", Shape::Ring, "#5b6472"),
+    row(Mark::Short, "short", Shape::Ring, "#5b6472"),
     row(Mark::Infeasible, "may not win", Shape::Triangle, "#9a6700"),
     row(Mark::OutOfMemory, "out of memory", Shape::Cross, "#b3430a"),
     row(Mark::Failed, "failed", Shape::Asterisk, "#b3430a"),

@@ -151,7 +151,7 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
 
 /// Returns the samples of a step, if no parameter is known to be the batch.
 fn by_measurement(study: &Study, baseline: &Config, after: &Measurement) -> Option<(f64, f64)> {
-    let measured = study.history.of(baseline).filter_map(|trial| trial.outcome.partial_measurement());
+    let measured = study.history.of(baseline).filter_map(|trial| trial.outcome.measurement());
     let before = measured.filter_map(|measurement| measurement.timing.samples_per_step).last()?;
     Some((before, after.timing.samples_per_step?)).filter(|(before, after)| *before > 0.0 && *after > 0.0)
 }

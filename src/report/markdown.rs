@@ -43,7 +43,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
         let values = names
             .iter()
             .map(|name| settings.get(name).map_or_else(|| "-".to_owned(), |value| as_markdown(&value.to_string())));
-        let memory = trial.outcome.partial_measurement().and_then(|measurement| measurement.memory.peak_bytes);
+        let memory = trial.outcome.measurement().and_then(|measurement| measurement.memory.peak_bytes);
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} |",
@@ -51,7 +51,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
             values.collect::<Vec<_>>().join(" | "),
             as_markdown(&shown_result(&study.objective, trial)),
             memory.map(show_bytes).unwrap_or_default(),
-            as_markdown(&left_out(trial.outcome.partial_measurement()))
+            as_markdown(&left_out(trial.outcome.measurement()))
         );
     }
     text

@@ -48,7 +48,6 @@ impl Marks {
                 _ if trial.purpose.is_short() => ("short probe", Tone::Faint),
                 _ => ("", Tone::Plain),
             },
-            Outcome::Pruned(_) => ("given up", Tone::Faint),
             outcome => (outcome.name(), Tone::Bad),
         };
         let word = word.replace('_', " ");
@@ -70,13 +69,8 @@ pub(super) fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
     /// The most trials that are named for each reason.
     const NAMED: usize = 6;
     let mut known: Vec<(&str, String, Vec<u32>)> = Vec::new();
-    let mut given_up = false;
     for trial in trials {
         let (kind, reason) = match (&trial.outcome, study.judge(trial)) {
-            (Outcome::Pruned(_), _) => {
-                given_up = true;
-                continue;
-            }
             (_, Some(Judgement::Infeasible { reason, .. })) => ("not feasible", reason),
             (Outcome::Measured(_) | Outcome::Interrupted, _) => continue,
             (outcome, _) => {
@@ -93,9 +87,6 @@ pub(super) fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
     }
     let more = known.len().saturating_sub(REASONS);
     let mut lines = Vec::new();
-    if given_up {
-        lines.push(format!("{:LABEL$}{}", "given up", "slower than the best with 99 % confidence, so stopped early"));
-    }
     for (kind, reason, numbers) in known.into_iter().take(REASONS) {
         let named: Vec<String> = numbers.iter().take(NAMED).map(|number| format!("#{number}")).collect();
         let others = if numbers.len() > NAMED { format!(" and {} more", numbers.len() - NAMED) } else { String::new() };

@@ -42,7 +42,7 @@ mod table;
 mod tensorboard;
 mod trials;
 
-pub use best::{BestReport, FrontReport, PartReport, best};
+pub use best::{AheadReport, BestReport, FrontReport, PartReport, best};
 pub use bottleneck::{Bottleneck, HeldBack};
 pub use care::Care;
 pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};

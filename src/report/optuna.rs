@@ -29,7 +29,6 @@ enum Operation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Complete = 1,
-    Pruned = 2,
     Fail = 3,
 }
 
@@ -85,7 +84,7 @@ fn goals(objective: &Objective) -> Vec<(String, Direction)> {
 }
 
 fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Json> {
-    let measurement = trial.outcome.partial_measurement();
+    let measurement = trial.outcome.measurement();
     let values: Option<Vec<f64>> = measurement.and_then(|measurement| {
         if study.objective.is_pareto() {
             let goals = study.objective.goals().iter();
@@ -96,7 +95,6 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     let values = values.filter(|values| values.iter().all(|value| value.is_finite()));
     let state = match (&trial.outcome, &values) {
         (Outcome::Measured(_), Some(_)) => State::Complete,
-        (Outcome::Pruned(_), _) => State::Pruned,
         _ => State::Fail,
     };
     let complete = values.clone().filter(|_| state == State::Complete);
@@ -104,12 +102,6 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
         Some(values) if values.len() == 1 => (json!(values[0]), Json::Null),
         Some(values) => (Json::Null, json!(values)),
         None => (Json::Null, Json::Null),
-    };
-    // The value measured until then; only a study with one value has it.
-    let until = measurement.zip(values.as_deref()).filter(|_| state == State::Pruned);
-    let intermediate = match until {
-        Some((measurement, [value])) => json!({ measurement.timing.steps.to_string(): value }),
-        _ => json!({}),
     };
     let settings = study.settings(&trial.config);
     let (mut params, mut distributions) = (Map::new(), Map::new());
@@ -127,7 +119,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
         "distributions": distributions,
         "user_attrs": user_attributes(study, trial, why),
         "system_attrs": constraints(study, trial),
-        "intermediate_values": intermediate,
+        "intermediate_values": {},
     });
     if let Json::Object(log) = log { log } else { Map::new() }
 }
@@ -184,7 +176,7 @@ fn user_attributes(study: &Study, trial: &Trial, why: Option<&str>) -> Map<Strin
     for derived in study.space.derived() {
         add(derived.name(), json!(settings.get(derived.name())));
     }
-    if let Some(measurement) = trial.outcome.partial_measurement() {
+    if let Some(measurement) = trial.outcome.measurement() {
         for (name, value) in measured(measurement) {
             add(&name, value);
         }

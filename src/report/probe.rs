@@ -65,7 +65,7 @@ pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> 
         (_, Some(Judgement::Infeasible { reason, .. })) => lines.push(("outcome", format!("not feasible: {reason}"))),
         _ => lines.push(("outcome", shown_result(&study.objective, trial))),
     }
-    if let Some(measurement) = trial.outcome.partial_measurement() {
+    if let Some(measurement) = trial.outcome.measurement() {
         lines.extend(measured(measurement));
     }
     lines.push(("device", device.name.clone()));

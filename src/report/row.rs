@@ -110,7 +110,7 @@ pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
 
 /// Describes an outcome alone, with the purpose of the probe.
 pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome) -> String {
-    let Some(measurement) = outcome.partial_measurement() else {
+    let Some(measurement) = outcome.measurement() else {
         let name = outcome.name().replace('_', " ");
         return match outcome.failure() {
             // A step's own message may begin with the same words.
@@ -120,9 +120,6 @@ pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome)
         };
     };
     let number = shown_numbers(objective, measurement);
-    if matches!(outcome, Outcome::Pruned(_)) {
-        return format!("pruned: {number}, slower than the best");
-    }
     let number =
         if measurement.timing.is_unstable && !number.is_empty() { format!("{number} (unstable)") } else { number };
     let number = if purpose.is_short() { format!("{number} (short probe)") } else { number };
@@ -139,7 +136,7 @@ pub(super) const UNSTABLE: &str = "~";
 /// Formats the value of a trial for a column of a table, with what the mark in front of it does not say; a dash where
 /// there is none.
 pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bool) -> String {
-    let Some(measurement) = trial.outcome.partial_measurement() else { return "-".to_owned() };
+    let Some(measurement) = trial.outcome.measurement() else { return "-".to_owned() };
     let number = match measurement.throughput.filter(|_| unit_is_known) {
         Some(throughput) => shown_estimate(throughput, ""),
         None => shown_numbers(objective, measurement),
@@ -176,7 +173,7 @@ pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
         places
             .then(better_first(study.objective.score_of(a), study.objective.score_of(b)))
             .then(better_first(study.objective.partial_score_of(a), study.objective.partial_score_of(b)))
-            .then(b.partial_measurement().is_some().cmp(&a.partial_measurement().is_some()))
+            .then(b.measurement().is_some().cmp(&a.measurement().is_some()))
     });
     trials
 }

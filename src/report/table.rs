@@ -78,7 +78,7 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     }
     if trials.len() > shown.len() {
         let hidden = trials.iter().filter(|trial| shown.iter().all(|known| known.number != trial.number));
-        let failed = hidden.filter(|trial| trial.outcome.partial_measurement().is_none()).count();
+        let failed = hidden.filter(|trial| trial.outcome.measurement().is_none()).count();
         let failed = if failed > 0 { format!(", {failed} of which failed,") } else { String::new() };
         below.push((Tone::Plain, format!("... and {} more{failed} in trials.csv", trials.len() - shown.len())));
     }
@@ -144,35 +144,35 @@ fn one_unit(study: &Study, trials: &[&Trial]) -> Option<String> {
     if study.objective.metric() != "throughput" || study.objective.goals().len() > 1 {
         return None;
     }
-    let mut units = trials.iter().filter_map(|trial| Some(trial.outcome.partial_measurement()?.unit.as_str()));
+    let mut units = trials.iter().filter_map(|trial| Some(trial.outcome.measurement()?.unit.as_str()));
     let first = units.next().filter(|unit| !unit.is_empty())?;
     units.all(|unit| unit == first).then(|| plain(first))
 }
 
 fn memory(trial: &Trial) -> Option<u64> {
-    trial.outcome.partial_measurement()?.memory.peak_bytes
+    trial.outcome.measurement()?.memory.peak_bytes
 }
 
 fn free(trial: &Trial) -> Option<String> {
-    let headroom = trial.outcome.partial_measurement()?.memory_headroom()?;
+    let headroom = trial.outcome.measurement()?.memory_headroom()?;
     Some(format!("{:.0} %", headroom * 100.0))
 }
 
 /// The share of a step that waits for data.
 fn data_wait(trial: &Trial) -> Option<String> {
-    let measurement = trial.outcome.partial_measurement()?;
+    let measurement = trial.outcome.measurement()?;
     let share = measurement.phase_seconds.get("data_wait")? / measurement.timing.step_seconds?;
     share.is_finite().then(|| format!("{:.0} %", share * 100.0))
 }
 
 /// Returns how busy the multiprocessors of all GPUs were, where they report it.
 fn activity(trial: &Trial) -> Option<String> {
-    let share = together(&trial.outcome.partial_measurement()?.machine.gpus, Metric::SmActive)?;
+    let share = together(&trial.outcome.measurement()?.machine.gpus, Metric::SmActive)?;
     Some(format!("{:.0} %", share.mean * 100.0))
 }
 
 fn outliers(trial: &Trial) -> Option<String> {
-    Some(plain(&left_out(trial.outcome.partial_measurement()))).filter(|text| !text.is_empty())
+    Some(plain(&left_out(trial.outcome.measurement()))).filter(|text| !text.is_empty())
 }
 
 fn why_nothing(study: &Study) -> &'static str {

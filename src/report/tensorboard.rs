@@ -48,7 +48,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
         }
         let info = info.text(4, &settings.line()).double(5, began);
         run.plugin(began, "_hparams_/session_start_info", Message::new().message(3, &info));
-        if let Some(measurement) = trial.outcome.partial_measurement() {
+        if let Some(measurement) = trial.outcome.measurement() {
             for (name, value) in numbers(study, measurement) {
                 run.scalar(ended, step, &name, value);
                 search.scalar(ended, step, &format!("search/{name}"), value);
@@ -72,7 +72,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
             );
         }
         // api.proto, Status: 1 is success, 2 failure.
-        let status = if matches!(trial.outcome, Outcome::Measured(_) | Outcome::Pruned(_)) { 1 } else { 2 };
+        let status = if matches!(trial.outcome, Outcome::Measured(_)) { 1 } else { 2 };
         let end = Message::new().number(1, status).double(2, ended);
         run.plugin(ended, "_hparams_/session_end_info", Message::new().message(4, &end));
         files.push((PathBuf::from(format!("trial-{:04}", trial.number)).join(FILE), run.bytes));

@@ -23,7 +23,7 @@ const GPU_COLUMNS: &[(&str, Metric)] = &[
 
 /// Writes all trials, rounds included, in the order they were run.
 pub fn trials_csv(study: &Study) -> String {
-    let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+    let measurements = || study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
     let names: Vec<&str> = (study.space.parameters().iter().map(crate::model::Parameter::name))
         .chain(study.space.derived().iter().map(crate::model::Derived::name))
         .collect();
@@ -42,7 +42,7 @@ pub fn trials_csv(study: &Study) -> String {
     for trial in study.history.trials() {
         let settings = study.settings(&trial.config);
         let nothing = Measurement::default();
-        let measurement = trial.outcome.partial_measurement();
+        let measurement = trial.outcome.measurement();
         let judgement = study.judge(trial);
         let reason = match (&judgement, trial.outcome.failure()) {
             (Some(Judgement::Infeasible { reason, .. }), _) => reason.clone(),
@@ -97,7 +97,7 @@ struct GoalColumns {
 impl GoalColumns {
     fn of(study: &Study) -> Self {
         let has = |metric: &str| {
-            let mut trials = study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+            let mut trials = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
             trials.any(|measurement| study.objective.estimate_of(metric, measurement).is_some())
         };
         let front = || study.front().into_iter().map(|member| member.config).collect();
@@ -120,7 +120,7 @@ impl GoalColumns {
     }
 
     fn cells(&self, study: &Study, trial: &Trial) -> Vec<String> {
-        let measurement = trial.outcome.partial_measurement();
+        let measurement = trial.outcome.measurement();
         let metric =
             |name: &str| number(measurement.and_then(|m| study.objective.estimate_of(name, m)).map(|e| e.value));
         let score = || number(measurement.and_then(|m| study.objective.estimate(m)).map(|score| score.value));

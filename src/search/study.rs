@@ -19,7 +19,7 @@ use crate::search::budget::StopReason;
 use crate::search::journal;
 use crate::search::rounds::{Noise, Run};
 
-pub use choice::Verdict;
+pub use choice::{Ahead, Verdict};
 pub use extent::Alternatives;
 pub use front::{OnFront, Part};
 pub(crate) use race::Race;
@@ -82,6 +82,8 @@ pub struct Best {
     pub unproven_speedup: Option<Estimate>,
     /// The lowest ratio to the baseline of all rounds.
     pub lowest_speedup: Option<f64>,
+    /// If the baseline stays: a config that won all of its rounds.
+    pub ahead: Option<Ahead>,
 }
 
 /// The largest difference, as a share, between configs that can be tied. A round number, see `is_tied`.
@@ -91,7 +93,7 @@ impl Study {
     /// Returns the names and values of a config; for the job as it is, those that it reports to have used.
     pub fn settings(&self, config: &Config) -> Settings {
         if config.is_as_it_is() {
-            let told = self.history.of(config).filter(|trial| trial.outcome.partial_measurement().is_some());
+            let told = self.history.of(config).filter(|trial| trial.outcome.measurement().is_some());
             let used = told.last().map_or_else(Settings::default, |trial| journal::settings_of(trial, &self.space));
             return used.without(&self.history.closed());
         }

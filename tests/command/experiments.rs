@@ -31,7 +31,6 @@ fn probe(folder: &Path, command: &[String], adapter: &str, space: &str, experime
         settings: &settings,
         limits: &spec.limits,
         effort: Effort::Probe,
-        rival: None,
         experiment,
         keeps: false,
     };

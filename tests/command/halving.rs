@@ -265,7 +265,7 @@ fn a_step_in_this_process_is_measured_for_its_part_of_the_time() {
         .unwrap();
     let measured = |is_wanted: &dyn Fn(&Trial) -> bool| -> Vec<f64> {
         let trials = study.history.trials().iter().filter(|trial| is_wanted(trial));
-        trials.filter_map(|trial| trial.outcome.partial_measurement()?.timing.measured_seconds).collect()
+        trials.filter_map(|trial| trial.outcome.measurement()?.timing.measured_seconds).collect()
     };
     let short = measured(&|trial| trial.purpose.is_short());
     let whole = measured(&|trial| !trial.purpose.is_short());

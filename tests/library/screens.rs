@@ -71,7 +71,7 @@ fn ordinary() -> Study {
             (Baseline, measured(2_105.0, 0.011, 12 * GIB)),
             (Search, measured(3_214.0, 0.009, 31 * GIB)),
             (Search, measured(3_190.0, 0.061, 30 * GIB)),
-            (Search, Outcome::Pruned(measurement(1_245.0, 0.043, 9 * GIB))),
+            (Search, measured(1_245.0, 0.043, 9 * GIB)),
             (Search, measured(4_100.0, 0.01, 75 * GIB)),
             (Search, oom(2)),
             (Search, oom(2)),

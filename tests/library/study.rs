@@ -206,14 +206,6 @@ fn what_slows_the_whole_machine_from_round_to_round_cancels() {
 }
 
 #[test]
-fn a_config_that_was_given_up_never_wins() {
-    let pruned = Outcome::Pruned(Measurement { throughput: Some(Estimate::point(99.0)), ..Measurement::default() });
-    let study = fastest(&[(Baseline, (8, 0), speed(10.0)), (Search, (16, 0), pruned), (Search, (32, 0), speed(20.0))]);
-    assert_winner(&study, 32, 0);
-    assert_eq!(study.ranking().len(), 2);
-}
-
-#[test]
 fn of_configs_within_the_noise_the_one_with_fewer_workers_is_named() {
     let study = fastest(&noisy(99.0));
     let best = study.best().unwrap();

@@ -47,7 +47,7 @@ class TablesTest(unittest.TestCase):
             trial("measured", 8, 100.0, gpus=gpus, phase_seconds={"data_wait": 0.25}, peak_memory_bytes=7),
             trial("measured", 8, 110.0),
             trial("out_of_memory", 512),
-            trial("pruned", 2, 10.0),
+            trial("measured", 2, 10.0),
             trial("crashed", 4),
         ]
         made = tables.rows(trials, NAMES)

@@ -113,7 +113,6 @@ fn both_are_forked_where_forks_measure_the_same() {
         settings: &settings[at],
         limits: &limits,
         effort: Effort::Probe,
-        rival: None,
         experiment: None,
         keeps: false,
     };

@@ -62,8 +62,7 @@ impl Example {
         format!("{}{configs}{limits}[search]\nprobes = 2\nrounds = 0\n", &spec[..end])
     }
 
-    /// Both configs were measured (the slower one may have been given up early), and the size of their steps is what
-    /// their batch size says.
+    /// Both configs were measured, and the size of their steps is what their batch size says.
     fn assert_takes_effect(&self, python: &Path, samples: impl Fn(i64) -> f64) -> Vec<Measurement> {
         let searched = self.search(python);
         assert_eq!(searched.output.status.code(), Some(0), "{}", stderr(&searched.output));
@@ -71,9 +70,7 @@ impl Example {
         let mut sizes = Vec::new();
         let mut measurements = Vec::new();
         for line in &searched.lines {
-            let (Outcome::Measured(measurement) | Outcome::Pruned(measurement)) = &line.outcome else {
-                panic!("{}", stderr(&searched.output))
-            };
+            let Outcome::Measured(measurement) = &line.outcome else { panic!("{}", stderr(&searched.output)) };
             let size = line.config.get("batch_size").and_then(gputune::model::Value::as_i64).unwrap();
             assert_eq!(measurement.timing.samples_per_step, Some(samples(size)), "batch size {size}: {measurement:?}");
             sizes.push(size);

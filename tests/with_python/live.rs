@@ -61,7 +61,7 @@ fn batch(line: &Line) -> i64 {
 }
 
 fn is_live(line: &Line) -> bool {
-    line.outcome.partial_measurement().is_some_and(|run| run.is_live)
+    line.outcome.measurement().is_some_and(|run| run.is_live)
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn configs_follow_each_other_in_one_process_and_the_last_rounds_have_others() {
     assert_eq!(searched.count(), 3, "{}", stderr(&output));
     assert!(others.iter().any(|line| line.purpose == Purpose::Round), "the last rounds have processes of their own");
     for line in &lines {
-        let run = line.outcome.partial_measurement().unwrap();
+        let run = line.outcome.measurement().unwrap();
         assert_eq!(run.timing.samples_per_step, Some(batch(line) as f64));
         assert_eq!(run.first_losses.is_empty(), is_live(line));
     }
@@ -104,7 +104,7 @@ fn a_config_that_fails_only_while_it_trains_on_is_measured_in_a_process_and_its_
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let lines = search.lines();
-    assert!(lines.iter().all(|line| matches!(line.outcome, Outcome::Measured(_) | Outcome::Pruned(_))), "{lines:?}");
+    assert!(lines.iter().all(|line| matches!(line.outcome, Outcome::Measured(_))), "{lines:?}");
     assert!(!lines.iter().any(is_live));
     let text = stderr(&output);
     assert_eq!(text.matches("`batch` is no longer changed while a process trains").count(), 1, "{text}");

@@ -67,7 +67,7 @@ fn number(line: &Line, name: &str) -> i64 {
 }
 
 fn measured(lines: &[Line]) -> Vec<&Measurement> {
-    lines.iter().filter_map(|line| line.outcome.partial_measurement()).collect()
+    lines.iter().filter_map(|line| line.outcome.measurement()).collect()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn all_probes_but_the_first_are_forked_and_run_the_whole_script() {
     // Same seed, same script: the first losses are the same to the last digit.
     let losses = |batch: i64, lines: &[Line]| {
         let of_it = |line: &&Line| number(line, "batch") == batch;
-        lines.iter().find(of_it).unwrap().outcome.partial_measurement().unwrap().first_losses.clone()
+        lines.iter().find(of_it).unwrap().outcome.measurement().unwrap().first_losses.clone()
     };
     let fresh = self::search(&python, "3", "start = \"fresh\"", UNTIL_THE_END);
     assert_eq!(fresh.run().status.code(), Some(0));
@@ -117,7 +117,7 @@ fn a_variable_that_is_read_when_libraries_are_loaded_has_its_setting_in_each_pro
     let lines = search.lines();
     assert_eq!(lines.len(), 4);
     for line in &lines {
-        let run = line.outcome.partial_measurement().unwrap();
+        let run = line.outcome.measurement().unwrap();
         let threads = number(line, "threads");
         assert_eq!(run.facts.number("threads").map(|number| number.round()), Some(threads as f64), "{:?}", line.config);
     }

@@ -300,7 +300,6 @@ impl Session {
             (Effort::Losses, _) if self.heard.totals.has_first_losses() => Some(Verdict::Enough),
             (Effort::Losses, _) | (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
-            (_, Sufficiency::Loses) => Some(Verdict::Loses),
             (_, Sufficiency::StillCompiling) => Some(Verdict::StillCompiling),
         };
         if verdict.is_some() && !matches!(attendance, Attendance::Missing(_)) {

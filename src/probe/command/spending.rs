@@ -33,7 +33,7 @@ impl Times {
 
     /// Adds it to the measurement, if there is one with steps.
     pub(super) fn tell(&self, outcome: &mut Outcome) {
-        let (Outcome::Measured(measurement) | Outcome::Pruned(measurement)) = outcome else { return };
+        let Outcome::Measured(measurement) = outcome else { return };
         let time = |from: Instant, to: Instant| to.saturating_duration_since(from);
         let first_step = self.first_step.unwrap_or(self.ended);
         let importing = measurement.facts.number(IMPORT_SECONDS).unwrap_or(0.0);
@@ -50,7 +50,7 @@ impl Times {
 /// Adds time that was spent on all probes to the first trial with a measurement; a probe that is no trial of its own
 /// adds to that time.
 pub(super) fn share(job: &Job<'_>, outcome: &mut Outcome, common: &mut Spent) {
-    let (Outcome::Measured(measurement) | Outcome::Pruned(measurement)) = outcome else { return };
+    let Outcome::Measured(measurement) = outcome else { return };
     let Some(spent) = &mut measurement.spent else { return };
     if job.number == 0 || job.effort == Effort::Losses {
         *common += measurement.spent.take().unwrap_or_default();

@@ -23,7 +23,6 @@ impl From<News> for Verdict {
 /// Why the loop of a probe ended.
 pub(super) enum Verdict {
     Enough,
-    Loses,
     TimeIsUp,
     /// The time is over, and steps are still compilations.
     StillCompiling,
@@ -44,7 +43,7 @@ pub(super) enum Verdict {
 impl Verdict {
     /// Whether enough was measured, so that the step may end by itself.
     pub(super) fn is_good(&self) -> bool {
-        matches!(self, Self::Enough | Self::TimeIsUp | Self::StillCompiling | Self::Loses)
+        matches!(self, Self::Enough | Self::TimeIsUp | Self::StillCompiling)
     }
 }
 
@@ -59,12 +58,16 @@ impl Session {
         self.gpu.explained(outcome)
     }
 
-    /// Whether a brief probe has so few steps, and has waited so long for the next, that another config is the better use of the time.
+    /// Whether a brief probe has so few steps, and has waited so long for the next, that another config is the better use of the time:
+    /// for 10 s and for several of its steps.
     fn is_too_short(&self, outside: Duration) -> bool {
-        /// A round number, three times as long as a script with enough steps may be out of training.
+        /// Round numbers. The first is three times as long as a script with enough steps may be out of training.
         const LONGEST: Duration = Duration::from_secs(10);
+        const STEPS: f64 = 3.0;
         let is_brief = self.task.effort == Effort::Brief && self.heard.ranks.count() <= 1;
-        is_brief && self.heard.window.steps() > 0 && outside >= LONGEST && self.patience.is_look_due(outside)
+        let longest_step = self.heard.window.since(0.0).iter().map(|step| step.work.seconds).fold(0.0, f64::max);
+        let is_long = outside >= LONGEST && outside.as_secs_f64() >= STEPS * longest_step;
+        is_brief && self.heard.window.steps() > 0 && is_long && self.patience.is_look_due(outside)
     }
 
     /// Returns the verdict on a probe whose steps have stopped coming. If enough steps were measured, and the script does
@@ -97,7 +100,7 @@ impl Session {
         let failure =
             |reason: String| Failure { reason, last_lines: classify::shown(&last_lines), ..Failure::default() };
         let limits = self.task.limits;
-        let stopped_itself = matches!(verdict, Verdict::Enough | Verdict::Loses);
+        let stopped_itself = matches!(verdict, Verdict::Enough);
         if let Some(compiling) = self.compiling(verdict) {
             return Outcome::TimedOut(failure(compiling.reason()));
         }
@@ -120,9 +123,8 @@ impl Session {
                 let stalled = || Outcome::Stalled(failure(reason));
                 self.measured(&last_lines, stopped_itself).unwrap_or_else(stalled)
             }),
-            Verdict::Enough | Verdict::Loses | Verdict::TimeIsUp | Verdict::StillCompiling => {
+            Verdict::Enough | Verdict::TimeIsUp | Verdict::StillCompiling => {
                 match self.measured(&last_lines, stopped_itself) {
-                    Some(Outcome::Measured(partial)) if matches!(verdict, Verdict::Loses) => Outcome::Pruned(partial),
                     Some(measured) => measured,
                     None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                         let seconds = limits.probe_time.as_secs_f64();

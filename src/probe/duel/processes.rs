@@ -22,7 +22,7 @@ pub(in crate::probe) fn run<P: Prober + ?Sized>(
             Ok(side) => side,
             Err(end) => return Ok(end),
         };
-        let job = Job { rival: None, keeps: false, ..*bout.duel.job(side) };
+        let job = Job { keeps: false, ..*bout.duel.job(side) };
         let began = Instant::now();
         let outcome = prober.probe(&job, &mut bout.watch(side))?;
         if matches!(outcome, Outcome::Interrupted) {

@@ -1,4 +1,4 @@
-//! Decides when a probe has measured enough, and when its config can no longer win.
+//! Decides when a probe has measured enough.
 
 use std::time::Duration;
 
@@ -17,8 +17,6 @@ pub(in crate::probe) enum Sufficiency {
     TooLittle,
     /// Measuring longer is not worth it.
     Enough,
-    /// The rival is faster, with 99 % confidence.
-    Loses,
     /// The time is over, and steps are still compilations: nothing is known of the rate.
     StillCompiling,
 }
@@ -34,7 +32,6 @@ const FEWEST_STEPS_OF_SHORT: u64 = 2;
 pub(in crate::probe) struct Patience {
     /// The precision at which measuring ends sooner.
     precision: f64,
-    rival: Option<Estimate>,
     /// The longest time to measure after warm-up.
     longest: Duration,
     shortest: Duration,
@@ -55,11 +52,6 @@ pub(in crate::probe) struct Patience {
     decided: Sufficiency,
     /// The number of steps at which the precision is checked next.
     next_check: u64,
-    /// The comparisons with the rival so far, and the number of steps at which the next is due.
-    comparisons: u32,
-    next_comparison: u64,
-    /// When the last comparison was lost, since the probe began; `None` if it was not lost.
-    lost: Option<Duration>,
 }
 
 impl Patience {
@@ -71,7 +63,7 @@ impl Patience {
         let shortest = if observes { within.longest } else { within.shortest };
         // An experiment that observes a run must see its evaluations whole.
         let may_leave = !observes && job.effort != Effort::Losses;
-        Self { rival: job.rival, queued: queued_steps(settings), shortest, may_leave, ..within }
+        Self { queued: queued_steps(settings), shortest, may_leave, ..within }
     }
 
     fn within(limits: &Limits, effort: Effort) -> Self {
@@ -91,7 +83,6 @@ impl Patience {
         let only_warms_up = limits.precision() >= 1.0;
         Self {
             precision: limits.precision(),
-            rival: None,
             longest,
             shortest: SHORTEST.min(longest),
             for_few_steps: longest / PART,
@@ -105,9 +96,6 @@ impl Patience {
             latest: (0, None),
             decided: Sufficiency::TooLittle,
             next_check: 0,
-            comparisons: 0,
-            next_comparison: 0,
-            lost: None,
         }
     }
 
@@ -129,8 +117,6 @@ impl Patience {
         let Some(throughput) = self.latest.1.clone() else { return Sufficiency::TooLittle };
         if self.is_enough(&throughput) {
             self.decided = Sufficiency::Enough;
-        } else if self.loses(&throughput) {
-            self.decided = Sufficiency::Loses;
         }
         self.decided
     }
@@ -206,42 +192,6 @@ impl Patience {
         is_due && precise || measured >= self.longest
     }
 
-    /// Whether the mean is below the rival's interval. That has what runs differ by, and errs with most of the 1 % that giving
-    /// up may err with.
-    ///
-    /// Many comparisons give chance many opportunities. So one is made only after a quarter more steps, and the k-th
-    /// may err with the share 1 / (k (k + 1)) of what is left of it (Bonferroni), however many there are. A slow period of
-    /// the machine is no reason either, so two comparisons in a row must be lost, the second at least 1 s after the
-    /// first. Nothing is given up while its rate rises or it compiles.
-    fn loses(&mut self, throughput: &Throughput) -> bool {
-        const ERROR: f64 = 0.002;
-        /// The two are the fewest for which the interval is trusted. They are round numbers. Few batches that say little of
-        /// their correlation have a wide interval anyway.
-        const FEWEST_STEPS: u64 = 6;
-        const FEWEST_BATCHES: f64 = 3.0;
-        /// The time from a lost comparison to the next: other work on a machine comes and goes within tenths of a second.
-        const LATER: Duration = Duration::from_secs(1);
-        let Some(low) = self.rival.and_then(|rival| rival.low) else { return false };
-        let is_due = throughput.steps >= FEWEST_STEPS.max(self.next_comparison) && throughput.measured >= self.shortest;
-        let is_later = self.lost.is_none_or(|lost| throughput.ended >= lost + LATER);
-        if !is_due || !is_later || !self.is_steady(throughput) {
-            return false;
-        }
-        if throughput.may_get_faster {
-            self.lost = None;
-            return false;
-        }
-        // Correlated steps count only as the number of independent ones among them.
-        if throughput.rate.independent_batches() < FEWEST_BATCHES {
-            return false;
-        }
-        self.comparisons += 1;
-        self.next_comparison = throughput.steps + throughput.steps.div_ceil(4);
-        let tail = ERROR / f64::from(self.comparisons) / f64::from(self.comparisons + 1);
-        let lost = throughput.rate.upper_end(tail).is_some_and(|upper| upper < low);
-        std::mem::replace(&mut self.lost, lost.then_some(throughput.ended)).is_some() && lost
-    }
-
     /// Adds to the measurement how measuring ended.
     pub(in crate::probe) fn conclude(&self, measurement: &mut Measurement, stopped_itself: bool) {
         let half = measurement.throughput.and_then(|throughput| throughput.relative_half_width());
@@ -313,16 +263,16 @@ pub(in crate::probe) mod tests {
 
     /// The throughput of a probe whose steps take these times and do one unit of work each.
     pub(in crate::probe) fn run_probe(times: &[f64]) -> Estimate {
-        run(patience(None), times).1.estimate
+        run(patience(), times).1.estimate
     }
 
     /// Watches a probe that measures for its config's own sake.
-    pub(super) fn patience_with(limits: &Limits, rival: Option<Estimate>) -> Patience {
-        Patience { rival, ..Patience::within(limits, Effort::Probe) }
+    pub(super) fn patience_with(limits: &Limits) -> Patience {
+        Patience::within(limits, Effort::Probe)
     }
 
-    fn patience(rival: Option<Estimate>) -> Patience {
-        patience_with(&Limits::default(), rival)
+    fn patience() -> Patience {
+        patience_with(&Limits::default())
     }
 
     pub(super) fn times(process: Process, mean: f64, random: &mut Random) -> Vec<f64> {
@@ -334,10 +284,10 @@ pub(in crate::probe) mod tests {
     #[test]
     fn steady_steps_need_few_and_noisy_ones_many() {
         let mut random = Random(1);
-        let (decided, steady) = run(patience(None), &times(Process::Independent(0.01), 0.1, &mut random));
+        let (decided, steady) = run(patience(), &times(Process::Independent(0.01), 0.1, &mut random));
         assert_eq!(decided, Sufficiency::Enough);
         assert!(steady.steps <= 25, "{steady:?}");
-        let (decided, noisy) = run(patience(None), &times(Process::Independent(0.1), 0.02, &mut random));
+        let (decided, noisy) = run(patience(), &times(Process::Independent(0.1), 0.02, &mut random));
         assert_eq!(decided, Sufficiency::Enough);
         assert!((60..300).contains(&noisy.steps), "{noisy:?}");
         assert!(noisy.estimate.relative_half_width().unwrap() <= 0.02);
@@ -346,7 +296,7 @@ pub(in crate::probe) mod tests {
     #[test]
     fn what_does_not_settle_is_unstable_and_saves_nothing() {
         let mut random = Random(2);
-        let patience = patience(None);
+        let patience = patience();
         let mut conclusion = Measurement::default();
         let (decided, throughput) = run(patience, &times(Process::LogNormal(1.0), 0.1, &mut random));
         assert_eq!(decided, Sufficiency::Enough);
@@ -384,7 +334,7 @@ pub(in crate::probe) mod tests {
     fn a_queue_that_was_filled_before_the_first_step_is_not_believed() {
         let steps: Vec<f64> = [0.05; 16].into_iter().chain([0.2; 80]).collect();
         let settings = [("num_workers", 4), ("prefetch_factor", 4)].into_iter().collect();
-        let patience = Patience { queued: queued_steps(&settings), ..patience(None) };
+        let patience = Patience { queued: queued_steps(&settings), ..patience() };
         let (decided, throughput) = run(patience, &steps);
         assert_eq!(decided, Sufficiency::Enough);
         assert!((throughput.estimate.value - 5.0).abs() < 0.1, "{throughput:?}");
@@ -399,40 +349,5 @@ pub(in crate::probe) mod tests {
         assert_eq!(queued(&[("dataloader_num_workers", 3), ("prefetch", 5)]), 15);
         assert_eq!(queued(&[("workers", 64), ("prefetch", 64)]), 100);
         assert_eq!(queued(&[("workers", -1)]), 0);
-    }
-
-    #[test]
-    fn a_config_that_is_as_fast_is_hardly_ever_given_up() {
-        const ROUNDS: usize = 150;
-        let mut random = Random(4);
-        for process in [Process::Independent(0.1), Process::Autoregressive(0.5, 0.05), Process::Bursts(4, 0.1)] {
-            let mut given_up = 0;
-            for _ in 0..ROUNDS {
-                let (_, rival) = run(patience(None), &times(process, 0.1, &mut random));
-                let (decided, _) = run(patience(Some(rival.estimate)), &times(process, 0.1, &mut random));
-                given_up += usize::from(decided == Sufficiency::Loses);
-            }
-            assert!(given_up * 100 <= ROUNDS, "{process:?}: {given_up} of {ROUNDS}");
-        }
-    }
-
-    #[test]
-    fn a_config_that_is_much_slower_is_given_up_sooner_than_it_would_be_measured() {
-        let mut random = Random(5);
-        for process in [Process::Independent(0.2), Process::Bursts(4, 0.05), Process::LogNormal(0.3)] {
-            let steps = times(process, 0.1, &mut random);
-            let rival = Some(Estimate::interval(20.0, 19.8, 20.2));
-            let (decided, throughput) = run(patience(rival), &steps);
-            assert_eq!(decided, Sufficiency::Loses, "{process:?}");
-            let (_, whole) = run(patience(None), &steps);
-            assert!(throughput.steps * 2 < whole.steps, "{process:?}: {throughput:?} {whole:?}");
-        }
-    }
-
-    #[test]
-    fn during_warm_up_nothing_is_given_up() {
-        let slow_start: Vec<f64> = (0..12).map(|step| 1.0 / f64::from(step + 1)).chain([0.05; 200]).collect();
-        let rival = Some(Estimate::interval(20.0, 19.8, 20.2));
-        assert_eq!(run(patience(rival), &slow_start).0, Sufficiency::Enough);
     }
 }

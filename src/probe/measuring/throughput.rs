@@ -21,15 +21,12 @@ const OTHER: &str = "other";
 pub(in crate::probe) struct Throughput {
     /// The mean over the window, with its 95 % interval.
     pub(in crate::probe) estimate: Estimate,
-    pub(in crate::probe) rate: MeanRate,
     /// Steps that the estimate rests on.
     pub(in crate::probe) steps: u64,
     /// Steps before them that were dropped.
     pub(in crate::probe) warmup_steps: u64,
     /// The dropped steps up to the end of frequent compilations.
     pub(in crate::probe) compiling_steps: u64,
-    /// Whether the rate still rises, or a step was compiled lately.
-    pub(in crate::probe) may_get_faster: bool,
     /// Steps after warm-up that were left out, by what happened in them.
     pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
     /// Mean seconds per step.
@@ -77,12 +74,9 @@ impl Throughput {
             steady.iter().map(|&at| observations[at].work.amount / count(observations[at].steps)).collect();
         Some(Self {
             estimate,
-            rate,
             steps,
             warmup_steps: steps_of(&observations[..cut]),
             compiling_steps: steps_of(&observations[..compiled]),
-            may_get_faster: compiled_lately(observations, kinds)
-                || stats::gets_faster(&self::times(observations, &steady)),
             outliers: outliers(&observations[cut..], &left_out[cut..]),
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             longest_step: longest_step.fold(0.0, f64::max),
@@ -131,12 +125,6 @@ pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]
         }
     }
     behind
-}
-
-/// Whether one of the last quarter of the steps was a compilation.
-fn compiled_lately(observations: &[Observation], kinds: &[String]) -> bool {
-    let late = observations.len() - observations.len().div_ceil(4);
-    observations[late..].iter().any(|step| is_compilation(step, kinds))
 }
 
 /// Returns for each step why it is left out, judging by the marks.
@@ -440,13 +428,6 @@ mod tests {
         let throughput = window(compiled(20, later));
         assert_rate(&throughput, 3200.0);
         assert!(throughput.outliers["recompile"].steps >= 3 && throughput.warmup_steps < 150, "{throughput:?}");
-        assert!(throughput.may_get_faster, "the last one was a moment ago");
-    }
-
-    #[test]
-    fn a_rate_that_rises_is_told_from_one_that_does_not() {
-        assert!(plain((0..100).map(|at| 0.1 / f64::from(at + 50))).may_get_faster);
-        assert!(!plain(steady(100)).may_get_faster);
     }
 
     #[test]

@@ -117,7 +117,6 @@ struct Asked {
     settings: Settings,
     limits: Limits,
     effort: Effort,
-    rival: Option<Estimate>,
     #[serde(default)]
     experiment: Option<Experiment>,
     keeps: bool,

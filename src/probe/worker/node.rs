@@ -267,7 +267,6 @@ impl Prober for Remote {
             settings: job.settings.clone(),
             limits: *job.limits,
             effort: job.effort,
-            rival: job.rival,
             experiment: job.experiment.cloned(),
             keeps: job.keeps,
         };

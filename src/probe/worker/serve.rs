@@ -204,7 +204,6 @@ impl Slot {
             settings: &asked.settings,
             limits: &asked.limits,
             effort: asked.effort,
-            rival: asked.rival,
             experiment: asked.experiment.as_ref(),
             keeps: asked.keeps,
         };

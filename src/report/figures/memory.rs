@@ -16,7 +16,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     for trial in study.history.trials() {
         let Some(place) = along.place(&trial.config) else { continue };
         let mark = studied.mark(trial);
-        let measurement = trial.outcome.partial_measurement();
+        let measurement = trial.outcome.measurement();
         let peak = measurement.and_then(|measurement| measurement.memory.peak_bytes);
         capacity = measurement.and_then(|measurement| measurement.memory.capacity_bytes).max(capacity);
         most = most.max(peak.unwrap_or(0));

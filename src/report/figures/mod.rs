@@ -95,7 +95,6 @@ impl<'s> Studied<'s> {
         let is = |config: &Config| trial.config == *config;
         match &trial.outcome {
             Outcome::OutOfMemory { .. } => Mark::OutOfMemory,
-            Outcome::Pruned(_) => Mark::Short,
             Outcome::Measured(measurement) => match (self.study.objective.judge(measurement), &self.best) {
                 (Judgement::Infeasible { .. }, _) => Mark::Infeasible,
                 (_, Some(best)) if is(&best.winner.config) => Mark::Best,
@@ -111,7 +110,7 @@ impl<'s> Studied<'s> {
 
     /// Returns the value of the objective for a trial, if it was measured.
     pub(super) fn counted(&self, trial: &Trial) -> Option<Estimate> {
-        let estimate = self.study.objective.estimate(trial.outcome.partial_measurement()?)?;
+        let estimate = self.study.objective.estimate(trial.outcome.measurement()?)?;
         estimate.value.is_finite().then_some(estimate)
     }
 
@@ -119,7 +118,7 @@ impl<'s> Studied<'s> {
     pub(super) fn result_axis(&self) -> Axis {
         let metric = self.study.objective.metric();
         let mut trials = self.study.history.trials().iter();
-        let unit = trials.find_map(|trial| trial.outcome.partial_measurement()).map_or("", |first| first.unit.as_str());
+        let unit = trials.find_map(|trial| trial.outcome.measurement()).map_or("", |first| first.unit.as_str());
         let label = match metric {
             "throughput" if !unit.is_empty() => format!("throughput ({unit})"),
             _ => metric.to_owned(),

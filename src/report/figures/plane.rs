@@ -8,7 +8,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let study = studied.study;
     let [first, second, ..] = study.objective.goals() else { return Vec::new() };
     let number = |goal: &Goal, trial: &crate::model::Trial| {
-        let estimate = study.objective.estimate_of(&goal.metric, trial.outcome.partial_measurement()?)?;
+        let estimate = study.objective.estimate_of(&goal.metric, trial.outcome.measurement()?)?;
         estimate.value.is_finite().then_some(estimate)
     };
     let mut scatter = Scatter::default();

@@ -52,7 +52,7 @@ fn detail(trial: &Trial, kept: Kept) -> Detail {
             facts.add("last lines", &redacted(&failure.last_lines.join("\n")));
         }
     }
-    if let Some(measurement) = trial.outcome.partial_measurement() {
+    if let Some(measurement) = trial.outcome.measurement() {
         measured(measurement, &mut facts);
     }
     let Kept { log_name, log, timeline, .. } = kept;

@@ -46,7 +46,7 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let is_best = |trial: &Trial| best.is_some_and(|best| best.config == study.settings(&trial.config));
     let rank = |trial: &&Trial| match trial.outcome {
         _ if is_best(trial) => 0,
-        Outcome::Measured(_) | Outcome::Pruned(_) => 2,
+        Outcome::Measured(_) => 2,
         _ => 1,
     };
     let mut order: Vec<&Trial> = trials.iter().map(AsRef::as_ref).collect();

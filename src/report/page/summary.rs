@@ -13,7 +13,7 @@ use crate::model::{
 use crate::report::Subject;
 use crate::report::bottleneck::Bottleneck;
 use crate::report::care::Care;
-use crate::report::ending::{comparative, no_config_is_faster, rounds_won};
+use crate::report::ending::{after_rounds, comparative, no_config_is_faster};
 use crate::report::figures::Studied;
 use crate::report::front::front_lines;
 use crate::report::gpus::gpu_summary;
@@ -202,13 +202,13 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
     let word = comparative(study);
     match best.speedup.or(best.unproven_speedup) {
         _ if best.verdict == Verdict::TiedWithBaseline => {
-            let mut sub = no_config_is_faster(study) + ".";
+            let mut sub = no_config_is_faster(study, best) + ".";
             sub[..1].make_ascii_uppercase();
             ("The baseline stays".to_owned(), sub)
         }
         Some(seen) if best.verdict == Verdict::Unproven => (
             "A config was found, and not proven to be better".to_owned(),
-            format!("It is {} {word} than the baseline, {}.", shown_ratio(seen), rounds_won(best.winner.rounds)),
+            format!("It is {} {word} than the baseline, {}.", shown_ratio(seen), after_rounds(best.winner.rounds)),
         ),
         Some(Estimate { value, low, high }) => {
             let interval = low.zip(high).map_or_else(
@@ -281,7 +281,7 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
 pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let study = subject.study;
     let mut about = vec![("device", subject.device.name.clone()), ("driver", subject.device.driver.clone())];
-    let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+    let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
     about.extend(measured.find_map(|m| m.framework.clone()).map(|framework| ("framework", framework)));
     about.push(("gputune", env!("CARGO_PKG_VERSION").to_owned()));
     about.push(("space", format!("{} configs, {} parameters", study.space.count(), study.space.parameters().len())));

@@ -61,7 +61,7 @@ impl Rows {
     pub(super) fn of(studied: &Studied<'_>) -> Self {
         let study = studied.study;
         let trials = ordered(studied);
-        let measurement = |trial: &&Trial| trial.outcome.partial_measurement().cloned();
+        let measurement = |trial: &&Trial| trial.outcome.measurement().cloned();
         let mut columns = vec![column("purpose", Unit::Number, false)];
         let names: Vec<&str> = (study.space.parameters().iter().map(Parameter::name))
             .chain(study.space.derived().iter().map(crate::model::Derived::name))
@@ -80,7 +80,7 @@ impl Rows {
         columns.extend(has_slots.then(|| column("slot", Unit::Number, false)));
         let row = |trial: &Trial| {
             let settings = study.settings(&trial.config);
-            let measured = trial.outcome.partial_measurement();
+            let measured = trial.outcome.measurement();
             let mut cells = vec![Cell::Text(trial.purpose.to_string())];
             cells.extend(names.iter().map(|name| settings.get(name).map_or(Cell::Nothing, setting)));
             cells.push(Cell::Text(shown_result(&study.objective, trial)));

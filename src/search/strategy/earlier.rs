@@ -238,7 +238,7 @@ impl EarlierStudy {
 /// Returns the score of a trial. A config that lacked memory there may have enough here, so its measurement counts if
 /// there is one.
 fn score(objective: &Objective, outcome: &Outcome) -> Option<f64> {
-    let measurement = outcome.partial_measurement()?;
+    let measurement = outcome.measurement()?;
     match objective.judge(measurement) {
         Judgement::Feasible(score) => Some(score),
         Judgement::Infeasible { lacks_memory: true, .. } => {

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Apart, Best, Ranked, Study, is_tied, noise_of, ratio};
-use crate::model::OnTie;
+use crate::model::{Config, Estimate, OnTie};
 use crate::search::rounds::{self, Noise};
 
 /// The result of comparing the named config with the baseline.
@@ -16,7 +16,7 @@ pub enum Verdict {
     Faster,
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
-    /// It was better than the baseline in every round so far, but there were too few for a proof.
+    /// Its interval says that it is better than the baseline, but there were too few rounds or processes for a proof.
     #[serde(alias = "unconfirmed")]
     Unproven,
     /// There is no baseline, or it is not feasible.
@@ -33,6 +33,17 @@ impl Verdict {
             Self::NoBaseline => "no_baseline",
         }
     }
+}
+
+/// A config that was better than the baseline in every round, too little for a proof. The baseline stays.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ahead {
+    /// The config.
+    pub config: Config,
+    /// How many times better it was, with its 95% interval.
+    pub speedup: Estimate,
+    /// In how many rounds.
+    pub rounds: usize,
 }
 
 /// The expected loss of speed, as a share, up to which a cheaper config is named in place of the best, if the two
@@ -57,7 +68,7 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     let is_better_so_far = |entry: &Ranked| {
         baseline.is_none_or(|baseline| {
             let is_unknown = entry.rounds.min(baseline.rounds) == 0;
-            is_proven(entry) || is_unknown && is_ahead(study, entry, baseline, noise)
+            is_proven(entry) || is_unknown && seems_better(study, entry, baseline, (noise, ranking))
         })
     };
     let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, noise)).collect();
@@ -75,7 +86,7 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
         (None, named) => (named.unwrap_or(top), Verdict::NoBaseline),
         (Some(_), Some(named)) if is_proven(named) => (named, Verdict::Faster),
         (Some(_), Some(named)) => (named, Verdict::Unproven),
-        (Some(baseline), None) if is_ahead(study, top, baseline, noise) => (top, Verdict::Unproven),
+        (Some(baseline), None) if seems_better(study, top, baseline, (noise, ranking)) => (top, Verdict::Unproven),
         (Some(baseline), None) => (baseline, Verdict::TiedWithBaseline),
     };
     let is_tie = |entry: &&&Ranked| entry.config != winner.config;
@@ -85,6 +96,7 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     let lowest = baseline.filter(|baseline| winner.config != baseline.config && winner.scale.is_ratio());
     let lowest = lowest.and_then(|baseline| rounds::lowest_difference(&winner.runs, &baseline.runs));
     let is_open = verdict == Verdict::Unproven;
+    let stays = baseline.filter(|_| verdict == Verdict::TiedWithBaseline);
     Some(Best {
         winner: winner.clone(),
         ties,
@@ -93,6 +105,7 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
         speedup: seen.filter(|_| !is_open),
         unproven_speedup: seen.filter(|_| is_open),
         lowest_speedup: lowest.map(f64::exp),
+        ahead: stays.and_then(|baseline| ahead(study, top, baseline, noise)),
     })
 }
 
@@ -113,15 +126,23 @@ pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
 
-/// Whether a config was better than the baseline in every round; if there was no round, beyond the intervals of both.
-fn is_ahead(study: &Study, entry: &Ranked, baseline: &Ranked, noise: &Noise) -> bool {
+/// Whether a config is better than the baseline by the interval of its rounds; if there was no round, beyond the intervals of both.
+fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, ranking): (&Noise, &[Ranked])) -> bool {
     if entry.config == baseline.config {
         return false;
     }
     if entry.rounds.min(baseline.rounds) == 0 {
         return study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise);
     }
-    rounds::is_higher_always(&entry.runs, &baseline.runs)
+    let compared = ranking.iter().filter(|entry| entry.rounds > 0).count().saturating_sub(1);
+    noise.seems_higher(&entry.runs, &baseline.runs, compared)
+}
+
+/// Returns the config that won all of its rounds against the baseline, which stays because that is no proof.
+fn ahead(study: &Study, top: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Ahead> {
+    let won = top.config != baseline.config && rounds::is_higher_always(&top.runs, &baseline.runs);
+    let speedup = ratio(&study.objective, top, baseline, noise).filter(|_| won)?;
+    Some(Ahead { config: top.config.clone(), speedup, rounds: rounds::paired(&top.runs, &baseline.runs).count() })
 }
 
 /// Whether naming a config in place of the top one is not likely to cost much.

@@ -36,7 +36,7 @@ impl Study {
 
     /// Whether other programs kept the machine busy in most of the probes.
     pub fn is_machine_busy(&self) -> bool {
-        let measured = self.history.trials().iter().filter_map(|trial| trial.outcome.partial_measurement());
+        let measured = self.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
         let (busy, all) = measured.fold((0, 0), |(busy, all), measurement| {
             (busy + usize::from(measurement.machine.foreign_cpu_share.is_some()), all + 1)
         });

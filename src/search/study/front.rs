@@ -142,6 +142,7 @@ impl Study {
             baseline,
             speedup: None,
             unproven_speedup: None,
+            ahead: None,
             lowest_speedup: None,
         })
     }

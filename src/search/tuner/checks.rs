@@ -51,7 +51,7 @@ impl Search<'_, '_> {
         let checked = match self.checked(outcome, job, purpose) {
             Checked::NeedsLosses(measurement, full) => {
                 on_event(Event::Comparing { number: job.number, settings: &full });
-                let reference = Job { settings: &full, effort: Effort::Losses, rival: None, ..*job };
+                let reference = Job { settings: &full, effort: Effort::Losses, ..*job };
                 let reference = self.slots.run(Order::of(&reference), on_event)?;
                 self.compared_with(measurement, reference)
             }
@@ -134,7 +134,7 @@ impl Search<'_, '_> {
     /// Returns the losses of the same steps in full precision, if some trial has them.
     fn known_losses(&self, full: &Settings) -> Option<Vec<f64>> {
         self.history.trials().iter().rev().find_map(|trial| {
-            let measurement = trial.outcome.partial_measurement()?;
+            let measurement = trial.outcome.measurement()?;
             let settings = self.space.settings(&trial.config);
             match (self.full_precision.of(&settings, self.space), &measurement.numerics) {
                 (None, _) if self.full_precision.same_steps(&settings, full) => Some(measurement.first_losses.clone()),
@@ -177,7 +177,7 @@ impl Search<'_, '_> {
                 && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
         };
         let same_samples = |trial: &&Trial| {
-            trial.outcome.partial_measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
+            trial.outcome.measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
         };
         let other = self.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
         let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();

@@ -15,7 +15,7 @@ impl Search<'_, '_> {
         let evidence = Evidence::of(measurement, self.around.clone());
         let can_be_had = evidence.why_not_without_communication().is_none();
         let experiment = Some(Experiment::new(Mode::NoCommunication));
-        can_be_had.then(|| Order { experiment, rival: None, ..begun.order.clone() })
+        can_be_had.then(|| Order { experiment, ..begun.order.clone() })
     }
 
     /// Returns the measurement with what the exchange between ranks costs, and says it.

@@ -29,7 +29,7 @@ impl Health {
     /// with nothing measured in between.
     pub(super) fn is_doubtful(&mut self, slot: usize, outcome: &Outcome) -> bool {
         if !Self::blames(outcome) {
-            if outcome.partial_measurement().is_some() {
+            if outcome.measurement().is_some() {
                 (self.failed[slot], self.ran_elsewhere[slot]) = (0, 0);
             }
             return false;
@@ -56,7 +56,7 @@ impl Health {
             (self.failed[failed_in], self.ran_elsewhere[failed_in]) = (0, 0);
             return false;
         }
-        if outcome.partial_measurement().is_some() {
+        if outcome.measurement().is_some() {
             self.ran_elsewhere[failed_in] += 1;
         }
         // The first failure of the row was believed.

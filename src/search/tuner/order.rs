@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::model::{Config, Estimate, Failure, Outcome, Progress, Settings};
+use crate::model::{Config, Failure, Outcome, Progress, Settings};
 use crate::probe::duel::{Duel, Duelled, Way};
 use crate::probe::{Effort, Experiment, Job, Limits, ProbeError, Prober};
 
@@ -15,7 +15,6 @@ pub(super) struct Order {
     pub(super) settings: Settings,
     pub(super) limits: Limits,
     pub(super) effort: Effort,
-    pub(super) rival: Option<Estimate>,
     pub(super) experiment: Option<Experiment>,
     pub(super) keeps: bool,
     /// Whether the last probe was disturbed at every try.
@@ -30,7 +29,6 @@ impl Order {
             settings: job.settings.clone(),
             limits: *job.limits,
             effort: job.effort,
-            rival: job.rival,
             experiment: job.experiment.cloned(),
             keeps: job.keeps,
             is_after_disturbance: false,
@@ -44,7 +42,6 @@ impl Order {
             settings: &self.settings,
             limits: &self.limits,
             effort: self.effort,
-            rival: self.rival,
             experiment: self.experiment.as_ref(),
             keeps: self.keeps,
         }

@@ -27,16 +27,16 @@ impl Search<'_, '_> {
         let (searched, reason) = (self.history.count_searched(), proposal.reason.as_deref());
         let place = self.slots.slot(slot);
         on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place });
+        let is_compared = self.has_rounds() && self.compares_rates();
         let effort = match purpose {
-            Purpose::Search if self.has_rounds() && self.compares_rates() => Effort::Brief,
+            Purpose::Baseline | Purpose::Search if is_compared && !takes_its_time => Effort::Brief,
             Purpose::Baseline | Purpose::Search => Effort::Probe,
             Purpose::Screen { one_in } => Effort::Screen { one_in },
             Purpose::Round => Effort::Screen { one_in: PART },
         };
         let mut limits = *self.limits;
-        let keeps =
-            self.has_rounds() && self.compares_rates() && matches!(purpose, Purpose::Baseline | Purpose::Search);
-        if keeps && purpose == Purpose::Search {
+        let keeps = is_compared && matches!(purpose, Purpose::Baseline | Purpose::Search);
+        if keeps {
             // Rounds tell how fast it is.
             limits.precision = limits.precision.map(|precision| precision.max(COARSE));
         }
@@ -48,7 +48,6 @@ impl Search<'_, '_> {
             settings,
             limits: Limits { precision, ..limits },
             effort,
-            rival: None,
             experiment: None,
             keeps,
             is_after_disturbance: self.put_back.is_disturbed(),
@@ -108,7 +107,7 @@ impl Search<'_, '_> {
             Checked::Done(outcome) => outcome,
             Checked::NeedsLosses(measurement, full) => {
                 on_event(Event::Comparing { number: job.number, settings: &full });
-                let reference = Job { settings: &full, effort: Effort::Losses, rival: None, ..job };
+                let reference = Job { settings: &full, effort: Effort::Losses, ..job };
                 self.slots.start(slot, Order::of(&reference));
                 begun.waits_for_losses = Some(measurement);
                 self.begun[slot] = Some(begun);

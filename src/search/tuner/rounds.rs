@@ -124,7 +124,6 @@ impl Search<'_, '_> {
             limits,
             effort,
             experiment: None,
-            rival: None,
             keeps: true,
             is_after_disturbance: false,
             config,

@@ -75,8 +75,7 @@ impl Seen {
             *self = Self { start: baseline.cloned(), ..Self::default() };
             return;
         }
-        let told =
-            as_it_is.and_then(|as_it_is| history.of(as_it_is).find_map(|trial| trial.outcome.partial_measurement()));
+        let told = as_it_is.and_then(|as_it_is| history.of(as_it_is).find_map(|trial| trial.outcome.measurement()));
         let basis = Basis {
             space: Identity(Arc::clone(space.identity())),
             history: Identity(Arc::clone(history.identity())),

@@ -23,13 +23,12 @@ impl Search<'_, '_> {
             settings: &nothing,
             limits: self.limits,
             effort: Effort::Screen { one_in: ONE_IN },
-            rival: None,
             experiment: None,
             keeps: false,
         };
         on_event(Event::LookingAtJob);
         let outcome = self.slots.run(Order::of(&job), on_event)?;
-        let Some(measurement) = outcome.partial_measurement() else { return Ok(()) };
+        let Some(measurement) = outcome.measurement() else { return Ok(()) };
         let used = arrival::used(self.space, &measurement.facts, &nothing);
         let differences: Vec<String> = used
             .iter()

@@ -102,7 +102,6 @@ fn outcome(code: u8, at: usize) -> Outcome {
         5 => Outcome::Stalled(failure()),
         6 => Outcome::Rejected(failure()),
         7 => Outcome::Diverged(failure()),
-        8 => Outcome::Pruned(Measurement { throughput: Some(Estimate::point(value)), ..Measurement::default() }),
         9 => measured(Estimate::point(f64::NAN)),
         10 => measured(Estimate::point(f64::INFINITY)),
         11 => measured(Estimate::point(f64::NEG_INFINITY)),

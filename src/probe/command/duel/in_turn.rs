@@ -133,7 +133,7 @@ impl CommandProber {
     ) -> Result<Warmed, ProbeError> {
         bout.stage = Stage::Warming;
         let limits = warming(bout.duel.job(side).limits);
-        let job = Job { limits: &limits, effort: Effort::Probe, rival: None, ..*bout.duel.job(side) };
+        let job = Job { limits: &limits, effort: Effort::Probe, ..*bout.duel.job(side) };
         let process = match zygote {
             Some(zygote) => Process::Forked { warm: &mut self.warm, zygote },
             None => Process::Fresh { tells_imports: false },

@@ -62,7 +62,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, has: Option<Si
             Err(end) => return Ok(Tried::Over(end)),
         };
         let limits = warming(bout.duel.job(side).limits);
-        let job = Job { limits: &limits, rival: None, ..*bout.duel.job(side) };
+        let job = Job { limits: &limits, ..*bout.duel.job(side) };
         let is_same = Some(side) == has;
         if !is_same {
             let answer = session.configure(&job, &mut bout.watch(side))?;

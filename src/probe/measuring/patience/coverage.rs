@@ -80,7 +80,7 @@ impl Tally {
         let limits = Limits { precision: Some(precision), ..Limits::default() };
         let mut tally = Self::default();
         for _ in 0..rounds {
-            let (decided, found) = run(patience_with(&limits, None), &times(process, step, random));
+            let (decided, found) = run(patience_with(&limits), &times(process, step, random));
             let estimate = found.estimate;
             let covered = u32::from((estimate.low.unwrap()..=estimate.high.unwrap()).contains(&step.recip()));
             let is_precise = estimate.relative_half_width().unwrap() <= precision;
@@ -148,42 +148,4 @@ fn the_interval_at_which_a_probe_stops_holds_the_true_mean() {
 fn the_interval_at_which_a_probe_stops_holds_the_true_mean_for_all_lengths_of_steps() {
     let failed = below(93, 400, &[0.02, 0.1, 0.5], &[0.02, 0.05]);
     assert!(failed.is_empty(), "{failed:#?}");
-}
-
-/// Counts how many probes are given up though their steps are 5 % faster than the rival's, whose interval is that of
-/// a probe, too.
-fn given_up_though_faster(process: Process, step: f64, rounds: usize, random: &mut Random) -> usize {
-    let limits = Limits::default();
-    (0..rounds)
-        .filter(|_| {
-            let (_, rival) = run(patience_with(&limits, None), &times(process, step, random));
-            let patience = patience_with(&limits, Some(rival.estimate));
-            run(patience, &times(process, step / 1.05, random)).0 == Sufficiency::Loses
-        })
-        .count()
-}
-
-#[test]
-fn a_config_that_is_faster_by_a_twentieth_is_hardly_ever_given_up() {
-    const ROUNDS: usize = 60;
-    let mut random = Random(8);
-    for process in [Process::Independent(0.1), Process::Autoregressive(0.9, 0.05)] {
-        let given_up = given_up_though_faster(process, 0.1, ROUNDS, &mut random);
-        assert!(given_up <= 1, "{process:?}: {given_up} of {ROUNDS}");
-    }
-}
-
-#[test]
-#[expect(clippy::print_stdout, reason = "a table to look at")]
-#[ignore = "takes minutes; cargo test --release --lib patience::coverage -- --ignored --nocapture"]
-fn a_config_that_is_faster_by_a_twentieth_is_hardly_ever_given_up_whatever_its_noise() {
-    const ROUNDS: usize = 400;
-    let mut random = Random(9);
-    for &process in KINDS.iter().flat_map(|kind| kind.processes) {
-        for step in [0.02, 0.1, 0.5] {
-            let given_up = given_up_though_faster(process, step, ROUNDS, &mut random);
-            println!("{process:?}, {step} s: {given_up} of {ROUNDS}");
-            assert!(given_up * 100 <= ROUNDS, "{process:?}, {step} s: {given_up} of {ROUNDS}");
-        }
-    }
 }

@@ -92,11 +92,6 @@ impl Mixture {
         }
         high
     }
-
-    /// Returns how many independent numbers say as much about the mean.
-    pub(super) fn independent(&self) -> f64 {
-        count(self.degrees + 1) * self.parts.iter().map(|part| part.weight / part.inflation).sum::<f64>()
-    }
 }
 
 /// The sums on which the likelihood of a correlation depends.

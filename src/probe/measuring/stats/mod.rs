@@ -7,7 +7,6 @@ mod period;
 pub(crate) mod simulation;
 mod student;
 mod throughput_interval;
-mod trend;
 mod warmup;
 
 pub use isolated::isolated_above;
@@ -16,7 +15,6 @@ pub(crate) use simulation::Random;
 use student::student_tail;
 pub use student::{normal_quantile, student_quantile};
 pub use throughput_interval::{MeanRate, Work};
-pub use trend::gets_faster;
 pub use warmup::warmup_length;
 
 /// The two-sided 95 % quantile of the normal distribution: half the width of a 95 % interval in standard errors.

@@ -95,26 +95,6 @@ impl MeanRate {
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.faster_by(self.reach(tail, -1.0)?)))
     }
 
-    /// Returns the equivalent number of independent batches.
-    pub fn independent_batches(&self) -> f64 {
-        self.mixture.as_ref().map_or(1.0, Mixture::independent)
-    }
-
-    /// Returns a bound that the true mean exceeds with a probability of at most `tail`, which may be far smaller than that of
-    /// an interval.
-    ///
-    /// Far out the mixture says what its prior says: that few steps may all be alike. So this is Student's bound, for the
-    /// equivalent number of independent batches.
-    pub fn upper_end(&self, tail: f64) -> Option<f64> {
-        self.mixture.as_ref()?;
-        let independent = self.independent_batches();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "no more than there are batches")]
-        let degrees = (independent.round() as usize).max(2) - 1;
-        let error = self.short.error * (count(self.short.batches) / independent).sqrt();
-        let reach = error * student_quantile(degrees, tail) + self.short.by_skewness(tail, -1.0);
-        Some(self.faster_by(reach))
-    }
-
     /// Returns the rate if the time is shorter by a share.
     fn faster_by(&self, share: f64) -> f64 {
         /// The smallest share of the mean time that a bound may reach, however wide the interval, since no time is
@@ -296,7 +276,6 @@ mod tests {
         let (low, high) = mean.interval(0.95).unwrap();
         let (lower, higher) = mean.interval(0.99).unwrap();
         assert!(lower < low && low < mean.rate && mean.rate < high && high < higher);
-        assert!(mean.upper_end(0.005).unwrap() <= higher + 1e-12);
         assert_eq!(MeanRate::of(&series[..1]).unwrap().interval(0.95), None);
         assert_eq!(MeanRate::of(&[]), None);
         assert_eq!(MeanRate::of(&[Work { amount: 0.0, seconds: 1.0 }]), None);

@@ -249,7 +249,7 @@ fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]
         if !parts.noise {
             return 0.0;
         }
-        let half = trial.outcome.partial_measurement().and_then(|run| view.half_width(run));
+        let half = trial.outcome.measurement().and_then(|run| view.half_width(run));
         half.map_or(0.0, |half| scale.variance(*score, half))
     };
     Data {

@@ -101,8 +101,7 @@ impl MemoryNeed {
 
     /// Returns what the latest trials show, and the failures before them.
     fn evidence(&self, view: &View<'_>, trials: &[&Trial]) -> Trials {
-        let capacity =
-            trials.iter().filter_map(|trial| trial.outcome.partial_measurement()?.memory.capacity_bytes).max();
+        let capacity = trials.iter().filter_map(|trial| trial.outcome.measurement()?.memory.capacity_bytes).max();
         let (old, latest) = trials.split_at(trials.len().saturating_sub(MOST_TRIALS));
         let told = |trial: &&Trial| told(&trial.outcome, view.objective, capacity);
         let failed = old.iter().rev().filter(|trial| matches!(told(trial), Some(Told::MoreThan(_))));
@@ -264,7 +263,7 @@ fn told(outcome: &Outcome, objective: &Objective, capacity: Option<u64>) -> Opti
     if let Outcome::OutOfMemory { memory: outcome::Memory::Device, .. } = outcome {
         return Some(Told::MoreThan(capacity.map_or(0.0, |capacity| share(capacity, capacity))));
     }
-    let measurement = outcome.partial_measurement()?;
+    let measurement = outcome.measurement()?;
     if measurement.memory.allocator_retries.is_some_and(|retries| retries > 0) {
         return Some(Told::MoreThan(0.0));
     }

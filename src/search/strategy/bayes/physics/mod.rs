@@ -167,7 +167,7 @@ impl Physics {
     /// Returns the share of a step that was spent waiting for data, if the probe reported it. If the probe did not
     /// report the time of a step, that follows from throughput and batch, unless several devices may take batches.
     pub(super) fn wait_of(&self, space: &Space, trial: &Trial) -> Option<f64> {
-        let measurement = trial.outcome.partial_measurement()?;
+        let measurement = trial.outcome.measurement()?;
         let wait = measurement.phase_seconds.get("data_wait")?;
         let asked = self.asked(space, &trial.config);
         let by_batch = || {
