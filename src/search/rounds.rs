@@ -143,11 +143,12 @@ impl Noise {
         is_beyond_noise || rounds >= wins && is_higher_always(a, b) && is_beyond_processes
     }
 
-    /// Whether the interval of the difference says that `a` is higher than `b`, without what a proof needs in addition: enough rounds
-    /// and processes, and a smaller share of errors for each look.
+    /// Whether `a` was higher than `b` in every round and by the interval of the difference, without what a proof needs in addition:
+    /// enough rounds and processes, and a smaller share of errors for each look.
     pub(crate) fn seems_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
         let tail = FALSE_CLAIM / 2.0 / as_number(compared.max(1));
-        self.difference(a, b).is_some_and(|difference| difference.value > difference.half_width(tail))
+        is_higher_always(a, b)
+            && self.difference(a, b).is_some_and(|difference| difference.value > difference.half_width(tail))
     }
 }
 

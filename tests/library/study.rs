@@ -329,12 +329,27 @@ fn a_config_that_won_every_round_is_not_called_as_fast_as_the_baseline() {
         trials.push((Round, (16, 0), speed_within(rate.1, 5.0)));
     }
     let best = fastest(&trials).best().unwrap();
-    assert_eq!((best.verdict, best.speedup, best.winner.config), (Verdict::Unproven, None, config(16, 0)));
-    assert!(best.unproven_speedup.unwrap().value > 1.5);
-    assert!((best.lowest_speedup.unwrap() - 1.05).abs() < 1e-9);
+    assert_eq!((best.verdict, best.winner.config), (Verdict::TiedWithBaseline, config(8, 0)));
+    let ahead = best.ahead.unwrap();
+    assert_eq!((ahead.config, ahead.rounds), (config(16, 0), 2));
+    assert!(ahead.speedup.value > 1.5 && ahead.speedup.low.unwrap() < 1.0, "{:?}", ahead.speedup);
     trials.push((Round, (8, 0), speed_within(100.0, 5.0)));
     trials.push((Round, (16, 0), speed_within(99.0, 5.0)));
-    assert_eq!(fastest(&trials).best().unwrap().verdict, Verdict::TiedWithBaseline, "it lost one");
+    assert_eq!(fastest(&trials).best().unwrap().ahead, None, "it lost one");
+}
+
+#[test]
+fn a_config_whose_interval_is_above_one_is_named_though_two_rounds_are_no_proof() {
+    let mut trials = vec![(Baseline, (8, 0), speed_within(100.0, 30.0)), (Search, (16, 0), speed_within(130.0, 30.0))];
+    for rate in [(60.0, 120.0), (100.0, 205.0)] {
+        trials.push((Round, (8, 0), speed_within(rate.0, 5.0)));
+        trials.push((Round, (16, 0), speed_within(rate.1, 5.0)));
+    }
+    let best = fastest(&trials).best().unwrap();
+    assert_eq!((best.verdict, best.speedup, best.winner.config), (Verdict::Unproven, None, config(16, 0)));
+    assert!(best.unproven_speedup.unwrap().low.unwrap() > 1.0);
+    assert!((best.lowest_speedup.unwrap() - 2.0).abs() < 1e-9);
+    assert_eq!(best.ahead, None);
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub enum Verdict {
     Faster,
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
-    /// Its interval says that it is better than the baseline, but there were too few rounds or processes for a proof.
+    /// It was better than the baseline in every round and by its interval, but there were too few rounds or processes for a proof.
     #[serde(alias = "unconfirmed")]
     Unproven,
     /// There is no baseline, or it is not feasible.
@@ -126,7 +126,8 @@ pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
 
-/// Whether a config is better than the baseline by the interval of its rounds; if there was no round, beyond the intervals of both.
+/// Whether a config was better than the baseline in every round and by its interval; if there was no round, beyond the intervals of
+/// both.
 fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, ranking): (&Noise, &[Ranked])) -> bool {
     if entry.config == baseline.config {
         return false;
