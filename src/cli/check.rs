@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gputune::model::{Config, Constraint, Count, Direction, History, Objective, Space, quantity::show_duration};
 use gputune::probe::{Protection, adapter::Apply};
@@ -189,13 +190,18 @@ fn describe_time(spec: &Spec, text: &mut String) {
         Count::Exact(count) => budget.probes.min(u32::try_from(count).unwrap_or(u32::MAX)),
         _ => budget.probes,
     };
-    let longest = (limits.probe_time * probes).min(budget.time);
-    let shortest = (limits.measure_time.min(std::time::Duration::from_millis(500)) * probes).min(longest);
-    let _ = writeln!(
-        text,
-        "time       at most {}, at least {} and the step's start-up each time: {probes} probes of up to {}, and rounds",
-        show_duration(longest),
-        show_duration(shortest),
-        show_duration(limits.probe_time)
-    );
+    // Rounds may take half of the time; they tell the rates, so a probe measures for a second.
+    let (for_probes, measuring) = match budget.rounds {
+        0 => (budget.time, limits.measure_time),
+        _ => (budget.time / 2, limits.measure_time.min(Duration::from_secs(1))),
+    };
+    let fits = match (for_probes / probes.max(1)).checked_sub(measuring) {
+        Some(start) if start >= limits.probe_time => format!("enough for {probes} probes"),
+        Some(start) => format!("enough for {probes} probes if the step starts within {}", show_duration(start)),
+        None => {
+            let fit = for_probes.div_duration_f64(measuring).floor();
+            format!("enough for {fit} of {probes} probes at most, even if the step starts at once")
+        }
+    };
+    let _ = writeln!(text, "time       {}: {fits}", show_duration(budget.time));
 }

@@ -82,6 +82,8 @@ pub enum Event<'a> {
         reason: Option<&'a str>,
         /// Where it runs, among others that run at the same time.
         slot: Option<&'a Slot>,
+        /// How long the search is expected to go on; `None` until two probes have shown it.
+        left: Option<Duration>,
     },
     /// A running probe has news.
     Progress {
@@ -140,6 +142,8 @@ pub enum Event<'a> {
         number: u32,
         /// How many configs are in it.
         configs: usize,
+        /// How long the search is expected to go on.
+        left: Option<Duration>,
     },
     /// A round ended.
     RoundEnds {

@@ -127,7 +127,7 @@ impl Budget {
 
 /// Returns the expected time of the next probe: the median of the last full probes that measured something. Without full probes,
 /// short ones count; without any measurement, all probes count.
-fn expected_probe(history: &History) -> Duration {
+pub(crate) fn expected_probe(history: &History) -> Duration {
     /// Few, because the first probe imports what later ones are forked with.
     const LAST: usize = 3;
     let searched =

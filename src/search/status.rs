@@ -39,6 +39,9 @@ pub struct Status {
     pub elapsed_s: f64,
     /// Seconds that it may take.
     pub time_s: f64,
+    /// Seconds of the search after which it is expected to end; absent until two probes have shown it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_s: Option<f64>,
     /// Seconds of GPUs that probes took, and that they may take, where there is a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_time_s: Option<(f64, f64)>,
@@ -153,6 +156,7 @@ impl Watched {
             written_ms: 0,
             elapsed_s: 0.0,
             time_s: budget.time.as_secs_f64(),
+            expected_s: None,
             gpu_time_s: budget.gpu_time.map(|time| (0.0, time.as_secs_f64())),
             searched: 0,
             probes: budget.probes,
@@ -175,8 +179,9 @@ impl Watched {
     /// Takes note of an event.
     pub fn hear(&mut self, event: &Event<'_>) {
         match event {
-            Event::Started { number, purpose, settings, reason, slot, .. } => {
+            Event::Started { number, purpose, settings, reason, slot, left, .. } => {
                 self.status.in_round = None;
+                self.expect(*left);
                 let running = Running {
                     number: *number,
                     purpose: *purpose,
@@ -211,7 +216,10 @@ impl Watched {
                 self.finished(trial, settings);
             }
             Event::PutBack { number, .. } => self.over(*number),
-            Event::RoundBegins { configs, .. } => self.status.in_round = Some(*configs),
+            Event::RoundBegins { configs, left, .. } => {
+                self.status.in_round = Some(*configs);
+                self.expect(*left);
+            }
             Event::RoundEnds { .. } => {
                 self.status.rounds += 1;
                 self.status.in_round = None;
@@ -231,8 +239,17 @@ impl Watched {
     pub fn status(&mut self) -> &Status {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.status.written_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
-        self.status.elapsed_s = (self.earlier + self.begin.elapsed()).as_secs_f64();
+        self.status.elapsed_s = self.elapsed().as_secs_f64();
         &self.status
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.earlier + self.begin.elapsed()
+    }
+
+    /// Takes note of how long the search is expected to go on.
+    fn expect(&mut self, left: Option<Duration>) {
+        self.status.expected_s = left.map(|left| (self.elapsed() + left).as_secs_f64());
     }
 
     fn running(&mut self) -> impl Iterator<Item = &mut Running> {
@@ -354,7 +371,15 @@ mod tests {
         let settings = space().settings(&trial(3, Purpose::Search, None).config);
         let reason = Some("why not");
         let purpose = Purpose::Search;
-        watched.hear(&Event::Started { number: 3, purpose, settings: &settings, searched: 2, reason, slot: None });
+        watched.hear(&Event::Started {
+            number: 3,
+            purpose,
+            settings: &settings,
+            searched: 2,
+            reason,
+            slot: None,
+            left: None,
+        });
         let throughput = Some(Estimate::interval(150.0, 140.0, 160.0));
         let progress = Progress { steps: 7, throughput, unit: "samples/s".to_owned(), ..Progress::default() };
         watched.hear(&Event::Progress { number: 3, progress: &progress });
@@ -388,7 +413,7 @@ mod tests {
         for (number, slot) in [(4, 2), (5, 1)] {
             let (purpose, slot) = (Purpose::Search, Slot::numbered(slot));
             let (settings, slot) = (&settings, Some(&slot));
-            watched.hear(&Event::Started { number, purpose, settings, searched: 0, reason: None, slot });
+            watched.hear(&Event::Started { number, purpose, settings, searched: 0, reason: None, slot, left: None });
         }
         watched.hear(&Event::Progress { number: 4, progress: &Progress { steps: 9, ..Progress::default() } });
         let steps = |watched: &mut Watched| -> Vec<Option<(u32, u64)>> {

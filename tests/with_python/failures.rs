@@ -391,7 +391,7 @@ fn a_process_that_is_stopped_needs_no_adapter_to_be_seen() {
 fn an_interruption_leaves_no_trial() {
     let search = Search::of(
         &["forever:{x}:1000"],
-        "[limits]\nprobe_time = \"60s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\n",
+        "[limits]\nprobe_time = \"60s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\n[search]\nrounds = 0\n",
     );
     let mut running = search.command().spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -80,7 +80,7 @@ fn configs_follow_each_other_in_one_process_and_the_last_rounds_have_others() {
         assert_eq!(run.timing.samples_per_step, Some(batch(line) as f64));
         assert_eq!(run.first_losses.is_empty(), is_live(line));
     }
-    let text = stderr(&output);
+    let text = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("3 probes were measured in"), "{text}");
     assert!(text.contains("job.py --batch "), "what is written for the user has the option: {text}");
     let log = fs::read_to_string(search.out().join("logs/0001.log")).unwrap();

@@ -218,16 +218,9 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Estimates the remaining time from the duration of probes so far; at most that of the budget.
+/// The remaining time, as the search expects it.
 fn left(status: &Status, elapsed: f64) -> Option<String> {
-    const FEWEST: u32 = 2;
-    let in_time = (status.time_s - elapsed).max(0.0);
-    if status.searched < FEWEST || status.searched >= status.probes {
-        return None;
-    }
-    let each = status.elapsed_s / f64::from(status.searched);
-    let left = each * f64::from(status.probes - status.searched);
-    Some(duration(left.min(in_time)))
+    Some(duration(status.expected_s? - elapsed)).filter(|_| status.expected_s > Some(elapsed))
 }
 
 /// The settings in a line; where they do not fit, those that differ from the best.
@@ -364,6 +357,7 @@ mod tests {
             written_ms: 0,
             elapsed_s: 130.4,
             time_s: 1200.0,
+            expected_s: Some(446.0),
             gpu_time_s: None,
             searched: 7,
             probes: 24,

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::rounds::{MOST, NEW};
 use super::search::Search;
 use crate::model::{Slot, quantity::show_duration};
-use crate::search::budget::{Budget, StopReason};
+use crate::search::budget::{Budget, StopReason, expected_probe};
 
 impl Search<'_, '_> {
     /// Why no new config may be begun, if so.
@@ -42,6 +43,32 @@ impl Search<'_, '_> {
         by_gpus.into_iter().chain(self.usable()).fold(by_budget, Duration::min)
     }
 
+    /// How long this search is expected to go on: the probes that are left, a round for each few of them, and a last one in which the
+    /// leader has another process. `None` until two probes have shown how long one takes.
+    pub(super) fn expected_left(&self) -> Option<Duration> {
+        const FEWEST: usize = 2;
+        if self.history.count_searched() < FEWEST {
+            return None;
+        }
+        let probes = if self.is_settling { 0 } else { self.probes_left() };
+        let beside = u32::try_from(self.slots.open().max(1)).unwrap_or(u32::MAX);
+        let for_probes = expected_probe(&self.history) * probes / beside;
+        if !self.has_rounds() {
+            return Some(for_probes.min(self.time_left()));
+        }
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let rounds = probes.div_ceil(count(NEW)) + 1;
+        let for_rounds = self.time_per_config() * count(MOST) * rounds / beside + self.time_to_start();
+        Some((for_probes + for_rounds).min(self.time_left()))
+    }
+
+    /// The time that a process takes from its start to its first step.
+    fn time_to_start(&self) -> Duration {
+        let first = self.history.trials().first().and_then(|trial| trial.outcome.measurement()?.spent);
+        let seconds = first.map_or(0.0, |spent| spent.importing_s + spent.starting_s);
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
+    }
+
     /// The time to set aside for rounds: enough to prove that a config is faster, with a second process of it and of the baseline;
     /// where it is clear what to name, one more round.
     fn reserve(&self) -> Duration {
@@ -55,9 +82,7 @@ impl Search<'_, '_> {
         if self.is_clear {
             return round;
         }
-        let first = self.history.trials().first().and_then(|trial| trial.outcome.measurement()?.spent);
-        let start = first.map_or(0.0, |spent| spent.importing_s + spent.starting_s);
-        round * ROUNDS + Duration::try_from_secs_f64(start).unwrap_or_default() * 2
+        round * ROUNDS + self.time_to_start() * 2
     }
 
     /// What is to be said where the allocation ends a search.

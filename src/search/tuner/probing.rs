@@ -26,7 +26,8 @@ impl Search<'_, '_> {
         let settings = self.set_by(&proposal.config);
         let (searched, reason) = (self.history.count_searched(), proposal.reason.as_deref());
         let place = self.slots.slot(slot);
-        on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place });
+        let left = self.expected_left();
+        on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place, left });
         let is_compared = self.has_rounds() && self.compares_rates();
         let effort = match purpose {
             Purpose::Baseline | Purpose::Search if is_compared && !takes_its_time => Effort::Brief,

@@ -15,10 +15,10 @@ use crate::search::journal;
 use crate::search::study::{Race, Study};
 
 /// The most configs of a round: the baseline, the incumbent and two others. More would put more time between their slices.
-const MOST: usize = 4;
+pub(super) const MOST: usize = 4;
 
 /// The new configs that a round waits for while the search goes on.
-const NEW: usize = 2;
+pub(super) const NEW: usize = 2;
 
 /// The most processes that wait for a round: each keeps its memory.
 const MOST_OPEN: usize = 6;
@@ -132,7 +132,7 @@ impl Search<'_, '_> {
         let needs_another = |config: &&Config| race.needs_another_process(config, is_last);
         let restarts: Vec<Config> = configs.iter().filter(needs_another).cloned().collect();
         let kept = race.lineup(&[], MOST_OPEN);
-        on_event(Event::RoundBegins { number, configs: configs.len() });
+        on_event(Event::RoundBegins { number, configs: configs.len(), left: self.expected_left() });
         let orders = (first..).zip(configs).map(order).collect();
         let order =
             RoundOrder { orders, ways: self.ways(), kept, restarts, seed: self.seed ^ u64::from(number), time: left };
