@@ -1,6 +1,8 @@
 //! The `gputune` command.
 
 #![warn(clippy::unwrap_used)]
+// A reader of standard error that is gone must not end the program: `say!` ignores it.
+#![deny(clippy::print_stderr)]
 
 mod cli;
 

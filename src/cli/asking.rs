@@ -84,7 +84,7 @@ impl Asked<'_> {
         }
         let line = self.command.asking_for_help(self.python);
         let shown = line.join(" ");
-        eprintln!("asking `{shown}` what can be set (at most {}, without a GPU)", self.time);
+        say!("asking `{shown}` what can be set (at most {}, without a GPU)", self.time);
         let printed = self.ask(line)?;
         let told = if help::is_help(&printed.text) { help::read(&printed.text) } else { Vec::new() };
         if !told.is_empty() {
@@ -164,7 +164,7 @@ fn warn_of_no_help(printed: &Printed, shown: &str, time: &str, nothing_declared:
     let last = printed.text.lines().rev().find(|line| !line.trim().is_empty()).filter(|_| is_failure);
     if let Some(last) = last {
         let last: String = last.chars().filter(|c| !c.is_control()).take(200).collect();
-        eprintln!("  its last line: {last}");
+        say!("  its last line: {last}");
     }
 }
 

@@ -84,12 +84,12 @@ fn bench(machine: &Machine, gpu: u16, clock: &WallClock) -> Result<Ceilings, Fai
     let is_watched = std::io::stderr().is_terminal();
     let mut heard = |kind: ceilings::Kind| {
         if is_watched {
-            eprint!("\r\x1b[2Kmeasuring {} ...", kind.label());
+            say_part!("\r\x1b[2Kmeasuring {} ...", kind.label());
         }
     };
     let measured = ceilings::measure(i32::from(gpu), &machine.driver_key(), clock, &mut heard);
     if is_watched {
-        eprint!("\r\x1b[2K");
+        say_part!("\r\x1b[2K");
     }
     let measured = measured.map_err(|error| no_gpu(&error.to_string(), error.cure().map(str::to_owned)))?;
     if measured.measured.is_empty() {
@@ -106,7 +106,7 @@ fn bench(machine: &Machine, gpu: u16, clock: &WallClock) -> Result<Ceilings, Fai
 
 #[cfg(feature = "cuda")]
 fn note(path: &Path) {
-    eprintln!("kept in {}", path.display());
+    say!("kept in {}", path.display());
 }
 
 #[cfg(not(feature = "cuda"))]

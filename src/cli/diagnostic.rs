@@ -8,7 +8,7 @@ use super::colour;
 /// Prints a mistake in a spec: file, line, column, the line with a caret, a hint.
 pub(super) fn print_spec_error(error: &SpecError) {
     let renderer = if colour::on_stderr() { Renderer::styled() } else { Renderer::plain() };
-    eprintln!("{}", spec_error(error, &renderer));
+    say!("{}", spec_error(error, &renderer));
 }
 
 /// Returns a text as one line, whatever characters a name in it has.
@@ -41,32 +41,32 @@ fn spec_error(error: &SpecError, renderer: &Renderer) -> String {
 pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&str>) {
     let (red, bold, reset) = if colour::on_stderr() { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
     let message = without_orders(message);
-    eprintln!("{red}error{reset}{bold}: {message}{reset}");
+    say!("{red}error{reset}{bold}: {message}{reset}");
     if !last_lines.is_empty() {
-        eprintln!("\nthe step's last lines:");
+        say!("\nthe step's last lines:");
         for line in last_lines {
-            eprintln!("  | {}", line.replace(|c: char| c.is_control(), " "));
+            say!("  | {}", line.replace(|c: char| c.is_control(), " "));
         }
     }
     if let Some(hint) = hint {
-        eprintln!("\nhint: {}", without_orders(hint));
+        say!("\nhint: {}", without_orders(hint));
     }
 }
 
 /// Prints what is left out of the spec's space on this machine.
 pub(super) fn print_left_out(left_out: &[gputune::spec::LeftOut]) {
     for left_out in left_out {
-        eprintln!("note: {}", left_out.line());
+        say!("note: {}", left_out.line());
     }
 }
 
 /// Prints a note beside a result.
 pub(super) fn print_note(message: &str) {
-    eprintln!("note: {}", in_one_line(message));
+    say!("note: {}", in_one_line(message));
 }
 
 /// Prints a warning about something that is allowed but probably not meant.
 pub(super) fn print_warning(message: &str) {
     let (yellow, reset) = if colour::on_stderr() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{yellow}warning{reset}: {}", in_one_line(message));
+    say!("{yellow}warning{reset}: {}", in_one_line(message));
 }

@@ -62,7 +62,7 @@ impl Dialled {
         let door = door.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
         let at = door.address();
         let shown = token_file.map(|file| format!(": gputune worker --dial {at} --token-file {}", file.display()));
-        eprintln!("{:<10} {at} for workers{}", "listening", shown.unwrap_or_default());
+        say!("{:<10} {at} for workers{}", "listening", shown.unwrap_or_default());
         let heard = door.answer(hello);
         let mut workers = (way.call)(wanted, at, &token).map_err(asked)?;
         let stop = interrupt::stop_flag().map_err(|error| Failed::because(Exit::Impossible, &error))?;
@@ -113,12 +113,12 @@ impl Dialled {
         let Self { first, mut knocks, workers: _ } = self;
         let mut reception = Reception::of(first.welcome(), out);
         if !quiet {
-            eprintln!("{:<10} {}", "writes", first.welcome().writes);
+            say!("{:<10} {}", "writes", first.welcome().writes);
         }
         let first = reception.let_in(first).unwrap_or_default();
         if !quiet {
             let host = first.first().map_or("", |(slot, _)| slot.host.as_str());
-            eprintln!("{:<10} {host}: {} slots", "node", first.len());
+            say!("{:<10} {host}: {} slots", "node", first.len());
         }
         let mut waiting: VecDeque<Arrival<'static>> = VecDeque::new();
         let arrivals = move || {

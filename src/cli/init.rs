@@ -213,7 +213,7 @@ fn recognised(command: &Command, source: &Source, asks: bool) -> Result<&'static
                 .copied()
                 .or(PRESETS.last())
                 .ok_or_else(|| Failed::new(Exit::Impossible, "there is no preset"))?;
-            eprintln!(
+            say!(
                 "note: the script uses several frameworks ({}); taken as {}, or say --preset",
                 names.join(", "),
                 first.name

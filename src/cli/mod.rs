@@ -2,6 +2,22 @@
 //!
 //! Each command is a file of its name; start with `search`.
 
+/// Prints a line to standard error. If the reader is gone, the line is lost and the search goes on.
+macro_rules! say {
+    ($($word:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($word)*);
+    }};
+}
+
+/// Prints a part of a line to standard error.
+macro_rules! say_part {
+    ($($word:tt)*) => {{
+        use std::io::Write as _;
+        let _ = write!(std::io::stderr(), $($word)*);
+    }};
+}
+
 mod apply;
 mod asking;
 mod best;

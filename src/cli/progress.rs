@@ -150,7 +150,7 @@ impl Progress {
     fn say(&self, text: &str, tone: Tone) {
         match &self.show {
             Show::Nothing => {}
-            Show::Lines => eprintln!("{}", text.replace(char::is_control, " ")),
+            Show::Lines => say!("{}", text.replace(char::is_control, " ")),
             Show::Live(live) => live.say(&on_terminal(text, tone)),
         }
     }

@@ -1,6 +1,6 @@
 //! Asks questions on a terminal: one line each, with Enter for the default.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 
 use super::exit::{Exit, Failed};
 
@@ -15,12 +15,11 @@ pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Resul
     let mut input = io::stdin().lock();
     for _ in 0..TRIES {
         let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
-        eprint!("{question}{shown} ");
-        let _ = io::stderr().flush();
+        say_part!("{question}{shown} ");
         let mut line = String::new();
         match input.read_line(&mut line) {
             Ok(0) => {
-                eprintln!();
+                say!();
                 return Err(Failed::new(Exit::Interrupted, "no answer: nothing was written"));
             }
             Ok(_) => {}
@@ -31,7 +30,7 @@ pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Resul
         let answer = line.trim();
         match read(if answer.is_empty() { default } else { answer }) {
             Ok(value) => return Ok(value),
-            Err(problem) => eprintln!("  {problem}"),
+            Err(problem) => say!("  {problem}"),
         }
     }
     Err(Failed::new(Exit::Usage, "none of these answers can be used: nothing was written"))
@@ -39,9 +38,9 @@ pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Resul
 
 /// Asks for one of several choices, each with a description; the first is the default.
 pub(super) fn choose<'c, T>(question: &str, choices: &'c [(String, T)]) -> Result<&'c T, Failed> {
-    eprintln!("{question}");
+    say!("{question}");
     for (at, (line, _)) in choices.iter().enumerate() {
-        eprintln!("  {}  {line}", at + 1);
+        say!("  {}  {line}", at + 1);
     }
     ask("number", "1", |answer| {
         let number = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));

@@ -213,7 +213,7 @@ fn write(place: Option<&Path>, output: Output, format: &str) -> Result<(), Faile
         }
     }
     if let Some(path) = place {
-        eprintln!("wrote {}", path.display());
+        say!("wrote {}", path.display());
     }
     Ok(())
 }

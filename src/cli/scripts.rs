@@ -49,9 +49,9 @@ pub(super) fn of_folder(folder: &Path, asks: bool) -> Result<Vec<String>, Failed
     let mut ordered: Vec<String> = likely.into_iter().cloned().collect();
     ordered.extend(scripts.iter().filter(|script| !LIKELY.contains(&script.as_str())).cloned());
     ordered.truncate(SHOWN);
-    eprintln!("Which command trains?");
+    say!("Which command trains?");
     for (at, script) in ordered.iter().enumerate() {
-        eprintln!("  {}  {script}", at + 1);
+        say!("  {}  {script}", at + 1);
     }
     questions::ask("number, or the command", "1", |answer| {
         if let Ok(number) = answer.parse::<usize>() {

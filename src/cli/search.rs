@@ -156,11 +156,11 @@ fn loaded(args: &Args) -> Result<Spec, Failed> {
 /// Says what came of the search.
 fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet): (&Path, bool)) {
     if !quiet {
-        eprintln!("{}", report::terminal(study, best, paths::relative(out), colour::stderr()));
+        say!("{}", report::terminal(study, best, paths::relative(out), colour::stderr()));
     }
     print_warnings(study, device);
     if quiet && best.is_none() {
-        eprintln!("{}", colour::stderr().lay_out(&report::verdict(study)));
+        say!("{}", colour::stderr().lay_out(&report::verdict(study)));
     }
 }
 
@@ -263,7 +263,7 @@ fn start_over(out: &Path, header: &Header, spec: &Spec, quiet: bool) -> Result<(
     if let Some(aside) = folder::set_aside(out)?
         && !quiet
     {
-        eprintln!("the earlier search is kept in {}", aside.display());
+        say!("the earlier search is kept in {}", aside.display());
     }
     Ok(())
 }

@@ -145,7 +145,7 @@ impl Places {
         let cores = self.first_slot().map(|slot| slot.cores.len()).filter(|cores| *cores > 0);
         let (allocation, whole_gpus) = (self.allocation(), self.whole_gpus);
         if let Some(nodes) = self.spans.filter(|nodes| !quiet && *nodes > 1) {
-            eprintln!("{:<10} each probe spans {nodes}", "nodes");
+            say!("{:<10} each probe spans {nodes}", "nodes");
         }
         let around = cores.map_or_else(Around::processors, Around::with_cores);
         let tuner = match self.kind {
@@ -186,12 +186,12 @@ fn here(
 
 fn on_nodes(nodes: Vec<Node>, space: Space, out: &Path, quiet: bool) -> Tuner<'static> {
     if let Some(node) = nodes.first().filter(|_| !quiet) {
-        eprintln!("{:<10} {}", "writes", node.welcome().writes);
+        say!("{:<10} {}", "writes", node.welcome().writes);
     }
     let mut slots = Vec::new();
     for node in nodes {
         if !quiet {
-            eprintln!("{:<10} {}: {} slots", "node", node.host(), node.welcome().slots.len());
+            say!("{:<10} {}: {} slots", "node", node.host(), node.welcome().slots.len());
         }
         let first = u32::try_from(slots.len()).unwrap_or(u32::MAX).saturating_add(1);
         slots.extend(node.into_probers(out, first));

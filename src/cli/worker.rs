@@ -93,7 +93,7 @@ fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Alloc
     interrupt::end_at_once().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     loop {
         let stream = dial(address, &token, args.wait, |error| {
-            eprintln!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());
+            say!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());
         });
         let stream = stream.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint()))?;
         let status = served(args, stream, allocation).map_err(|error| Failed::because(Exit::Impossible, &error))?;
@@ -101,7 +101,7 @@ fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Alloc
             Some(0) => return Ok(Exit::Found),
             // It has said why.
             Some(3) => return Ok(Exit::Impossible),
-            _ if args.again => eprintln!("the connection to {address} has ended; dialling again"),
+            _ if args.again => say!("the connection to {address} has ended; dialling again"),
             _ => {
                 let message = format!("the connection to {address} has ended before the search did");
                 return Err(Failed::new(Exit::Impossible, message)

@@ -12,7 +12,7 @@ use super::exit::{Exit, Failed};
 pub(super) fn announce(prober: &mut CommandProber, quiet: bool) -> Result<(), Failed> {
     let protection = prober.protect().map_err(|error| impossible(&error))?;
     if !quiet {
-        eprintln!("{}", line(protection));
+        say!("{}", line(protection));
         warn(protection);
     }
     Ok(())

@@ -22,6 +22,7 @@ mod machine;
 mod own_options;
 pub mod plan;
 pub mod preset;
+mod printed;
 mod ranks;
 mod required;
 mod samples;

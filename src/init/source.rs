@@ -11,6 +11,7 @@ use regex::Regex;
 use super::argument::Argument;
 use super::calls::{Call, calls, literal};
 use super::command::Command;
+use super::printed::printed_rate;
 
 /// The most files of a script's own that are read, since a project's package may be large. The limits here are round
 /// numbers.
@@ -358,13 +359,4 @@ fn own_files(folders: &[PathBuf], own: &Path, module: &str) -> Vec<PathBuf> {
     let bases = if dots == 0 { folders } else { std::slice::from_ref(&above) };
     let paths = bases.iter().map(|base| base.join(&parts));
     paths.flat_map(|path| [path.with_extension("py"), path.join("__init__.py")]).collect()
-}
-
-/// Finds a printed rate by a text in the script that contains its unit, such as `images/sec`.
-fn printed_rate(text: &str) -> Option<(String, String)> {
-    const UNIT: &str =
-        r"\b(samples|images|imgs|img|examples|sequences|seqs|tokens|tok|steps|it|iters|batches)/(s|sec|second)\b";
-    static UNITS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(UNIT).ok());
-    let unit = UNITS.as_ref()?.find(text)?.as_str();
-    Some((format!(r"([0-9.]+)\s*{unit}"), unit.to_owned()))
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use super::orders::Ending;
 use super::protocol::ErrorKind;
 use crate::model::{Failure, Memory, Outcome};
-pub(super) use environment::{first_ending, missing_module, says_usage_error, with_last_words};
+pub(super) use environment::{first_ending, is_taken, missing_module, says_usage_error, with_last_words};
 use failure_texts::Meaning;
 use lines::Line;
 use torch_memory::Shortage;
@@ -73,7 +73,15 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
         let reason = format!("{}; {full}", evidence.ending);
         return Outcome::OutOfMemory { memory: Memory::Shared, failure: failure(reason) };
     }
-    Outcome::Crashed(failure(crash_reason(evidence.ending, deciding) + &bad_lines_words(evidence.bad_lines)))
+    crashed(crash_reason(evidence.ending, deciding) + &bad_lines_words(evidence.bad_lines), failure)
+}
+
+/// The outcome of a crash. A config is not to blame for a port or a lock that something else has.
+fn crashed(reason: String, failure: impl Fn(String) -> Failure) -> Outcome {
+    if is_taken(&reason) {
+        return Outcome::Disturbed(failure(environment::with_holder(cut(&reason))));
+    }
+    Outcome::Crashed(failure(reason))
 }
 
 /// Classifies a step that reported its own end. Its message is read like output, and its output is searched for the
@@ -110,7 +118,7 @@ fn reported(
                 let rank = facts.lost_rank.filter(|_| is_complaint(&said))?;
                 Some(format!("rank {rank} is gone; {said}"))
             });
-            Outcome::Crashed(failure(first.or_else(|| known_crash(&lines)).unwrap_or(said)))
+            crashed(first.or_else(|| known_crash(&lines)).unwrap_or(said), failure)
         }
     }
 }
@@ -120,7 +128,10 @@ fn nothing_seen(evidence: &Evidence<'_>) -> String {
     if evidence.leftovers > 0 {
         reason += &format!("; it left {} in the background, which were ended", processes(evidence.leftovers));
     }
-    reason + &bad_lines_words(evidence.bad_lines)
+    reason += &bad_lines_words(evidence.bad_lines);
+    // A script that goes on from a finished run says so.
+    let last = last_words(evidence.last_lines).map(|line| format!("; its last line: `{}`", cut(&line)));
+    reason + &last.unwrap_or_default()
 }
 
 fn processes(count: usize) -> String {
@@ -387,7 +398,10 @@ mod tests {
         let crash = |ending, lines: &[&str]| outcome(ending, lines).failure().unwrap().reason.clone();
         assert_eq!(crash(Ending::Exited(3), &["Traceback", "ValueError: bad", ""]), "exit code 3: ValueError: bad");
         assert_eq!(crash(Ending::Signalled(11), &[]), "killed by signal 11 (SIGSEGV)");
-        assert_eq!(crash(Ending::Exited(0), &["bye"]), "ended with exit code 0 before a step was seen");
+        let nothing_seen = "ended with exit code 0 before a step was seen";
+        assert_eq!(crash(Ending::Exited(0), &[]), nothing_seen);
+        let last = ["at step 5000 of 5000", ""];
+        assert_eq!(crash(Ending::Exited(0), &last), format!("{nothing_seen}; its last line: `at step 5000 of 5000`"));
     }
 
     #[test]

@@ -137,7 +137,9 @@ impl CommandProber {
 
 /// Whether a probe failed in a way that another process of the same job may cause.
 fn is_failure_beside_others(outcome: &Outcome) -> bool {
+    let is_taken = |failure: &Failure| super::classify::is_taken(&failure.reason);
     matches!(outcome, Outcome::Crashed(_) | Outcome::OutOfMemory { .. } | Outcome::Stalled(_))
+        || matches!(outcome, Outcome::Disturbed(failure) if is_taken(failure))
 }
 
 /// Whether a probe crashed since somebody ends all there is: Slurm signals all processes of a job that it cancels or whose time limit

@@ -27,6 +27,7 @@ mod measuring;
 mod memory_peaks;
 mod orders;
 mod output;
+mod printed;
 pub mod protocol;
 mod ranks;
 pub mod relay;

@@ -13,6 +13,7 @@ use std::time::Instant;
 use regex::bytes::Regex;
 
 use super::heard::Message;
+use super::printed::find_rate;
 
 /// The lines kept for error messages and for recognising failures: a round number, enough for several tracebacks.
 const LAST_LINES: usize = 200;
@@ -148,12 +149,13 @@ impl Copier {
             self.line.clear();
             return;
         }
-        self.numbers.extend(self.pattern.as_ref().and_then(|pattern| find_number(pattern, &self.line)));
+        let line = plain(&String::from_utf8_lossy(&self.line));
+        self.numbers.extend(self.pattern.as_ref().and_then(|pattern| find_rate(pattern, &line)));
         let mut lines = self.state.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LAST_LINES {
             lines.pop_front();
         }
-        lines.push_back(plain(&String::from_utf8_lossy(&self.line)));
+        lines.push_back(line);
         self.line.clear();
     }
 }
@@ -174,14 +176,6 @@ fn plain(line: &str) -> String {
         }
     }
     text
-}
-
-/// Returns the first group of the pattern that took part, or the whole match, as a number; thousands may be set apart.
-fn find_number(pattern: &Regex, line: &[u8]) -> Option<f64> {
-    let found = pattern.captures(line)?;
-    let text = found.iter().skip(1).flatten().next().or_else(|| found.get(0))?;
-    let text = std::str::from_utf8(text.as_bytes()).ok()?.trim().replace([',', '_'], "");
-    text.parse::<f64>().ok().filter(|number| number.is_finite())
 }
 
 #[cfg(test)]

@@ -22,6 +22,15 @@ fn configs(search: &Search) -> Vec<String> {
 }
 
 #[test]
+fn a_reader_of_standard_error_that_is_gone_does_not_end_a_search() {
+    let search = quick();
+    let mut running = search.command().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(running.stderr.take());
+    assert_eq!(running.wait().unwrap().code(), Some(0));
+    assert_eq!(search.best()["verdict"], "unproven");
+}
+
+#[test]
 fn the_folder_has_everything_and_stdout_only_the_best() {
     let search = quick();
     let output = search.run();

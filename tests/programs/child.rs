@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -75,6 +76,8 @@ fn main() -> Result {
             "hold" => std::mem::forget(std::hint::black_box(vec![1_u8; usize::try_from(number(0))?])),
             // shared:NAME:BYTES, kept open
             "shared" => std::mem::forget(shared_file(rest)?),
+            // listen:PORT, until the end
+            "listen" => std::mem::forget(listen(u16::try_from(number(0))?)?),
             "sleep" => std::thread::sleep(Duration::from_millis(number(0))),
             // The socket's name goes; connections stay.
             "unlink-socket" => std::fs::remove_file(std::env::var("GPUTUNE_SOCKET")?)?,
@@ -94,6 +97,10 @@ fn main() -> Result {
         }
     }
     Ok(())
+}
+
+fn listen(port: u16) -> Result<TcpListener> {
+    TcpListener::bind(("127.0.0.1", port)).map_err(|error| format!("port {port}: {error}").into())
 }
 
 /// A file that is there with all that is in it, or not at all.

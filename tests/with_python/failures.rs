@@ -319,6 +319,27 @@ fn a_module_that_is_missing() {
 }
 
 #[test]
+fn a_port_that_is_taken_is_no_fault_of_a_config() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let search = Search::of(&[&format!("listen:{port}"), "forever:{x}:1000"], ONE_PROBE);
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let text = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&format!("listens on port {port}")), "{text}");
+    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+    assert!(search.lines().is_empty(), "no config is to blame");
+    drop(listener);
+    // Each process of the job takes the port, so no two can run at once.
+    let space = "[space]\nx = { values = [1, 4] }\n[baseline]\nx = 1\n[limits]\nmeasure_time = \"1s\"\n[search]\nprobes = 2\n";
+    let search = Search::of(&[&format!("listen:{port}"), "obeying:{x}:2000"], space);
+    let output = search.run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(search.lines().iter().all(|line| line.outcome.measurement().is_some()), "{}", stderr(&output));
+    assert_eq!(search.best()["verdict"], "faster", "{}", stderr(&output));
+}
+
+#[test]
 fn a_program_that_a_shell_does_not_find() {
     let words = ["sh", "-c", "no-such-program-anywhere {x}"].map(str::to_owned);
     assert_environment(&Search::of_command(&words, ONE_PROBE), "exit code 127");

@@ -105,3 +105,35 @@ fn a_rate_that_is_printed_each_ten_steps_at_mixed_speeds_is_that_of_the_time() {
         assert!((found / truth - 1.0).abs() < 0.2, "{unit}, {together} together: {found} and not {truth}");
     }
 }
+
+#[test]
+fn a_rate_is_read_however_it_is_written() {
+    let Some(python) = python_with(&[]) else { return };
+    let script = wild("printed_styles.py");
+    let found = |style: &str| {
+        let (pattern, unit) = match style {
+            "label" => ("samples/s: ([0-9.]+)", "samples/s"),
+            "swapped" => ("([0-9.]+)\\s*it/s", "it/s"),
+            _ => ("([0-9.]+)\\s*samples/s", "samples/s"),
+        };
+        let per_step = if unit == "it/s" { "samples_per_step = \"batch_size\"\n" } else { "" };
+        let more = format!(
+            "throughput = {{ pattern = '{pattern}', unit = \"{unit}\" }}\n{per_step}[space]\n\
+             batch_size = {{ values = [128], apply = \"arg\" }}\n"
+        );
+        let (folder, _) = with_spec(&python, &[&script, "--style", style], &more);
+        let output = run(folder.path(), &["search", "spec.toml"]);
+        assert_eq!(output.status.code(), Some(0), "{style}: {}", stderr(&output));
+        let best = fs::read(folder.path().join("gputune-out/spec/best.json")).unwrap();
+        serde_json::from_slice::<Value>(&best).unwrap()["throughput"]["value"].as_f64().unwrap()
+    };
+    // A step takes 67.6 ms, and longer on a busy machine.
+    std::thread::scope(|scope| {
+        for style in ["commas", "exponent", "factor", "decimal_comma", "colours", "label", "swapped"] {
+            scope.spawn(move || {
+                let rate = found(style);
+                assert!((1200.0..1900.0).contains(&rate), "{style}: {rate}");
+            });
+        }
+    });
+}

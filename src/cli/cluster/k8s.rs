@@ -232,9 +232,9 @@ fn apply(wanted: &Wanted) -> super::super::Result {
         kubectl(wanted, &["apply", "-f", "-"], &manifests::secret(wanted, &token))?;
     }
     let told = kubectl(wanted, &["apply", "-f", "-"], &manifests::yaml(wanted))?;
-    eprint!("{told}");
+    say_part!("{told}");
     let namespace = wanted.namespace.as_ref().map(|namespace| format!(" --namespace {namespace}")).unwrap_or_default();
-    eprintln!("follow it: kubectl{namespace} logs -f job/{driver}");
+    say!("follow it: kubectl{namespace} logs -f job/{driver}");
     Ok(Exit::Found)
 }
 

@@ -1,7 +1,7 @@
 //! What `gputune compare` shows: a line while it runs, and the result.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use gputune::model::{Estimate, Outcome, Settings};
@@ -34,7 +34,7 @@ impl Line {
         }
         for fallback in &progress.fallbacks[self.fallbacks.min(progress.fallbacks.len())..] {
             self.clear();
-            eprintln!("{}", fallback.replace(char::is_control, " "));
+            say!("{}", fallback.replace(char::is_control, " "));
         }
         self.fallbacks = progress.fallbacks.len();
         // In a pipe each block would be a line.
@@ -54,18 +54,16 @@ impl Line {
         if self.is_live {
             let columns = colour::stderr().columns.saturating_sub(1);
             let text: String = text.chars().take(columns).collect();
-            eprint!("\r\x1b[2K{text}");
-            let _ = std::io::stderr().flush();
+            say_part!("\r\x1b[2K{text}");
         } else {
-            eprintln!("{text}");
+            say!("{text}");
         }
     }
 
     /// Removes the line.
     pub(super) fn clear(&self) {
         if self.is_live && !self.quiet {
-            eprint!("\r\x1b[2K");
-            let _ = std::io::stderr().flush();
+            say_part!("\r\x1b[2K");
         }
     }
 }

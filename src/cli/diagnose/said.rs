@@ -55,7 +55,7 @@ impl Said {
     fn say(&self, text: &str) {
         match self {
             Self::Nothing => {}
-            Self::Lines => eprintln!("{text}"),
+            Self::Lines => say!("{text}"),
             Self::Moving { line, .. } => line.say(text),
         }
     }

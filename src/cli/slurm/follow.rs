@@ -70,7 +70,7 @@ impl Job {
 
     pub(super) fn say(&self, text: &str) {
         if !self.is_quiet {
-            eprintln!("{}", text.replace(char::is_control, " "));
+            say!("{}", text.replace(char::is_control, " "));
         }
     }
 

@@ -94,7 +94,7 @@ pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
         && let Some(aside) = folder::set_aside(wanted.out)?
         && !wanted.is_quiet
     {
-        eprintln!("the earlier search is kept in {}", aside.display());
+        say!("the earlier search is kept in {}", aside.display());
     }
     submit(wanted, &words)?.follow()
 }

@@ -1,8 +1,13 @@
 //! Recognises errors of the environment in a program's last words: a missing module, or a command line that it does not
 //! accept.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use super::super::orders::Ending;
 use super::{elastic, ended_by, exception_words, last_words, lines::Line};
+use crate::machine::{process_table, sockets};
 
 /// Returns a missing module, in the words of the exception that ended the program.
 pub(in super::super) fn missing_module(reported: Option<&str>, lines: &[String], ranks: u32) -> Option<String> {
@@ -35,6 +40,38 @@ fn is_missing(exception: &str) -> bool {
 pub(in super::super) fn says_usage_error(lines: &[String]) -> Option<&str> {
     let texts = lines.iter().rev().map(|line| Line::of(line).text);
     texts.into_iter().find(|text| text.to_lowercase().contains("error: "))
+}
+
+/// Texts of errors after which the same command may succeed at another time, in lower case.
+const TAKEN: &[&str] = &[
+    "address already in use",
+    "eaddrinuse",
+    "errno 98]",
+    "database is locked",
+    "could not acquire lock",
+    "the file lock",
+    "disk quota exceeded",
+    "temporary failure in name resolution",
+    "max retries exceeded with url",
+    "too many requests for url",
+];
+
+/// Whether a crash has its cause outside of the config: a port, a lock or a service that something else uses.
+pub(in super::super) fn is_taken(reason: &str) -> bool {
+    let reason = reason.to_lowercase();
+    TAKEN.iter().any(|text| reason.contains(text))
+}
+
+/// Adds the process that listens on the port of an error, if the error has a port and the process can be seen.
+pub(super) fn with_holder(reason: String) -> String {
+    static PORT: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"(?i)(?:\bport\D{0,3}|[\]\w.]:)([1-9][0-9]{1,4})\b").ok());
+    let port = PORT.as_ref().and_then(|port| port.captures(&reason)?[1].parse::<u16>().ok());
+    let holder = port.and_then(|port| Some((port, sockets::listener(port)?)));
+    match holder {
+        Some((port, pid)) => format!("{reason}; {} listens on port {port}", process_table::named(pid)),
+        None => reason,
+    }
 }
 
 /// Returns how the command ended, or the rank of it that failed first.
@@ -76,6 +113,32 @@ mod tests {
         assert_eq!(missing(&format!("{caught}{}", traceback("ValueError: bad"))), None, "it was caught");
         assert_eq!(missing(&traceback("ImportError: please pass a larger batch")), None);
         assert_eq!(missing_module(Some("ValueError: bad"), &[caught], 0), None);
+    }
+
+    #[test]
+    fn a_port_that_something_else_has_is_no_fault_of_the_config() {
+        let torch = |port| {
+            format!(
+                "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: {port}, \
+                 useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+            )
+        };
+        for reason in [
+            torch(29500).as_str(),
+            "OSError: [Errno 98] Address already in use",
+            "sqlite3.OperationalError: database is locked",
+        ] {
+            assert!(is_taken(reason), "{reason}");
+        }
+        assert!(!is_taken("ValueError: batch size 98 is already in use"));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own = format!("listens on port {port}");
+        assert!(with_holder(torch(port)).ends_with(&own), "{}", with_holder(torch(port)));
+        assert!(with_holder(torch(port)).contains(&format!("process {}", std::process::id())));
+        drop(listener);
+        assert_eq!(with_holder(torch(port)), torch(port));
+        assert_eq!(with_holder("database is locked".to_owned()), "database is locked");
     }
 
     #[test]

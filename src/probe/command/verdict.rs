@@ -6,6 +6,7 @@ use super::super::classify::{self, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::measuring::window::Compiling;
 use super::super::orders::Ending;
+use super::super::printed;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
 use crate::model::fact::{Fact, LEFT_TRAINING, LOADER_RATE};
@@ -128,7 +129,7 @@ impl Session {
                     Some(measured) => measured,
                     None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                         let seconds = limits.probe_time.as_secs_f64();
-                        let reason = format!("{} after {seconds} s", self.nothing_seen());
+                        let reason = format!("{} after {seconds} s{}", self.nothing_seen(), self.nearest(&last_lines));
                         Outcome::TimedOut(self.hanging(reason, &last_lines))
                     }),
                 }
@@ -227,6 +228,15 @@ impl Session {
             Rate::Events => "a step",
             Rate::Pattern { .. } => "a line that matches the pattern",
         }
+    }
+
+    /// Says which line is nearest to what the pattern asks for.
+    fn nearest(&self, last_lines: &[String]) -> String {
+        /// Characters of the line that are shown.
+        const SHOWN: usize = 100;
+        let Rate::Pattern { .. } = self.step.rate else { return String::new() };
+        let line = printed::nearest(last_lines, &self.unit()).map(|line| line.chars().take(SHOWN).collect::<String>());
+        line.map(|line| format!("; the nearest line is `{}`", line.trim())).unwrap_or_default()
     }
 
     fn nothing_seen(&self) -> &'static str {

@@ -10,4 +10,5 @@ pub mod stats;
 pub(super) mod throughput;
 pub(super) mod window;
 
+pub(in crate::probe) use rate::seconds_in;
 pub use rate::{Rate, RateUnit, RateUnitError};

@@ -46,6 +46,11 @@ const TIMES: &[(&str, f64)] = &[
 ];
 const STEPS: &[&str] = &["step", "steps", "it", "its", "iter", "iters", "iteration", "iterations", "batch", "batches"];
 
+/// Returns the seconds of a unit of time.
+pub(in crate::probe) fn seconds_in(word: &str) -> Option<f64> {
+    TIMES.iter().find(|(name, _)| *name == word).map(|&(_, seconds)| seconds)
+}
+
 impl RateUnit {
     /// Reads `things/time` or `time/thing`.
     ///
@@ -55,8 +60,7 @@ impl RateUnit {
         let error = || RateUnitError { text: text.to_owned() };
         let (above, below) = text.trim().split_once('/').ok_or_else(error)?;
         let (above, below) = (above.trim(), below.trim());
-        let time = |word: &str| TIMES.iter().find(|(name, _)| *name == word).map(|&(_, seconds)| seconds);
-        let (seconds, inverse, thing) = match (time(above), time(below)) {
+        let (seconds, inverse, thing) = match (seconds_in(above), seconds_in(below)) {
             (None, Some(seconds)) => (seconds, false, above),
             (Some(seconds), None) => (seconds, true, below),
             _ => return Err(error()),

@@ -1,0 +1,271 @@
+//! Finds a rate in a printed line, and reads the whole number, however it is written.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex, bytes};
+
+use super::measuring::seconds_in;
+
+/// Units in which scripts count their work.
+const THINGS: &[&str] = &[
+    "batch",
+    "example",
+    "frame",
+    "image",
+    "img",
+    "item",
+    "it",
+    "iter",
+    "iteration",
+    "record",
+    "row",
+    "sample",
+    "sentence",
+    "seq",
+    "sequence",
+    "step",
+    "tok",
+    "token",
+    "word",
+];
+
+/// Returns the rate that a pattern finds in a line without control sequences: the first group that matches, or the whole match.
+///
+/// The pattern is tried on the line with plain numbers (`1461.2` for `1,461.2`, `1500` for `1.5k`), then on the line as it was printed.
+/// Progress bars print `s/it` instead of `it/s` if a step takes more than a second. So the last try swaps the unit of each number
+/// (`0.8it/s` for `1.25s/it`).
+pub(super) fn find_rate(pattern: &bytes::Regex, line: &str) -> Option<f64> {
+    let plain = with_plain_numbers(line);
+    let found = number_in(pattern, &plain).or_else(|| number_in(pattern, line));
+    found.or_else(|| number_in(pattern, &with_swapped_units(&plain)))
+}
+
+/// Returns the last line with a number, if possible one that names the unit.
+pub(super) fn nearest<'l>(lines: &'l [String], unit: &str) -> Option<&'l str> {
+    let thing = unit.split('/').next().unwrap_or(unit).trim_end_matches('s');
+    let with_number = || lines.iter().rev().filter(|line| line.bytes().any(|byte| byte.is_ascii_digit()));
+    with_number().find(|line| line.contains(thing)).or_else(|| with_number().next()).map(String::as_str)
+}
+
+/// Returns the number that a pattern finds, extended to all of its digits.
+fn number_in(pattern: &bytes::Regex, line: &str) -> Option<f64> {
+    let bytes = line.as_bytes();
+    let found = pattern.captures(bytes)?;
+    let group = found.iter().skip(1).flatten().next().or_else(|| found.get(0))?;
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let is_separator = |at: usize| bytes.get(at).is_some_and(|byte| SEPARATORS.contains(&char::from(*byte)));
+    let (mut from, mut to) = (group.start(), group.end());
+    while from > 0 && is_digit(from) && (is_digit(from - 1) || from > 1 && is_separator(from - 1) && is_digit(from - 2))
+    {
+        from -= if is_digit(from - 1) { 1 } else { 2 };
+    }
+    while to > 0 && is_digit(to - 1) && (is_digit(to) || is_separator(to) && is_digit(to + 1)) {
+        to += if is_digit(to) { 1 } else { 2 };
+    }
+    let text = std::str::from_utf8(bytes.get(from..to)?).ok()?.trim();
+    let is_negative = line
+        .get(..from)?
+        .trim_start()
+        .strip_suffix('-')
+        .is_some_and(|before| before.is_empty() || before.ends_with([' ', '=', ':']));
+    value(text).or_else(|| text.parse().ok()).filter(|number| number.is_finite() && !is_negative)
+}
+
+/// Characters between the digits of a number.
+const SEPARATORS: &[char] = &['.', ',', '_', '\''];
+
+/// Returns the line in which numbers with separators, exponents or a factor such as `k` are plain decimals.
+fn with_plain_numbers(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(sign) = rest.chars().next() {
+        let is_inside = text.ends_with(|before: char| before.is_alphanumeric() || SEPARATORS.contains(&before));
+        let length = if sign.is_ascii_digit() && !is_inside { length_of_number(rest) } else { 0 };
+        if length == 0 {
+            text.push(sign);
+            rest = &rest[sign.len_utf8()..];
+            continue;
+        }
+        let (number, behind) = rest.split_at(length);
+        let (factor, behind) = factor(behind);
+        rest = behind;
+        match value(number) {
+            Some(value) if factor > 1.0 || number.contains([',', '_', '\'', 'e', 'E']) => {
+                let _ = write!(text, "{}", value * factor);
+            }
+            _ => text.push_str(number),
+        }
+    }
+    text
+}
+
+/// Returns how many bytes at the beginning of a text are a number.
+fn length_of_number(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let is = |at: usize, signs: &[char]| bytes.get(at).is_some_and(|byte| signs.contains(&char::from(*byte)));
+    let mut at = 0;
+    while is_digit(at) || is(at, SEPARATORS) && is_digit(at + 1) {
+        at += 1;
+    }
+    let digits = at + 1 + usize::from(is(at + 1, &['+', '-']));
+    if is(at, &['e', 'E']) && is_digit(digits) {
+        at = digits;
+        while is_digit(at) {
+            at += 1;
+        }
+    }
+    at
+}
+
+/// Reads a factor such as `k` behind a number. Returns the factor, 1 if there is none, and the text behind it.
+fn factor(behind: &str) -> (f64, &str) {
+    let trimmed = behind.strip_prefix(' ').unwrap_or(behind);
+    let factor = match trimmed.chars().next() {
+        Some('k' | 'K') => 1e3,
+        Some('M') => 1e6,
+        Some('G') => 1e9,
+        _ => return (1.0, behind),
+    };
+    let next = &trimmed[1..];
+    let thing = next.trim_start().split('/').next().filter(|_| next.contains('/')).unwrap_or_default();
+    let is_unit = THINGS
+        .iter()
+        .any(|known| thing == *known || thing.strip_prefix(known).is_some_and(|end| matches!(end, "s" | "es")));
+    // Without a unit the factor stands directly behind the number, and no letter behind the factor.
+    let is_attached = trimmed.len() == behind.len() && !next.starts_with(|sign: char| sign.is_alphanumeric());
+    if is_unit || is_attached { (factor, next) } else { (1.0, behind) }
+}
+
+/// Returns the value of a number that may have thousands separators, a decimal comma or an exponent.
+///
+/// If there are points and commas, the last separator is the decimal one. A single separator before exactly three digits separates
+/// thousands if it is a comma, and is decimal if it is a point.
+fn value(text: &str) -> Option<f64> {
+    let text = text.replace(['_', '\''], "");
+    let (digits, exponent) = text.split_at(text.find(['e', 'E']).unwrap_or(text.len()));
+    let commas = digits.matches(',').count();
+    let points = digits.matches('.').count();
+    let decimal = match (commas, points) {
+        (0, 0 | 1) => digits.to_owned(),
+        (1.., 1..) if digits.rfind(',') > digits.rfind('.') => decimal(digits, '.', ',')?,
+        (1.., 1..) => decimal(digits, ',', '.')?,
+        (0, _) => without(digits, '.')?,
+        (1, 0) => without(digits, ',').unwrap_or_else(|| digits.replace(',', ".")),
+        (_, 0) => without(digits, ',')?,
+    };
+    (decimal + exponent).parse().ok()
+}
+
+/// Returns a number with a decimal point, without the separators between its thousands.
+fn decimal(digits: &str, thousands: char, point: char) -> Option<String> {
+    let (whole, part) = digits.split_once(point)?;
+    part.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
+    Some(format!("{}.{part}", without(whole, thousands)?))
+}
+
+/// Returns the digits without the separator, if the separator stands between groups of three.
+fn without(digits: &str, separator: char) -> Option<String> {
+    let mut groups = digits.split(separator);
+    let is_first = groups.next().is_some_and(|first| (1..=3).contains(&first.len()) && !first.starts_with('0'));
+    (is_first && groups.all(|group| group.len() == 3)).then(|| digits.replace(separator, ""))
+}
+
+/// Returns the line with each time per thing as a rate, and each rate as a time per thing.
+fn with_swapped_units(line: &str) -> String {
+    static UNITS: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"([0-9]+(?:\.[0-9]+)?)(\s*)([A-Za-z]+)/([A-Za-z]+)").ok());
+    let Some(units) = UNITS.as_ref() else { return line.to_owned() };
+    let swapped = |found: &Captures<'_>| {
+        let (number, space, above, below) = (found[1].parse::<f64>().unwrap_or(0.0), &found[2], &found[3], &found[4]);
+        match (seconds_in(above), seconds_in(below)) {
+            (Some(seconds), None) if number > 0.0 => format!("{}{space}{below}/s", 1.0 / (number * seconds)),
+            (None, Some(_)) if number > 0.0 => format!("{}{space}{below}/{above}", 1.0 / number),
+            _ => found[0].to_owned(),
+        }
+    };
+    units.replace_all(line, swapped).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the pattern of `gputune init` finds.
+    fn samples(line: &str) -> Option<f64> {
+        find_rate(&bytes::Regex::new(r"([0-9.]+)\s*samples/s").unwrap(), line)
+    }
+
+    #[test]
+    fn a_number_is_read_as_a_whole() {
+        for (printed, number) in [
+            ("812.3", 812.3),
+            ("1,461.2", 1461.2),
+            ("1,234,567", 1_234_567.0),
+            ("1_461.2", 1461.2),
+            ("1'461.2", 1461.2),
+            ("1.461,2", 1461.2),
+            ("1.234.567", 1_234_567.0),
+            ("430,1", 430.1),
+            ("0,461", 0.461),
+            ("1,461", 1461.0),
+            ("1.461", 1.461),
+            ("1.461e+03", 1461.0),
+            ("1.461E3", 1461.0),
+            ("5e-1", 0.5),
+            ("1.46k", 1460.0),
+            ("1.46K", 1460.0),
+            ("2M", 2e6),
+            ("1.5 k", 1500.0),
+        ] {
+            for line in [
+                format!("step 40: {printed} samples/s"),
+                format!("[{printed}samples/s]"),
+                format!("x={printed} samples/s"),
+            ] {
+                assert_eq!(samples(&line), Some(number), "{line}");
+            }
+        }
+        assert_eq!(samples("step 40: -3.5 samples/s"), None);
+        assert_eq!(samples("steps 1-3.5 samples/s"), Some(3.5));
+        assert_eq!(samples("nan samples/s"), None);
+    }
+
+    #[test]
+    fn what_is_no_number_stays() {
+        for line in ["fp32, 12:30:01, v1.2.3, 64kB of 5 MB", "1,2,3", "gpu0", "", "k", "5 GPUs", "α 3 β"] {
+            assert_eq!(with_plain_numbers(line), line);
+        }
+    }
+
+    #[test]
+    fn a_pattern_with_fewer_characters_than_the_number_finds_all_of_it() {
+        let number = |pattern, line| find_rate(&bytes::Regex::new(pattern).unwrap(), line);
+        assert_eq!(number(r"([0-9]+) samples", "1461.5 samples"), Some(1461.5));
+        assert_eq!(number(r"speed ([0-9]+)", "speed 12.5"), Some(12.5));
+        assert_eq!(number(r"([0-9.]+)k samples", "1.46k samples"), Some(1.46), "the factor is in the pattern");
+        assert_eq!(number(r"samples/s: ([0-9.]+)", "step 40 samples/s: 1,812.3"), Some(1812.3));
+        assert_eq!(number(r"[0-9.]+", "x 12.5 y"), Some(12.5));
+    }
+
+    #[test]
+    fn a_progress_bar_may_swap_its_unit() {
+        let steps = bytes::Regex::new(r"([0-9.]+)\s*it/s").unwrap();
+        let number = |line| find_rate(&steps, line);
+        assert_eq!(number("0%| | 7/1000000 [00:01<99:59:59, 2.08it/s]"), Some(2.08));
+        assert_eq!(number("0%| | 7/1000000 [00:01<99:59:59, 1.25s/it]"), Some(0.8));
+        assert_eq!(number("8.0 ms/it"), Some(125.0));
+        assert_eq!(number("1.25kit/s"), Some(1250.0));
+        assert_eq!(number("0.00s/it"), None);
+        assert_eq!(find_rate(&bytes::Regex::new(r"([0-9.]+)s/it").unwrap(), "4.0it/s"), Some(0.25));
+    }
+
+    #[test]
+    fn the_nearest_line_names_the_unit() {
+        let lines = ["epoch 1", "12.5q samples/s", "loss 0.3", "done"].map(str::to_owned);
+        assert_eq!(nearest(&lines, "samples/s"), Some("12.5q samples/s"));
+        assert_eq!(nearest(&lines, "images/s"), Some("loss 0.3"));
+        assert_eq!(nearest(&lines[3..], "samples/s"), None);
+    }
+}
