@@ -1,18 +1,18 @@
-"""Lets a training script be tuned by gputune: it reads its settings, and says when a step ended.
+"""Connects a training script to gputune: the script reads its settings here and reports each step.
 
     import gputune
 
-    config = gputune.config(batch_size=32, workers=0)  # these values, unless a probe tries others
+    config = gputune.config(batch_size=32, workers=0)  # a probe may override these values
     for batch in load(config["batch_size"], config["workers"]):
         loss = train(batch)
         gputune.step(samples=len(batch), loss=loss)
 
-Outside a probe `config` returns the script's own values and the other functions do nothing: they look at no argument
-and import nothing. Inside one, a wrong argument is a `TypeError` or a `ValueError`; that gputune has gone away is not
-an error.
+Outside a probe `config` returns the script's own values. The other functions do nothing: they check no argument and
+import nothing. Inside a probe a wrong argument raises `TypeError` or `ValueError`. A lost connection to gputune is no
+error.
 
-In a distributed job every rank may call these functions. Ranks other than 0 report their memory and losses that are not
-finite; steps and phases count on rank 0 only.
+In a distributed job every rank may call these functions. Ranks other than 0 report only their memory and losses that
+are not finite; steps and phases count on rank 0 only.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["config", "done", "is_probe", "memory", "phase", "step"]
 
 _PHASES = {"data": "data_wait", "h2d": "host_to_device"}
 
-#: Steps whose loss is always reported: a change of numerics is judged by them.
+#: Steps whose loss is always reported: gputune judges a change of numerics by these losses.
 _FIRST_LOSSES = 16
-#: Seconds between two looks at what only the device knows: waiting for it at every step would slow training down.
+#: Seconds between two reads of device values: waiting for the device at every step would slow training down.
 _LOOK_TIME = 0.5
 
 _steps = 0
@@ -41,10 +41,10 @@ _nothing: AbstractContextManager[None] = nullcontext()
 
 
 def config(**defaults: Any) -> dict[str, Any]:
-    """Returns the settings to train with: those of the probe over `defaults`.
+    """Returns the settings to train with: the probe's settings override `defaults`.
 
-    Outside a probe they are `defaults`, over which goes the environment variable `GPUTUNE_CONFIG` (a JSON object) where
-    it is set by hand. In a probe a parameter that is inactive has its default, or is absent.
+    Outside a probe the environment variable `GPUTUNE_CONFIG` (a JSON object), if set by hand, overrides `defaults`.
+    In a probe an inactive parameter has its default, or is absent.
     """
     reporter = _client.Reporter.current()
     tried = _client.config_of_environment() if reporter is None else reporter.probe.get("config") or {}
@@ -52,18 +52,18 @@ def config(**defaults: Any) -> dict[str, Any]:
 
 
 def is_probe() -> bool:
-    """Says whether gputune runs this process as a probe. A probe may leave out evaluation and checkpoints."""
+    """Returns true if gputune runs this process as a probe. A probe may leave out evaluation and checkpoints."""
     return _client.Reporter.current() is not None
 
 
 def step(samples: SupportsFloat | None = None, loss: SupportsFloat | None = None, **metrics: SupportsFloat) -> None:
-    """Says that a training step ended now.
+    """Reports that a training step ended now.
 
-    `samples` is how many samples the step processed, all ranks together; without it `samples_per_step` of the spec
-    counts. `metrics` are further numbers, by their names.
+    `samples` is the number of samples in the step, over all ranks; the default is `samples_per_step` of the spec.
+    `metrics` are further numbers, by name.
 
-    A loss or metric that is not a plain number, such as a tensor, is read in the first 16 steps and then every half
-    second, as reading it waits for the device. Memory of CUDA devices is reported as often, as by `memory()`.
+    Reading a tensor waits for the device. So a loss or metric that is not a plain number is read in the first 16 steps
+    and then every half second. CUDA memory is reported every half second, as by `memory()`.
 
     Ends the process with exit code 0 (`SystemExit`) once gputune knows enough.
     """
@@ -95,8 +95,8 @@ def step(samples: SupportsFloat | None = None, loss: SupportsFloat | None = None
 def phase(name: str) -> AbstractContextManager[None]:
     """Times a part of the current step: `with gputune.phase("data"): batch = next(batches)`.
 
-    Known to the report are `data` (or `data_wait`), `h2d` (or `host_to_device`), `forward`, `backward` and `optimizer`;
-    other names are kept as they are. The time is wall time: work that a device does later is not in it.
+    The report knows `data` (or `data_wait`), `h2d` (or `host_to_device`), `forward`, `backward` and `optimizer`; other
+    names are kept unchanged. The time is wall time: it excludes work that a device does later.
     """
     reporter = _client.Reporter.current()
     return _nothing if reporter is None else _Phase(reporter, name)
@@ -130,10 +130,10 @@ def memory(
     capacity: int | None = None,
     retries: int | None = None,
 ) -> None:
-    """Reports device memory, in bytes: peaks since the last report, what others use, and what the device has.
+    """Reports device memory, in bytes: peaks since the last report, use by other processes, and the capacity.
 
-    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device, and starts its peaks
-    anew; where PyTorch is not loaded or has not used CUDA yet it reports nothing. `retries` is how often, so far, the
+    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device, and resets the peaks. It
+    reports nothing if PyTorch is not loaded or has not used CUDA yet. `retries` is the total number of times that the
     allocator freed its caches and tried again.
     """
     reporter = _client.Reporter.current()
@@ -152,7 +152,7 @@ def memory(
 
 
 def done() -> None:
-    """Says that training is over, so that gputune need not wait for the rest of the script."""
+    """Reports that training is over, so that gputune need not wait for the rest of the script."""
     reporter = _client.Reporter.current()
     if reporter is not None:
         reporter.send("done")
@@ -167,7 +167,7 @@ def _cuda_memory() -> dict[str, int]:
         allocated, reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
         held, retries = cuda.memory_reserved(), cuda.memory_stats().get("num_alloc_retries", 0)
         cuda.reset_peak_memory_stats()
-    except Exception:  # a device without such counters, or one in an error state: the script will notice
+    except Exception:  # a device without such counters, or in an error state: the script will notice
         return {}
     other = max(total - free - held, 0)
     return {"allocated": allocated, "reserved": reserved, "other": other, "capacity": total, "retries": retries}

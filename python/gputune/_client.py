@@ -1,7 +1,7 @@
-"""The connection between this process and the probe that it runs in.
+"""The connection between this process and its probe.
 
-`docs/protocol.md` describes the lines. Whoever sends them (the package, the torch hook) does so through `Reporter`, so
-a process has one connection, opened when something is sent for the first time.
+`docs/protocol.md` describes the lines. The package and the torch hook send them through `Reporter`, so a process has
+one connection. The first event opens it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, NoReturn
 SOCKET = "GPUTUNE_SOCKET"
 CONFIG = "GPUTUNE_CONFIG"
 TRIAL = "GPUTUNE_TRIAL"
-#: Set by a process that trains, for those that it starts: `rank/ranks:pid`.
+#: A training process sets this variable for its child processes: `rank/ranks:pid`.
 TRAINER = "GPUTUNE_TRAINER"
 
-#: Rank and world size, as launchers put them into the environment: torchrun, Open MPI, MPICH, srun.
+#: Variables in which launchers pass rank and world size: torchrun, Open MPI, MPICH, srun.
 RANKS = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -33,13 +33,13 @@ RANKS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
-#: Seconds that an ordered end may take before the process is ended without its clean-up.
+#: Seconds that an ordered end may take; then the process ends without its clean-up.
 EXIT_TIME = 10.0
 
-#: After which it is looked whether another thread has read what is waited for.
+#: Longest wait for data, as another thread may have read the awaited order.
 _LONGEST_WAIT_MS = 200
 
-#: Whether the script reports its steps itself (`gputune.step`). Then the torch hook reports none.
+#: True if the script reports its steps itself (`gputune.step`). Then the torch hook reports no steps.
 user_steps = False
 
 
@@ -51,10 +51,10 @@ class Reporter:
     _home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     _finding = threading.Lock()
     version = 1
-    """Of the protocol, as far as this process knows its orders: 1 has `stop`, 2 has `hold`, `configure` and `go`, too."""
+    """Protocol version whose orders this process understands: 1 has `stop`, 2 adds `hold`, `configure` and `go`."""
 
     def __init__(self, probe: dict[str, Any], folder: str | None = None) -> None:
-        #: What `probe.json` holds; without an adapter the same members, as far as the environment has them.
+        #: Content of `probe.json`; without an adapter, the members that the environment provides.
         self.probe = probe
         self._folder = folder
         self._socket: socket.socket | None = None
@@ -67,10 +67,10 @@ class Reporter:
 
     @classmethod
     def current(cls) -> Reporter | None:
-        """The reporter of this process; nothing outside a probe, and in processes that help one that trains.
+        """The reporter of this process; `None` outside a probe and in helpers of a training process.
 
-        Whether it is such a helper is asked until it is connected: multiprocessing says so after `sitecustomize` and
-        the imports of the script's main module have run.
+        The helper check repeats until the reporter is connected: multiprocessing marks a helper only after
+        `sitecustomize` and the imports of the script's main module have run.
         """
         if not cls._is_found:
             with cls._finding:
@@ -84,7 +84,7 @@ class Reporter:
 
     @classmethod
     def move_to(cls, folder: str) -> None:
-        """From now on this process belongs to the probe whose `probe.json` is in this folder."""
+        """Moves this process to the probe whose `probe.json` is in `folder`."""
         cls._home = folder
         cls._forget()
 
@@ -114,7 +114,7 @@ class Reporter:
 
     @classmethod
     def _forget(cls) -> None:
-        """After a fork: the connection is the parent's."""
+        """Drops the connection after a fork, as it belongs to the parent."""
         global user_steps
         user_steps = False
         reporter, cls._current, cls._is_found = cls._current, None, False
@@ -124,20 +124,20 @@ class Reporter:
 
     @property
     def folder(self) -> str | None:
-        """Where `probe.json` is; nothing without an adapter."""
+        """The folder of `probe.json`; `None` without an adapter."""
         return self._folder
 
     @property
     def is_connected(self) -> bool:
-        """Whether what is sent can arrive, as far as is known."""
+        """True unless the connection is known to be broken."""
         return not self._is_dead
 
     def send(self, event: str, **fields: Any) -> None:
-        """Sends an event; the first is preceded by `hello`."""
+        """Sends an event. The first event is preceded by `hello`."""
         self.send_all([(event, fields)])
 
     def send_all(self, events: list[tuple[str, dict[str, Any]]]) -> None:
-        """Sends events in one go: names and members."""
+        """Sends events, given as names and members, in one write."""
         if self._is_dead:
             return
         lines = b"".join([_line(event, fields) for event, fields in events])
@@ -150,14 +150,14 @@ class Reporter:
                 self._die()
 
     def is_stopped(self) -> bool:
-        """Whether gputune has ordered the end of the run. Does not wait."""
+        """True if gputune has ordered the end of the run. Does not wait."""
         self._hear(wait=False)
         return self._is_stopped
 
     def next_order(self, wait: bool) -> dict[str, Any] | None:
-        """The next order beside `stop`; nothing where there is none, and none is to be waited for.
+        """The next order other than `stop`; `None` if none has arrived and `wait` is false.
 
-        Waiting ends with the order to stop, too, and where gputune is gone.
+        Waiting also ends if gputune orders `stop` or is gone.
         """
         while not self._orders:
             self._hear(wait=wait)
@@ -166,11 +166,11 @@ class Reporter:
         return self._orders.popleft()
 
     def _hear(self, wait: bool) -> None:
-        """Reads what has arrived; with `wait`, what arrives next."""
+        """Reads the orders that have arrived; with `wait`, waits for the next."""
         if wait and self._socket is not None:
             arrived = select.poll()
             arrived.register(self._socket, select.POLLIN)
-            arrived.poll(_LONGEST_WAIT_MS)  # without the lock: other threads may send, and may read
+            arrived.poll(_LONGEST_WAIT_MS)  # without the lock, so that other threads can send and read
         with self._lock:
             if self._socket is None:
                 return
@@ -196,14 +196,14 @@ class Reporter:
                     self._orders.append(order)
 
     def claim(self) -> None:
-        """Says to processes that are started from now on that this one trains, so that they report nothing."""
+        """Tells future child processes that this process trains, so that they report nothing."""
         rank, ranks = rank_and_ranks()
         os.environ[TRAINER] = f"{rank}/{ranks}:{os.getpid()}"
 
     def end_run(self) -> None:
-        """Ends the run because gputune knows enough: exit code 0, and no later than after `EXIT_TIME`.
+        """Ends the run with exit code 0, within `EXIT_TIME`, because gputune knows enough.
 
-        Raises `SystemExit`, which `except Exception` lets pass.
+        Raises `SystemExit`, which `except Exception` does not catch.
         """
         self.send("done")
         timer = threading.Timer(EXIT_TIME, end_now)
@@ -212,7 +212,7 @@ class Reporter:
         raise SystemExit(0)
 
     def end_at_once(self) -> NoReturn:
-        """Ends the run as `end_run` does, but skips what the script would do at its end."""
+        """Ends the run like `end_run`, but skips the rest of the script and its exit handlers."""
         self.send("done")
         self._bye(os.getpid())
         end_now()
@@ -226,11 +226,11 @@ class Reporter:
             connection.close()
             raise
         pid = os.getpid()
-        at_exit(lambda: self._bye(pid), -1000)  # after all that still sends
+        at_exit(lambda: self._bye(pid), -1000)  # after all other exit handlers that send
         return connection
 
     def _bye(self, pid: int) -> None:
-        """Says that this process ends in an orderly way; one that is killed cannot."""
+        """Reports that this process ends in an orderly way; a killed process sends no `bye`."""
         if pid == os.getpid() and self._socket is not None and not self._is_over:
             self._is_over = True
             self.send("bye")
@@ -256,7 +256,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def config_of_environment() -> dict[str, Any]:
-    """What `GPUTUNE_CONFIG` holds, in a probe or set by hand; nothing without it."""
+    """The config in `GPUTUNE_CONFIG`, set by a probe or by hand; empty if the variable is unset."""
     text = os.environ.get(CONFIG)
     if not text:
         return {}
@@ -270,7 +270,7 @@ def config_of_environment() -> dict[str, Any]:
 
 
 def rank_and_ranks() -> tuple[int, int]:
-    """Rank of this process and the number of ranks; 0 and 1 for a process on its own."""
+    """Rank of this process and the number of ranks; 0 and 1 for a single process."""
     distributed = sys.modules.get("torch.distributed")
     try:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -288,10 +288,10 @@ def rank_and_ranks() -> tuple[int, int]:
 
 
 def framework() -> str:
-    """The framework that is loaded, and its version."""
+    """The loaded framework and its version."""
     names = ["torch", "tensorflow", "jax"]
     try:
-        names.insert(0, sys.modules["keras"].backend.backend())  # Keras loads other frameworks than the one it uses
+        names.insert(0, sys.modules["keras"].backend.backend())  # Keras also loads frameworks that it does not use
     except Exception:  # not loaded, or not what it seems
         pass
     for name in names:
@@ -304,7 +304,7 @@ def framework() -> str:
 def at_exit(function: Callable[[], None], priority: int) -> None:
     """Calls `function` at the end of this process, perhaps twice.
 
-    A child that multiprocessing forked does not run `atexit` before Python 3.13, but finalizers, by falling priority.
+    Before Python 3.13 a child forked by multiprocessing skips `atexit` and runs finalizers, highest priority first.
     """
     atexit.register(function)
     util = sys.modules.get("multiprocessing.util")
@@ -313,20 +313,20 @@ def at_exit(function: Callable[[], None], priority: int) -> None:
 
 
 def _is_worker() -> bool:
-    """Whether this process loads data: workers of loaders and pools are daemonic, ranks of a distributed job are not."""
-    processes = sys.modules.get("multiprocessing.process")  # where it is not loaded, nobody started this as a worker
+    """True if this process loads data: workers of loaders and pools are daemonic, ranks of a job are not."""
+    processes = sys.modules.get("multiprocessing.process")  # if not loaded, this is no worker
     if processes is not None and processes.current_process().daemon:
         return True
     loading = sys.modules.get("torch.utils.data._utils.worker")
     return getattr(loading, "_worker_info", None) is not None
 
 
-#: What the process that started this one says of itself. Read once: later the variable is this process's own.
+#: The parent's `TRAINER` value. Read once, as `claim` overwrites the variable.
 _STARTED_BY = os.environ.get(TRAINER, "")
 
 
 def _is_of_trainer() -> bool:
-    """Whether a process that trains has started this one, which is not another rank of the job."""
+    """True if a training process started this process, and this process is not another rank of the job."""
     if not _STARTED_BY:
         return False
     rank, ranks = rank_and_ranks()
@@ -339,11 +339,11 @@ def _line(event: str, fields: dict[str, Any]) -> bytes:
 
 
 def _write_stacks_on_signal(folder: str) -> bool:
-    """Makes SIGUSR2 write what all threads are doing to a file of the probe, unless the script uses the signal."""
+    """Makes SIGUSR2 write the stacks of all threads to a file of the probe, unless the script uses the signal."""
     try:
         if signal.getsignal(signal.SIGUSR2) != signal.SIG_DFL:
             return False
-        # The file stays open as long as the process lives.
+        # The file stays open until the process ends.
         file = open(os.path.join(folder, f"stacks-{os.getpid()}.txt"), "w", encoding="utf-8")
         faulthandler.register(signal.SIGUSR2, file=file, all_threads=True)
     except (OSError, RuntimeError, ValueError):
@@ -352,7 +352,7 @@ def _write_stacks_on_signal(folder: str) -> bool:
 
 
 def end_now(code: int = 0) -> NoReturn:
-    """Ends this process, whatever else it has to do."""
+    """Ends this process without running its exit handlers."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

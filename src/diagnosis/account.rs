@@ -1,4 +1,4 @@
-//! The account of a run: a tree of where its wall time went, whose leaves add up to it. No threshold is needed for it.
+//! The account of a run: a tree of its wall time. Its leaves add up to the wall time, and it needs no threshold.
 
 use serde::Serialize;
 
@@ -32,11 +32,11 @@ pub enum Branch {
 /// The description of a branch.
 #[derive(Debug)]
 pub struct BranchRow {
-    /// Which one.
+    /// The branch.
     pub branch: Branch,
-    /// Its name on the screen.
+    /// The name on the screen.
     pub label: &'static str,
-    /// What removes it, so that its worth is measured, or why nothing can.
+    /// The probe that removes the branch and so measures its worth, or the reason why no probe can.
     pub probe: &'static str,
 }
 
@@ -74,28 +74,28 @@ impl Branch {
 /// A part of the wall time that is not divided further.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Leaf {
-    /// The branch that it belongs to.
+    /// The branch of the leaf.
     pub branch: Branch,
-    /// Its name: that of a phase, or one of the hook's facts.
+    /// The name of a phase, or of a part known from the hook's facts.
     pub name: String,
-    /// Seconds of the run, with the interval that another run of this length falls into.
+    /// Seconds of the run, with the interval expected for another run of this length.
     pub seconds: Estimate,
-    /// Its share of the wall time.
+    /// The share of the wall time.
     pub share: f64,
-    /// Its share of the time after the start; 0 for the start itself.
+    /// The share of the time after the start; 0 for the start itself.
     pub share_after_start: f64,
-    /// Who measured it.
+    /// The source of the seconds.
     pub source: &'static str,
 }
 
-/// Where the wall time of a run went.
+/// The wall time of a run, divided into leaves.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Account {
     /// From the start of the run to the end of its last observed step, in seconds.
     pub wall_s: f64,
-    /// Of that, from the start to the end of the first step.
+    /// From the start of the run to the end of its first step, in seconds; part of `wall_s`.
     pub start_s: f64,
-    /// What it went into; the seconds add up to the wall time.
+    /// The parts of the wall time; their seconds add up to it.
     pub leaves: Vec<Leaf>,
 }
 
@@ -112,7 +112,7 @@ const PHASES: &[(&str, Branch)] = &[
     ("communication", Branch::Communication),
 ];
 
-/// The facts that divide what is left between the phases: the leaf's name, and the seconds in a step.
+/// The facts that divide the time outside of phases: the leaf's name, and the fact with its seconds per step.
 const WITHIN_REST: &[(&str, &str)] = &[("logging", "log_seconds_per_step"), ("reading", "sync_seconds_per_step")];
 
 const CLOCK: &str = "times of steps";
@@ -126,7 +126,7 @@ const REST: &str = "what is left";
 const IDLE: &str = "what is left, while the driver calls the GPU busy";
 
 impl Account {
-    /// Returns the account of an observed run; `None` where its steps were not timed.
+    /// Returns the account of an observed run; `None` if its steps were not timed.
     pub fn of(evidence: &Evidence) -> Option<Self> {
         let told = evidence.observed.account.as_ref().filter(|told| told.wall_s() > 0.0 && told.steps_s > 0.0)?;
         let mut account = Self { wall_s: told.wall_s(), start_s: told.start_s, leaves: Vec::new() };
@@ -143,7 +143,7 @@ impl Account {
         let mut left = python;
         for (name, branch) in PHASES {
             if let Some(seconds) = told.phases.get(*name) {
-                // Layers and hooks run in the forward pass for the most part, so it is taken from there first.
+                // Take Python time from the forward pass first, in which most layers and hooks run.
                 let taken = if *branch == Branch::Device { left.min(seconds.value) } else { 0.0 };
                 left -= taken;
                 let seconds = &less(*seconds, taken);
@@ -174,7 +174,7 @@ impl Account {
         });
     }
 
-    /// Divides what belongs to no phase: computing that the loop itself asks for, calls that are known, the loop's own code.
+    /// Divides the time outside of phases: computing that the loop itself requests, known calls, the loop's own code.
     fn add_rest(&mut self, evidence: &Evidence, rest: Estimate, is_unknown: bool) {
         if is_unknown {
             self.add(Branch::Told, "steps", rest, CLOCK);
@@ -210,7 +210,7 @@ impl Account {
         self.leaves.iter().find(|leaf| leaf.name == name)
     }
 
-    /// The branches that have a leaf, each with its share of the time after the start, the largest first.
+    /// Returns the branches that have a leaf, each with its share of the time after the start, the largest first.
     pub fn branches(&self) -> Vec<(Branch, f64)> {
         let mut shares: Vec<(Branch, f64)> = BRANCHES
             .iter()
@@ -223,13 +223,13 @@ impl Account {
     }
 }
 
-/// Returns what is left of a part: its interval is that of all of it, moved down by what was taken out.
+/// Returns a part less the seconds taken out of it. Its interval moves down by the same seconds.
 fn less(of: Estimate, taken: f64) -> Estimate {
     let moved = |end: f64| (end - taken).max(0.0);
     Estimate { value: of.value - taken, low: of.low.map(moved), high: of.high.map(moved) }
 }
 
-/// Steps after the first.
+/// Returns the number of steps after the first.
 fn steps_after_first(evidence: &Evidence) -> f64 {
     let timing = &evidence.observed.timing;
     let outliers: u64 = timing.outliers.values().map(|outliers| outliers.steps).sum();
@@ -238,7 +238,7 @@ fn steps_after_first(evidence: &Evidence) -> f64 {
     steps.max(1.0)
 }
 
-/// Returns how many seconds of what is left the GPU computes: the host's own code is exposed only while it idles.
+/// Returns the seconds of `rest` in which the GPU computes. The host's own code is exposed only while the GPU idles.
 fn busy_rest(evidence: &Evidence, rest: f64) -> f64 {
     let Some(busy) = evidence.gpu(Metric::GpuBusy).filter(|_| evidence.is_gpu()) else { return 0.0 };
     let told = evidence.observed.account.as_ref();

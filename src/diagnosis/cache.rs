@@ -1,4 +1,4 @@
-//! Drops the files of a data set from the page cache, so that storage can be told apart from it.
+//! Drops the files of a dataset from the page cache, so that a probe measures storage.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::evidence::Evidence;
 
-/// The folder in which a data set opens its files.
+/// The folder in which a dataset opens its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Files {
     folder: PathBuf,
@@ -21,9 +21,8 @@ impl Files {
         folder.is_dir().then_some(Self { folder })
     }
 
-    /// Drops the files from the kernel's memory by posix_fadvise(2) with `POSIX_FADV_DONTNEED`, which any user may do
-    /// who can read them. Parts that are not written yet, or that somebody has mapped, stay. Returns how many files
-    /// were dropped.
+    /// Drops the files from the page cache, and returns their number. It calls posix_fadvise(2) with `POSIX_FADV_DONTNEED`, which needs
+    /// only read access. Unwritten and mapped parts of a file stay.
     pub(super) fn drop_from_cache(&self, stop: &AtomicBool) -> usize {
         /// Round numbers: bounds on the time that this step of a diagnosis takes.
         const MOST: usize = 200_000;

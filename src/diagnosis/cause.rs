@@ -1,40 +1,39 @@
-//! Defines a cause: its signature with thresholds, what removing it is worth, the parameters to open, and cures that
-//! are no parameter.
+//! Defines a cause: its signature with thresholds, its worth, the parameters to open, and remedies outside the parameters.
 
 use serde::Serialize;
 
 use super::evidence::{Differential, Evidence};
 
-/// Something that holds a job back, and how to recognise it.
+/// A possible cause of a job's speed, and the signature that recognises it.
 #[derive(Debug)]
 pub struct Cause {
-    /// Its name in JSON.
+    /// The name in JSON.
     pub name: &'static str,
-    /// What a screen calls it.
+    /// The title on the screen.
     pub title: &'static str,
-    /// Its name on the screen.
+    /// A description in one or two sentences.
     pub about: &'static str,
     /// A description of what the signature checks.
     pub signature: &'static str,
     /// The thresholds of the signature.
     pub thresholds: &'static [&'static Threshold],
-    /// What kind of cause it is.
+    /// The kind of cause.
     pub kind: Kind,
-    /// The jobs in which it can be found.
+    /// The jobs in which the cause can occur.
     pub scope: Scope,
-    /// The signature.
+    /// The signature: returns the finding if the evidence shows the cause.
     pub find: fn(&Evidence) -> Option<Found>,
     /// Names of [`PARAMETERS`](super::PARAMETERS) that are worth opening, the most promising first.
     pub opens: &'static [&'static str],
-    /// Cures that no parameter can bring.
+    /// Remedies that no parameter can provide.
     pub cures: &'static [Cure],
 }
 
-/// Below this sureness a finding is no reason to put other parameters off, nor an explanation: less than a single sign.
+/// The confidence of a single sign. A finding below it neither postpones other parameters nor explains a wait.
 pub(super) const SURE_ENOUGH: f64 = Strength::Sign.weight();
 
 impl Cause {
-    /// Whether its worth is a share of the whole run already, and not of its steps.
+    /// Returns true if the worth already is a share of the whole run, not of its steps.
     pub(super) fn is_outside(&self) -> bool {
         ["evaluation", "checkpoints", "own_code", "worker_start"].contains(&self.name)
     }
@@ -44,9 +43,9 @@ impl Cause {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Something outside the job falsifies the measurement; it comes before other causes that are worth as much.
+    /// A disturbance outside the job falsifies the measurement. It ranks before other causes of equal worth.
     Validity,
-    /// Something in the job holds it back.
+    /// A bottleneck inside the job.
     Bottleneck,
     /// Nothing holds the job back.
     Healthy,
@@ -58,7 +57,7 @@ pub enum Kind {
 pub enum Scope {
     /// On any device.
     Any,
-    /// On a GPU only; the rule has not run on one yet.
+    /// On a GPU only; the rule has not run on a GPU yet.
     Gpu,
     /// In jobs of several ranks.
     Ranks,
@@ -71,59 +70,59 @@ pub struct Threshold {
     pub what: &'static str,
     /// The number.
     pub value: f64,
-    /// Where it comes from.
+    /// The source of the number.
     pub source: &'static str,
 }
 
-/// A cure that is no parameter.
+/// A remedy outside the parameters.
 #[derive(Debug)]
 pub struct Cure {
-    /// What to do.
+    /// The action to take.
     pub what: &'static str,
-    /// Why that helps and a parameter does not.
+    /// Why the action helps and a parameter does not.
     pub why: &'static str,
-    /// Whether it applies to the job.
+    /// Returns true if the remedy applies to the job.
     pub applies: fn(&Evidence) -> bool,
 }
 
-/// What a signature found.
+/// The finding of a signature.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
-    /// The evidence for the cause, and against it.
+    /// The evidence for and against the cause.
     pub clues: Vec<Clue>,
-    /// What removing the cause is worth.
+    /// The gain from removing the cause.
     pub worth: Worth,
 }
 
 /// One piece of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Clue {
-    /// What was seen, with its numbers.
+    /// The observation, with its numbers.
     pub text: String,
-    /// Its contribution to how sure the cause is, from -1 to 1; negative if it speaks against it.
+    /// The contribution to the confidence in the cause, from -1 to 1; negative for evidence against the cause.
     pub weight: f64,
 }
 
-/// The gain if a cause went away.
+/// The gain from removing a cause.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Worth {
-    /// How many times as fast the job would be at most; `None` where that cannot be known.
+    /// The highest possible speedup of the job; `None` if it cannot be known.
     pub times: Option<f64>,
-    /// Where the number comes from.
+    /// The basis of `times`.
     pub basis: Basis,
-    /// How many times as fast parameters alone are expected to make it.
+    /// The expected speedup from parameters alone.
     pub by_parameters: Option<f64>,
-    /// The number's origin in words.
+    /// The origin of the number in words.
     pub words: String,
 }
 
-/// Where a worth comes from.
+/// The basis of a worth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// A differential probe measured it.
     Measured,
-    /// It was computed from seconds, shares or counts that the observed probe measured.
+    /// It was computed from seconds, shares or counts of the observed probe.
     Estimated,
     /// It is not known.
     #[default]
@@ -136,17 +135,17 @@ impl Worth {
         Self { times: sensible(times), basis: Basis::Measured, by_parameters: None, words: words.into() }
     }
 
-    /// Makes a worth that was computed from what the observed probe measured.
+    /// Makes a worth that was computed from the observed probe.
     pub(super) fn estimated(times: f64, words: impl Into<String>) -> Self {
         Self { times: sensible(times), basis: Basis::Estimated, by_parameters: None, words: words.into() }
     }
 
-    /// Makes a worth that cannot be known, with the reason.
+    /// Makes an unknown worth, with the reason.
     pub(super) fn unknown(words: impl Into<String>) -> Self {
         Self { words: words.into(), ..Self::default() }
     }
 
-    /// Returns the larger of this and what a differential probe measured.
+    /// Returns the larger of this worth and the speedup that a differential probe measured.
     pub(super) fn or_more(self, times: f64, by: &str) -> Self {
         if self.times.is_some_and(|known| known >= times) {
             return self;
@@ -155,7 +154,7 @@ impl Worth {
         Self { times: sensible(times), basis: Basis::Measured, words, ..self }
     }
 
-    /// Adds what parameters alone should bring.
+    /// Adds the expected speedup from parameters alone, at most the whole worth.
     pub(super) fn by_parameters(mut self, times: Option<f64>) -> Self {
         let most = self.times.unwrap_or(f64::INFINITY);
         self.by_parameters = times.and_then(sensible).map(|times| times.min(most));
@@ -163,29 +162,29 @@ impl Worth {
     }
 }
 
-/// How strongly a piece of evidence speaks.
+/// The strength of a piece of evidence.
 ///
-/// Five words for all pieces, since a number for each would look as if somebody had measured it. Each word is worth so many
-/// hints, and how much doubt a hint leaves is the only number.
+/// All pieces share five levels, because a number for each piece would look measured. Each level counts as a number of hints. The only
+/// free number is the doubt that a hint leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strength {
-    /// It is told beside others, and makes nothing surer.
+    /// Shown for information; adds no confidence.
     Told,
-    /// It goes with the cause, and with others as often.
+    /// Occurs with the cause, and as often with other causes.
     Hint,
-    /// It is what the cause looks like: two hints.
+    /// Typical of the cause: two hints.
     Sign,
-    /// It is what the cause looks like, and hardly anything else does: three hints.
+    /// Typical of the cause and of hardly anything else: three hints.
     Strong,
-    /// It was measured, and means the cause: as much as two strong ones.
+    /// A measurement that means the cause: as much as two strong pieces.
     Proof,
 }
 
 impl Strength {
-    /// The doubt that a hint leaves. Own: with three quarters a proof and a hint leave an eighth, and two signs a third.
+    /// The doubt that a hint leaves. Own choice: with 0.75, a proof and a hint leave an eighth, and two signs a third.
     const LEFT: f64 = 0.75;
 
-    /// Its contribution to how sure a cause is, from 0 to 1.
+    /// The contribution to the confidence in a cause, from 0 to 1.
     pub(super) const fn weight(self) -> f64 {
         let mut hints = match self {
             Self::Told => 0,
@@ -202,7 +201,7 @@ impl Strength {
         1.0 - doubt
     }
 
-    /// Returns the next stronger one where a share of the time is [`LARGE`].
+    /// Returns the next stronger level if a share of the time is [`LARGE`].
     pub(super) fn raised(self, share: f64) -> Self {
         match self {
             _ if share < LARGE.value => self,
@@ -214,28 +213,28 @@ impl Strength {
     }
 }
 
-/// The share of the time from which on a loss counts, in most signatures.
+/// The smallest share of the time that counts as a loss, in most signatures.
 pub(super) const MODERATE: f64 = 0.05;
-/// The share of the time from which on a loss is large, and says more.
+/// The smallest share of the time that counts as a large loss, which is stronger evidence.
 pub(super) static LARGE: Threshold = Threshold {
     what: "share of the time from which on a loss is large",
     value: 0.2,
     source: "TensorFlow's input-pipeline analyzer: from 20 % of a step on a program is `highly` input-bound",
 };
 
-/// Returns how many times as fast a job is without what takes this share of its time.
+/// Returns the speedup of a job that saves this share of its time.
 pub(super) fn times_without(share: f64) -> f64 {
-    /// A guard: nothing that was measured takes all of the time.
+    /// A guard: no measured part takes all of the time.
     const MOST: f64 = 0.99;
     1.0 / (1.0 - share.clamp(0.0, MOST))
 }
 
-/// Returns the share of the time that is saved by being so many times as fast.
+/// Returns the share of the time that a speedup saves.
 pub(super) fn saved_by(times: f64) -> f64 {
     1.0 - 1.0 / times.max(1.0)
 }
 
-/// Returns the factor if it is a number that makes sense.
+/// Returns the speedup, cut to a sensible range; `None` if it is not finite.
 fn sensible(times: f64) -> Option<f64> {
     /// A guard against division by nearly zero: no cause slows a job down a thousandfold.
     const MOST: f64 = 1000.0;
@@ -252,16 +251,16 @@ impl Found {
         self.clues.push(Clue { text: text.into(), weight: strength.weight() });
     }
 
-    /// Adds a piece of evidence that speaks against the cause.
+    /// Adds a piece of evidence against the cause.
     pub(super) fn against(&mut self, strength: Strength, text: impl Into<String>) {
         self.clues.push(Clue { text: text.into(), weight: -strength.weight() });
     }
 
-    /// Returns how sure the cause is, from 0 to 1.
+    /// Returns the confidence in the cause, from 0 to 1.
     ///
-    /// Pieces of evidence are taken as independent, so the remaining doubt is the product of what each leaves, as in a
-    /// noisy-or (Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988, section 4.3.2). Evidence against the
-    /// cause then reduces the result by its share.
+    /// Pieces of evidence count as independent, so the remaining doubt is the product of the doubts that they leave. This is a noisy-or
+    /// (Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988, section 4.3.2). Evidence against the cause then reduces the result
+    /// by its share.
     pub fn sureness(&self) -> f64 {
         let (mut doubt, mut kept) = (1.0, 1.0);
         for clue in self.clues.iter().filter(|clue| clue.weight.is_finite()) {
@@ -275,18 +274,18 @@ impl Found {
     }
 }
 
-/// Formats a factor for people: `1.8x`.
+/// Formats a factor: `1.8x`.
 pub(super) fn shown_times(times: f64) -> String {
     if times >= 9.95 { format!("{times:.0}x") } else { format!("{times:.1}x") }
 }
 
-/// Formats a share for people: `34 %`.
+/// Formats a share: `34 %`.
 pub(super) fn shown_share(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// Describes a differential probe's gain in words.
+/// Describes the gain of a differential probe in words.
 pub(super) fn shown_gain(evidence: &Evidence, differential: Differential, times: f64) -> String {
     let rate = evidence
         .rate_of(differential)

@@ -13,19 +13,19 @@ use crate::model::{
 /// The prefix of the facts with the rates of the loader alone; the number of workers follows it.
 pub(super) const LOADER_RATES: &str = "loader_only.rate.";
 
-/// The prefix of the facts with the cores that the loader alone kept busy; likewise.
+/// The prefix of the facts with the cores that the loader alone kept busy; the number of workers follows it.
 const LOADER_CORES: &str = "loader_only.cores.";
 
-/// From this many times as many samples per second with twice the batch, most of a step is there whatever its batch: a step of
-/// twice the batch takes 1.3 times as long.
+/// If twice the batch gives this many times as many samples per second, most of a step does not depend on its batch. A step of twice
+/// the batch then takes 1.3 times as long.
 pub(super) const MOSTLY_FIXED: f64 = 1.54;
 
-/// A probe that differs from the observed one in one thing, so that the difference shows what that thing costs.
+/// A probe that changes one thing about the observed probe, so that the difference shows the cost of that thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Differential {
-    /// Trains on the first batches again and again, so that nothing is loaded.
+    /// Trains on the first batches again and again, so nothing is loaded.
     Replay,
     /// Runs the loader alone, with several numbers of workers.
     LoaderOnly,
@@ -33,9 +33,9 @@ pub enum Differential {
     Cold,
     /// Trains on replayed batches of twice the size.
     DoubleBatch,
-    /// Trains on replayed batches of eight times the size, where twice the size gained much.
+    /// Trains on replayed batches of eight times the size, if twice the size gained much.
     EightBatches,
-    /// Trains on replayed batches of half the size, where twice the size does not fit.
+    /// Trains on replayed batches of half the size, if twice the size does not fit.
     HalfBatch,
     /// Trains on replayed batches in another number format.
     OtherPrecision,
@@ -50,13 +50,13 @@ pub enum Differential {
 /// The description of a differential probe.
 #[derive(Debug)]
 pub struct DifferentialRow {
-    /// Which one.
+    /// The differential probe.
     pub differential: Differential,
-    /// Its name, as JSON has it.
+    /// The name in JSON.
     pub name: &'static str,
-    /// Its name on the screen.
+    /// The name on the screen.
     pub label: &'static str,
-    /// What it measures.
+    /// A description of the measurement.
     pub measures: &'static str,
 }
 
@@ -136,18 +136,18 @@ impl Differential {
 pub enum Ran {
     /// It was measured.
     Measured(Box<Measurement>),
-    /// It ran out of memory, which is evidence, too.
+    /// It ran out of memory, which counts as evidence.
     OutOfMemory(Memory),
-    /// It could not be run or gave no result; has the reason.
+    /// It could not run or gave no result, with the reason.
     Failed(String),
-    /// It was left out; has the reason.
+    /// It was left out, with the reason.
     LeftOut(String),
 }
 
-/// Facts about the machine besides those that probes measure.
+/// Facts about the machine that do not come from a probe.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Around {
-    /// Processor cores that the job may use, within the quota of its control group.
+    /// CPU cores that the job may use, within the quota of its control group.
     pub cores: Option<f64>,
     /// Memory that is available without swapping, in bytes.
     pub memory_available: Option<u64>,
@@ -155,26 +155,26 @@ pub struct Around {
     pub memory: Option<u64>,
     /// The size of `/dev/shm` in bytes.
     pub shared_memory: Option<u64>,
-    /// Compute capability of the least able visible GPU.
+    /// The lowest compute capability of the visible GPUs.
     pub compute_capability: Option<(i32, i32)>,
     /// The warnings of [`machine`](crate::machine): the rule's name and the message.
     pub warnings: Vec<(String, String)>,
 }
 
 impl Around {
-    /// Returns facts about the processors only, which takes no time.
+    /// Returns only the number of CPU cores, which takes no time.
     pub fn processors() -> Self {
         Self { cores: Some(Processors::look().effective()), ..Self::default() }
     }
 
-    /// Returns that there are so many processors, and nothing else.
+    /// Returns only this number of CPU cores.
     pub fn with_cores(cores: usize) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
         let cores = Some(cores as f64);
         Self { cores, ..Self::default() }
     }
 
-    /// Returns the facts that were found about the machine.
+    /// Returns the facts about a machine.
     pub fn of(machine: &Machine) -> Self {
         let host = &machine.host;
         let visible = machine.gpus.iter().filter(|gpu| gpu.is_visible);
@@ -192,7 +192,7 @@ impl Around {
 /// All evidence of a diagnosis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
-    /// The job as it is.
+    /// The measurement of the unmodified job.
     pub observed: Measurement,
     /// The differential probes, in the order in which they ran.
     pub runs: Vec<(Differential, Ran)>,
@@ -200,7 +200,7 @@ pub struct Evidence {
     pub around: Around,
 }
 
-/// Returns the number if it makes sense: finite and not negative.
+/// Returns the number if it is finite and not negative.
 fn sound(number: f64) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number)
 }
@@ -220,7 +220,7 @@ impl Evidence {
         Self { observed: measurement.clone(), runs: Vec::new(), around }
     }
 
-    /// The measurement of a differential probe.
+    /// Returns the measurement of a differential probe.
     pub fn run(&self, differential: Differential) -> Option<&Measurement> {
         self.runs.iter().rev().find_map(|(which, ran)| match ran {
             Ran::Measured(measurement) if *which == differential => Some(measurement.as_ref()),
@@ -228,7 +228,7 @@ impl Evidence {
         })
     }
 
-    /// Whether a differential probe ran out of memory, and of which.
+    /// Returns the first differential probe that ran out of memory, with the kind of memory.
     pub fn ran_out_of_memory(&self) -> Option<(Differential, Memory)> {
         self.runs.iter().find_map(|(which, ran)| match ran {
             Ran::OutOfMemory(memory) => Some((*which, *memory)),
@@ -246,12 +246,12 @@ impl Evidence {
         self.observed.facts.flag(name)
     }
 
-    /// Returns a text that the job reported about itself.
+    /// Returns a string that the job reported about itself.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.observed.facts.text(name)
     }
 
-    /// Whether a GPU trains.
+    /// Returns true if the job trains on a GPU.
     pub fn is_gpu(&self) -> bool {
         match self.text("device") {
             Some(device) => device != "cpu",
@@ -259,12 +259,12 @@ impl Evidence {
         }
     }
 
-    /// Wall time of a step in seconds.
+    /// Returns the wall time of a step in seconds.
     pub fn step(&self) -> Option<f64> {
         positive(self.observed.timing.step_seconds?)
     }
 
-    /// The share of a step that a phase takes, at most 1.
+    /// Returns the share of a step that a phase takes, at most 1.
     pub fn share(&self, phase: &str) -> Option<f64> {
         let seconds = sound(*self.observed.phase_seconds.get(phase)?)?;
         Some((seconds / self.step()?).min(1.0))
@@ -280,30 +280,30 @@ impl Evidence {
         Some((1.0 - told / self.step()?).clamp(0.0, 1.0))
     }
 
-    /// Returns the share of a step, at most 1, for a fact that is given in seconds per step.
+    /// Returns a fact in seconds per step as a share of a step, at most 1.
     pub fn share_of_fact(&self, name: &str) -> Option<f64> {
         Some((self.number(name)? / self.step()?).min(1.0))
     }
 
-    /// Whether rates are in steps because nobody reports the samples of a step.
+    /// Returns true if rates count steps, because the job does not report the samples of a step.
     pub fn is_in_steps(&self) -> bool {
         self.observed.unit == STEPS_PER_SECOND
     }
 
-    /// Formats a rate for people, in the unit of rates here.
+    /// Formats a rate in the unit of this evidence.
     pub fn shown_rate(&self, rate: f64) -> String {
         let unit = if self.is_in_steps() { STEPS_PER_SECOND } else { SAMPLES_PER_SECOND };
         format!("{} {unit}", show_number(rate))
     }
 
-    /// Returns the samples per second of the observed job, all ranks together. If the throughput counts something else,
-    /// they follow from the steps; if nobody reports the samples, this is steps per second.
+    /// Returns the samples per second of the observed job, all ranks together. They are computed from the steps if the throughput has
+    /// another unit. If the job does not report samples, the result is steps per second.
     pub fn rate(&self) -> Option<Estimate> {
         rate(&self.observed)
     }
 
-    /// Returns the samples per second of a differential probe; `None` if its steps have another size or fewer ranks,
-    /// and cannot be compared.
+    /// Returns the samples per second of a differential probe. `None` if only steps are counted and its steps have another batch size or
+    /// fewer ranks, so they cannot be compared.
     pub fn rate_of(&self, differential: Differential) -> Option<Estimate> {
         const OTHER_STEPS: [Differential; 4] =
             [Differential::DoubleBatch, Differential::EightBatches, Differential::HalfBatch, Differential::OneRank];
@@ -312,30 +312,29 @@ impl Evidence {
         self.rate_of_run(run).filter(|_| !(is_in_steps && OTHER_STEPS.contains(&differential)))
     }
 
-    /// Returns the samples per second of a run, or its steps where those of the job are counted.
+    /// Returns the samples per second of a run, or its steps per second if the job's rates count steps.
     pub(super) fn rate_of_run(&self, run: &Measurement) -> Option<Estimate> {
         rate(run).filter(|_| (run.unit == STEPS_PER_SECOND) == self.is_in_steps())
     }
 
-    /// Returns how many times as fast as the job a differential probe was, with a lower bound.
+    /// Returns the speedup of a differential probe over the job, with a lower bound.
     pub fn gain_of(&self, differential: Differential) -> Option<Gain> {
         Gain::between(self.rate_of(differential)?, self.rate()?)
     }
 
-    /// How many times as fast replayed batches were.
+    /// Returns the speedup of replayed batches over the job.
     pub fn gain_without_loader(&self) -> Option<Gain> {
         self.gain_of(Differential::Replay)
     }
 
-    /// Returns how many times as slow watching made the observed job, at least 1: what replayed batches, which run unwatched,
-    /// save beyond the wait for data. A script that writes a line of JSON for each number pays for each write that is counted.
+    /// Returns the slowdown of the observed job from watching it, at least 1. Replayed batches run unwatched: the slowdown is their gain
+    /// beyond the wait for data. A script that writes a line of JSON for each number pays for each counted write.
     pub(super) fn cost_of_watching(&self) -> f64 {
         let wait = self.share("data_wait").unwrap_or(0.0);
         self.gain_without_loader().map_or(1.0, |gain| (gain.times * (1.0 - wait)).max(1.0))
     }
 
-    /// Returns how many times as many samples per second a differential probe with replayed batches has as replayed
-    /// batches of the observed job.
+    /// Returns the gain in samples per second of a differential probe with replayed batches over replayed batches of the observed job.
     pub fn gain_over_replay(&self, differential: Differential) -> Option<Gain> {
         Gain::between(self.rate_of(differential)?, self.rate_of(Differential::Replay)?)
     }
@@ -356,28 +355,28 @@ impl Evidence {
         used.filter_map(|(workers, cores)| Some((workers, sound(cores)?))).collect()
     }
 
-    /// Samples per second of the loader alone with the job's number of workers.
+    /// Returns the samples per second of the loader alone with the job's number of workers.
     pub fn loader_rate(&self) -> Option<f64> {
         self.loader_rates().get(&self.workers()?).copied()
     }
 
-    /// Workers of the training loader.
+    /// Returns the number of workers of the training loader.
     pub fn workers(&self) -> Option<u32> {
         whole(self.number("loader.workers")?)
     }
 
-    /// Samples in a batch of the training loader.
+    /// Returns the batch size of the training loader.
     pub fn batch_size(&self) -> Option<u32> {
         whole(self.number("loader.batch_size")?).filter(|size| *size > 0)
     }
 
-    /// Returns how many batches wait at most, all workers together.
+    /// Returns the most batches that can wait in the queues of all workers together.
     pub fn queue(&self) -> Option<f64> {
         let prefetch = self.number("loader.prefetch_factor").unwrap_or(2.0);
         Some(self.number("loader.workers")? * prefetch)
     }
 
-    /// Returns a sample's part in making a batch: wall and processor time, in seconds.
+    /// Returns the time to collate a batch, per sample: wall time and CPU time in seconds.
     pub fn collate_each(&self) -> (f64, f64) {
         let batch = self.number("loader.batch_size").unwrap_or(1.0);
         let each = |name: &str| ratio(self.number(name)?, batch);
@@ -385,55 +384,55 @@ impl Evidence {
         (wall, each("loader.collate_cpu_seconds").unwrap_or(wall).min(wall))
     }
 
-    /// Returns the wall time to load one sample, including its part in making a batch, in seconds.
+    /// Returns the wall time to load one sample, including its part of collating, in seconds.
     pub fn item_wall(&self) -> Option<f64> {
         Some(self.number("loader.item_seconds")? + self.collate_each().0)
     }
 
-    /// Returns the processor time to load one sample, including its part in making a batch, in seconds.
+    /// Returns the CPU time to load one sample, including its part of collating, in seconds.
     pub fn item_cpu(&self) -> Option<f64> {
         Some(self.number("loader.item_cpu_seconds")? + self.collate_each().1)
     }
 
-    /// Returns the share of a sample's time, in the data set and in making its batch, that was computing, not waiting.
+    /// Returns the share of a sample's time, in the dataset and in collating, that was computing, not waiting.
     pub fn item_cpu_share(&self) -> Option<f64> {
         let share = ratio(self.item_cpu()?, self.item_wall()?);
         share.map(|share| share.min(1.0)).or_else(|| Some(0.0).filter(|_| self.item_wall() > Some(0.0)))
     }
 
-    /// A reading of the machine.
+    /// Returns a reading of the host.
     pub fn host(&self, metric: Metric) -> Option<f64> {
         reading(&self.observed.machine.host, metric)
     }
 
-    /// Returns a reading of the GPUs, as the mean over those that report it.
+    /// Returns a reading of the GPUs: the mean over the GPUs that report it.
     pub fn gpu(&self, metric: Metric) -> Option<f64> {
         let told: Vec<f64> =
             self.observed.machine.gpus.iter().filter_map(|gpu| reading(&gpu.readings, metric)).collect();
         crate::probe::stats::mean(&told)
     }
 
-    /// Returns the share of the processors' time that other programs took while next to none was idle; 0 otherwise.
+    /// Returns the share of CPU time that other programs took while almost no core was idle; 0 otherwise.
     pub fn foreign(&self) -> f64 {
         self.observed.machine.foreign_cpu_share.and_then(sound).map_or(0.0, |share| share.min(1.0))
     }
 
-    /// Processor cores that are left to the job.
+    /// Returns the CPU cores that the job may use.
     pub fn cores(&self) -> Option<f64> {
         positive(self.around.cores?)
     }
 
-    /// The message of a warning of the machine.
+    /// Returns the message of a warning about the machine.
     pub fn warning(&self, rule: &str) -> Option<&str> {
         self.around.warnings.iter().find(|(name, _)| name == rule).map(|(_, message)| message.as_str())
     }
 
-    /// The number format of the training.
+    /// Returns the number format of the training.
     pub fn precision(&self) -> Option<Precision> {
         Precision::named(self.text("precision")?)
     }
 
-    /// Ranks of the job.
+    /// Returns the number of ranks of the job.
     pub fn ranks(&self) -> u32 {
         self.observed.ranks.unwrap_or(1).max(1)
     }
@@ -448,7 +447,7 @@ fn whole(number: f64) -> Option<u32> {
     (number.fract() == 0.0 && (0.0..=1e9).contains(&number)).then_some(number as u32)
 }
 
-/// Samples per second.
+/// Returns the samples per second, or steps per second if the throughput counts steps.
 fn rate(measurement: &Measurement) -> Option<Estimate> {
     if [SAMPLES_PER_SECOND, STEPS_PER_SECOND].contains(&measurement.unit.as_str())
         && let Some(throughput) = measurement.throughput
@@ -459,10 +458,10 @@ fn rate(measurement: &Measurement) -> Option<Estimate> {
     Some(Estimate::point(ratio(measurement.timing.samples_per_step?, measurement.timing.step_seconds?)?))
 }
 
-/// How many times as fast something is, with the lower bound that the intervals allow.
+/// A speedup, with the lower bound that the intervals allow.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
-    /// The best single number.
+    /// The point estimate.
     pub times: f64,
     /// The lower bound: the slow end of one interval over the fast end of the other.
     pub at_least: f64,

@@ -1,4 +1,4 @@
-//! What the communication between ranks costs: the same training without it is that much faster.
+//! The cost of communication between ranks, measured by the same training without communication.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::cause::{Threshold, shown_share};
 use super::evidence::{Differential, Evidence, ratio};
 use crate::model::{Estimate, Exchange, Measurement};
 
-/// From this share on, what only changes how ranks exchange is worth a probe.
+/// From this share on, parameters that only change how ranks exchange are worth a probe.
 pub(super) static OPENED: Threshold = Threshold {
     what: "share of the time that training without communication saves, at least",
     value: 0.05,
@@ -17,19 +17,19 @@ pub(super) static OPENED: Threshold = Threshold {
 /// The fact of a probe in which the ranks exchanged nothing.
 const SILENT: &str = "no_communication";
 
-/// The share of the time that communication takes, and that nothing hides.
+/// The share of the time in communication that nothing hides.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Exposed {
-    /// The share, from 0 to 1, with the ends that the intervals of both rates allow.
+    /// The share, from 0 to 1, with the interval that both rates allow.
     pub share: Estimate,
-    /// How many times as fast the job would be without it.
+    /// The speedup of the job without communication.
     pub times: f64,
-    /// The probe that tells.
+    /// The probe that measured it.
     pub by: Differential,
 }
 
 impl Exposed {
-    /// Returns the share from the rate of a job, and the one that it would have without communication.
+    /// Returns the share from the rate of a job and its rate without communication.
     fn of(rate: Estimate, without: Estimate, by: Differential) -> Option<Self> {
         let share = |rate: f64, without: f64| (1.0 - rate / without).clamp(0.0, 1.0);
         let times = ratio(without.value, rate.value)?.max(1.0);
@@ -39,12 +39,12 @@ impl Exposed {
         Some(Self { share, times, by })
     }
 
-    /// Whether so little is not worth opening a parameter for.
+    /// Returns true if the share is too small to open a parameter for it.
     pub fn is_small(&self) -> bool {
         self.share.value < OPENED.value
     }
 
-    /// Its share in words: `34 % exposed (30 % to 38 %)`.
+    /// Returns the share in words: `34 % exposed (30 % to 38 %)`.
     pub fn words(&self) -> String {
         shown_exposed(&self.share)
     }
@@ -56,7 +56,7 @@ fn shown_exposed(share: &Estimate) -> String {
     format!("{} exposed{ends}", shown_share(share.value))
 }
 
-/// Returns how much slower the slowest rank is than rank 0, whose steps are counted: without communication nobody waits for it.
+/// Returns how much slower the slowest rank is than rank 0, whose steps are counted. Without communication, rank 0 does not wait.
 fn lag(run: &Measurement) -> f64 {
     let times = run.facts.by_rank("step_compute_seconds");
     let slowest = times.values().copied().fold(0.0, f64::max);
@@ -72,10 +72,10 @@ fn scaled(rate: Estimate, factor: f64) -> Estimate {
 }
 
 impl Evidence {
-    /// Returns what communication costs, as far as a differential probe tells; `None` in a job of one rank.
+    /// Returns the cost of communication if a differential probe measured it; `None` in a job of one rank.
     ///
-    /// Without communication each rank goes its own pace, so the job is taken to be as fast as its slowest rank: what ranks wait
-    /// for each other since one computes longer is no communication.
+    /// Without communication each rank runs at its own pace, so the job counts as fast as its slowest rank. Waiting for a rank that
+    /// computes longer is not communication.
     pub fn exposed_communication(&self) -> Option<Exposed> {
         self.exposed_without_communication().or_else(|| self.exposed_beside_one_rank())
     }
@@ -87,18 +87,18 @@ impl Evidence {
         Exposed::of(self.rate()?, without, Differential::NoCommunication)
     }
 
-    /// One rank alone has the machine to itself, too: what it gains is the most that communication can cost.
+    /// Returns the cost by a probe of one rank. This rank has the machine to itself, so its gain is an upper bound of the cost.
     fn exposed_beside_one_rank(&self) -> Option<Exposed> {
         let one = self.rate_of(Differential::OneRank).filter(|_| self.ranks() > 1)?;
         Exposed::of(self.rate()?, scaled(one, f64::from(self.ranks())), Differential::OneRank)
     }
 
-    /// What exchanges gradients or shards weights, if torch does.
+    /// Returns the wrapper of torch that exchanges gradients or shards weights, if any.
     pub(super) fn wrapper(&self) -> Option<&str> {
         self.text("distributed.wrapper")
     }
 
-    /// Returns why training without communication cannot be had from this job; `None` where it can.
+    /// Returns why this job cannot train without communication; `None` if it can.
     pub fn why_not_without_communication(&self) -> Option<&'static str> {
         match self.wrapper() {
             _ if self.ranks() < 2 => Some("there is one rank"),
@@ -109,7 +109,7 @@ impl Evidence {
     }
 }
 
-/// What a parameter is about, by its target.
+/// The subject of a parameter, by its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Ddp,
@@ -129,7 +129,7 @@ impl Family {
         }
     }
 
-    /// Returns why it can have no effect in a job.
+    /// Returns why the parameter can have no effect in a job.
     fn why_not(self, evidence: &Evidence) -> Option<String> {
         let is_by = |wrapper: &str| evidence.wrapper().is_none_or(|known| known == wrapper);
         let fits = match self {
@@ -146,13 +146,13 @@ impl Family {
     }
 }
 
-/// Whether a target changes nothing but how ranks exchange.
+/// Returns true if a target only changes how ranks exchange.
 pub fn is_about_exchange(target: &str) -> bool {
     Family::of(target).is_some()
 }
 
-/// Decides which parameters about the exchange between ranks stay closed. `parameters` are their names, each with its target; `failure`
-/// says why training without communication could not be measured, where it was tried.
+/// Decides which parameters about the exchange between ranks stay closed. `parameters` are their names, each with its target. `failure`
+/// is the reason why an attempt to measure training without communication failed.
 pub fn exchange(evidence: &Evidence, failure: Option<&str>, parameters: &[(String, String)]) -> Exchange {
     let (mut closes, mut words) = (Vec::new(), Vec::new());
     if evidence.ranks() < 2 {

@@ -1,7 +1,7 @@
-//! Names the lines of the script that the host's time goes into, as the job's own sampler saw them.
+//! Names the lines of the script that take the host's time, as the sampler inside the job saw them.
 //!
-//! The facts `lines.main` and `lines.workers` have what was seen; `docs/protocol.md` describes them. Of a step's time, what
-//! computes (forward, backward, optimizer) is told apart from what waits for data and from the loop's own code.
+//! The facts `lines.main` and `lines.workers` hold the samples; `docs/protocol.md` describes them. Lines that compute (forward,
+//! backward, optimizer) are kept apart from lines that wait for data and from the loop's own code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,46 +25,47 @@ pub enum Seat {
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// The whole path of the file.
+    /// The full path of the file.
     pub file: String,
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub line: u32,
-    /// The function that it is in.
+    /// The function that contains the line.
     pub function: String,
-    /// Its text, cut where it is long; empty where the file cannot be read.
+    /// The text of the line, cut if it is long; empty if the file cannot be read.
     pub code: String,
-    /// Its share of the time of the thread, or of all workers, from 0 to 1.
+    /// The share of the time of the thread, or of all workers, from 0 to 1.
     pub share: f64,
 }
 
 /// A line of the script, and the time that goes into it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
-    /// Where it was seen.
+    /// The thread or processes in which the line was seen.
     pub seat: Seat,
-    /// What it is for, by its name in `docs/protocol.md`.
+    /// The kind of the line, by its name in `docs/protocol.md`.
     pub kind: String,
-    /// The line in the loop, in the data set, or in a function that a library calls.
+    /// The line in the loop, in the dataset, or in a function that a library calls.
     #[serde(flatten)]
     pub place: Place,
-    /// The share of a step, or of the whole run for what is outside of steps. For a worker, the share of a step that waits
-    /// for workers in this line.
+    /// The share of a step, or of the whole run for a line outside of steps. For a worker, the share of a step that waits for workers in
+    /// this line.
     pub of_step: f64,
-    /// How often it was seen.
+    /// How often the line was seen.
     pub samples: u64,
-    /// The share of its time that was seen late, because a call held the interpreter's lock (it may be in the line before) or no core was free.
+    /// The share of its time that was seen late. Either a call, perhaps in the line before, held the interpreter's lock, or no core was
+    /// free.
     pub late: f64,
-    /// The function of a library that it calls for most of its time.
+    /// The library function that the line calls for most of its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<String>,
-    /// The lines of the script within it that take most of it.
+    /// The innermost lines of the script within this line that take most of its time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<Place>,
-    /// Whether it is on the host's side: neither computing nor waiting for data.
+    /// True if the line is host work: it neither computes nor waits for data.
     pub is_host: bool,
 }
 
-/// A fact's text.
+/// The JSON in a fact.
 #[derive(Deserialize)]
 struct Told {
     #[serde(default)]
@@ -86,19 +87,19 @@ struct ToldLine {
     inside: Vec<Place>,
 }
 
-/// A data set that gives a sample, or a function that makes a batch of samples.
+/// Kinds of lines that load a sample or collate a batch.
 const OF_DATA: [&str; 2] = ["loading", "collating"];
-/// A sampler that says which samples are the next batch.
+/// The kind of lines that choose the samples of the next batch.
 const CHOOSING: &str = "choosing";
-/// What computes, and the script's own Python within it.
+/// Kinds of lines that compute; `PYTHON` is the script's own Python within them.
 const COMPUTING: [&str; 3] = ["forward", "backward", "optimizer"];
 const PYTHON: &str = "python";
-/// What happens between steps.
+/// Kinds of lines between steps.
 const OUTSIDE: [&str; 3] = ["evaluation", "checkpoint", "epoch"];
-/// What the script itself does on the host.
+/// Kinds of the script's own lines on the host.
 const OF_SCRIPT: [&str; 2] = ["loop", "logging"];
 
-/// Returns all lines that were seen, those on the host's side first, each kind by the time that it costs.
+/// Returns all lines that were seen: host lines first, then the rest, each group sorted by share.
 pub fn lines(evidence: &Evidence) -> Vec<Line> {
     let mut all = of_main(evidence);
     all.extend(of_workers(evidence));
@@ -106,12 +107,12 @@ pub fn lines(evidence: &Evidence) -> Vec<Line> {
     all
 }
 
-/// Returns the lines on the host's side that matter: those whose share reaches what counts as waiting for data.
+/// Returns the host lines that matter: their share reaches the threshold of waiting for data.
 pub fn host_lines(evidence: &Evidence) -> Vec<Line> {
     lines(evidence).into_iter().filter(|line| line.is_host && line.of_step >= WAIT.value).collect()
 }
 
-/// Returns the lines on the host's side that a cause is about.
+/// Returns the host lines that belong to a cause.
 pub fn lines_of(cause: &Cause, evidence: &Evidence) -> Vec<Line> {
     let of_cause: fn(&Line) -> bool = match cause.name {
         "cpu_preprocessing"
@@ -133,9 +134,9 @@ pub fn lines_of(cause: &Cause, evidence: &Evidence) -> Vec<Line> {
     host_lines(evidence).into_iter().filter(of_cause).collect()
 }
 
-/// Returns the share of the workers' loading that is spent taking and giving back locks, with the line that takes most of it.
+/// Returns the share of the workers' loading in lines that take or release locks, with the line that takes most of it.
 ///
-/// Whether a line does is told by its text: the interpreter shows no frame of a built-in `acquire`.
+/// The text of the line decides, because the interpreter shows no frame of a built-in `acquire`.
 pub(super) fn locks(evidence: &Evidence) -> Option<(f64, Place)> {
     let told = told(evidence, "lines.workers")?;
     let busy: f64 = OF_DATA.iter().filter_map(|kind| told.kinds.get(*kind)).sum();
@@ -147,7 +148,7 @@ pub(super) fn locks(evidence: &Evidence) -> Option<(f64, Place)> {
     (busy > 0.0).then(|| ((share / busy).min(1.0), most))
 }
 
-/// Whether a line of Python takes a lock or gives it back: `with self.lock:`, `index_lock.acquire()`, `fcntl.flock(file, LOCK_EX)`.
+/// Returns true if a line of Python takes or releases a lock: `with self.lock:`, `index_lock.acquire()`, `fcntl.flock(file, LOCK_EX)`.
 fn is_lock(code: &str) -> bool {
     const CALLS: [&str; 3] = ["flock", "lockf", "acquire"];
     const NAMES: [&str; 7] = ["lock", "rlock", "filelock", "mutex", "semaphore", "sem", "condition"];
@@ -161,8 +162,8 @@ fn is_lock(code: &str) -> bool {
         || code.trim_start().starts_with("with ") && names().any(|name| NAMES.contains(&name.as_str()))
 }
 
-/// Returns the share of forward, backward and optimizer that is the script's own Python, as the job's own sampler saw it: layers, hooks,
-/// functions with gradients of their own. Zero on a GPU, which may compute meanwhile.
+/// Returns the share of forward, backward and optimizer in the script's own Python: layers, hooks, functions with their own gradients.
+/// The sampler inside the job saw it. Zero on a GPU, which may compute at the same time.
 pub(super) fn python_in_computing(evidence: &Evidence) -> f64 {
     let Some(told) = told(evidence, "lines.main").filter(|_| !evidence.is_gpu()) else { return 0.0 };
     let share = |kind: &str| told.kinds.get(kind).copied().unwrap_or(0.0);
@@ -179,7 +180,7 @@ pub(super) fn choosing(evidence: &Evidence) -> Option<(f64, Option<Place>)> {
     Some((share.min(1.0), line.map(|line| line.place)))
 }
 
-/// The share of the time that is not outside of steps.
+/// Returns the share of the time within steps.
 fn steps(told: &Told) -> f64 {
     let outside: f64 = OUTSIDE.iter().filter_map(|kind| told.kinds.get(*kind)).sum();
     (1.0 - outside).max(f64::EPSILON)
@@ -221,7 +222,7 @@ impl Line {
         Self { seat, kind, place, of_step, samples, late, calls, inside, is_host }
     }
 
-    /// Whether it gives samples, makes batches of them, or chooses which.
+    /// Returns true if the line loads samples, collates a batch, or chooses the samples of a batch.
     pub fn is_of_data(&self) -> bool {
         OF_DATA.contains(&self.kind.as_str()) || self.kind == CHOOSING
     }
@@ -259,7 +260,7 @@ impl Line {
 }
 
 impl Place {
-    /// Returns the file's name, the line's number and its text.
+    /// Returns the file name, the line number and the text of the line.
     pub fn shown(&self) -> String {
         let name = self.file.rsplit('/').next().unwrap_or(&self.file);
         if self.code.is_empty() {

@@ -1,9 +1,8 @@
-//! Finds out what a training job waits for, how sure that is, what a cure is worth, and what helps.
+//! Diagnoses a training job: its bottleneck, the confidence in it, the gain from removing it, and the remedies.
 //!
-//! [`Evidence`] has what an observed probe, [differential probes](Differential) and the machine report. Each [`Cause`]
-//! of the table has a signature that checks the evidence. Causes that are found are ranked by what they are worth.
-//! [`of`] does that for a single measurement, and [`Session`] runs the probes. `docs/diagnosis.md` has the method and
-//! the table.
+//! [`Evidence`] holds the observed probe, the [differential probes](Differential) and facts about the machine. Each [`Cause`] of the
+//! table has a signature that checks the evidence. The causes found are ranked by worth and confidence. [`of`] diagnoses a single
+//! measurement; [`Session`] runs the probes. `docs/diagnosis.md` describes the method, `docs/causes.md` lists the causes.
 
 mod account;
 mod cache;

@@ -9,17 +9,17 @@ use crate::model::{Precision, Role, Value};
 /// A parameter that may be opened.
 #[derive(Debug)]
 pub struct Openable {
-    /// Its name in the table of causes and in the written spec.
+    /// The name in the table of causes and in the written spec.
     pub name: &'static str,
     /// The adapter target that it is applied to.
     pub target: &'static str,
-    /// Its role in a training step, where it has one.
+    /// The role in a training step, if any.
     pub role: Option<Role>,
     /// Why it is worth trying, in one line.
     pub why: &'static str,
     /// Returns settings for a job; fewer than two if there is nothing to try in that job.
     values: fn(&Evidence) -> Vec<Value>,
-    /// Returns what the job uses today.
+    /// Returns the current setting of the job.
     today: fn(&Evidence) -> Option<Value>,
 }
 
@@ -30,9 +30,9 @@ pub struct Opening {
     pub parameter: &'static str,
     /// The adapter target that it is applied to.
     pub target: &'static str,
-    /// The settings to try, including today's.
+    /// The settings to try, including the current one.
     pub values: Vec<Value>,
-    /// What the job uses today, where it reports that.
+    /// The current setting of the job, if it reports it.
     pub today: Option<Value>,
     /// Why it is worth trying.
     pub why: &'static str,
@@ -54,11 +54,10 @@ fn integer(number: u32) -> Value {
     Value::Int(i64::from(number))
 }
 
-/// The kernels of attention that are worth trying beside the one that torch takes by itself. `math`, which writes all scores to
-/// memory, is what the others spare.
+/// The attention kernels worth trying; `any` leaves torch the choice. `math` is left out, because it writes all scores to memory.
 const ATTENTION: [&str; 4] = ["any", "flash", "memory-efficient", "cudnn"];
 
-/// The parameters: first the harmless ones, then those that change the numerical results.
+/// The parameters that a diagnosis may open. Harmless parameters come first.
 pub const PARAMETERS: &[Openable] = &[
     Openable {
         name: "num_workers",
@@ -268,7 +267,7 @@ pub const PARAMETERS: &[Openable] = &[
     },
 ];
 
-/// The parameter of this name.
+/// Returns the parameter of this name.
 pub fn openable(name: &str) -> Option<&'static Openable> {
     PARAMETERS.iter().find(|parameter| parameter.name == name)
 }
@@ -276,7 +275,7 @@ pub fn openable(name: &str) -> Option<&'static Openable> {
 impl Openable {
     /// Returns the parameter with settings for a job; `None` if there is nothing to try in that job.
     pub fn for_job(&self, evidence: &Evidence) -> Option<Opening> {
-        // In a job without a loader these could be set on nothing: a search would end with each of them rejected.
+        // In a job without a loader, a search would reject every loader setting.
         if self.target.starts_with("dataloader.") && evidence.workers().is_none() {
             return None;
         }
@@ -296,13 +295,13 @@ impl Openable {
     }
 }
 
-/// Settings for a job that exchanges in this way, unless that is known to cost next to nothing.
+/// Returns the settings for a job whose ranks exchange by this wrapper, unless communication is known to cost almost nothing.
 fn in_wrapper(evidence: &Evidence, wrapper: &str, values: &[Value]) -> Vec<Value> {
     let is_dear = !evidence.exposed_communication().is_some_and(|exposed| exposed.is_small());
     if evidence.ranks() > 1 && is_dear && evidence.wrapper() == Some(wrapper) { values.to_vec() } else { Vec::new() }
 }
 
-/// The same for a job whose ranks talk by NCCL.
+/// Returns the settings for a job whose ranks communicate by NCCL, unless communication is known to cost almost nothing.
 fn by_nccl(evidence: &Evidence, values: &[i64]) -> Vec<Value> {
     let is_dear = !evidence.exposed_communication().is_some_and(|exposed| exposed.is_small());
     let is_by_nccl = evidence.text("distributed.backend").is_some_and(|backend| backend.contains("nccl"));
@@ -323,15 +322,16 @@ fn has_no_workers(evidence: &Evidence) -> bool {
     evidence.workers() == Some(0)
 }
 
-/// Cores, as a whole number.
+/// Returns the number of cores, rounded up.
 fn cores(evidence: &Evidence) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32)
 }
 
-/// Returns powers of two up to the number of cores, or beyond it if samples mostly wait.
+/// Returns zero, powers of two up to the number of cores, and the best number expected. If samples mostly wait, the limit is four times
+/// the cores.
 fn workers(evidence: &Evidence) -> Vec<Value> {
-    /// A round number, as for `init`: with more workers a loader gains nothing that more cores would not show first.
+    /// A round number, as in `init`: more cores would show any gain from more workers first.
     const MOST: u32 = 32;
     let waits = evidence.item_cpu_share().is_some_and(|share| share < COMPUTES.value);
     let sweep = evidence.loader_rates().into_keys().max().unwrap_or(0);
@@ -358,7 +358,7 @@ fn threads(evidence: &Evidence) -> Vec<Value> {
     (0..).map(|power| 1 << power).take_while(|threads| *threads <= cores).map(integer).collect()
 }
 
-/// Returns batch sizes from half to eight times today's.
+/// Returns batch sizes from half to eight times the current size; at most twice if device memory is nearly full.
 fn batches(evidence: &Evidence) -> Vec<Value> {
     let Some(size) = evidence.batch_size() else { return Vec::new() };
     let is_full = evidence.observed.memory_headroom().is_some_and(|free| free < 0.1);

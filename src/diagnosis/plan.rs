@@ -1,4 +1,4 @@
-//! Decides which differential probe comes next: the most informative one, until the cause is clear or the time is over.
+//! Decides which differential probe runs next: the most informative, until the cause is clear or the time is over.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::verdict::{Verdict, diagnose};
 use crate::model::Precision;
 use crate::probe::{Experiment, Mode};
 
-/// What can be run with a job.
+/// The probes that a job allows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Allowed {
-    /// Whether an adapter's hook is loaded; without it only the observed probe can be run.
+    /// True if an adapter's hook is loaded. Nearly all differential probes need it.
     pub has_adapter: bool,
-    /// Whether the command can be run with one rank.
+    /// True if the command can run with one rank.
     pub can_run_one_rank: bool,
-    /// Whether the files of the data set can be dropped from the page cache.
+    /// True if the files of the dataset can be dropped from the page cache.
     pub can_drop_cache: bool,
 }
 
@@ -29,7 +29,7 @@ pub enum Next {
     LeaveOut(Differential, String),
 }
 
-/// The order in which differential probes are considered: those that others depend on first.
+/// The order in which differential probes are considered: each after the probes that it depends on.
 const ORDER: [Differential; 10] = [
     Differential::Replay,
     Differential::LoaderOnly,
@@ -43,13 +43,13 @@ const ORDER: [Differential; 10] = [
     Differential::Cold,
 ];
 
-/// The shortest remaining time for which another probe is begun: a round number.
+/// The shortest remaining time in which another probe starts: a round number.
 const SHORTEST: Duration = Duration::from_secs(4);
 
-/// Decides what comes next; `None` when every probe has been considered. `left` is the remaining time, `each` the time
-/// that a probe has taken so far.
+/// Decides about the next probe; `None` when every probe has been considered. `left` is the remaining time, `each` the expected time of
+/// a probe.
 ///
-/// A pure function of what is known.
+/// A pure function of its arguments.
 pub fn next(evidence: &Evidence, allowed: &Allowed, left: Duration, each: Duration) -> Option<Next> {
     let differential = ORDER.into_iter().find(|which| evidence.runs.iter().all(|(known, _)| known != which))?;
     Some(match why_not(differential, evidence, allowed) {
@@ -59,7 +59,7 @@ pub fn next(evidence: &Evidence, allowed: &Allowed, left: Duration, each: Durati
     })
 }
 
-/// Returns why a differential probe is not run.
+/// Returns why a differential probe does not run.
 fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -> Option<String> {
     let reason = |text: &str| Some(text.to_owned());
     let needs_adapter = !matches!(differential, Differential::OneRank | Differential::Cold);
@@ -179,10 +179,10 @@ pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment
     }
 }
 
-/// Returns numbers of workers to try: none, today's, and powers of two up to twice the cores, or four times if samples
-/// mostly wait.
+/// Returns the numbers of workers to try: 0, 1, the job's own, and powers of two up to twice the cores. The limit is four times the
+/// cores if samples mostly wait.
 fn sweep(evidence: &Evidence) -> Vec<u32> {
-    /// Round numbers that bound the time of the loader's probe: the most workers, and about the most numbers tried.
+    /// Round numbers that bound the time of the loader's probe: the most workers, and about the most numbers of workers to try.
     const MOST: u32 = 16;
     const TRIES: usize = 5;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
@@ -191,7 +191,7 @@ fn sweep(evidence: &Evidence) -> Vec<u32> {
     let most = if waits { cores * 4 } else { cores * 2 }.clamp(2, MOST);
     let today = evidence.workers().filter(|workers| *workers <= 64);
     let mut workers: Vec<u32> = (1..=4).rev().map(|power| 1_u32 << power).filter(|count| *count <= most).collect();
-    // The large numbers are more informative than those in between; one tells how the others scale.
+    // Keep the large numbers, which are more informative than the medium numbers. One worker is the reference for scaling.
     workers.truncate(TRIES - 2);
     workers.extend([0, 1]);
     workers.extend(today);

@@ -1,4 +1,4 @@
-//! Which branches of an account the parameters of a space can touch, and which none can.
+//! Finds the branches of an account that no parameter of a space can shorten.
 
 use super::account::{Account, Branch};
 use super::cause::shown_share;
@@ -7,7 +7,7 @@ use super::search::opens;
 use super::starvation::WAIT;
 use crate::model::{Measurement, Space};
 
-/// The parameters that can make a branch or a leaf of it shorter, by name or role; none for what only the script can change.
+/// Returns the parameters that can shorten a leaf of a branch, by name or role; `*` is any parameter. Empty if only the script can.
 fn touching(branch: Branch, leaf: &str) -> &'static [&'static str] {
     match (branch, leaf) {
         (Branch::Outside, "epoch_edge") => &["persistent_workers", "num_workers", "prefetch_factor"],
@@ -29,13 +29,12 @@ fn touching(branch: Branch, leaf: &str) -> &'static [&'static str] {
             "nccl_chunk_size",
         ],
         (Branch::OwnCode, _) => &["batch_size"],
-        // Anything may change how long the device computes, and what the script names.
+        // Any parameter may change the start, the device's computing time, and the parts that the script names.
         (Branch::Start | Branch::Device | Branch::Told, _) => &["*"],
     }
 }
 
-/// Returns what takes a share of a run that no parameter of the space can touch, in one line; `None` if there is no such
-/// thing.
+/// Describes in one line the large parts of a run that no parameter of the space can shorten; `None` if none is large.
 pub fn out_of_reach(space: &Space, measurement: &Measurement) -> Option<String> {
     let evidence = Evidence::of(measurement, super::Around::default());
     let account = Account::of(&evidence)?;

@@ -1,4 +1,4 @@
-//! Jobs for tests: healthy ones, and changes that give them a problem.
+//! Jobs for tests: healthy jobs, and changes that give them a problem.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::model::{Estimate, Fact, Facts, GpuUse, Measurement, Memory, Metric, R
 pub(crate) struct Job {
     evidence: Evidence,
     facts: BTreeMap<String, Fact>,
-    /// Samples per second, which every probe's rates are relative to.
+    /// Samples per second; the rates of all probes are relative to it.
     rate: f64,
 }
 
@@ -61,12 +61,12 @@ impl Job {
             .spent("optimizer", 0.08)
     }
 
-    /// A healthy job on the processor.
+    /// Makes a healthy job on the CPU.
     pub(crate) fn cpu() -> Self {
         Self::healthy("cpu").host(Metric::CpuCores, 3.9)
     }
 
-    /// A healthy job on a GPU.
+    /// Makes a healthy job on a GPU.
     pub(crate) fn gpu() -> Self {
         let mut job = Self::healthy("cuda")
             .flag("loader.pin_memory", true)
@@ -99,12 +99,12 @@ impl Job {
         self.number("loader.workers", f64::from(workers))
     }
 
-    /// Wall and processor time of a sample.
+    /// Sets the wall time and CPU time of a sample.
     pub(crate) fn item(self, wall: f64, cpu: f64) -> Self {
         self.number("loader.item_seconds", wall).number("loader.item_cpu_seconds", cpu)
     }
 
-    /// The share of a step that waits for data.
+    /// Sets the share of a step that waits for data.
     pub(crate) fn wait(self, share: f64) -> Self {
         self.phase("data_wait", share)
     }
@@ -115,7 +115,7 @@ impl Job {
         self.spent(name, share)
     }
 
-    /// Has the account of the run give a share of the time after the start to a phase; what is left is the loop's own.
+    /// Sets a phase's share of the time after the start, in the account of the run. The rest is the loop's own code.
     pub(crate) fn spent(mut self, phase: &str, share: f64) -> Self {
         let observed = &mut self.evidence.observed;
         let (step, timing) = (observed.timing.step_seconds.unwrap_or(1.0), &observed.timing);
@@ -208,7 +208,7 @@ impl Job {
         self
     }
 
-    /// Sets the cores that the loader alone kept busy, by workers; after its rates.
+    /// Sets the cores that the loader alone kept busy, by workers. Call `loader` first.
     pub(crate) fn loader_cores(mut self, used: &[(u32, f64)]) -> Self {
         for (which, ran) in &mut self.evidence.runs {
             if let (Differential::LoaderOnly, Ran::Measured(run)) = (which, ran) {
@@ -221,7 +221,7 @@ impl Job {
         self
     }
 
-    /// Changes the measurement of the job itself.
+    /// Changes the measurement of the observed job.
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Measurement)) -> Self {
         change(&mut self.evidence.observed);
         self

@@ -1,5 +1,5 @@
-//! What the loader alone tells by how it scales: with the cores it computes, beyond them it waits, and if not at all,
-//! workers take turns at something that they share.
+//! Finds the loader's limit from its scaling with workers. A rate that grows until the cores are full means computing; a rate that grows
+//! beyond the cores means waiting. If the rate does not grow, workers take turns at a shared resource.
 
 use super::cause::{Threshold, shown_share};
 use super::evidence::{Evidence, ratio};
@@ -8,11 +8,11 @@ use super::starvation::shown_workers;
 /// How the rate of the loader alone grows with the number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scales {
-    /// Until the cores are full: samples are computed.
+    /// It grows until the cores are full: samples are computed.
     WithCores,
-    /// Beyond the number of cores, which stay idle: samples wait.
+    /// It grows beyond the number of cores, which stay idle: samples wait.
     BeyondCores,
-    /// Not, though cores are idle: workers wait for each other.
+    /// It does not grow although cores are idle: workers wait for each other.
     NotAtAll,
 }
 
@@ -27,7 +27,7 @@ pub(super) static CORES_FULL: Threshold = Threshold {
     source: "own: beyond it another worker has no core to run on",
 };
 
-/// Returns how the loader alone scales, with the words for it; `None` where too few numbers of workers were tried.
+/// Returns how the loader alone scales, with a description; `None` if too few numbers of workers were tried, or if the result is unclear.
 pub(super) fn scales(evidence: &Evidence) -> Option<(Scales, String)> {
     let (rates, used, cores) = (evidence.loader_rates(), evidence.loader_cores(), evidence.cores()?);
     let with_workers = || rates.iter().filter(|(workers, _)| **workers > 0);
@@ -47,7 +47,7 @@ pub(super) fn scales(evidence: &Evidence) -> Option<(Scales, String)> {
         return Some((Scales::WithCores, words));
     }
     if ratio(best, *least)? < MORE_WORKERS.value {
-        // Where loading in the training process is faster, handing over is what does not scale.
+        // If loading in the training process is faster, the limit is handing batches over, not a shared resource.
         let alone = rates.get(&0).copied().unwrap_or(0.0);
         return (alone < best * MORE_WORKERS.value).then_some((Scales::NotAtAll, words));
     }
@@ -56,7 +56,7 @@ pub(super) fn scales(evidence: &Evidence) -> Option<(Scales, String)> {
     beyond.then_some((Scales::BeyondCores, words))
 }
 
-/// Whether workers take turns.
+/// Returns true if workers take turns at a shared resource.
 pub(super) fn is_shared(evidence: &Evidence) -> bool {
     evidence.workers().is_some_and(|workers| workers > 0)
         && scales(evidence).is_some_and(|(scales, _)| scales == Scales::NotAtAll)

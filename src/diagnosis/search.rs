@@ -6,7 +6,7 @@ use super::openings::openable;
 use super::verdict::{Verdict, diagnose};
 use crate::model::{Fact, Facts, Measurement, Parameter, Role, Settings, Space, Value};
 
-/// The facts that the settings of a config stand in for where its step does not report them.
+/// The facts that the settings of a config supply, by role, if its step does not report them.
 const ROLES: &[(Role, &str)] = &[
     (Role::Batch, "loader.batch_size"),
     (Role::Workers, "loader.workers"),
@@ -41,9 +41,8 @@ pub fn of_config(space: &Space, settings: &Settings, measurement: &Measurement, 
     diagnose(&evidence_of(space, settings, measurement, around))
 }
 
-/// Returns the parameters of a space that the bottleneck suggests, the most promising first. Returns none if the job is
-/// healthy, if nothing is sure enough, or if all of the space's parameters are among them.
-/// is sure enough, or all of them are.
+/// Returns the parameters of a space that the bottleneck suggests, the most promising first. The list is empty if the job is healthy,
+/// if the confidence is too low, or if every parameter of the space would be listed.
 pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
     let Some(top) = verdict.top().filter(|_| !verdict.is_healthy() && verdict.sureness >= SURE_ENOUGH) else {
         return Vec::new();
@@ -60,7 +59,7 @@ pub fn first_parameters(space: &Space, verdict: &Verdict) -> Vec<usize> {
     if first.len() == space.parameters().len() { Vec::new() } else { first }
 }
 
-/// Whether a space has the parameter that is worth opening under this name, by its role or name.
+/// Returns true if a space has a parameter of this name, or with the role of the openable parameter of this name.
 pub fn opens(space: &Space, name: &str) -> bool {
     let role = openable(name).and_then(|openable| openable.role);
     let is_it = |parameter: &Parameter| parameter.name() == name || (role.is_some() && parameter.role() == role);

@@ -12,34 +12,34 @@ use super::verdict::{Verdict, diagnose};
 use crate::model::{Config, Outcome, Progress, Settings};
 use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
 
-/// News of a running session.
+/// An event of a running session.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Note<'n> {
-    /// A probe begins: a differential one, or without one the observed job.
+    /// A probe begins; `None` is the observed probe.
     Begins(Option<Differential>),
     /// A probe is running.
     Progress(&'n Progress),
     /// A probe ended.
     Ended(Option<Differential>, &'n Ran, Duration),
-    /// A differential probe was left out, and why.
+    /// A differential probe was left out, with the reason.
     LeftOut(Differential, &'n str),
 }
 
 /// The result of a session.
 #[derive(Debug)]
 pub struct Examined {
-    /// What is known.
+    /// The evidence.
     pub evidence: Evidence,
-    /// The verdict on it.
+    /// The verdict on the evidence.
     pub verdict: Verdict,
-    /// How long it took.
+    /// The duration of the session.
     pub elapsed: Duration,
-    /// Whether it was stopped before every probe was considered.
+    /// True if the session was stopped before every probe was considered.
     pub is_interrupted: bool,
 }
 
-/// Why there is no diagnosis.
+/// The reason why a session gives no diagnosis.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -49,7 +49,7 @@ pub enum SessionError {
     /// The observed job could not be measured.
     #[error("the job could not be measured: {}", .0.failure().map_or_else(|| .0.name().to_owned(), |failure| failure.reason.clone()))]
     NotMeasured(Box<Outcome>),
-    /// It was stopped before there was any evidence.
+    /// The session was stopped before it had any evidence.
     #[error("it was stopped before anything was known")]
     Interrupted,
 }
@@ -58,30 +58,30 @@ pub enum SessionError {
 pub struct Session<'s> {
     /// The prober of the job.
     pub prober: &'s mut dyn Prober,
-    /// The prober of the job with one rank, if it can be run so.
+    /// The prober of the job with one rank, if the job can run with one rank.
     pub with_one_rank: Option<&'s mut dyn Prober>,
-    /// The config that is examined.
+    /// The config of the job.
     pub config: &'s Config,
-    /// Its names and values.
+    /// The names and values of the config.
     pub settings: &'s Settings,
-    /// The limits of a probe; cut where they exceed the session's time.
+    /// The limits of a probe, cut to the session's time.
     pub limits: Limits,
-    /// Whether an adapter's hook is loaded.
+    /// True if an adapter's hook is loaded.
     pub has_adapter: bool,
     /// The machine.
     pub around: Around,
     /// The time limit of the whole session.
     pub time: Duration,
-    /// Stops the session; it then ends with the evidence so far.
+    /// Stops the session, which then ends with the evidence it has.
     pub stop: &'s AtomicBool,
 }
 
-/// How long to measure at most, besides the limit of the spec: round numbers.
+/// The longest measuring times of a probe, in addition to the limit of the spec: round numbers.
 const OBSERVED: Duration = Duration::from_secs(8);
 const DIFFERENTIAL: Duration = Duration::from_secs(4);
 
 impl Session<'_> {
-    /// Runs the most informative probes.
+    /// Runs the observed probe, then the most informative differential probes.
     ///
     /// # Errors
     /// Probing is impossible, the observed job gave no measurement, or the session was stopped before that.
@@ -89,7 +89,7 @@ impl Session<'_> {
         let begin = Instant::now();
         on_note(&Note::Begins(None));
         let experiment = self.has_adapter.then(|| Experiment::new(Mode::Observe));
-        // The observed job comes first, whatever the time left.
+        // The observed job comes first, however little time is left.
         let outcome = self.probe(1, experiment.as_ref(), OBSERVED, self.time, None, on_note)?;
         let measurement = match outcome {
             Outcome::Measured(measurement) => measurement,

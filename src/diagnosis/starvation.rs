@@ -7,37 +7,37 @@ use super::cause::{
 use super::evidence::{Differential, Evidence, ratio};
 use crate::model::{Measurement, Metric};
 
-/// The share of a step from which on waiting for data counts.
+/// The smallest share of a step at which waiting for data counts.
 pub(super) static WAIT: Threshold = Threshold {
     what: "share of a step that waits for data, at least",
     value: MODERATE,
     source: "TensorFlow's input-pipeline analyzer (moderate; from 20 % high) and the PyTorch profiler's plugin: 5 %",
 };
-/// The gain from which on the loader counts.
+/// The smallest gain without the loader at which the loader counts.
 pub(super) static WITHOUT_LOADER: Threshold = Threshold {
     what: "how many times as fast with replayed batches, at least",
     value: 1.0 + MODERATE,
     source: "DS-Analyzer (VLDB 2021): prep stall is what synthetic data saves; 5 % as above",
 };
 
-/// From this gain with replayed batches, or with a warm cache, on, data is the limit by far. A round number.
+/// From this gain on, with replayed batches or a warm cache, data is clearly the limit. A round number.
 pub(super) const CLEAR: f64 = 1.5;
-/// The share of a sample's time that is computing, from which on it does not mostly wait.
+/// The smallest share of computing in a sample's time. A sample below it mostly waits.
 pub(super) static COMPUTES: Threshold = Threshold {
     what: "share of a sample's time in the data set that is computing, at least; below, it waits",
     value: 0.6,
     source: "own: half-way between a data set that only computes and one that only waits, with room for waiting its turn",
 };
 
-/// Returns the share of the time in which the device is idle because data is missing: what replayed batches save, if
-/// that was measured; else the share of the step that waits.
+/// Returns the share of the time in which the device idles because data is missing. Replayed batches show it if they were measured, else
+/// it is the share of the step that waits.
 pub(super) fn exposed_wait(evidence: &Evidence) -> f64 {
     let saved = evidence.gain_without_loader().map(|gain| saved_by(gain.times));
     saved.or_else(|| evidence.share("data_wait")).unwrap_or(0.0).clamp(0.0, 1.0)
 }
 
-/// Returns why replayed batches tell nothing: where a step waits for data, they cannot be slower than the job, beyond what the intervals
-/// allow. Such batches cost more to hand out again than to load.
+/// Returns why replayed batches tell nothing: they are slower than the job, beyond both intervals, although the step waits for data.
+/// Such batches cost more to hand out again than to load.
 pub(super) fn contradicted(evidence: &Evidence, replayed: &Measurement) -> Option<String> {
     let wait = evidence.share("data_wait").filter(|wait| *wait >= WAIT.value)?;
     let (job, replayed) = (evidence.rate()?, evidence.rate_of_run(replayed)?);
@@ -72,7 +72,7 @@ impl Starvation {
             return Some(Self { wait: Some(wait), worth, strength: Strength::Told, words: None });
         };
         let waits = wait.is_some_and(|wait| wait >= WAIT.value);
-        // If the device keeps working while its host waits, nothing is lost, and replaying shows that.
+        // Nothing is lost if the device keeps working while its host waits, and replayed batches show that.
         if gain.times < WITHOUT_LOADER.value || (!waits && gain.at_least < WITHOUT_LOADER.value) {
             return None;
         }
@@ -95,7 +95,7 @@ impl Starvation {
         Some(Self { wait, worth: Worth::measured(times, words), strength: Strength::Told, words: None })
     }
 
-    /// How many times as fast the job would be without its loader.
+    /// Returns the speedup of the job without its loader.
     pub(super) fn times(&self) -> f64 {
         self.worth.times.unwrap_or(1.0)
     }
@@ -122,7 +122,7 @@ impl Starvation {
         found
     }
 
-    /// How much the step waits, in words.
+    /// Returns in words how much the step waits.
     pub(super) fn shown_wait(&self) -> String {
         match self.wait {
             Some(wait) => format!("{} of a step is waiting for data, which nothing else explains", shown_share(wait)),
@@ -130,13 +130,13 @@ impl Starvation {
         }
     }
 
-    /// Whether that was measured.
+    /// Returns true if a differential probe measured the worth.
     pub(super) fn is_measured(&self) -> bool {
         self.worth.basis == Basis::Measured
     }
 }
 
-/// `1 worker`, `4 workers`.
+/// Formats a number of workers: `1 worker`, `4 workers`.
 pub(super) fn shown_workers(workers: u32) -> String {
     if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") }
 }
@@ -148,7 +148,7 @@ pub(super) struct Scaling {
     pub(super) words: String,
 }
 
-/// Returns by how much more workers speed the loader up.
+/// Returns the speedup of the loader alone with the best number of workers.
 pub(super) fn scaling(evidence: &Evidence) -> Option<Scaling> {
     let rates = evidence.loader_rates();
     let today = evidence.loader_rate()?;
@@ -161,7 +161,7 @@ pub(super) fn scaling(evidence: &Evidence) -> Option<Scaling> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Expected {
     pub(super) workers: u32,
-    /// How many times as fast the job should be.
+    /// The expected speedup of the job.
     pub(super) times: f64,
 }
 
@@ -176,10 +176,10 @@ pub(super) fn with_workers(evidence: &Evidence) -> Option<Expected> {
     all.into_iter().find(|expected| expected.times >= best * (1.0 - WAIT.value))
 }
 
-/// Returns how many times as fast the job should be with a number of workers, by the rates of its parts.
+/// Returns the expected speedup of the job with a number of workers, from the rates of its parts.
 ///
-/// The model is compared with the observed job. If it would have that job faster than it was, its results with workers
-/// are reduced by the same factor; without workers nothing competes with the step.
+/// The model is compared with the observed job. If its rate for that job is too high, its rates with workers are reduced by the same
+/// factor. Without workers nothing competes with the step.
 pub(super) fn expected(evidence: &Evidence, workers: u32) -> Option<f64> {
     let job = evidence.rate()?.value;
     let then = modelled(evidence, workers)?;
@@ -192,9 +192,9 @@ pub(super) fn expected(evidence: &Evidence, workers: u32) -> Option<f64> {
 
 /// Returns the modelled rate of the whole job with a number of workers.
 ///
-/// In the training process, loading and training take turns. With workers the slowest of loader, device and cores
-/// decides (Plumber's law of the minimum, MLSys 2022). Where two are about equal the result is somewhat lower, since a
-/// queue is empty now and then.
+/// Without workers, loading and training take turns in the training process. With workers, the slowest of loader, device and cores
+/// decides (Plumber's law of the minimum, MLSys 2022). If two are about equal, the result is somewhat lower, since a queue is empty now
+/// and then.
 pub(super) fn modelled(evidence: &Evidence, workers: u32) -> Option<f64> {
     joined(evidence, workers, *evidence.loader_rates().get(&workers)?)
 }
@@ -221,7 +221,7 @@ fn joined(evidence: &Evidence, workers: u32, loader: f64) -> Option<f64> {
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
-/// Returns the samples per second that the cores allow where loading and training share them.
+/// Returns the samples per second that the cores allow if loading and training share them.
 pub(super) fn core_limit(evidence: &Evidence) -> Option<f64> {
     let cores = evidence.cores()? * (1.0 - evidence.foreign()).max(0.05);
     let replay = evidence.run(Differential::Replay)?;
@@ -262,7 +262,7 @@ mod tests {
         let faster = Job::cpu().replay(250.0).evidence();
         let replayed = faster.run(Differential::Replay).unwrap();
         assert_eq!(contradicted(&Job::cpu().wait(0.7).evidence(), replayed), None);
-        // What was not measured leaves the wait itself.
+        // Without replayed batches, the wait itself decides.
         let starved = Starvation::of(&Job::cpu().wait(0.7).evidence()).unwrap();
         assert!(starved.times() > 3.0);
     }

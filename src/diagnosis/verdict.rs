@@ -1,4 +1,4 @@
-//! Turns evidence into a verdict: all causes that are found, the worst first.
+//! Turns evidence into a verdict: all causes found, the worst first.
 
 use super::account::{Account, Branch, Leaf};
 use super::cause::{Basis, Cause, Cure, Found, Kind, Strength, Worth, shown_share};
@@ -10,13 +10,13 @@ use super::starvation::WAIT;
 /// A cause that was found in a job.
 #[derive(Debug, Clone)]
 pub struct Diagnosed {
-    /// Which cause.
+    /// The cause.
     pub cause: &'static Cause,
     /// The evidence for it, and its worth.
     pub found: Found,
-    /// How sure it is, from 0 to 1.
+    /// The confidence in the cause, from 0 to 1.
     pub sureness: f64,
-    /// The number that it is ranked by.
+    /// The number that ranks the causes.
     score: f64,
 }
 
@@ -25,26 +25,25 @@ pub struct Diagnosed {
 pub struct Verdict {
     /// The causes.
     pub causes: Vec<Diagnosed>,
-    /// How sure the first is, from 0 to 1; lower if others disturbed the probes, or if another cause is close.
+    /// The confidence in the first cause, from 0 to 1; lower if the probes were disturbed or unstable, or if another cause is close.
     pub sureness: f64,
 }
 
-/// The worth that a bottleneck must have to come before `healthy`.
+/// The worth that a bottleneck needs to rank before `healthy`.
 ///
-/// This is about the sum of what the thresholds let pass in a good job: 5 % of waiting, and 3 % for each of a few other
-/// things.
+/// It is about the sum of the losses that the thresholds ignore in a good job: 5 % of waiting and a few times 3 %.
 const SLACK: f64 = 1.1;
-/// The worth that is assumed for a cause where it is not known. The two are round numbers: a little above [`SLACK`],
-/// and more for a cause that falsifies the measurement.
+/// The assumed worth of a cause with an unknown worth. Both are round numbers: a little above [`SLACK`], and more for a cause that
+/// falsifies the measurement.
 const UNKNOWN: f64 = 1.15;
 const UNKNOWN_VALIDITY: f64 = 1.3;
-/// The largest worth that counts for a cause that falsifies the measurement. Its worth is an estimate from above, and
-/// must not hide what differential probes measured under the same conditions. A round number.
+/// The largest estimated worth that counts for a cause that falsifies the measurement: a round number. Such an estimate is an upper
+/// bound, and must not hide causes that differential probes measured under the same conditions.
 const MOST_VALIDITY: f64 = 1.5;
 /// The factor by which causes that falsify the measurement count more: a round number.
 const VALIDITY: f64 = 1.25;
 
-/// Finds what holds a job back, from the evidence.
+/// Finds the causes that hold a job back, from the evidence.
 pub fn diagnose(evidence: &Evidence) -> Verdict {
     let mut causes: Vec<Diagnosed> = causes()
         .filter_map(|cause| Some((cause, (cause.find)(evidence)?)))
@@ -61,9 +60,9 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
     Verdict { causes, sureness }
 }
 
-/// Returns a worth for the whole run: what makes steps faster shortens only the part of the time that is theirs.
+/// Converts a worth to the whole run: faster steps shorten only the time within steps.
 ///
-/// Steps with a mark, such as those with an evaluation, are left out of the rates that worths follow from.
+/// The rates behind a worth leave out marked steps, such as steps with an evaluation.
 fn of_run(evidence: &Evidence, cause: &Cause, worth: Worth) -> Worth {
     let is_left_out =
         |leaf: &&Leaf| evidence.observed.timing.outliers.contains_key(leaf.name.trim_end_matches("_edge"));
@@ -91,16 +90,15 @@ fn score(cause: &Cause, found: &Found, sureness: f64) -> f64 {
     times.max(1.0).ln() * sureness * bonus
 }
 
-/// Returns how sure the first of the causes is.
+/// Returns the confidence in the first cause.
 fn overall(evidence: &Evidence, causes: &[Diagnosed]) -> f64 {
-    /// Round numbers: when a score is close to the first, what that leaves of the sureness, and what unsteady probes
-    /// leave.
+    /// Round numbers: the ratio of scores that counts as close, and the factors on the confidence for a close score and unstable probes.
     const CLOSE: f64 = 0.8;
     const AMBIGUOUS: f64 = 0.85;
     const UNSTABLE: f64 = 0.9;
     let Some(first) = causes.first() else { return 0.0 };
     let mut sureness = first.sureness;
-    // If others took the cores, that falsifies everything except the finding that they did.
+    // Other programs on the cores falsify all findings except findings about the validity of the measurement.
     if first.cause.kind != Kind::Validity {
         sureness *= 1.0 - evidence.foreign() / 2.0;
     }
@@ -114,39 +112,39 @@ fn overall(evidence: &Evidence, causes: &[Diagnosed]) -> f64 {
 }
 
 impl Diagnosed {
-    /// Parameters that are worth opening for this cause, the most promising first.
+    /// Returns the parameters that are worth opening for this cause, the most promising first.
     pub fn openings(&self, evidence: &Evidence) -> Vec<Opening> {
         self.cause.opens.iter().filter_map(|name| openable(name)?.for_job(evidence)).collect()
     }
 
-    /// Returns the cures that no parameter can bring, as far as they apply to the job.
+    /// Returns the remedies outside the parameters that apply to the job.
     pub fn cures(&self, evidence: &Evidence) -> Vec<&'static Cure> {
         self.cause.cures.iter().filter(|cure| (cure.applies)(evidence)).collect()
     }
 }
 
 impl Verdict {
-    /// Returns the bottleneck, or `healthy`; `None` where the evidence shows neither.
+    /// Returns the bottleneck, or `healthy`; `None` if the evidence shows neither.
     pub fn top(&self) -> Option<&Diagnosed> {
         self.causes.first()
     }
 
-    /// Returns the other causes that were found, without `healthy`.
+    /// Returns the other causes found, without `healthy`.
     pub fn others(&self) -> impl Iterator<Item = &Diagnosed> {
         self.causes.iter().skip(1).filter(|diagnosed| diagnosed.cause.kind != Kind::Healthy)
     }
 
-    /// Whether nothing holds the job back.
+    /// Returns true if nothing holds the job back.
     pub fn is_healthy(&self) -> bool {
         self.top().is_some_and(|top| top.cause.kind == Kind::Healthy)
     }
 
-    /// How sure it is, in words.
+    /// Returns the confidence in words.
     pub fn how_sure(&self) -> &'static str {
         SURE.iter().find(|(least, _)| self.sureness >= *least).map_or("a guess", |(_, words)| words)
     }
 
-    /// All parameters worth opening: those of the first cause, then those of the others.
+    /// Returns all parameters worth opening, first for the first cause, then for the other causes.
     pub fn openings(&self, evidence: &Evidence) -> Vec<Opening> {
         let mut openings: Vec<Opening> = Vec::new();
         for diagnosed in self.top().into_iter().chain(self.others()) {
@@ -160,7 +158,7 @@ impl Verdict {
     }
 }
 
-/// Words for how sure a verdict is, each with the lowest sureness it is used for: one proof, or one strong sign.
+/// Words for the confidence in a verdict, each with its lowest confidence: one proof, one strong piece of evidence, or less.
 pub const SURE: &[(f64, &str)] =
     &[(Strength::Proof.weight(), "sure"), (Strength::Strong.weight(), "likely"), (0.0, "a guess")];
 

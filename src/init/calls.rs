@@ -1,5 +1,5 @@
-//! Finds calls in Python source, with their names and arguments as written. It is no parser; what it cannot read it
-//! leaves out.
+//! Finds calls in Python source, with their names and arguments as written. It is no full parser and skips code that it cannot
+//! read.
 
 /// A call in Python source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,34 +10,34 @@ pub struct Call {
     pub positional: Vec<String>,
     /// Keyword arguments.
     pub named: Vec<(String, String)>,
-    /// The line in which it begins, counted from 1.
+    /// The line where the call begins, counted from 1.
     pub line: usize,
 }
 
-/// The most characters within a call's brackets; a longer call is left out. A round number, like [`MOST`].
+/// The most characters within a call's brackets; a longer call is skipped. A round number, like [`MOST`].
 const LONGEST: usize = 20_000;
 /// The most calls that are read; a script usually has a handful.
 const MOST: usize = 2_000;
 
 impl Call {
-    /// The last part of the name.
+    /// Returns the last part of the name.
     pub fn last(&self) -> &str {
         self.name.rsplit('.').next().unwrap_or_default()
     }
 
-    /// An argument by its name, as it is written.
+    /// Returns the code of a named argument.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.named.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
     }
 
-    /// A literal argument by its name.
+    /// Returns the value of a named argument, if it is a literal.
     pub fn literal(&self, name: &str) -> Option<String> {
         literal(self.get(name)?)
     }
 }
 
-/// Returns the value of a literal: a text without its quotes, a number, `True`, `False` or `None`; `None` for anything
-/// else.
+/// Returns the value of a literal: a string without its quotes, a number, `True`, `False` or `None`. Returns Rust's `None` for any
+/// other code.
 pub fn literal(text: &str) -> Option<String> {
     let text = text.trim();
     let quoted = |quote: char| {
@@ -53,13 +53,13 @@ pub fn literal(text: &str) -> Option<String> {
     quoted('"').or_else(|| quoted('\'')).or_else(plain)
 }
 
-/// The texts in a list or tuple of literals.
+/// Returns the strings in a list or tuple of literals.
 pub(super) fn literals(text: &str) -> Vec<String> {
     let inner = text.trim().trim_start_matches(['[', '(']).trim_end_matches([']', ')']);
     split(inner).iter().filter_map(|part| literal(part)).collect()
 }
 
-/// The calls whose last name is one of these, in the order of the text.
+/// Returns the calls whose last name part is in `wanted`, in the order of the text.
 pub fn calls(text: &str, wanted: &[&str]) -> Vec<Call> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -99,7 +99,7 @@ pub(super) struct Definition {
     pub(super) name: String,
     /// The line before it.
     pub(super) decorator: String,
-    /// Its parameters.
+    /// The parameters of the function.
     pub(super) parameters: Vec<Parameter>,
 }
 
@@ -108,9 +108,9 @@ pub(super) struct Definition {
 pub(super) struct Parameter {
     /// Its name.
     pub(super) name: String,
-    /// Its annotation as it is written; empty where it has none.
+    /// The annotation as written; empty if the parameter has none.
     pub(super) annotation: String,
-    /// Its default as it is written.
+    /// The default as written.
     pub(super) default: Option<String>,
 }
 
@@ -146,7 +146,7 @@ fn parameter(part: &str) -> Option<Parameter> {
     is_name.then(|| Parameter { name: name.to_owned(), annotation: annotation.trim().to_owned(), default })
 }
 
-/// Returns source in which comments and texts are replaced by spaces, with the length unchanged.
+/// Returns source in which comments and strings are replaced by spaces, with the length unchanged.
 pub(super) fn code(text: &str) -> String {
     let (mut bare, mut at) = (String::with_capacity(text.len()), 0);
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -156,7 +156,7 @@ pub(super) fn code(text: &str) -> String {
             at = end;
             continue;
         }
-        // Skips to the next character that may begin a comment or a text.
+        // Skip to the next character that may begin a comment or a string.
         let end = rest.char_indices().skip(1).find(|(_, c)| matches!(c, '#' | '"' | '\''));
         let end = end.map_or(rest.len(), |(end, _)| end);
         bare.push_str(rest.get(..end).unwrap_or_default());
@@ -165,13 +165,13 @@ pub(super) fn code(text: &str) -> String {
     bare
 }
 
-/// Whether the name at a place is that of a `def` or a `class`.
+/// Returns true if the name at this position belongs to a `def` or a `class`.
 fn is_definition(text: &str, at: usize) -> bool {
     let before = text.get(..at).unwrap_or_default().trim_end_matches(' ');
     before.ends_with("def") || before.ends_with("class")
 }
 
-/// The end of a comment or string that begins here.
+/// Returns the end of the comment or string that begins here.
 fn skip(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
     if rest.starts_with('#') {
@@ -188,7 +188,7 @@ fn skip(text: &str, at: usize) -> Option<usize> {
         match c {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            // A string that is not closed ends at the end of its line.
+            // An unclosed string ends at the end of its line.
             '\n' => return Some(at + end),
             c if c == quote => return Some(at + end + 1),
             _ => {}
@@ -197,7 +197,7 @@ fn skip(text: &str, at: usize) -> Option<usize> {
     Some(text.len())
 }
 
-/// Returns the text between a bracket and the one that closes it.
+/// Returns the text between a bracket and its closing bracket.
 fn inside(text: &str, open: usize) -> Option<&str> {
     let mut depth = 0_usize;
     let mut at = open;
@@ -219,7 +219,7 @@ fn inside(text: &str, open: usize) -> Option<&str> {
     None
 }
 
-/// Splits at commas outside brackets and strings.
+/// Splits code at commas outside brackets and strings.
 fn split(text: &str) -> Vec<String> {
     let (mut parts, mut part, mut depth, mut at) = (Vec::new(), String::new(), 0_usize, 0);
     while at < text.len() {

@@ -1,19 +1,19 @@
-//! Reads the command of a training run word by word: its launcher, its script, and what may be asked for help.
+//! Reads the command of a training run word by word: its launcher, its script, and the command that asks for help.
 
 use std::path::{Path, PathBuf};
 
 use super::wrapper::Wrapped;
 
-/// A program that starts a script, once or on each device.
+/// A program that starts a script once or on each device.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Launcher {
-    /// Its words, such as `["accelerate", "launch"]`.
+    /// The words of the launcher, such as `["accelerate", "launch"]`.
     pub words: &'static [&'static str],
-    /// Its options for the number of processes on this machine.
+    /// The options for the number of processes on this machine.
     pub ranks: &'static [&'static str],
 }
 
-/// The launchers that are known: PyTorch's (its documentation, "torchrun"), Accelerate's and DeepSpeed's ("Launching").
+/// The known launchers: PyTorch's (its documentation, "torchrun"), Accelerate's and DeepSpeed's ("Launching").
 pub const LAUNCHERS: &[Launcher] = &[
     Launcher { words: &["torchrun"], ranks: &["--nproc-per-node", "--nproc_per_node"] },
     Launcher { words: &["-m", "torch.distributed.run"], ranks: &["--nproc-per-node", "--nproc_per_node"] },
@@ -30,14 +30,14 @@ pub(super) const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
 pub struct Command {
     /// Program and arguments.
     pub words: Vec<String>,
-    /// The place of the script among them.
+    /// The index of the script among the words.
     script_at: Option<usize>,
-    /// Whether the script is named as a module, after `-m`.
+    /// True if the command names the script as a module, after `-m`.
     is_module: bool,
     launcher: Option<&'static Launcher>,
-    /// The place of the launcher's first word.
+    /// The index of the launcher's first word.
     launcher_at: usize,
-    /// The command inside, if it is a shell script that was read.
+    /// The inner command, if the command is a shell script that could be read.
     pub(super) wrapped: Option<Wrapped>,
 }
 
@@ -67,17 +67,17 @@ impl Command {
         Self { words, script_at, is_module, launcher, launcher_at, wrapped: None }
     }
 
-    /// Returns the command that trains: this one, or the one that a shell script runs.
+    /// Returns the training command: the command in the shell script, or this command.
     pub fn inner(&self) -> &Self {
         self.wrapped.as_ref().map_or(self, |wrapped| &wrapped.command)
     }
 
-    /// Whether it names a Python script.
+    /// Returns true if the command names a Python script.
     pub(super) fn has_script(&self) -> bool {
         self.script_at.is_some()
     }
 
-    /// The launcher's name, as the command writes it.
+    /// Returns the launcher's name, as the command writes it.
     pub fn launcher(&self) -> Option<&'static str> {
         self.inner()
             .launcher
@@ -99,7 +99,7 @@ impl Command {
         files.flat_map(|path| [path.with_extension("py"), path.join("__main__.py")]).find(|file| file.is_file())
     }
 
-    /// The script as the command names it, or the program.
+    /// Returns the script as the command names it, or the program.
     pub fn name(&self) -> &str {
         let at = self.script_at.unwrap_or(0);
         self.words.get(at).map_or("", String::as_str)
@@ -110,12 +110,12 @@ impl Command {
         self.words.get(self.told_at()..).unwrap_or_default()
     }
 
-    /// Returns the place of the script's first argument.
+    /// Returns the index of the script's first argument.
     pub fn told_at(&self) -> usize {
         self.script_at.map_or(1, |at| at + 1)
     }
 
-    /// Returns how many processes of the script run on this machine, if the command says so.
+    /// Returns the number of processes of the script on this machine; 1 if the command does not state it.
     pub fn ranks(&self) -> usize {
         if let Some(wrapped) = &self.wrapped {
             return wrapped.command.ranks();
@@ -129,7 +129,7 @@ impl Command {
         value.and_then(|value| value.parse().ok()).filter(|&ranks| ranks > 0).unwrap_or(1)
     }
 
-    /// Whether arguments can be appended to it; the command line of a shell is a single word.
+    /// Returns true if arguments can be appended. They cannot be appended to the command line of a shell, which is a single word.
     pub fn takes_arguments(&self) -> bool {
         if let Some(wrapped) = &self.wrapped {
             return wrapped.forwards;
@@ -139,8 +139,8 @@ impl Command {
             && self.words.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')))
     }
 
-    /// Returns the command that asks for help: the script itself without its launcher and options, but with the words
-    /// in front of the options, which may choose what it does (`train.py fit --help`).
+    /// Returns the command that prints the help. It runs the script without its launcher and options, but keeps the words before
+    /// the options, which may select a subcommand (`train.py fit --help`).
     pub fn asking_for_help(&self, python: &str) -> Vec<String> {
         if let Some(wrapped) = &self.wrapped {
             return wrapped.command.asking_for_help(python);
@@ -171,8 +171,8 @@ impl Command {
     }
 }
 
-/// Returns the place of a module's name, after the `-m` of an interpreter, of `uv run` or of a launcher; a launcher's
-/// own words begin at `behind`.
+/// Returns the index of a module's name, after the `-m` of an interpreter, of `uv run` or of a launcher. The launcher's own words
+/// begin at `behind`.
 fn module_at(words: &[String], behind: Option<usize>) -> Option<usize> {
     let python = words.iter().take(FRONT).position(|word| is_python(word)).map(|at| at + 1);
     let runner = words.windows(2).take(FRONT).position(|pair| base(&pair[0]) == "uv" && pair[1] == "run");

@@ -1,5 +1,5 @@
-//! Finds the arguments that a script's source declares, for when there is no help: in calls of a parser, as a
-//! function's parameters (typer, fire), or as fields of a dataclass (`HfArgumentParser`, tyro and others).
+//! Finds the arguments that a script's source declares, for scripts without a help. The source declares them in calls of a parser,
+//! in a function's parameters (typer, fire), or in fields of a dataclass (such as for `HfArgumentParser` and tyro).
 
 use std::sync::LazyLock;
 
@@ -9,8 +9,8 @@ use super::argument::{Argument, Kind};
 use super::calls::{Call, Parameter, definitions, literal, literals};
 use super::source::Source;
 
-/// The options of `transformers.TrainingArguments` (its documentation) that a search may set, with their defaults.
-/// Those of booleans take no value, or `True`.
+/// The options of `transformers.TrainingArguments` (its documentation) that a search may set, with their defaults. Boolean options
+/// take no value, or `True`.
 const TRAINING_ARGUMENTS: &[(&str, &str, bool)] = &[
     ("--per_device_train_batch_size", "8", false),
     ("--gradient_accumulation_steps", "1", false),
@@ -25,7 +25,7 @@ const TRAINING_ARGUMENTS: &[(&str, &str, bool)] = &[
 ];
 
 impl Source {
-    /// The arguments that the source declares, with their defaults where they are literals.
+    /// Returns the arguments that the source declares, with their defaults if these are literals.
     pub fn arguments(&self) -> Vec<Argument> {
         let mut all: Vec<Argument> = self.calls.iter().filter_map(declared).collect();
         let mut others = self.parameters();
@@ -39,7 +39,7 @@ impl Source {
         all
     }
 
-    /// Returns the parameters of functions from which fire and typer make command lines.
+    /// Returns the parameters of functions that fire and typer turn into command lines.
     fn parameters(&self) -> Vec<Argument> {
         let (fire, typer) = (self.imports("fire"), self.imports("typer"));
         if !fire && !typer {
@@ -85,7 +85,7 @@ impl Source {
     }
 }
 
-/// The way in which a parser of dataclasses spells fields.
+/// The spelling of fields by a parser of dataclasses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flavour {
     /// `--batch_size`, and `--amp` or `--amp True`.
@@ -147,7 +147,7 @@ fn of_typer(parameter: &Parameter) -> Argument {
     Argument { names, kind, default: default.filter(|value| value != "None"), is_required: false }
 }
 
-/// The fields of the dataclasses in a text: `batch_size: int = 32`.
+/// Returns the fields of the dataclasses in a text: `batch_size: int = 32`.
 fn fields(text: &str) -> Vec<Parameter> {
     static FIELD: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^\s+([A-Za-z_]\w*)\s*:\s*([^=#]+?)\s*(?:=\s*(.+?))?\s*(?:#.*)?$").ok());
@@ -183,7 +183,7 @@ fn fields(text: &str) -> Vec<Parameter> {
 /// The most characters of a field: a round number.
 const LONGEST_FIELD: usize = 4_000;
 
-/// The argument that a call declares.
+/// Returns the argument that a call declares.
 fn declared(call: &Call) -> Option<Argument> {
     let flags = || -> Vec<String> {
         let names = call.positional.iter().filter_map(|text| literal(text));

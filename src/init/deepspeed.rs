@@ -13,17 +13,17 @@ use super::words::escaped;
 use crate::init::knobs::Settings;
 use crate::init::machine::Means;
 
-/// The longest config that is read.
+/// The size of the largest config that is read.
 const MOST_BYTES: u64 = 1024 * 1024;
-/// The elements of a bucket where a config states none: the default in DeepSpeed's documentation.
+/// The elements of a bucket if the config states none: the default in DeepSpeed's documentation.
 const BUCKET: i64 = 500_000_000;
 
 /// A config that is rendered for each probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// Its text, with settings in it.
+    /// The text of the template, with settings in it.
     pub text: String,
-    /// The config's file; the template takes its place in the command.
+    /// The path of the config; the template replaces it in the command.
     pub config: PathBuf,
 }
 
@@ -42,7 +42,7 @@ fn config_word(command: &Command, cwd: &Path) -> Option<(String, String, Value)>
     })
 }
 
-/// Puts the settings of the plan's preset into the config that the command names; `None` if it names none.
+/// Puts the settings of the plan's preset into the config that the command names; `None` if it names no config.
 pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> Option<Template> {
     let (front, word, mut value) = config_word(command, cwd)?;
     let config = PathBuf::from(word.get(front.len()..)?);
@@ -53,12 +53,12 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
     let whole = number(object, "train_batch_size").map(|whole| whole / accumulation / ranks);
     let today = number(object, "train_micro_batch_size_per_gpu").or(whole).filter(|&today| today > 0);
     let mut settings = Vec::new();
-    // A value of `auto` is filled in by somebody else, and stays.
+    // Leave `auto` unchanged: another program fills it in.
     if today.is_some() {
         let batch = settings::numbers(Settings::BatchSize, today, &[], means, 1)?;
         settings.push(("batch_size", "train_micro_batch_size_per_gpu", batch, today.map(|today| today.to_string())));
         object.insert("train_micro_batch_size_per_gpu".to_owned(), json!("@batch_size@"));
-        // The three sizes must be consistent, and DeepSpeed computes the missing one.
+        // DeepSpeed requires the three sizes to be consistent, and computes the missing size.
         object.remove("train_batch_size");
         object.insert("gradient_accumulation_steps".to_owned(), json!(accumulation));
     }
@@ -81,7 +81,7 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
                 about,
                 way,
                 today: today.clone(),
-                // The file is rendered from all of its settings, so if one is missing there is no file.
+                // The file cannot be rendered unless all of its settings are known.
                 stated: Some(config.display().to_string()),
                 derived,
             },
@@ -98,7 +98,7 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
 
 type Setting = (&'static str, &'static str, String, Option<String>);
 
-/// Adds ZeRO's stage, overlap and buckets. If anything is offloaded, that depends on the stage, and the stage stays.
+/// Adds ZeRO's stage, overlap and buckets. The stage stays fixed if anything is offloaded, since offloading depends on it.
 fn add_zero(zero: &mut Map<String, Value>, settings: &mut Vec<Setting>) {
     let stage = zero.get("stage").and_then(Value::as_i64).unwrap_or(0);
     if !zero.contains_key("offload_optimizer") && !zero.contains_key("offload_param") && (0..=3).contains(&stage) {
@@ -110,7 +110,7 @@ fn add_zero(zero: &mut Map<String, Value>, settings: &mut Vec<Setting>) {
             Some(stage.to_string()),
         ));
     }
-    // Overlap is on by default from stage 3 on; when it is written out, it is the same in all stages.
+    // Overlap is on by default from stage 3 on; a written value holds in all stages.
     let overlap = zero.get("overlap_comm").and_then(Value::as_bool).unwrap_or(stage == 3);
     zero.insert("overlap_comm".to_owned(), json!("@overlap_comm@"));
     settings.push((

@@ -10,23 +10,23 @@ use super::words::Unwritable;
 /// The parts of a draft besides its plan.
 #[derive(Debug, Clone)]
 pub struct Frame<'f> {
-    /// The folder that the command runs in, if it is not that of the spec.
+    /// The working directory of the command, if it is not the folder of the spec.
     pub cwd: Option<&'f Path>,
-    /// How the throughput is read.
+    /// The source of the throughput.
     pub rate: Rate,
-    /// How long a search may take, such as `20m`.
+    /// The time budget of a search, such as `20m`.
     pub time: &'f str,
     /// A line about the machine.
     pub machine: &'f str,
     /// A line about the source of the arguments.
     pub told_by: &'f str,
-    /// The name of the file, for the commands in its comments.
+    /// The file name of the spec, for the commands in its comments.
     pub file: &'f str,
     /// Files that are rendered for each probe: template and path.
     pub files: Vec<(String, String)>,
 }
 
-/// How the throughput is read.
+/// The source of the throughput.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rate {
     /// An adapter's hook counts the steps.
@@ -40,14 +40,14 @@ pub enum Rate {
         /// The unit of the number.
         unit: String,
     },
-    /// No way is known: the script has to be changed, or a pattern written.
+    /// No source is known: change the script, or write a pattern.
     Missing,
 }
 
 /// Writes the spec.
 ///
 /// # Errors
-/// A word of the command cannot stand in a spec.
+/// A word of the command cannot be expressed in a spec.
 pub fn write(plan: &Plan, frame: &Frame<'_>) -> Result<String, Unwritable> {
     let mut out = String::new();
     let _ = writeln!(out, "# Written by `gputune init`; preset {}: {}.", plan.preset.name, plan.preset.about);
@@ -128,7 +128,7 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
     Ok(())
 }
 
-/// Whether a rate counts steps, under any of their names.
+/// Returns true if a rate counts steps, under any of their names.
 pub fn is_of_steps(unit: &str) -> bool {
     crate::probe::RateUnit::parse(unit).is_ok_and(|unit| unit.counts_steps())
 }
@@ -140,7 +140,7 @@ fn command(words: &[String]) -> String {
     if line.chars().count() <= WIDEST {
         return line;
     }
-    // An option and its value stay on the same line.
+    // Keep an option and its value on the same line.
     let mut lines: Vec<String> = Vec::new();
     let mut after_option = false;
     for (at, word) in words.iter().enumerate() {
@@ -201,7 +201,7 @@ fn write_space(plan: &Plan, out: &mut String) {
     }
 }
 
-/// Writes only what the command itself says; everything else is observed when the first probe runs the job as it is.
+/// Writes only settings that the command states; the first probe observes the rest by running the unmodified job.
 fn write_baseline(plan: &Plan, out: &mut String) {
     let stated: Vec<_> = plan
         .parameters
@@ -225,7 +225,7 @@ fn write_baseline(plan: &Plan, out: &mut String) {
     }
 }
 
-/// Puts a user's text into a comment: a single line, whatever characters it has.
+/// Puts a user's text into a comment, as a single line.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,10 +1,10 @@
-//! Finds options that are nothing but an argument of the loader, which can be given another value while the script trains.
+//! Finds options that only set an argument of the loader, and can therefore change while the script trains.
 
 use super::argument::{Argument, Kind};
 use super::source::Source;
 
-/// The target of `apply` that an option of the script is, if its source shows that each loader that may train takes the
-/// option's value as it is: `DataLoader(..., batch_size=args.batch_size)`.
+/// Returns the `apply` target that is equivalent to an option of the script. Each loader that may train must take the option's
+/// unmodified value: `DataLoader(..., batch_size=args.batch_size)`.
 pub(super) fn target(parameter: &str, option: &Argument, source: &Source) -> Option<&'static str> {
     let (name, target) = match parameter {
         "batch_size" => ("batch_size", "dataloader.batch_size"),
@@ -14,7 +14,7 @@ pub(super) fn target(parameter: &str, option: &Argument, source: &Source) -> Opt
     if !matches!(option.kind, Kind::Value { .. }) || !option.spelled().starts_with("--") {
         return None;
     }
-    // The name under which argparse keeps it: that of the first long option, with underscores.
+    // argparse stores the value under its first long option, with underscores.
     let kept = option.spelled().trim_start_matches('-').replace('-', "_");
     let is_option = |text: &str| {
         let (of, attribute) = text.trim().rsplit_once('.').unwrap_or_default();

@@ -1,23 +1,23 @@
-//! Handles arguments for on and off: switches, pairs such as `--amp` and `--no-amp`, and values such as `--amp True`.
+//! Handles boolean arguments: switches, pairs such as `--amp` and `--no-amp`, and values such as `--amp True`.
 
 use super::argument::{Argument, Kind};
 use super::knobs::{Knob, Settings};
 use super::plan::{Planner, Today, Way};
 use super::words::{Given, truth};
 
-/// A flag's argument: what the command says today, and what the space derives for it.
+/// A boolean argument: its value in the command, and the values that the space derives for it.
 #[derive(Debug, Default)]
 pub(super) struct Flag {
-    /// Whether it is on today.
+    /// True if the flag is on today.
     pub(super) is_on: bool,
-    /// The words of the command about it.
+    /// The words of the command that state it.
     pub(super) given: Option<Given>,
-    /// Values that it needs, with their expressions.
+    /// Derived values that it needs, with their expressions.
     pub(super) derived: Vec<(String, String)>,
 }
 
 impl Planner<'_> {
-    /// Adds a parameter that is switched by an argument; returns whether there is one.
+    /// Adds a parameter that an argument switches; returns false if the script has no such argument.
     pub(super) fn add_switch(&mut self, knob: &Knob) -> bool {
         let name = knob.parameter;
         let full = if knob.settings == Settings::RoundingSwitch { ", full_precision = false" } else { "" };
@@ -40,8 +40,8 @@ impl Planner<'_> {
         true
     }
 
-    /// Puts a flag into the command that is on where a condition holds. `name` is that of the boolean: the condition
-    /// itself, or a value derived from it. `None` if the argument cannot be switched both ways.
+    /// Puts a flag into the command that is on if `condition` holds. `name` is the name of the boolean: the condition itself, or a
+    /// value derived from it. Returns `None` if the argument cannot be switched both ways.
     pub(super) fn put_flag(&mut self, argument: &Argument, name: &str, condition: &str) -> Option<Flag> {
         let on = argument.is_on_by_default();
         let itself = (name.to_owned(), condition.to_owned());
@@ -79,7 +79,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns how an argument spells no and yes; `None` if it is no such argument.
+/// Returns the words that an argument uses for no and yes; `None` if it is not boolean.
 fn spelled(argument: &Argument, said: Option<&str>) -> Option<[String; 2]> {
     let choices = argument.kind.choices();
     if !choices.is_empty() {
@@ -101,7 +101,7 @@ fn negated(condition: &str) -> String {
     if condition.contains(' ') { format!("not ({condition})") } else { format!("not {condition}") }
 }
 
-/// Whether a text is a digit, which is a number before it is a boolean.
+/// Returns true if a string has only digits; it is then a number and no boolean.
 fn is_digit(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_digit())
 }

@@ -1,5 +1,4 @@
-//! Handles the ways to give a script the number format: by a name, by a switch for each format, or by one for mixed
-//! precision.
+//! Handles the arguments for the number format: a name, a switch for each format, or a switch for mixed precision.
 
 use super::argument::{Argument, Kind};
 use super::knobs::{AMP_FORMATS, AMP_SWITCHES, Knob, PRECISION_SWITCHES, VOCABULARIES};
@@ -10,7 +9,7 @@ use super::words::Given;
 use crate::model::Precision;
 
 impl Planner<'_> {
-    /// Adds the number format, by whatever arguments the script has for it; returns whether it has any.
+    /// Adds the number format by any of the script's arguments for it; returns false if the script has none.
     pub(super) fn add_precision(&mut self, knob: &Knob) -> bool {
         self.add_amp_with_format(knob)
             || self.add_precision_value(knob)
@@ -49,7 +48,7 @@ impl Planner<'_> {
         true
     }
 
-    /// Returns the names of formats that an argument accepts: those it lists, those of the library that defines it, or
+    /// Returns the format names that an argument accepts. They are its listed choices, the names of the library that defines it, or
     /// the family of today's name.
     fn names_of(&self, argument: &Argument) -> Vec<String> {
         if !argument.kind.choices().is_empty() {
@@ -63,7 +62,7 @@ impl Planner<'_> {
         settings::family(today.as_deref().unwrap_or_default(), self.found.preset)
     }
 
-    /// Adds `--bf16` and `--fp16`, of which at most one may be present.
+    /// Adds `--bf16` and `--fp16`; a command may have at most one of them.
     fn add_precision_switches(&mut self, knob: &Knob) -> bool {
         let mut switches: Vec<(Argument, &str)> = Vec::new();
         for (name, precision) in PRECISION_SWITCHES {
@@ -155,16 +154,16 @@ impl Planner<'_> {
         true
     }
 
-    /// Leaves a flag for mixed precision as the command has it.
+    /// Leaves a flag for mixed precision unchanged.
     fn leave_amp(&mut self, argument: &Argument) -> bool {
         let reason = "its mixed precision is not one that this machine computes faster in";
         self.close(argument.spelled(), reason);
-        // If the command has it, the adapter's setting would contradict it.
+        // If the command has the flag, the adapter's setting would contradict it.
         self.plan.words.has(argument)
     }
 }
 
-/// Whether an argument is for on and off.
+/// Returns true if an argument is boolean.
 fn is_flag(argument: &Argument) -> bool {
     let is_boolean = |text: &String| matches!(text.as_str(), "True" | "False" | "true" | "false");
     match &argument.kind {
@@ -174,16 +173,15 @@ fn is_flag(argument: &Argument) -> bool {
     }
 }
 
-/// Returns the definition of a precision parameter of fp32 and these formats.
+/// Returns the definition of a precision parameter with fp32 and these formats.
 fn formats_of(formats: &[&str]) -> String {
     let values: Vec<String> = std::iter::once("fp32").chain(formats.iter().copied()).map(settings::text).collect();
     format!("values = [{}], full_precision = \"fp32\"", values.join(", "))
 }
 
-/// Returns the format of a script's mixed precision; `None` if it has none on this device.
+/// Returns the format of a script's mixed precision; `None` if it has no effect on this device.
 ///
-/// If the script names no format, it is torch's choice ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16
-/// on a processor.
+/// If the script names no format, torch's default counts ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16 on a CPU.
 fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     let usual = if has_gpu { Precision::Fp16 } else { Precision::Bf16 };
     let regions = source.named("autocast");
@@ -206,7 +204,7 @@ fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     }
 }
 
-/// Whether an argument belongs to the Trainer of a LightningCLI, or of a config made for it.
+/// Returns true if an argument belongs to the Trainer of a LightningCLI, or of a config made for it.
 fn is_lightning(argument: &Argument, source: &Source) -> bool {
     let of_trainer = argument.names.iter().any(|name| name.trim_start_matches('-') == "trainer.precision");
     let imports = source.imports("lightning") || source.imports("pytorch_lightning");

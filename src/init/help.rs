@@ -1,7 +1,7 @@
-//! Reads the help texts that Python's argument parsers print: argparse (HfArgumentParser and jsonargparse with it), click, typer
-//! and tyro with their boxes, absl, fire, and the config that Hydra shows.
+//! Reads the help texts of Python's argument parsers: argparse (with HfArgumentParser and jsonargparse), click, typer and tyro with
+//! their boxes, absl, and fire. Hydra's printed config is read as well.
 //!
-//! It accepts any text; what is not understood is left out.
+//! Any text is accepted; unknown parts are skipped.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use super::usage;
 
 /// The largest indentation of options; descriptions are indented more.
 const DEEPEST: usize = 8;
-/// The most arguments of a help, which usually has a few hundred; a text with more is no help. A round number.
+/// The most arguments of a help. A usual help has a few hundred; a text with more is no help. A round number.
 const MOST_ARGUMENTS: usize = 5_000;
 /// Hydra's heading of the composed config (`hydra/conf/hydra/help/default.yaml`).
 const HYDRA_CONFIG: &str = "== Config ==";
@@ -31,12 +31,12 @@ pub fn read(text: &str) -> Vec<Argument> {
     arguments
 }
 
-/// Returns the positional values that a help's usage asks for, as it spells them: `DATA`, `{train,test}`.
+/// Returns the required positional values in a help's usage, as spelled there: `DATA`, `{train,test}`.
 pub fn values(text: &str) -> Vec<String> {
     usage::read(&without_colours(text)).values
 }
 
-/// Whether a text is a help: it has a usage line, Hydra's heading, or the output of fire and absl.
+/// Returns true if a text is a help: it has a usage line, Hydra's heading, or the output of fire or absl.
 pub fn is_help(text: &str) -> bool {
     let text = without_colours(text);
     let starts = |line: &str, word: &str| line.trim_start_matches(['│', ' ']).to_ascii_lowercase().starts_with(word);
@@ -44,13 +44,13 @@ pub fn is_help(text: &str) -> bool {
         || text.lines().any(|line| starts(line, "usage:") || starts(line, "synopsis") || line.trim() == "flags:")
 }
 
-/// Removes the sequences that colour a terminal (ECMA-48, "Select Graphic Rendition" and others).
+/// Removes terminal escape sequences for colours (ECMA-48, such as "Select Graphic Rendition").
 fn without_colours(text: &str) -> String {
     static SEQUENCES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("\x1b\\[[0-9;?]*[A-Za-z]").ok());
     SEQUENCES.as_ref().map_or_else(|| text.to_owned(), |sequences| sequences.replace_all(text, "").into_owned())
 }
 
-/// An option that is being read.
+/// An unfinished option.
 struct Open {
     argument: Argument,
     description: String,
@@ -67,7 +67,7 @@ impl Open {
             && let Some((names, _)) = listed.split_once('>')
             && names.contains('|')
         {
-            // absl's enumerations
+            // absl's enumerations.
             *choices = names.split('|').map(|name| name.trim().to_owned()).collect();
         }
         self.argument
@@ -92,7 +92,7 @@ fn options(text: &str) -> Vec<Argument> {
             continue;
         }
         let indent = inner.len() - inner.trim_start().len();
-        // In typer's boxes a star marks what is required.
+        // typer's boxes mark required options with a star.
         let words = if boxed { words.trim_start_matches(['*', ' ']) } else { words };
         if let Some(next) = (indent <= DEEPEST).then(|| header(words, boxed)).flatten() {
             arguments.extend(open.take().map(Open::close));
@@ -102,7 +102,7 @@ fn options(text: &str) -> Vec<Argument> {
             open = Some(next);
         } else if let Some(open) = &mut open {
             if indent == 0 && !boxed {
-                // It is a heading, or the text at the end.
+                // The line is a heading, or the text at the end.
                 open.description.push('\n');
                 continue;
             }
@@ -159,7 +159,7 @@ fn header(words: &str, boxed: bool) -> Option<Open> {
     Some(Open { argument, description: rest.trim().to_owned() })
 }
 
-/// Reads a flag at the beginning of a text; returns it, the rest, and whether it is absl's `--[no]name`.
+/// Reads a flag at the beginning of a text. Returns the flag, the rest, and true if it is absl's `--[no]name`.
 fn flag(text: &str) -> Option<(&str, &str, bool)> {
     let dashes = text.len() - text.trim_start_matches('-').len();
     if !(1..=2).contains(&dashes) {
@@ -206,11 +206,11 @@ fn metavar(text: &str, gap: usize, boxed: bool) -> Option<(&str, &str)> {
         };
         return is_value.then_some((word, after));
     }
-    // Two blanks or more separate the description.
+    // Two or more spaces separate the description.
     (gap == 1 && !(close.is_some() && word.is_ascii() && is_told(word))).then_some((word, after))
 }
 
-/// Decides what follows an argument with these spellings and values; removes the spelling that turns it off.
+/// Determines the kind of an argument from its spellings and values; removes the spelling that turns it off.
 fn kind(names: &mut Vec<String>, values: &[String], (pair, takes, boxed): (bool, bool, bool)) -> Kind {
     if pair {
         let off = names.first().map(|name| format!("--no{name}")).unwrap_or_default();
@@ -240,12 +240,12 @@ fn kind(names: &mut Vec<String>, values: &[String], (pair, takes, boxed): (bool,
     }
 }
 
-/// Returns the default from a description, in any of the forms that parsers use.
+/// Returns the default from a description, in any parser's notation.
 fn default_in(description: &str) -> Option<String> {
     // `[default: 32; x>=1]`, `(default: 32)`, `(type: int, default: 32)`, `(default: '128')`, `(default=32)`
     static BRACKETED: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r#"(?i)[\[(,;] ?default(?:s to|:|=| is)? ?['"]?([^\])'",;]+)"#).ok());
-    // `Default: 32`, as fire has it
+    // fire prints `Default: 32`.
     static PLAIN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:^|\s)Default: (\S+)").ok());
     let last = BRACKETED.as_ref()?.captures_iter(description).last();
     let found = last.or_else(|| PLAIN.as_ref()?.captures_iter(description).last())?;

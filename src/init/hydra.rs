@@ -1,4 +1,4 @@
-//! Reads the config of a Hydra script from its files, for when there is no help.
+//! Reads the config of a Hydra script from its files, for scripts without a help.
 
 use std::fs;
 use std::io::Read;
@@ -9,13 +9,12 @@ use super::calls::literal;
 use super::help;
 use super::source::Source;
 
-/// Bytes of a file of a config.
+/// The bytes of a config file that are read.
 const MOST_BYTES: u64 = 256 * 1024;
-/// Groups of a config that are read.
+/// The most groups of a config that are read.
 const MOST_GROUPS: usize = 50;
 
-/// Returns the settings in the files that `@hydra.main(config_path=..., config_name=...)` names, including those of its
-/// groups.
+/// Returns the settings in the files named by `@hydra.main(config_path=..., config_name=...)`, and in the files of their groups.
 pub fn arguments(source: &Source, script: &Path) -> Vec<Argument> {
     let Some(call) = source.calls.iter().find(|call| call.name == "hydra.main") else { return Vec::new() };
     let path = call.get("config_path").and_then(literal).unwrap_or_default();

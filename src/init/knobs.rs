@@ -1,4 +1,4 @@
-//! A table of the parameters that a search may set by arguments of training scripts, with the names of these arguments.
+//! The table of parameters that a search may set by arguments of training scripts, with the names of these arguments.
 
 /// A parameter for which scripts have arguments.
 #[derive(Debug, PartialEq, Eq)]
@@ -7,14 +7,13 @@ pub struct Knob {
     pub parameter: &'static str,
     /// Its description, for a comment.
     pub about: &'static str,
-    /// The arguments that set it, as returned by [`Argument::plain`](super::Argument::plain); more specific ones come
-    /// first.
+    /// The arguments that set it, as returned by [`Argument::plain`](super::Argument::plain); specific names come first.
     pub names: &'static [&'static str],
     /// Switches that turn it off.
     pub off: &'static [&'static str],
     /// The kind of its settings.
     pub settings: Settings,
-    /// Why it is not searched unless the user asks for it.
+    /// The reason why it is not searched unless the user asks for it.
     pub closed: Option<&'static str>,
 }
 
@@ -27,13 +26,13 @@ pub enum Settings {
     Workers,
     /// A few batches ahead.
     Prefetch,
-    /// On and off, without an effect on the numerical results.
+    /// On and off, with unchanged numerical results.
     Switch,
-    /// On and off, with an effect on how sums are rounded; full precision is off.
+    /// On and off, with a change in how sums are rounded; off is full precision.
     RoundingSwitch,
-    /// The number formats that the machine has.
+    /// The number formats that the machine supports.
     Precision,
-    /// A count that is multiplied by two, four and eight.
+    /// Today's count times one, two, four and eight.
     Count,
 }
 
@@ -200,7 +199,7 @@ pub const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Switches for a single number format, and the format. The meaning of `amp` alone is only in the script.
+/// Switches for a single number format, and the format. Only the script defines the meaning of `amp` alone.
 pub const PRECISION_SWITCHES: &[(&str, &str)] = &[
     ("bf16", "bf16"),
     ("use-bf16", "bf16"),
@@ -224,12 +223,12 @@ pub const AMP_SWITCHES: &[&str] = &[
     "mp",
 ];
 
-/// Arguments for the format of mixed precision, where a switch turns it on.
+/// Arguments for the format of mixed precision, used together with a switch.
 pub const AMP_FORMATS: &[&str] = &["amp-dtype", "autocast-dtype", "amp-type", "amp-precision"];
 
-/// Families of names for fp32, bf16 and fp16, each used by some library: plain names, dtypes (torch, JAX), Lightning's
-/// (`lightning.fabric.connector`, `_PRECISION_INPUT_STR`), Accelerate's (`PrecisionType`), Keras' policies
-/// (`keras.mixed_precision`, "dtype policies"). Full precision comes first.
+/// Families of names for fp32, bf16 and fp16, full precision first. They are plain names, dtypes (torch, JAX), Lightning's
+/// (`lightning.fabric.connector`, `_PRECISION_INPUT_STR`), Accelerate's (`PrecisionType`), and Keras' policies
+/// (`keras.mixed_precision`, "dtype policies").
 pub const VOCABULARIES: &[[&str; 3]] = &[
     ["fp32", "bf16", "fp16"],
     ["float32", "bfloat16", "float16"],

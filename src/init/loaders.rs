@@ -1,4 +1,4 @@
-//! Decides whether a script loads its data by a `DataLoader`; without one, settings of a loader cannot be applied.
+//! Decides if a script loads its data by a `DataLoader`; without a `DataLoader`, its settings cannot be applied.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use regex::Regex;
 use super::calls::code;
 use super::source::Source;
 
-/// Modules that make loaders themselves, so that a script with one of them need not name any loader.
+/// Modules that make loaders themselves: a script that uses one of them need not name a loader.
 const MAKERS: &[&str] = &[
     "lightning",
     "pytorch_lightning",
@@ -34,13 +34,13 @@ const MAKERS: &[&str] = &[
     "streaming",
 ];
 
-/// Calls that make a loader, as returned by [`plain`], in addition to all with `dataloader` in their names.
+/// Calls that make a loader, as returned by [`plain`]; all names with `dataloader` count as well.
 const MAKING: &[&str] =
     &["createloader", "getloader", "getloaders", "buildloader", "makeloader", "neighborloader", "webloader"];
 
 impl Source {
-    /// Whether it has a loader, or may get one from elsewhere. A class or function of its own with such a name does not
-    /// count.
+    /// Returns true if the script has a loader, or may get a loader from another module. The script's own classes and functions
+    /// with such names do not count.
     pub fn has_loader(&self) -> bool {
         if MAKERS.iter().any(|module| self.has(module)) {
             return true;
@@ -57,7 +57,7 @@ impl Source {
         known.any(|name| !own.contains(name))
     }
 
-    /// Whether it imports a module, or calls it by its full name.
+    /// Returns true if the script imports a module, or calls it by its full name.
     pub(super) fn has(&self, module: &str) -> bool {
         self.imports(module) || self.calls.iter().any(|call| call.name == module)
     }
@@ -65,7 +65,7 @@ impl Source {
 
 static OWN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b(?:class|def)\s+([A-Za-z_]\w*)").ok());
 static CALLED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b([A-Za-z_]\w*)\s*\(").ok());
-/// Finds torch's own loaders, even if they are not called but subclassed or passed on.
+/// Finds torch's own loaders, including loaders that are subclassed or passed on without a call.
 static MENTIONED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b((?:Stateful)?DataLoader)\b").ok());
 
 fn names<'t>(text: &'t str, pattern: &'static LazyLock<Option<Regex>>) -> impl Iterator<Item = &'t str> {

@@ -6,19 +6,19 @@ use crate::model::Precision;
 /// The facts about the machine that a draft depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Means {
-    /// The number of cores that can be kept busy.
+    /// The number of available cores.
     pub cores: usize,
-    /// GPUs that programs see.
+    /// The number of GPUs that programs see.
     pub gpus: usize,
-    /// The least capable of them.
+    /// The least capable GPU.
     pub hardware: Option<Hardware>,
-    /// Whether the processor multiplies in bf16.
+    /// True if the CPU multiplies in bf16.
     pub cpu_has_bf16: bool,
-    /// `OMP_NUM_THREADS`, where it is set.
+    /// The value of `OMP_NUM_THREADS`, if set.
     pub threads: Option<usize>,
 }
 
-/// Processor features for multiplying in bf16, under their names in `/proc/cpuinfo`: Intel's and AMD's, and Arm's.
+/// CPU features for multiplying in bf16, under their names in `/proc/cpuinfo`: Intel's and AMD's, and Arm's.
 const BF16_FEATURES: &[&str] = &["avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"];
 
 impl Means {
@@ -40,19 +40,19 @@ impl Means {
         }
     }
 
-    /// Whether it computes faster in a precision than in fp32, as far as its hardware shows.
+    /// Returns true if this precision is faster than fp32, according to the hardware.
     pub fn has(&self, precision: Precision) -> bool {
         match (&self.hardware, precision) {
             (_, Precision::Fp32) => true,
             (Some(hardware), Precision::Tf32 | Precision::Bf16 | Precision::Fp16) => hardware.has(precision),
             (None, Precision::Bf16) => self.gpus > 0 || self.cpu_has_bf16,
             (None, Precision::Fp16) => self.gpus > 0,
-            // fp8 needs a library of its own.
+            // fp8 needs a separate library.
             (_, Precision::Fp8) | (None, Precision::Tf32) => false,
         }
     }
 
-    /// In a line.
+    /// Describes the machine in one line.
     pub fn line(&self) -> String {
         let cores = if self.cores == 1 { "1 core".to_owned() } else { format!("{} cores", self.cores) };
         let gpus = match (&self.hardware, self.gpus) {

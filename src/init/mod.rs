@@ -1,8 +1,8 @@
-//! A first spec for a script, and what to change in the script for the best config.
+//! Writes a first spec for a script, and the changes to the script for the best config.
 //!
-//! Start with [`plan`], which decides what is searched and how it reaches the script. [`help`] reads what a script prints for
-//! `--help`, [`Source`] reads its text; neither runs it. [`preset`] says which framework it is, and [`draft`] writes the spec.
-//! [`edits`] names the lines of the script that the best config changes.
+//! Start with [`plan`], which decides which parameters are searched and how each reaches the script. [`help`] reads the output of
+//! `--help`, and [`Source`] reads the script's text; neither runs the script. [`preset`] recognises the framework, and [`draft`]
+//! writes the spec. [`edits`] names the lines of the script that the best config changes.
 
 mod argument;
 mod calls;

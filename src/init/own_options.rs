@@ -1,4 +1,4 @@
-//! Handles scripts that read `--name=value` from the command line themselves, for names of their own.
+//! Handles scripts that parse `--name=value` from the command line themselves, for their own variables.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +14,15 @@ use super::command::Command;
 use super::knobs::VOCABULARIES;
 use super::source::Source;
 
-/// Bytes of a config file.
+/// The bytes of a config file that are read.
 const MOST_BYTES: u64 = 256 * 1024;
 
 /// The names that a script's command line can set, with their values as written.
 type Names = BTreeMap<String, String>;
 
 impl Source {
-    /// Returns what the command line of such a script can set, with the values used otherwise: those in the script, or
-    /// in a file of settings that the command names.
+    /// Returns the options of such a script with their default values, from the script or from a settings file that the command
+    /// names.
     pub fn own_options(&self, command: &Command, cwd: &Path) -> Vec<Argument> {
         if self.parses_arguments() {
             return Vec::new();
@@ -42,7 +42,7 @@ impl Source {
         all
     }
 
-    /// Returns names that the script takes from positions of its command line: `batch_size = int(sys.argv[2])`.
+    /// Returns the names that the script takes from positions of its command line: `batch_size = int(sys.argv[2])`.
     fn places(&self) -> Vec<Argument> {
         static PLACE: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(r"(?m)^\s*([A-Za-z_]\w*)\s*=\s*(?:int|str|float)?\(?\s*sys\.argv\[(\d)\]").ok()
@@ -57,7 +57,7 @@ impl Source {
         found.collect()
     }
 
-    /// Whether it splits words of its command line at `=`.
+    /// Returns true if the script splits words of its command line at `=`.
     fn splits_words(&self) -> bool {
         static SPLIT: LazyLock<Option<Regex>> =
             LazyLock::new(|| Regex::new(r#"\.(?:r?split|r?partition)\(\s*['"]=['"]"#).ok());
@@ -65,7 +65,7 @@ impl Source {
         self.reads_command_line && self.texts.iter().any(splits)
     }
 
-    /// Whether its names follow two dashes.
+    /// Returns true if its options start with two dashes.
     fn has_dashes(&self) -> bool {
         let takes = |text: &String| {
             let reads = text.contains("argv") || text.contains("split('=')") || text.contains("split(\"=\"");
@@ -74,7 +74,7 @@ impl Source {
         self.texts.iter().any(takes)
     }
 
-    /// Returns the names that can be set: its own globals, attributes of a config object, or keys of a dictionary.
+    /// Returns the names that can be set: the script's globals, attributes of a config object, or keys of a dictionary.
     fn settable(&self) -> Names {
         let Some(main) = self.texts.first() else { return Names::new() };
         let has = |word: &str| self.texts.iter().any(|text| text.contains(word));
@@ -87,8 +87,8 @@ impl Source {
         entries(main)
     }
 
-    /// Returns the names in a config whose parts come from classes. `C.trainer = Trainer.get_default_config()` together
-    /// with, in that class, `C.batch_size = 64` gives `trainer.batch_size`.
+    /// Returns the names in a config whose parts come from classes. `C.trainer = Trainer.get_default_config()`, with
+    /// `C.batch_size = 64` in that class, gives `trainer.batch_size`.
     fn attributes(&self, main: &str) -> Names {
         static LINK: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(r"(?m)^\s*[A-Za-z_]\w*\.([A-Za-z_][\w.]*)\s*=\s*([A-Za-z_]\w*)\.[A-Za-z_]\w*\(\s*\)").ok()
@@ -107,7 +107,7 @@ impl Source {
     }
 }
 
-/// Makes an argument from a value: its literal, and if it is a number format the names that it may have.
+/// Makes an argument from a value: the default is its literal, and a number format gets the names of its family as choices.
 fn argument(name: String, value: &str) -> Argument {
     let default = literal(value).or_else(|| product(value));
     let texts = value.split(['\'', '"']).skip(1).step_by(2);
@@ -118,14 +118,14 @@ fn argument(name: String, value: &str) -> Argument {
     Argument { names: vec![name], kind, default: default.filter(|value| value != "None"), is_required: false }
 }
 
-/// Computes `5 * 8`.
+/// Computes a product such as `5 * 8`.
 fn product(text: &str) -> Option<String> {
     let factors = text.split('*').map(|factor| factor.trim().parse::<i64>().ok());
     let product = factors.collect::<Option<Vec<_>>>()?.into_iter().try_fold(1_i64, i64::checked_mul)?;
     Some(product.to_string())
 }
 
-/// Returns the assignments at the beginning of lines: `name = value`, up to a comment. The first of each name counts.
+/// Returns the assignments at the beginning of lines: `name = value`, up to a comment. The first assignment of each name counts.
 fn assignments(text: &str) -> Names {
     let mut names = Names::new();
     for line in text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_alphabetic())) {
@@ -174,7 +174,7 @@ fn entries(text: &str) -> Names {
     pairs.filter(|(_, value)| literal(value).is_some()).collect()
 }
 
-/// A file of settings that a command names: `config/small.py`.
+/// Reads a settings file that a command names, such as `config/small.py`.
 fn config_file(word: &str, cwd: &Path) -> Option<String> {
     let path = cwd.join(word).to_owned();
     let is_one = word.ends_with(".py") && path.is_file();

@@ -1,4 +1,4 @@
-//! Decides which parameters are searched, how each reaches the script, and what it is set to today.
+//! Decides which parameters are searched, how each reaches the script, and its value today.
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
@@ -17,26 +17,26 @@ use super::words::{Given, Unwritable, Words};
 pub struct Found<'f> {
     /// The command.
     pub command: &'f Command,
-    /// The arguments according to its help or its source.
+    /// The script's arguments according to its help or its source.
     pub arguments: &'f [Argument],
-    /// The facts from its source.
+    /// The facts from the script's source.
     pub source: &'f Source,
-    /// Its preset.
+    /// The preset.
     pub preset: &'static Preset,
     /// The machine.
     pub means: &'f Means,
 }
 
-/// The way in which a parameter reaches the script.
+/// The way by which a parameter reaches the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// By this argument.
+    /// This argument.
     Argument(String),
-    /// By this target of `apply`.
+    /// This target of `apply`.
     Target(String),
-    /// By this file, which is rendered for each probe.
+    /// This file, which is rendered for each probe.
     File(String),
-    /// The script reads it with `gputune.config`, or from the variable `GPUTUNE_CONFIG`.
+    /// A call of `gputune.config`, or the variable `GPUTUNE_CONFIG`.
     Config,
 }
 
@@ -49,17 +49,17 @@ pub struct Planned {
     pub definition: String,
     /// Its description.
     pub about: String,
-    /// How it reaches the script.
+    /// The way by which it reaches the script.
     pub way: Way,
-    /// What the script does by default, as far as its source or help shows, in TOML; the settings lie around it.
+    /// The value that the script uses today, in TOML, if its source or help shows it. The settings surround this value.
     pub today: Option<String>,
-    /// The words of the command that state its value today. Only stated values become part of a baseline.
+    /// The words of the command that state today's value. Only stated values become part of a baseline.
     pub stated: Option<String>,
     /// Values derived from it, with their expressions.
     pub derived: Vec<(String, String)>,
 }
 
-/// The content of a draft.
+/// The contents of a draft.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The preset.
@@ -79,7 +79,7 @@ pub struct Plan {
 /// Plans the parameters of a command.
 ///
 /// # Errors
-/// A word of the command cannot stand in a spec.
+/// A word of the command cannot be expressed in a spec.
 pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
     let words = Words::of(found.command);
     words.written()?;
@@ -109,7 +109,7 @@ pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
 }
 
 impl Plan {
-    /// Whether any parameter is passed by an argument.
+    /// Returns true if any parameter is passed by an argument.
     pub fn has_arguments(&self) -> bool {
         self.parameters.iter().any(|parameter| matches!(parameter.way, Way::Argument(_)))
     }
@@ -119,11 +119,11 @@ pub(super) struct Planner<'f> {
     pub(super) found: &'f Found<'f>,
     lines: Vec<Line>,
     pub(super) plan: Plan,
-    /// Whether the script may have a loader for the adapter to set.
+    /// True if the script may have a loader for the adapter to set.
     pub(super) has_loader: bool,
 }
 
-/// What a script does today, in TOML, and the words of the command that state it.
+/// The value that a script uses today, in TOML, and the words of the command that state it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Today {
     value: Option<String>,
@@ -136,7 +136,7 @@ impl Today {
         Self { value, stated: None }
     }
 
-    /// Makes it from the command, where it states the value.
+    /// Makes it from the command, if the command states the value.
     pub(super) fn told(value: Option<String>, given: Option<&Given>) -> Self {
         let stated = given.filter(|_| value.is_some()).map(|given| given.words.clone());
         Self { value, stated }
@@ -144,8 +144,8 @@ impl Today {
 }
 
 impl Planner<'_> {
-    /// Whether the script has a loader, or may have one: because its source is not known, its framework makes one, or
-    /// it has an argument for a loader's workers.
+    /// Returns true if the script has or may have a loader. It may have a loader if its source was not read, its framework makes
+    /// one, or an argument sets a loader's workers.
     fn may_have_loader(&self) -> bool {
         let source = self.found.source;
         let workers = KNOBS.iter().find(|knob| knob.parameter == "workers").map_or(&[][..], |knob| knob.names);
@@ -173,8 +173,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether settings that only matter with workers can be searched: the workers are searched, and what the command
-    /// states about them stays valid.
+    /// Returns true if settings that only matter with workers can be searched. The workers must be searched, and settings stated by
+    /// the command must stay valid.
     fn may_prefetch(&mut self, knob: &Knob) -> bool {
         let Some(workers) = self.planned("workers") else { return false };
         let is_stated = workers.stated.is_some();
@@ -196,7 +196,7 @@ impl Planner<'_> {
             return None;
         }
         let has = |argument: &&Argument, name: &str| argument.names.iter().any(|known| Argument::plain(known) == name);
-        // A position that the command leaves empty cannot be filled, since those before it may be empty, too.
+        // An empty position of the command cannot be filled, since earlier positions may be empty.
         let told = self.found.command.told().len();
         let is_there = |argument: &&Argument| !matches!(argument.kind, Kind::Place(place) if place > told);
         let all = || self.found.arguments.iter().filter(is_there);
@@ -204,7 +204,7 @@ impl Planner<'_> {
     }
 
     pub(super) fn push(&mut self, name: &str, about: &str, definition: String, way: Way, today: Today) {
-        // Unless the adapter searches the workers, the condition is not added by itself.
+        // The condition on workers is added only if the workers are searched.
         let workers = self.planned("workers").filter(|_| needs_workers(name));
         let definition = if workers.is_some() { format!("{definition}, when = \"workers > 0\"") } else { definition };
         let none = |workers: &Planned| workers.today.as_deref().and_then(literal_number).is_none_or(|count| count == 0);
@@ -252,7 +252,7 @@ impl Planner<'_> {
         true
     }
 
-    /// The target by which an option's setting can be changed while the script trains.
+    /// Returns the target that changes an option's setting while the script trains.
     fn live_target(&self, parameter: &str, argument: &Argument) -> Option<&'static str> {
         let is_alone = self.found.command.ranks() <= 1 && self.found.preset.adapter == Some("torch");
         is_alone.then(|| equivalent::target(parameter, argument, self.found.source)).flatten()
@@ -311,7 +311,7 @@ impl Planner<'_> {
         );
     }
 
-    /// Records once why an argument is not searched.
+    /// Records the reason why an argument is not searched, once.
     pub(super) fn close(&mut self, argument: &str, reason: &str) {
         let line = (argument.to_owned(), reason.to_owned());
         if !self.plan.closed.contains(&line) {
@@ -325,7 +325,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Adds threads, which matter if the processor trains.
+    /// Adds threads, which matter if the CPU trains.
     fn add_threads(&mut self) {
         let Means { cores, gpus, threads, .. } = *self.found.means;
         let ranks = self.found.command.ranks();
@@ -374,7 +374,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the script's ranks train with DistributedDataParallel and nothing else, and it has no option of its own for this.
+    /// Returns true if the script's ranks train with DistributedDataParallel alone, and the script has no option for this target.
     fn is_open_to_ddp(&self, target: &str) -> bool {
         let calls = |names: &[&str]| names.iter().any(|name| !self.found.source.named(name).is_empty());
         let is_ddp = calls(&["DistributedDataParallel", "DDP"]);
@@ -413,7 +413,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a parameter only matters with workers.
+/// Returns true if a parameter only matters with workers.
 fn needs_workers(parameter: &str) -> bool {
     matches!(parameter, "prefetch" | "persistent_workers")
 }

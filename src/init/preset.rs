@@ -1,29 +1,29 @@
-//! A table of presets: a framework or way of launching, its search space, how it is recognised, and how its rate is
-//! read.
+//! The table of presets. A preset is a framework or a launcher, with its search space, the signs by which it is recognised, and the
+//! source of its rate.
 
 use super::command::Command;
 use super::source::Source;
 
-/// A framework or way of launching.
+/// A framework or a launcher.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Its name for `--preset`.
+    /// The name for `--preset`.
     pub name: &'static str,
-    /// What it is for, in one line.
+    /// A description in one line.
     pub about: &'static str,
-    /// The shipped space that has its parameters.
+    /// The shipped space with its parameters.
     pub space: &'static str,
-    /// The adapter that lets its scripts be tuned unchanged, if there is one.
+    /// The adapter that tunes its scripts unchanged, if any.
     pub adapter: Option<&'static str>,
-    /// The launchers by which it is recognised, by their first word.
+    /// The launchers that identify the preset, by their first word.
     launchers: &'static [&'static str],
-    /// The modules by whose import it is recognised.
+    /// The modules whose import identifies the preset.
     modules: &'static [&'static str],
-    /// The page about it.
+    /// The documentation page.
     pub page: &'static str,
 }
 
-/// The presets. More specific ones come first, since a Lightning script imports torch, too.
+/// The presets. Specific presets come first, since a Lightning script also imports torch.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "deepspeed",
@@ -120,25 +120,25 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset of this name.
+/// Returns the preset of this name.
 pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
-/// The preset of a command.
+/// The recognised preset of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recognised {
-    /// It is this one.
+    /// This preset.
     As(&'static Preset),
-    /// It is one of these: the script uses several frameworks with their own training loops. The likeliest comes first.
+    /// One of these presets: the script uses several frameworks with their own training loops. The likeliest comes first.
     Unclear(Vec<&'static Preset>),
 }
 
-/// Recognises the preset by the launcher, or else by what the script imports.
+/// Recognises the preset by the launcher, or else by the script's imports.
 pub fn recognise(command: &Command, source: &Source) -> Recognised {
     let launched =
         command.launcher().and_then(|launcher| PRESETS.iter().find(|preset| preset.launchers.contains(&launcher)));
-    // Wrappers of models for several ranks have no effect if nobody starts ranks.
+    // Wrappers of models for several ranks have no effect unless ranks are started.
     let has_ranks = |preset: &Preset| preset.name != "torchrun" || source.spawns_ranks();
     let imports = |preset: &&Preset| has_ranks(preset) && preset.modules.iter().any(|module| source.has(module));
     let imported: Vec<&'static Preset> = PRESETS.iter().filter(imports).collect();
@@ -146,7 +146,7 @@ pub fn recognise(command: &Command, source: &Source) -> Recognised {
     let torch = imported.iter().find(|preset| of_torch(preset)).copied();
     let others = imported.iter().filter(|preset| !of_torch(preset)).copied();
     match (launched, torch) {
-        // A launcher for torch also starts scripts of its frameworks, so the script is the better evidence.
+        // A launcher for torch also starts scripts of torch's frameworks, so the script is the better evidence.
         (Some(launched), Some(torch))
             if launched.name != "deepspeed" && !matches!(torch.name, "pytorch" | "torchrun") =>
         {

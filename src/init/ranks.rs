@@ -1,4 +1,4 @@
-//! Finds out how a script with several ranks is started: by a launcher, or by itself.
+//! Finds out how a script with several ranks is started: by a launcher, or by the script.
 
 use std::sync::LazyLock;
 
@@ -8,11 +8,11 @@ use super::calls::code;
 use super::command::Command;
 use super::source::Source;
 
-/// What a launcher of torch sets for each rank (its documentation, "torchrun", "Environment Variables").
+/// The variables that torch's launchers set for each rank (torch's documentation, "torchrun", "Environment Variables").
 const SET_BY_LAUNCHERS: &[&str] = &["RANK", "LOCAL_RANK", "WORLD_SIZE"];
 
 impl Source {
-    /// Whether it always starts its ranks itself: it calls `torch.multiprocessing.spawn` under no condition.
+    /// Returns true if the script always starts its ranks: it calls `torch.multiprocessing.spawn` unconditionally.
     pub fn spawns_ranks(&self) -> bool {
         let spawns = |text: &String| {
             let code = code(text);
@@ -64,7 +64,7 @@ fn setdefault(text: &str) -> bool {
         .any(|name| ["'", "\""].iter().any(|quote| text.contains(&format!("environ.setdefault({quote}{name}{quote}"))))
 }
 
-/// Whether a line is below an `if` other than that of the main module.
+/// Returns true if a line is inside an `if`, except for the `if` of the main module.
 fn is_conditional(lines: &[&str], at: usize) -> bool {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut depth = lines.get(at).map_or(0, |line| indent(line));

@@ -1,10 +1,10 @@
-//! Finds what a script requires and a command lacks; its probes would fail.
+//! Finds required arguments that a command lacks; probes without them would fail.
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
 
-/// Returns what a command lacks, as it is to be written: required options that `planned` does not set, then positional
-/// values. `values` are those that the script asks for.
+/// Returns the words that a command lacks, as the user has to write them: required options that `planned` does not set, then
+/// positional values. `values` are the positional values that the script requires.
 pub fn missing(command: &Command, arguments: &[Argument], values: &[String], planned: &[&str]) -> Vec<String> {
     let told = command.told();
     let has = |name: &str| {
@@ -23,7 +23,7 @@ pub fn missing(command: &Command, arguments: &[Argument], values: &[String], pla
     options.chain(values.iter().skip(given.count()).cloned()).collect()
 }
 
-/// Whether the word after an option is its value; for an unknown option it is assumed to be.
+/// Returns true if the word after an option is its value; unknown options are assumed to take a value.
 fn takes_value(word: &str, arguments: &[Argument]) -> bool {
     if !word.starts_with('-') || word.contains('=') {
         return false;

@@ -1,11 +1,11 @@
-//! Computes how many samples a step has if no loader shows it, from the batch and the accumulation in the command.
+//! Computes the samples of a step from the batch and the accumulation in the command, for scripts without a known loader.
 
 use super::argument::Argument;
 use super::knobs::KNOBS;
 use super::plan::{Planner, Way};
 
 impl Planner<'_> {
-    /// Sets how many samples a step has, if the adapter counts steps and there is no loader to count samples.
+    /// Sets the samples of a step, if the adapter counts steps and no loader counts samples.
     pub(super) fn count_samples(&mut self) {
         let by_argument = |way: &Way| matches!(way, Way::Argument(_));
         let mut all = self.plan.parameters.iter();
@@ -18,7 +18,7 @@ impl Planner<'_> {
             Some(if batches > 1 { format!("batch_size * {batches}") } else { "batch_size".to_owned() });
     }
 
-    /// Returns how many batches the ranks add up in a step.
+    /// Returns the number of batches that all ranks together accumulate in a step.
     fn batches_of_a_step(&self) -> i64 {
         let names = KNOBS.iter().find(|knob| knob.parameter == "grad_accumulation").map_or(&[][..], |knob| knob.names);
         let argument = self.argument(names).filter(|argument| argument.kind.takes_value());

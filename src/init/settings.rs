@@ -1,38 +1,38 @@
-//! Chooses the settings of a parameter that are worth trying on a machine, around today's.
+//! Chooses the settings of a parameter that are worth trying on a machine, around today's value.
 
 use super::knobs;
 use super::machine::Means;
 use super::preset::Preset;
 use crate::model::Precision;
 
-/// The range of batch sizes: from a quarter of today's to sixteen times it. Round numbers; memory ends the range sooner
-/// where it has to.
+/// The range of batch sizes: from a quarter of today's batch size to sixteen times as much. Round numbers; memory may end the range
+/// sooner.
 const BATCH_BELOW: i64 = 4;
 const BATCH_ABOVE: i64 = 16;
-/// The range of batch sizes if today's is not known: round numbers.
+/// The range of batch sizes if today's batch size is not known: round numbers.
 const BATCHES: (i64, i64) = (8, 512);
-/// The most workers: with more, a loader gains nothing that more cores would not show first. A round number.
+/// The most workers: a loader that gains from more workers gains from more cores first. A round number.
 const MOST_WORKERS: usize = 32;
-/// A larger number is not a setting of a training script.
+/// The largest number that counts as a setting of a training script.
 const LARGEST: i64 = 1 << 40;
 
-/// A text in TOML.
+/// Formats a string in TOML.
 pub(super) fn text(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// A whole number in a text.
+/// Parses a whole number.
 pub(super) fn literal_number(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// Whether a number can be a setting.
+/// Returns true if a number can be a setting.
 pub(super) fn is_possible(kind: knobs::Settings, number: i64) -> bool {
     let least = i64::from(!matches!(kind, knobs::Settings::Workers | knobs::Settings::Prefetch));
     (least..=LARGEST).contains(&number)
 }
 
-/// The family of names that a name of full precision belongs to.
+/// Returns the family of names that a name of full precision belongs to.
 pub(super) fn family(default: &str, preset: &Preset) -> Vec<String> {
     let has = |family: &&[&str; 3]| family.contains(&default);
     let keras = |family: &&[&str; 3]| preset.name == "keras" && family[1].starts_with("mixed_");
@@ -40,7 +40,7 @@ pub(super) fn family(default: &str, preset: &Preset) -> Vec<String> {
     found.map(|family| family.iter().map(|&name| name.to_owned()).collect()).unwrap_or_default()
 }
 
-/// The settings of a number, among these choices where there are any; `None` where there is nothing to choose.
+/// Returns the settings of a number, limited to `choices` if any are given; `None` if there is nothing to choose.
 pub(super) fn numbers(
     kind: knobs::Settings,
     today: Option<i64>,
@@ -86,7 +86,7 @@ pub(super) fn numbers(
     })
 }
 
-/// Returns the numbers from the first to the last by doubling, and today's.
+/// Returns the numbers from the first to the last by doubling, and today's number.
 pub(super) fn doubled(first: usize, last: usize, today: usize) -> String {
     let powers = (0..usize::BITS)
         .filter_map(|power| first.checked_shl(power))
@@ -104,15 +104,15 @@ fn list(numbers: &[i64]) -> String {
     format!("values = [{}]", all.join(", "))
 }
 
-/// Names of number formats that the machine has, one for each format.
+/// Names of the number formats that the machine supports, one for each format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Precisions {
-    /// The name of full precision, if it is among them.
+    /// The name of full precision, if it is among the names.
     pub(super) full: Option<String>,
     names: Vec<String>,
 }
 
-/// Selects the names that the machine has; `None` if there is nothing to choose.
+/// Selects the names that the machine supports; `None` if fewer than two are left.
 pub(super) fn precisions(names: &[String], means: &Means) -> Option<Precisions> {
     let mut known: Vec<(Precision, &String)> = Vec::new();
     for name in names {
@@ -127,27 +127,27 @@ pub(super) fn precisions(names: &[String], means: &Means) -> Option<Precisions> 
     (names.len() > 1).then_some(Precisions { full, names })
 }
 
-/// Returns the format that a name of any library means.
+/// Returns the format that a name means in any library.
 pub(super) fn named(name: &str) -> Option<Precision> {
     let plain = name.strip_prefix("mixed_").unwrap_or(name);
     let full = matches!(name, "no" | "32-true" | "none" | "off");
     if full { Some(Precision::Fp32) } else { Precision::named(plain) }
 }
 
-/// Whether a name means weights in 16 bits: that changes the training itself, not only how it is computed.
+/// Returns true if a name means weights in 16 bits, which changes the training itself.
 fn is_pure(name: &str) -> bool {
     matches!(name, "16-true" | "bf16-true")
 }
 
 impl Precisions {
-    /// As `values = [...]`, with what is used today.
+    /// Returns `values = [...]` with today's value.
     pub(super) fn values(&self, today: Option<&str>) -> String {
         let missing = today.filter(|today| self.names.iter().all(|name| name != today));
         let all: Vec<String> = self.names.iter().map(String::as_str).chain(missing).map(text).collect();
         format!("values = [{}]", all.join(", "))
     }
 
-    /// The same, with which of them is full precision.
+    /// Returns `values = [...]` with today's value, and the name of full precision.
     pub(super) fn definition(&self, today: Option<&str>) -> String {
         let full = self.full.as_deref().map(|full| format!(", full_precision = {}", text(full))).unwrap_or_default();
         format!("{}{full}", self.values(today))

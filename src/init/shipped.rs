@@ -11,22 +11,22 @@ use crate::spec::SHIPPED_SPACES;
 pub(super) struct Line {
     /// Its name.
     pub(super) name: String,
-    /// Its table, without the braces.
+    /// The table without the braces.
     pub(super) definition: String,
     /// Its comment.
     pub(super) about: String,
 }
 
-/// How many GPUs a variable needs to have an effect, by the beginning of its name.
+/// The number of GPUs that a variable needs to have an effect, by the beginning of its name.
 const GPUS_NEEDED: &[(&str, usize)] =
     &[("nccl.", 2), ("env.NCCL_", 2), ("env.CUDA_", 1), ("env.TF_GPU_", 1), ("env.XLA_FLAGS", 2)];
 
-/// Returns how many GPUs a target needs to have an effect.
+/// Returns the number of GPUs that a target needs to have an effect.
 pub(super) fn gpus_needed(target: &str) -> usize {
     GPUS_NEEDED.iter().find(|(start, _)| target.starts_with(start)).map_or(0, |(_, gpus)| *gpus)
 }
 
-/// The parameters of a shipped space and of those that it imports, in their order.
+/// Returns the parameters of a shipped space and of the spaces that it imports, in their order.
 pub(super) fn lines(space: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     add(space, &mut lines, 0);
@@ -63,7 +63,7 @@ impl Line {
         self.key("apply")?.strip_prefix('"')?.split('"').next()
     }
 
-    /// Returns the first of its settings, as written, which is what a library does by default.
+    /// Returns the first setting, as written, which is the library's default.
     pub(super) fn first_value(&self) -> Option<String> {
         let list = self.key("values")?.strip_prefix('[')?.split(']').next()?;
         Some(list.split(',').next()?.trim().to_owned()).filter(|value| !value.is_empty())

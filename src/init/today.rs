@@ -1,12 +1,12 @@
-//! Finds out what a torch script does today, from its source.
+//! Finds out from the source which settings a torch script uses today.
 
 use super::calls::{Call, literal};
 use super::source::Source;
 
-/// Returns what a script does today for a parameter that the torch adapter sets; `None` if its source does not show it.
+/// Returns the value that a script uses today for a parameter of the torch adapter; `None` if the source does not show it.
 ///
-/// If a call omits an argument, the library's default counts: that of `torch.utils.data.DataLoader` or
-/// `transformers.TrainingArguments` in their documentation.
+/// If a call omits an argument, the library's default counts. Defaults are from the documentation of `torch.utils.data.DataLoader`
+/// and `transformers.TrainingArguments`.
 pub(super) fn of(parameter: &str, source: &Source) -> Option<String> {
     if parameter == "precision" {
         return precision(source);
@@ -24,7 +24,7 @@ pub(super) fn of(parameter: &str, source: &Source) -> Option<String> {
     }
     let loader = source.loader()?;
     if parameter == "batch_size" {
-        // The batch size is its second argument; a batch sampler has a size of its own.
+        // The batch size is the second argument; a batch sampler has its own batch size.
         if loader.get("batch_sampler").is_some() {
             return None;
         }
@@ -35,7 +35,7 @@ pub(super) fn of(parameter: &str, source: &Source) -> Option<String> {
     given(source, loader, name, in_loader)
 }
 
-/// Returns an argument of a call, or its default; `None` if it is computed, or may be passed by `**`.
+/// Returns an argument of a call, or its default; `None` if the argument is computed or may be passed by `**`.
 fn given(source: &Source, call: &Call, name: &str, default: &str) -> Option<String> {
     match call.get(name) {
         Some(text) => source.value(text).map(|value| if value == "None" { default.to_owned() } else { value }),
@@ -75,14 +75,14 @@ fn precision(source: &Source) -> Option<String> {
     }
     if let Some(region) = source.named("autocast").first() {
         let text = region.get("dtype").unwrap_or_default();
-        // Whether it is on is decided at run time.
+        // Any other value of `enabled` is decided at run time.
         let is_fixed = region.get("enabled").is_none_or(|enabled| enabled == "True");
         let on_cpu = region.positional.first().is_some_and(|device| device.contains("cpu"));
         return match text {
             _ if !is_fixed => None,
             _ if text.contains("bfloat16") => Some(name("bf16")),
             _ if text.contains("float16") || text.contains("half") => Some(name("fp16")),
-            // torch's own choice ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16 on a processor.
+            // torch's default ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16 on a CPU.
             "" => Some(name(if on_cpu { "bf16" } else { "fp16" })),
             _ => None,
         };

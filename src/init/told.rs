@@ -1,11 +1,11 @@
-//! Finds arguments that are known from the command alone: if a command has `--batch-size 12`, its script accepts that.
+//! Finds arguments from the command alone: if a command has `--batch-size 12`, its script accepts `--batch-size`.
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
 use super::knobs::{AMP_SWITCHES, KNOBS, PRECISION_SWITCHES};
 use super::words::truth;
 
-/// Returns the knobs' arguments that a command gives and that are not among the known ones.
+/// Returns the knobs' arguments that a command passes and that are not known yet.
 pub fn told(command: &Command, known: &[Argument]) -> Vec<Argument> {
     let words = command.told();
     let mut found: Vec<Argument> = Vec::new();

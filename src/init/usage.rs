@@ -9,7 +9,7 @@ pub(super) struct Usage {
     pub(super) values: Vec<String>,
 }
 
-/// Reads the usage of a help without colours; what is not understood is left out.
+/// Reads the usage of a help without colours; unknown parts are skipped.
 pub(super) fn read(text: &str) -> Usage {
     let line = line_of(text);
     let bare = outside_of_brackets(&line);
@@ -50,7 +50,7 @@ fn line_of(text: &str) -> String {
     line
 }
 
-/// Removes what is optional, and alternatives.
+/// Removes optional parts and alternatives.
 fn outside_of_brackets(line: &str) -> String {
     let mut depth = 0_usize;
     let mut bare = String::new();
@@ -65,7 +65,7 @@ fn outside_of_brackets(line: &str) -> String {
     bare
 }
 
-/// Returns how many words name the program.
+/// Returns the number of words that name the program.
 fn program(words: &[&str]) -> usize {
     match words {
         [_, "-m", ..] => 3,
@@ -73,7 +73,7 @@ fn program(words: &[&str]) -> usize {
     }
 }
 
-/// Whether a word stands for a value: a name, or choices in braces.
+/// Returns true if a word stands for a value: a name, or choices in braces.
 fn is_value(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '{' | '_')) && word != "OPTIONS"
 }

@@ -10,13 +10,12 @@ use super::command::Command;
 use crate::model::Settings;
 use crate::probe::{StepTemplate, Template, adapter::Apply};
 
-/// The error for a word that the spec's templates cannot express: it reads as a setting, and there is no other way to
-/// write it.
+/// The error for a word that the spec's templates cannot express, because it reads as a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the word `{0}` of the command reads like a setting of gputune, and cannot be written otherwise")]
 pub struct Unwritable(pub String);
 
-/// What a command states about a setting.
+/// A value that a command states for a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     /// Its value.
@@ -26,14 +25,13 @@ pub struct Given {
 }
 
 impl Given {
-    /// Whether it states that something is on.
+    /// Returns true if the stated value means on.
     pub fn is_on(&self) -> bool {
         truth(&self.value) == Some(true)
     }
 }
 
-/// Returns the meaning of a word for a boolean, as argument parsers read it (`distutils.util.strtobool` and Python's
-/// literals).
+/// Returns the boolean that a word means to argument parsers (`distutils.util.strtobool` and Python's literals).
 pub fn truth(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" | "t" | "y" => Some(true),
@@ -42,11 +40,11 @@ pub fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// The words of a command as `[step]` has them.
+/// The words of a command, as `[step]` has them.
 #[derive(Debug, Clone)]
 pub struct Words {
     words: Vec<Word>,
-    /// The place at which the script's own arguments begin.
+    /// The index of the script's first own argument.
     own: usize,
 }
 
@@ -57,14 +55,14 @@ struct Word {
 }
 
 impl Words {
-    /// Those of a command.
+    /// Takes the words of a command.
     pub fn of(command: &Command) -> Self {
         let own = command.told_at();
         let words = command.words.iter().map(|text| Word { text: text.clone(), is_template: false }).collect();
         Self { words, own }
     }
 
-    /// Puts a setting in the place of the argument's value; returns what the command states there.
+    /// Puts a setting in place of the argument's value; returns the value that the command stated.
     pub fn set(&mut self, argument: &Argument, parameter: &str) -> Option<Given> {
         let placeholder = format!("{{{parameter}}}");
         if let Some((at, prefix)) = self.find_assigned(argument) {
@@ -93,7 +91,7 @@ impl Words {
         None
     }
 
-    /// The option behind which a parameter's setting stands, or with which it is one word.
+    /// Returns the option that a parameter's setting follows, or shares a word with.
     pub(super) fn option_of(&self, parameter: &str) -> Option<&str> {
         let placeholder = format!("{{{parameter}}}");
         let at = self.words.iter().position(|word| word.is_template && word.text.ends_with(&placeholder))?;
@@ -106,7 +104,7 @@ impl Words {
         option.starts_with('-').then_some(option)
     }
 
-    /// Puts a setting after an option that is there, in place of its value.
+    /// Puts a setting after an existing option, in place of its value.
     fn set_behind(&mut self, at: usize, placeholder: String) -> Given {
         let option = self.words[at].text.clone();
         match self.value_at(at + 1) {
@@ -121,14 +119,14 @@ impl Words {
         }
     }
 
-    /// The word at a place, if it is an option's value.
+    /// Returns the word at an index, if it is an option's value.
     fn value_at(&self, at: usize) -> Option<String> {
         let next = self.words.get(at).filter(|word| !word.is_template);
         let is_number = |text: &str| text.parse::<f64>().is_ok();
         next.filter(|word| !word.text.starts_with('-') || is_number(&word.text)).map(|word| word.text.clone())
     }
 
-    /// Adds words at the end of the script's arguments, but before a `--`, after which nothing is an option.
+    /// Adds words at the end of the script's arguments, but before a `--`, after which no word is an option.
     fn append(&mut self, words: impl IntoIterator<Item = Word>) {
         let own = self.words.get(self.own..).unwrap_or_default();
         let end = own.iter().position(|word| !word.is_template && word.text == "--");
@@ -136,8 +134,8 @@ impl Words {
         self.words.splice(at..at, words);
     }
 
-    /// Makes a switch that is there depend on a boolean; returns what the command states: `true`, or `false` where it
-    /// says so.
+    /// Makes a switch depend on a boolean, adding the switch if it is missing. Returns the value that the command stated: `true`,
+    /// unless it states `false`.
     pub fn switch(&mut self, argument: &Argument, spelled: &str, parameter: &str) -> Option<Given> {
         let placeholder = template(format!("{{{parameter}?{spelled}}}"));
         let is_boolean = |text: &str| truth(text).is_some();
@@ -161,7 +159,7 @@ impl Words {
         Some(Given { value, words })
     }
 
-    /// Whether the command has any of these, with or without a value.
+    /// Returns true if the command has any spelling of an argument, with or without a value.
     pub fn has(&self, argument: &Argument) -> bool {
         self.find(&argument.names).is_some() || self.find_assigned(argument).is_some()
     }
@@ -180,23 +178,22 @@ impl Words {
         own.filter(|(_, word)| !word.is_template && names.contains(&word.text)).map(|(at, _)| at).next_back()
     }
 
-    /// Finds a word like `--batch-size=32`, `-b32` or `data.batch_size=32`; also returns the part in front of its
-    /// value.
+    /// Finds a word like `--batch-size=32`, `-b32` or `data.batch_size=32`; also returns the part in front of its value.
     fn find_assigned(&self, argument: &Argument) -> Option<(usize, String)> {
         let own = self.words.iter().enumerate().skip(self.own).filter(|(_, word)| !word.is_template);
         own.filter_map(|(at, word)| Some((at, assigned(&word.text, argument)?))).next_back()
     }
 
-    /// Returns the words as the spec has them.
+    /// Returns the words as written in the spec.
     ///
     /// # Errors
-    /// One of the user's own words cannot be written.
+    /// One of the user's words cannot be expressed.
     pub fn written(&self) -> Result<Vec<String>, Unwritable> {
         self.words.iter().map(|word| if word.is_template { Ok(word.text.clone()) } else { write(&word.text) }).collect()
     }
 }
 
-/// Returns the part in front of an argument's value, in a word that has both.
+/// Returns the part of a word in front of an argument's value, if the word has both.
 fn assigned(word: &str, argument: &Argument) -> Option<String> {
     let has = |name: &str| argument.names.iter().any(|known| known == name);
     if let Some((name, _)) = word.split_once('=') {
@@ -204,7 +201,7 @@ fn assigned(word: &str, argument: &Argument) -> Option<String> {
         let plain = if argument.kind == Kind::Override { name.trim_start_matches('+') } else { name };
         return has(plain).then(|| format!("{name}="));
     }
-    // A short option and its number: `-b32`.
+    // A short option with its number: `-b32`.
     let (name, value) = (word.get(..2)?, word.get(2..)?);
     let is_short = name.starts_with('-') && !name.ends_with('-');
     (is_short && value.parse::<u32>().is_ok() && argument.kind.takes_value() && has(name)).then(|| name.to_owned())
@@ -214,13 +211,13 @@ fn template(text: String) -> Word {
     Word { text, is_template: true }
 }
 
-/// Returns a text in which every `{name}` is written as `{{name}}`.
+/// Returns text in which every `{name}` is written as `{{name}}`.
 pub(super) fn escaped(text: &str) -> String {
     static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{([A-Za-z_][A-Za-z0-9_]*)\}").ok());
     NAMES.as_ref().map_or_else(|| text.to_owned(), |names| names.replace_all(text, "{{$1}}").into_owned())
 }
 
-/// Returns a user's word as the spec has it, so that rendering the template gives the word again.
+/// Returns a user's word as written in the spec, so that rendering the template gives the word again.
 fn write(text: &str) -> Result<String, Unwritable> {
     let written = escaped(text);
     let step = StepTemplate {

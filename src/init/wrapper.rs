@@ -1,4 +1,4 @@
-//! Reads a shell script around a training run: which command it runs, and whether it passes its own arguments on.
+//! Reads a shell script around a training run: the command that it runs, and if it passes its arguments on.
 
 use std::fs;
 use std::io::Read;
@@ -6,23 +6,23 @@ use std::path::Path;
 
 use super::command::{Command, SHELLS, base};
 
-/// Bytes of a shell script that are read.
+/// The bytes of a shell script that are read.
 const MOST_BYTES: u64 = 64 * 1024;
 /// Words that may precede a command and run it unchanged.
 const RUNNERS: &[&str] = &["exec", "nohup", "time", "command", "srun", "env"];
-/// The ways to write all arguments of a shell script.
+/// The notations for all arguments of a shell script.
 const ALL_ARGUMENTS: &[&str] = &["$@", "${@}", "$*"];
 
 /// The command that a shell script runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrapped {
     pub(super) command: Box<Command>,
-    /// Whether the script passes its arguments on to it.
+    /// True if the script passes its arguments on to the command.
     pub(super) forwards: bool,
 }
 
 impl Command {
-    /// Reads the shell script that a command runs, if it runs one; the line in the script says what trains.
+    /// Reads the shell script that a command runs, if any; the script's first training line becomes the inner command.
     #[must_use]
     pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
         let text = shell_script(&self, cwd).filter(|_| !self.has_script());
@@ -31,7 +31,7 @@ impl Command {
     }
 }
 
-/// The text of the shell script that a command names.
+/// Returns the text of the shell script that a command names.
 fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
     let program = command.words.first()?;
     let is_shell = SHELLS.contains(&base(program));
@@ -45,13 +45,13 @@ fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
     (is_shell || has_shell).then_some(text)
 }
 
-/// Returns the lines of a script without comments, with lines that continue after a backslash joined.
+/// Returns the lines of a script without comments; lines that end with a backslash are joined.
 fn lines(text: &str) -> Vec<String> {
     let whole = text.replace("\\\n", " ");
     whole.lines().map(|line| line.trim().to_owned()).filter(|line| !line.starts_with('#')).collect()
 }
 
-/// Returns the training command in a line: one that runs a Python script.
+/// Returns the training command in a line: a command that runs a Python script.
 fn trains(line: &str, python: &str) -> Option<Wrapped> {
     let mut words = words(line);
     let end =

@@ -1,13 +1,13 @@
-//! How long the allocation lasts that this process runs in.
+//! The remaining time of the allocation that this process runs in.
 //!
-//! What Slurm tells is turned into a duration at once, and followed by this process's own monotonic clock from then on.
+//! Slurm's answer becomes a duration at once; from then on, this process's own monotonic clock counts.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::telemetry::tool;
 
-/// How long Slurm's controller may take to answer: its own time-out (`slurm.conf`(5), `MessageTimeout`).
+/// The time-out for an answer of Slurm's controller: its own time-out (`slurm.conf`(5), `MessageTimeout`).
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An allocation that ends.
@@ -17,7 +17,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// The Slurm job that this process is part of; `None` outside of one, where it has no limit, or where nobody tells.
+    /// Returns the Slurm job that this process is part of; `None` outside of a job, without a limit, or without an answer.
     pub fn here() -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let job = variable("SLURM_JOB_ID")?;
@@ -32,19 +32,19 @@ impl Allocation {
         Self::lasting(Duration::from_secs(ends).saturating_sub(since_1970))
     }
 
-    /// One that lasts so long from now on; `None` where that is longer than clocks count.
+    /// Makes an allocation that lasts this long from now on; `None` if clocks cannot count that far.
     pub fn lasting(time: Duration) -> Option<Self> {
         Some(Self { ends: Instant::now().checked_add(time)? })
     }
 
-    /// What is left of it.
+    /// Returns the remaining time.
     pub fn left(&self) -> Duration {
         self.ends.saturating_duration_since(Instant::now())
     }
 }
 
-/// A duration as Slurm writes it: `days-hours:minutes:seconds`, with as many parts as are needed; `None` for `UNLIMITED`, `NOT_SET`
-/// and the like (`squeue`(1)).
+/// Parses a duration in Slurm's format, `days-hours:minutes:seconds` with as many parts as needed. `None` for `UNLIMITED`,
+/// `NOT_SET` and the like (`squeue`(1)).
 pub fn slurm_duration(text: &str) -> Option<Duration> {
     let (days, clock) = text.split_once('-').map_or((Some(0), text), |(days, clock)| (days.parse().ok(), clock));
     let parts: Vec<u64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;

@@ -1,7 +1,7 @@
-//! The machine: which GPUs, processors and disks it has, what they do while a probe runs, and how fast they can be. Nothing of
-//! it is ever changed. The only `unsafe` of the library is in `foreign`.
+//! The machine: its GPUs, CPUs and disks, their activity while a probe runs, and their best rates. This module never changes
+//! the machine. The only `unsafe` of the library is in `foreign`.
 //!
-//! Start with [`Machine`], the inventory; [`telemetry`] reads it again and again, [`ceilings`] measures what it can reach.
+//! Start with [`Machine`], the inventory; [`telemetry`] reads changing values, [`ceilings`] measures the best rates.
 
 mod allocation;
 pub mod ceilings;

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::fs;
 
-/// The state letter that the kernel gives a process that has ended and was not waited for.
+/// The kernel's state letter of a process that has ended and was not waited for.
 const ZOMBIE: char = 'Z';
 
-/// All processes that can be seen.
+/// Returns all visible processes.
 pub(crate) fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// All living descendants of a process, parents before children; zombies are left out.
+/// Returns all living descendants of a process, parents before children, without zombies.
 pub(crate) fn descendants(root: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<(u32, char)>> = HashMap::new();
     for pid in all() {
@@ -33,34 +33,33 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
-/// The children of this process, as its threads' lists tell (`/proc/PID/task/TID/children`, proc(5)); nothing where the
-/// kernel was built without them. It costs far less than to look at all processes.
+/// Returns the children of this process, from its threads' lists (`/proc/PID/task/TID/children`, proc(5)). Returns nothing
+/// if the kernel was built without the lists. This costs far less than reading all processes.
 pub(crate) fn own_children() -> Vec<u32> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
 }
 
-/// Returns the processor time that a process has used, in clock ticks, with or without that of the children it has
-/// waited for (fields 14 to 17 of `/proc/PID/stat`, proc(5)).
+/// Returns the CPU time of a process in clock ticks, with or without the children it has waited for (fields 14 to 17 of
+/// `/proc/PID/stat`, proc(5)).
 pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
     const USER_TIME: usize = 14;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // What follows the name begins with field 3.
+    // Field 3 is the first field after the name.
     let fields = stat[stat.rfind(')')? + 1..].split_whitespace().skip(USER_TIME - 3);
     fields.take(if with_children { 4 } else { 2 }).map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Returns when a process was started, in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). The start
-/// tells a process apart from a later one with the same number.
-/// is told from a later one of the same number.
+/// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). It distinguishes
+/// the process from a later process with the same number.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     const START_TIME: usize = 22;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(START_TIME - 3)?.parse().ok()
 }
 
-/// The command line of a process, as far as it is of use in a message.
+/// Returns the command line of a process, shortened for a message.
 pub(crate) fn command(pid: u32) -> Option<String> {
     const WIDTH: usize = 80;
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -68,7 +67,7 @@ pub(crate) fn command(pid: u32) -> Option<String> {
     Some(line.trim().chars().take(WIDTH).collect()).filter(|line: &String| !line.is_empty())
 }
 
-/// A process in a message: its number, and its command line where it can be seen.
+/// Formats a process for a message: its number, and its command line if visible.
 pub(crate) fn named(pid: u32) -> String {
     match command(pid) {
         Some(command) => format!("process {pid} (`{command}`)"),
@@ -76,7 +75,7 @@ pub(crate) fn named(pid: u32) -> String {
     }
 }
 
-/// The parent of a process.
+/// Returns the parent of a process.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     parent_and_state(pid).map(|(parent, _)| parent)
 }
@@ -89,17 +88,17 @@ pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
     line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-/// Whether a process was stopped by a signal and has not been continued.
+/// Returns true if a process was stopped by a signal and has not been continued.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     parent_and_state(pid).is_some_and(|(_, state)| matches!(state, 'T' | 't'))
 }
 
-/// Whether a process that was [`started`] then has ended, even if nobody has waited for it yet.
+/// Returns true if a process that [`started`] at `began` has ended, even if it was not waited for yet.
 pub(crate) fn has_ended(pid: u32, began: Option<u64>) -> bool {
     began.is_none() || started(pid) != began || parent_and_state(pid).is_none_or(|(_, state)| state == ZOMBIE)
 }
 
-/// Whether a process has ended, or is about to because of a signal that it cannot block.
+/// Returns true if a process has ended, or is about to end because of a signal that it cannot block.
 pub(crate) fn is_ending(pid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -110,8 +109,8 @@ pub(crate) fn is_ending(pid: u32) -> bool {
         || is_exiting(pid)
 }
 
-/// Whether the kernel is taking a process apart (`PF_EXITING` in field 9 of `/proc/PID/stat`, linux/sched.h), which takes
-/// a while where it has much memory; no signal is pending then.
+/// Returns true if the kernel is dismantling a process (`PF_EXITING` in field 9 of `/proc/PID/stat`, linux/sched.h). This
+/// takes a while if it has much memory; no signal is pending then.
 fn is_exiting(pid: u32) -> bool {
     const PF_EXITING: u64 = 4;
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
@@ -119,7 +118,7 @@ fn is_exiting(pid: u32) -> bool {
     flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// Fields 4 and 3 of `/proc/PID/stat` (proc(5)); the name in field 2 may hold spaces and parentheses.
+/// Returns fields 4 and 3 of `/proc/PID/stat` (proc(5)); the name in field 2 may contain spaces and parentheses.
 fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();

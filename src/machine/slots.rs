@@ -8,20 +8,20 @@ use super::inventory::Processors;
 use super::telemetry::{GpuMeter, HostMemory, VISIBLE_GPUS, nvml::Visible};
 use crate::model::Slot;
 
-/// How a machine is to be divided.
+/// The requested division of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shares {
-    /// The number of slots; `None` for as many as the shares below leave room for, and one where none is stated.
+    /// The number of slots. `None` means as many as fit the shares below, or one slot without stated shares.
     pub slots: Option<u32>,
-    /// GPUs of each; `None` for an equal share.
+    /// GPUs of each slot; `None` for an equal share.
     pub gpus: Option<u32>,
-    /// Physical cores of each; `None` for an equal share of those that are not kept for gputune.
+    /// Physical cores of each slot; `None` for an equal share of the cores that are not kept for gputune.
     pub cores: Option<u32>,
-    /// Only GPUs of whose model this is a part, whatever its case.
+    /// Selects only GPUs whose model contains this string, ignoring case.
     pub only: Option<String>,
 }
 
-/// Why a machine cannot be divided so.
+/// The error for a machine that cannot be divided as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SharesError {
     /// There are too few cores.
@@ -29,9 +29,9 @@ pub enum SharesError {
     TooFewCores {
         /// The slots.
         slots: u32,
-        /// The cores of each.
+        /// The cores of each slot.
         cores: u32,
-        /// What there is.
+        /// The available cores.
         found: usize,
     },
     /// There are too few GPUs.
@@ -39,24 +39,24 @@ pub enum SharesError {
     TooFewGpus {
         /// The slots.
         slots: u32,
-        /// The GPUs of each.
+        /// The GPUs of each slot.
         gpus: u32,
-        /// What there is.
+        /// The visible GPUs.
         found: usize,
     },
-    /// What was measured on one model says nothing about another.
+    /// The GPUs are of several models; a measurement on one model says nothing about another.
     #[error("these GPUs are not all of one model: {}", names.join(", "))]
     Mixed {
         /// The models.
         names: Vec<String>,
     },
-    /// The kernel does not say which cores there are.
+    /// The kernel does not list the cores.
     #[error("the kernel does not tell which processors this process may use")]
     NoCores,
 }
 
 impl SharesError {
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::TooFewCores { .. } => "take fewer `slots`, or fewer `cores_per_slot`, in [machine]",
@@ -67,33 +67,33 @@ impl SharesError {
     }
 }
 
-/// A GPU with the processors near it.
+/// A GPU with the CPUs near it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NearGpu {
     uuid: String,
     name: String,
-    /// As the bus has it; empty where that is not known.
+    /// The CPUs that the bus reports; empty if unknown.
     processors: BTreeSet<u32>,
 }
 
-/// A physical core: the processors that share it.
+/// A physical core: the logical CPUs that share it.
 type Core = Vec<u32>;
 
 impl Shares {
-    /// Whether it is stated what training will have; if not, that is the whole machine.
+    /// Returns true if the resources of training are stated; otherwise training gets the whole machine.
     pub fn has_shape(&self) -> bool {
         self.gpus.is_some() || self.cores.is_some()
     }
 
-    /// Divides this machine, as far as this process may use it; no slots where it stays whole.
+    /// Divides the part of this machine that this process may use. Returns no slots if it stays whole.
     ///
-    /// Cores are taken whole, with all their hardware threads, and those on the GPU's node first, as measurements beside each
-    /// other need (Beyer, Loewe, Wendler, "Reliable benchmarking: requirements and solutions", STTT 21, 2019). From eight
-    /// physical cores on one is kept for gputune, from 32 on two. Under a quota of processor time none is bound, unless it is stated how
-    /// many.
+    /// Cores are assigned whole, with all their hardware threads, and cores on the GPU's node first. Parallel measurements
+    /// need this (Beyer, Loewe, Wendler, "Reliable benchmarking: requirements and solutions", STTT 21, 2019). From eight
+    /// physical cores on, one is kept for gputune; from 32 on, two. Under a CPU quota no core is bound, unless the number of
+    /// cores is stated.
     ///
     /// # Errors
-    /// There is less than the shares ask for.
+    /// The machine has less than the shares request.
     pub fn divide(&self, is_gpu: bool) -> Result<Vec<Slot>, SharesError> {
         if *self == Self::default() || (self.slots == Some(1) && self.gpus.is_none() && self.cores.is_none()) {
             return Ok(Vec::new());
@@ -113,7 +113,7 @@ impl Shares {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let slots = self.of(&cores, &gpus)?;
         let share = memory.and_then(|bytes| bytes.checked_div(slots.len() as u64));
-        // A quota, as containers have, limits how much runs and not where: others may be bound to the same cores.
+        // A quota, as in containers, limits CPU time and not the cores: other programs may be bound to the same cores.
         let has_quota = self.cores.is_none() && Processors::look().has_quota();
         let finished = |slot: Slot| {
             let cores = if has_quota { Vec::new() } else { slot.cores };
@@ -145,13 +145,13 @@ impl Shares {
         if u64::from(gpus_each) * u64::from(slots) > gpus.len() as u64 || has_none {
             return Err(SharesError::TooFewGpus { slots, gpus: gpus_each.max(1), found: gpus.len() });
         }
-        // Where there are fewer cores than slots, none is bound.
+        // If there are fewer cores than slots, no core is bound.
         let cores_each = self.cores.unwrap_or(usable / slots);
         if u64::from(cores_each) * u64::from(slots) > cores.len() as u64 {
             return Err(SharesError::TooFewCores { slots, cores: cores_each, found: cores.len() });
         }
         let mut gpus = gpus.iter();
-        // The last are those that slots do without: the first ones serve most interrupts.
+        // Slots leave the last cores unused; the first cores serve most interrupts.
         let mut free: Vec<&Core> = cores.iter().collect();
         let slot = |number: u32| {
             let own: Vec<&NearGpu> = gpus.by_ref().take(gpus_each as usize).collect();
@@ -165,10 +165,10 @@ impl Shares {
     }
 }
 
-/// The GPUs that this process sees, each with the processors on its node.
+/// Returns the GPUs that this process sees, each with the CPUs on its node.
 ///
-/// The kernel module lists GPUs by their address on the bus, with their UUID (`/proc/driver/nvidia/gpus/*/information`), and the
-/// bus which processors are near it (kernel documentation, `ABI/testing/sysfs-bus-pci`, `local_cpulist`).
+/// The kernel module lists GPUs by bus address, with their UUID (`/proc/driver/nvidia/gpus/*/information`). The bus lists
+/// the CPUs near an address (kernel documentation, `ABI/testing/sysfs-bus-pci`, `local_cpulist`).
 fn gpus(module: &Path, bus: &Path) -> Vec<NearGpu> {
     let Ok(meter) = GpuMeter::shared() else { return named_gpus() };
     let seen = meter.read(&Visible::default()).map(|state| state.gpus).unwrap_or_default();
@@ -177,7 +177,7 @@ fn gpus(module: &Path, bus: &Path) -> Vec<NearGpu> {
     known.map(|gpu| NearGpu { processors: near(&gpu.uuid), uuid: gpu.uuid, name: gpu.name }).collect()
 }
 
-/// The GPUs that the environment names, where the driver's library is not there to ask.
+/// Returns the GPUs that the environment names, if the driver's library is not available.
 fn named_gpus() -> Vec<NearGpu> {
     let names = std::env::var(VISIBLE_GPUS).unwrap_or_default();
     let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -194,7 +194,7 @@ fn near(module: &Path, bus: &Path, uuid: &str) -> Option<BTreeSet<u32>> {
     Some(numbers(&fs::read_to_string(bus.join(address).join("local_cpulist")).ok()?))
 }
 
-/// The physical cores with their allowed processors, in the order of those (kernel documentation,
+/// Returns the physical cores with their allowed CPUs, in the order of the CPUs (kernel documentation,
 /// `admin-guide/cputopology.rst`).
 fn physical(folder: &Path, allowed: &BTreeSet<u32>) -> Vec<Core> {
     let mut cores: BTreeMap<u32, Core> = BTreeMap::new();
@@ -209,7 +209,7 @@ fn physical(folder: &Path, allowed: &BTreeSet<u32>) -> Vec<Core> {
     cores
 }
 
-/// The numbers of a list like `0-3,8`.
+/// Returns the numbers of a list like `0-3,8`.
 fn numbers(list: &str) -> BTreeSet<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,11 +1,11 @@
-//! Compares the settings that a step was given with those that it reports to have used.
+//! Compares the settings that a step was given with the settings that it reports.
 
 use crate::model::fact::{Fact, Facts};
 use crate::model::outcome::Measurement;
 use crate::model::precision::Precision;
 use crate::model::space::{AS_IT_IS, Config, Parameter, Role, Settings, Shape, Space, Value};
 
-/// The fact of a setting whose arrival the adapter's hook confirms without reporting its value.
+/// The fact of a setting that the adapter's hook confirms as applied without reporting its value.
 pub const APPLIED: &str = "applied";
 
 /// The fact that reports the setting of each role.
@@ -18,8 +18,7 @@ const BY_ROLE: &[(Role, &str)] = &[
     (Role::Accumulation, "accumulation"),
 ];
 
-/// The facts that report settings without a role, by the names that frameworks and their examples give to the
-/// parameters.
+/// The facts that report settings without a role, by the parameter names that frameworks and their examples use.
 const BY_NAME: &[(&[&str], &str)] = &[
     (&["pin_memory", "pin_mem", "dataloader_pin_memory"], "loader.pin_memory"),
     (&["persistent_workers", "dataloader_persistent_workers"], "loader.persistent_workers"),
@@ -27,21 +26,21 @@ const BY_NAME: &[(&[&str], &str)] = &[
     (&["fused", "fused_optimizer"], "optimizer_fused"),
 ];
 
-/// Returns the name of the fact that reports a parameter's setting once it has taken effect, if there is one.
+/// Returns the name of the fact that reports a parameter's applied setting, if any.
 pub fn fact_of(parameter: &Parameter) -> Option<&str> {
     let by_role = || BY_ROLE.iter().find(|(role, _)| parameter.role() == Some(*role)).map(|(_, fact)| *fact);
     let by_name = || BY_NAME.iter().find(|(names, _)| names.contains(&parameter.name())).map(|(_, fact)| *fact);
     parameter.fact().or_else(by_role).or_else(by_name)
 }
 
-/// A setting that the step did not take over.
+/// A setting that the step did not apply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mismatch {
     /// The parameter.
     pub parameter: String,
-    /// What it was set to.
+    /// The value that it was set to.
     pub set: Value,
-    /// What the step reports instead.
+    /// The value that the step reports instead.
     pub found: String,
     /// The name of the fact that reports it.
     pub fact: String,
@@ -54,9 +53,8 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-/// Returns what a job reports to have used when only the settings in `set` were given to it: for each parameter of the
-/// space a value, which need not be one of its settings, or [as it is](AS_IT_IS) if nothing is known. Leaves out
-/// parameters that are not active beside the others.
+/// Returns the settings that a job reports, after it was given only the settings in `set`. Each active parameter of the
+/// space gets a value, which need not be one of its settings. The value is [`AS_IT_IS`] if nothing is known.
 pub fn used(space: &Space, facts: &Facts, set: &Settings) -> Settings {
     let mut used = Settings::default();
     for parameter in space.parameters() {
@@ -74,7 +72,7 @@ pub fn used(space: &Space, facts: &Facts, set: &Settings) -> Settings {
     used
 }
 
-/// Returns the value that the facts report for a parameter, as one of the parameter's own settings where possible.
+/// Returns the value that the facts report for a parameter, as one of the parameter's own settings if possible.
 fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
     let fact = facts.get(fact_of(parameter)?)?;
     match (fact, parameter.shape()) {
@@ -94,7 +92,7 @@ fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
             Some(same.cloned().unwrap_or_else(|| Value::Text(text.clone())))
         }
         (Fact::Text(text), _) => Some(Value::Text(text.clone())),
-        // A flag cannot say which mode is on; it can only say that none is ("off").
+        // A flag cannot name the active mode; it can only say that no mode is on ("off").
         (Fact::Flag(is_on), Shape::Listed(listed)) if listed.iter().all(|value| matches!(value, Value::Text(_))) => {
             let off = Value::Text("off".to_owned());
             (!is_on && listed.contains(&off)).then_some(off)
@@ -106,8 +104,7 @@ fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
     }
 }
 
-/// Returns the config of the space with exactly these settings. `None` where a setting is unknown or is none of the
-/// space's.
+/// Returns the config of the space with exactly these settings. `None` if a setting is unknown or not in the space.
 pub fn same(space: &Space, used: &Settings) -> Option<Config> {
     let level = |parameter: &Parameter| match used.get(parameter.name()) {
         Some(value) => parameter.level(value),
@@ -116,7 +113,7 @@ pub fn same(space: &Space, used: &Settings) -> Option<Config> {
     space.with_levels(&space.parameters().iter().map(level).collect::<Option<Vec<u32>>>()?)
 }
 
-/// Returns the config of the space that is nearest to what a job used; a search may begin there.
+/// Returns the config of the space that is nearest to the settings that a job used; a search may start there.
 pub fn nearest(space: &Space, used: &Settings) -> Option<Config> {
     let level = |parameter: &Parameter| {
         let value = used.get(parameter.name())?;
@@ -125,9 +122,9 @@ pub fn nearest(space: &Space, used: &Settings) -> Option<Config> {
     space.with_levels(&space.parameters().iter().map(|parameter| level(parameter).unwrap_or(0)).collect::<Vec<_>>())
 }
 
-/// Finds the level whose number is nearest to the wanted one: by ratio where both are positive, else by difference.
+/// Finds the level whose number is nearest to `wanted`: by ratio if both are positive, else by difference.
 fn nearest_level(parameter: &Parameter, wanted: f64) -> Option<u32> {
-    /// A guard against endless ranges: a parameter has more levels only by mistake.
+    /// Guards against endless ranges: only a mistake gives a parameter more levels.
     const MOST: u32 = 1 << 16;
     let count = u32::try_from(parameter.len()).unwrap_or(MOST).min(MOST);
     let distance = |level: &u32| {
@@ -139,7 +136,7 @@ fn nearest_level(parameter: &Parameter, wanted: f64) -> Option<u32> {
     known.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(level, _)| level)
 }
 
-/// Finds the first setting that provably did not arrive, because its fact reports something else.
+/// Finds the first setting that was provably not applied, because its fact reports another value.
 pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -> Option<Mismatch> {
     let facts = &measurement.facts;
     space.parameters().iter().find_map(|parameter| {
@@ -157,7 +154,7 @@ pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -
                 (Value::Bool(set), Fact::Flag(found)) => set == found,
                 _ => return None,
             },
-            // For its own targets the hook has already checked; for the others a matching name alone proves nothing.
+            // The hook has already checked its own targets. For all other parameters, a matching name alone proves nothing.
             _ => return None,
         };
         (!arrived).then(|| Mismatch {
@@ -169,7 +166,7 @@ pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -
     })
 }
 
-/// Returns the names of the active parameters for which nothing reports whether the setting arrived.
+/// Returns the names of the active parameters for which no fact shows that the setting was applied.
 pub fn unverified(space: &Space, settings: &Settings, measurement: &Measurement) -> Vec<String> {
     let is_told = |parameter: &Parameter| match fact_of(parameter) {
         Some(APPLIED) => true,
@@ -196,17 +193,17 @@ fn shown(fact: &Fact) -> String {
     }
 }
 
-/// Returns whether a precision arrived; `None` where the setting names no precision, or one that no fact can report.
+/// Returns true if a precision was applied; `None` if the setting names no precision, or a precision that no fact reports.
 fn precision_arrived(parameter: &Parameter, set: &Value, fact: &Fact) -> Option<bool> {
     let Fact::Text(text) = fact else { return None };
     let found = Precision::named(text)?;
     let is_half = matches!(found, Precision::Bf16 | Precision::Fp16);
     match set {
-        // With the switch off, the model may still be in half precision by itself.
+        // With the switch off, the model itself may still be in half precision.
         Value::Bool(is_on) => (*is_on).then_some(is_half),
         Value::Text(name) => {
             let wanted = Precision::named(name).filter(|wanted| *wanted != Precision::Fp8)?;
-            // Full precision is torch's default in a script, and that may multiply in TF32.
+            // Full precision is torch's default in a script, and this default may multiply in TF32.
             let is_full = |precision| matches!(precision, Precision::Fp32 | Precision::Tf32);
             Some(wanted == found || (parameter.fact().is_none() && is_full(wanted) && is_full(found)))
         }
@@ -214,8 +211,8 @@ fn precision_arrived(parameter: &Parameter, set: &Value, fact: &Fact) -> Option<
     }
 }
 
-/// Returns whether a batch size arrived. It may be that of a loader, of all ranks or devices together, of an update, or
-/// of one of its pieces.
+/// Returns true if a batch size was applied. The setting may mean the batch of a loader, of all ranks or devices together,
+/// of an update, or of a piece of an update.
 fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &Measurement) -> Option<bool> {
     let set = set.as_f64()?;
     let loader = measurement.facts.number("loader.batch_size")?;
@@ -241,8 +238,8 @@ fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &
     Some(sizes.into_iter().any(explains))
 }
 
-/// Returns whether a number of workers arrived. Launchers with one process per device often divide the workers among
-/// them.
+/// Returns true if a number of workers was applied. Launchers with one process per device often divide the workers among the
+/// processes.
 fn workers_arrived(set: &Value, fact: &Fact, measurement: &Measurement) -> Option<bool> {
     let (set, found) = (set.as_f64()?, number(fact)?);
     let ranks = f64::from(measurement.ranks.unwrap_or(1));

@@ -1,4 +1,4 @@
-//! What a search reports while it runs.
+//! Events that a search reports while it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use crate::model::trial::{Purpose, Trial};
 pub struct Progress {
     /// Time since the probe began.
     pub elapsed: Duration,
-    /// Steps (or readings of a rate) so far.
+    /// Number of steps (or readings of a rate) until now.
     pub steps: u64,
-    /// The throughput so far.
+    /// The throughput until now.
     pub throughput: Option<Estimate>,
-    /// Its unit.
+    /// The unit of the throughput.
     pub unit: String,
-    /// What the devices reported over the last seconds; read anew about once a second.
+    /// The device readings of the last seconds, updated about once a second.
     pub devices: Arc<DeviceReadings>,
 }
 
-/// What the devices of a running probe reported over the last seconds, as far as they report anything yet.
+/// The device readings of a running probe over the last seconds; empty until a device reports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceReadings {
-    /// Readings of the probe's processes: processors, memory, reads from storage.
+    /// Readings of the probe's processes: CPU, memory, reads from storage.
     #[serde(skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
     /// Readings of each GPU that the probe uses.
@@ -45,111 +45,111 @@ pub struct DeviceReadings {
 pub enum Event<'a> {
     /// A journal was found, and its trials are kept.
     Resumed {
-        /// How many there are.
+        /// The number of trials.
         trials: usize,
-        /// Whether a line that was cut off in writing had to be dropped.
+        /// True if a truncated line was dropped.
         healed: bool,
     },
-    /// The trials to come cannot be compared with those in the journal, so a new era begins in it.
+    /// The new trials cannot be compared with the trials in the journal, so the journal starts a new era.
     NewEra {
-        /// What is different, one entry each.
+        /// The differences, one entry each.
         differences: &'a [String],
-        /// The trials of the eras before.
+        /// The number of trials in earlier eras.
         trials: usize,
     },
     /// The search learns from an earlier study.
     WarmStart {
-        /// Its folder or journal as it was given, or its name.
+        /// The study's folder or journal as given, or its name.
         place: &'a str,
-        /// The number of earlier trials that say something about configs of the space.
+        /// The number of earlier trials that are informative about configs of the space.
         trials: usize,
-        /// The number of the space's parameters that the earlier study has, too.
+        /// The number of parameters that the space and the earlier study share.
         in_common: usize,
-        /// How many parameters the space has.
+        /// The number of parameters in the space.
         parameters: usize,
     },
     /// A probe begins.
     Started {
-        /// Its number.
+        /// The probe's number.
         number: u32,
         /// Why it is run.
         purpose: Purpose,
-        /// What is probed.
+        /// The settings of the probed config.
         settings: &'a Settings,
-        /// Configs probed before it.
+        /// The number of configs probed before.
         searched: usize,
-        /// Why the strategy proposed the config, where it says so.
+        /// Why the strategy proposed the config, if it gives a reason.
         reason: Option<&'a str>,
-        /// Where it runs, among others that run at the same time.
+        /// The slot that it runs in, if probes run in parallel.
         slot: Option<&'a Slot>,
-        /// How long the search is expected to go on; `None` until two probes have shown it.
+        /// The expected remaining time of the search; `None` before two probes allow an estimate.
         left: Option<Duration>,
     },
-    /// A running probe has news.
+    /// A running probe has progress to report.
     Progress {
         /// The probe.
         number: u32,
-        /// The news.
+        /// The progress.
         progress: &'a Progress,
     },
     /// A probe ended, and is in the journal.
     Finished {
-        /// The trial.
+        /// The finished trial.
         trial: &'a Trial,
         /// Its settings.
         settings: &'a Settings,
-        /// What the objective makes of it, where it was measured.
+        /// The objective's judgement, if the probe was measured.
         judgement: Option<&'a Judgement>,
-        /// Whether it is the best so far; if the result is a front, whether it is on the front of the trials so far.
+        /// True if the trial is the best until now; if the result is a front, true if the trial is on the front.
         is_best: bool,
     },
-    /// Something outside disturbed a probe, and the same config is probed again.
+    /// An outside influence disturbed a probe, so the same config is probed again.
     Disturbed {
         /// The probe.
         number: u32,
-        /// Who or what disturbed it.
+        /// The cause of the disturbance.
         reason: &'a str,
     },
-    /// The job runs as it is for a moment, to compare a stated baseline with it.
+    /// The unmodified job runs briefly, to compare the stated baseline with it.
     LookingAtJob,
-    /// The stated baseline is not what the job does when nothing is set.
+    /// The stated baseline differs from the settings of the unmodified job.
     BaselineDiffers {
-        /// What was stated and what the job has, one clause for each parameter.
+        /// The stated value and the job's value, one clause per parameter.
         differences: &'a [String],
     },
-    /// The prober tells how probes are run from now on, or the search what its space cannot change.
+    /// A remark, such as a change in how probes are run or parameters that cannot gain anything.
     Remark {
-        /// What it tells, in one line.
+        /// The remark, in one line.
         text: &'a str,
     },
-    /// A config was disturbed at every try: it is put back and tried later.
+    /// A config was disturbed at every attempt; it is postponed and retried later.
     PutBack {
         /// The probe.
         number: u32,
-        /// Who or what disturbed it.
+        /// The cause of the disturbance.
         reason: &'a str,
     },
-    /// The same config runs in full precision for a few steps, for its losses.
+    /// The same config runs in full precision for a few steps, to get reference losses.
     Comparing {
         /// The probe whose losses are compared.
         number: u32,
-        /// What is run.
+        /// The settings that are run.
         settings: &'a Settings,
     },
     /// A round begins: configs are measured next to each other.
     RoundBegins {
         /// Its number, counted from 1.
         number: u32,
-        /// How many configs are in it.
+        /// The number of configs in it.
         configs: usize,
-        /// How long the search is expected to go on.
+        /// The expected remaining time of the search.
         left: Option<Duration>,
     },
     /// A round ended.
     RoundEnds {
         /// Its number.
         number: u32,
-        /// The configs besides the first, each with how many times as fast as the first it was in this round.
+        /// Each config except the first, with its speed in this round as a multiple of the first config's speed.
         ratios: &'a [(Settings, f64)],
     },
 }

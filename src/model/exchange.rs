@@ -1,20 +1,19 @@
-//! What the exchange between the ranks of a job costs, and what follows for parameters that are about nothing else.
+//! The cost of communication between the ranks of a job, and the communication parameters that it makes irrelevant.
 
 use serde::{Deserialize, Serialize};
 
 use super::estimate::Estimate;
 
-/// What an experiment beside the first probe of a search found.
+/// The result of an experiment next to the first probe of a search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Exchange {
-    /// The share of the time that the ranks' communication takes and that nothing hides, from 0 to 1; `None` where it was not
-    /// measured.
+    /// The share of the time that unhidden communication between ranks takes, from 0 to 1; `None` if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exposed: Option<Estimate>,
-    /// Parameters that stay as they are in that probe, since they could gain next to nothing.
+    /// Parameters that keep their settings of that probe, since changing them could gain next to nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub closes: Vec<String>,
-    /// Both in words.
+    /// The share and the closed parameters, in words.
     pub words: String,
 }

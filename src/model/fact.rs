@@ -1,5 +1,4 @@
-//! What a training step reports about itself besides its numbers: the settings it runs with, and signs of what it waits
-//! for.
+//! Facts that a training step reports about itself besides its metrics: the settings it uses, and signs of its waits.
 
 mod table;
 
@@ -9,35 +8,35 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use table::{FACTS, FactRow, KINDS_OF_FILES, Kind};
 
-/// How long the process imported modules until its first step.
+/// The fact with the seconds that the process spent importing modules before its first step.
 pub const IMPORT_SECONDS: &str = "import_seconds";
 
-/// That the script left training, for how long, and where it was then; gputune adds it.
+/// The fact that the script left training, with how long and where; gputune adds it.
 pub const LEFT_TRAINING: &str = "left_training";
 
-/// The prefix of the facts with the loader's rates; the number of workers follows it.
+/// The prefix of the facts with the loader's rates, before the number of workers.
 pub const LOADER_RATE: &str = "loader_only.rate.";
 
 /// The largest number of facts that a measurement keeps: a round number, as a bound on memory.
 const MOST: usize = 512;
-/// The largest number of bytes in a name or a text (4 KiB): longer ones are no sensible text.
+/// The largest number of bytes in a name or a string (4 KiB): longer strings are not plausible.
 const LONGEST: usize = 4096;
 
-/// One fact: a number, a yes or no, or a text.
+/// One fact: a number, a flag, or a string.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Fact {
-    /// In the unit that [`FACTS`] gives.
+    /// A number in the unit that [`FACTS`] gives.
     Number(f64),
-    /// Whether the fact holds.
+    /// True if the fact holds.
     Flag(bool),
-    /// A word, or a list for people to read.
+    /// A word, or a human-readable list.
     Text(String),
 }
 
 impl<'de> Deserialize<'de> for Fact {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// The forms in which a fact is written; numbers that are not finite come as texts.
+        /// The serialized formats of a fact; non-finite numbers are written as strings.
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a number, a boolean or a text")]
         enum Written {
@@ -53,23 +52,23 @@ impl<'de> Deserialize<'de> for Fact {
     }
 }
 
-/// Facts by their names, which [`FACTS`] explains; those of ranks other than 0 have `rankN.` in front.
+/// Facts by name; [`FACTS`] explains the names. Facts of ranks other than 0 have the prefix `rankN.`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Facts(BTreeMap<String, Fact>);
 
 impl Facts {
-    /// Whether there are no facts.
+    /// Returns true if there are no facts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The fact of this name.
+    /// Returns the fact of this name.
     pub fn get(&self, name: &str) -> Option<&Fact> {
         self.0.get(name)
     }
 
-    /// The number of this name.
+    /// Returns the number of this name.
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.get(name)? {
             Fact::Number(number) => Some(*number),
@@ -77,7 +76,7 @@ impl Facts {
         }
     }
 
-    /// Returns whether the fact of this name holds.
+    /// Returns the flag of this name.
     pub fn flag(&self, name: &str) -> Option<bool> {
         match self.get(name)? {
             Fact::Flag(flag) => Some(*flag),
@@ -85,7 +84,7 @@ impl Facts {
         }
     }
 
-    /// The text of this name.
+    /// Returns the string of this name.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
             Fact::Text(text) => Some(text),
@@ -93,13 +92,13 @@ impl Facts {
         }
     }
 
-    /// All facts, by name.
+    /// Returns all facts, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Fact)> {
         self.0.iter().map(|(name, fact)| (name.as_str(), fact))
     }
 
-    /// Returns the numbers whose names are `prefix` followed by a whole number, such as `loader_only.rate.4`, keyed by
-    /// that number.
+    /// Returns the numbers whose names are `prefix` followed by a whole number, such as `loader_only.rate.4`. The key is
+    /// that whole number.
     pub fn numbered(&self, prefix: &str) -> BTreeMap<u32, f64> {
         let of_it = |(name, fact): (&str, &Fact)| match fact {
             Fact::Number(number) => Some((name.strip_prefix(prefix)?.parse().ok()?, *number)),
@@ -108,7 +107,7 @@ impl Facts {
         self.iter().filter_map(of_it).collect()
     }
 
-    /// Returns a number as each rank reported it, keyed by rank; rank 0 is included if it reported it.
+    /// Returns a number as each rank reported it, keyed by rank. Rank 0 is included if it reported it.
     pub fn by_rank(&self, name: &str) -> BTreeMap<u32, f64> {
         let of_rank = |(full, fact): (&str, &Fact)| {
             let Fact::Number(number) = fact else { return None };
@@ -118,8 +117,8 @@ impl Facts {
         self.iter().filter_map(of_rank).collect()
     }
 
-    /// Adds a fact of a rank, replacing an earlier one of the same name. Drops numbers that are not finite and names or
-    /// texts that are too long.
+    /// Adds a fact of a rank, replacing an earlier fact of the same name. Drops non-finite numbers, and names or strings
+    /// that are too long.
     pub fn insert(&mut self, rank: u32, name: &str, fact: Fact) {
         let is_sound = match &fact {
             Fact::Number(number) => number.is_finite(),

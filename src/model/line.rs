@@ -1,4 +1,4 @@
-//! One finished trial as it is kept in the journal, with names and values instead of levels.
+//! One finished trial in the journal's format, with names and values instead of levels.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,23 +19,23 @@ pub struct Line {
     pub trial: u32,
     /// Why it was run.
     pub purpose: Purpose,
-    /// Names and values; for a job that was run as it is, those that it reports to have used.
+    /// Names and values; for an unmodified job, the settings that it reports.
     pub config: Settings,
-    /// If the job was run as it is, the few settings that it was given, if any.
+    /// For an unmodified job, the few settings that it was given nevertheless; `None` for all other trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_it_is: Option<Settings>,
-    /// Why the strategy proposed it, where it says. (A failure has a `reason` on the same line.)
+    /// Why the strategy proposed it, if it gives a reason. (A failure has a `reason` on the same line.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The gain that the strategy expected from it, as a share of the best at that time, where it says.
+    /// The gain that the strategy expected, as a share of the best result at that time, if it gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_gain: Option<f64>,
     /// Wall time of the probe in seconds.
     pub elapsed_s: f64,
-    /// When it was over, in seconds of Unix time; absent in journals that were written before this was kept.
+    /// When the probe ended, in seconds of Unix time; absent in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<f64>,
-    /// Where it ran, among others that ran at the same time.
+    /// The slot that it ran in, if probes ran in parallel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<Slot>,
     /// How it ended.
@@ -56,7 +56,7 @@ impl Line {
     }
 }
 
-/// Returns what a trial ran with: its settings, or, for a job that sets nothing, those that it reports to have used.
+/// Returns the settings of a trial; for an unmodified job, the settings that it reports.
 pub fn settings_of(trial: &Trial, space: &Space) -> Settings {
     match trial.outcome.measurement() {
         Some(measurement) if trial.config.is_as_it_is() => {

@@ -1,4 +1,4 @@
-//! What was measured of a probe.
+//! The measurement of a probe.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::fact::Facts;
 use super::metric::{GpuUse, Metric, Readings};
 use super::spent::Spent;
 
-/// The numbers of a probe that ended well. In JSON the fields of its parts stand beside its own.
+/// The numbers of a probe that ended well. In JSON, its parts are flattened into it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measurement {
@@ -19,19 +19,19 @@ pub struct Measurement {
     pub throughput: Option<Estimate>,
     /// The unit of the throughput, such as `samples/s`.
     pub unit: String,
-    /// Framework and version, as the step names itself.
+    /// Framework and version, as the step reports them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub framework: Option<String>,
-    /// The steps that the throughput was taken from: filled from the window of a probe.
+    /// The steps behind the throughput; filled from the window of a probe.
     #[serde(flatten)]
     pub timing: Timing,
-    /// The losses of the first steps, in their order, for comparing numerics.
+    /// The losses of the first steps, in order, for comparing numerics.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub first_losses: Vec<f64>,
-    /// Device memory: filled from what the step or the driver tells.
+    /// Device memory, as reported by the step or the driver.
     #[serde(flatten)]
     pub memory: MemoryUse,
-    /// The probe's share of the machine: filled by the meters.
+    /// The probe's use of the machine, as read by the meters.
     #[serde(flatten)]
     pub machine: MachineUse,
     /// The number of processes of a distributed job that reported.
@@ -40,31 +40,31 @@ pub struct Measurement {
     /// Seconds per step in each phase that the step reports, such as `data_wait`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub phase_seconds: BTreeMap<String, f64>,
-    /// Where the wall time of the run went, from its start to the last observed step.
+    /// The use of the run's wall time, from its start to the last observed step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
-    /// Further numbers that the step reports, the median of each; the last reported `loss` is among them.
+    /// Further numbers that the step reports, the median of each; the last reported `loss` is included.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
-    /// The facts that the step reports about itself: the settings it runs with, and signs of what it waits for.
+    /// The facts that the step reports about itself: the settings it uses, and signs of its waits.
     #[serde(skip_serializing_if = "Facts::is_empty")]
     pub facts: Facts,
-    /// The result of comparing the losses with those in full precision, where the config changes the numerics.
+    /// The comparison of the losses with full-precision losses, if the config changes the numerics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
-    /// What the exchange between ranks costs, where an experiment beside this probe told.
+    /// The cost of communication between ranks, if an experiment next to this probe measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
-    /// What the probe's wall time went into.
+    /// The probe's wall time, split by use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Spent>,
-    /// Whether it was forked from a process that had done the imports.
+    /// True if it was forked from a process that had already done the imports.
     #[serde(skip_serializing_if = "is_false")]
     pub is_forked: bool,
-    /// Whether it was measured in a process that had measured another config before.
+    /// True if it was measured in a process that had already measured another config.
     #[serde(skip_serializing_if = "is_false")]
     pub is_live: bool,
-    /// The round that it was measured in, if it was.
+    /// The round that it was measured in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<InRound>,
     /// The number of event lines that could not be read.
@@ -77,50 +77,54 @@ pub struct Measurement {
 pub struct InRound {
     /// The number of the round, counted from 1.
     pub number: u32,
-    /// Which process of the config it was, by the number of the trial that started it.
+    /// The config's process, named by the number of the trial that started it.
     pub process: u32,
-    /// The rate of each slice, in the order in which they were measured.
+    /// The rate of each slice, in order of measurement.
     pub slices: Vec<f64>,
 }
 
-/// The steps that a throughput was taken from.
+/// The steps behind a throughput.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Timing {
-    /// Steps (or readings of a rate) that the throughput was taken from, warm-up not counted.
+    /// Number of steps (or readings of a rate) behind the throughput, warm-up not counted.
     pub steps: u64,
-    /// Steps (or readings) dropped as warm-up.
+    /// Number of steps (or readings) dropped as warm-up.
     pub warmup_steps: u64,
-    /// Wall time of a step, data wait included, in seconds; absent where only a rate was read.
+    /// Wall time of a step, data wait included, in seconds; absent if only a rate was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_seconds: Option<f64>,
-    /// Samples per step, all ranks together, as the step reports them; the median.
+    /// Samples per step of all ranks together, as the step reports them; the median.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_per_step: Option<f64>,
     /// Wall time that was measured after warm-up, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_seconds: Option<f64>,
-    /// Seconds of measuring that were left of the limit when the probe stopped by itself.
+    /// Seconds left of the measuring limit when the probe stopped early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_seconds: Option<f64>,
-    /// Whether the interval was still wider than asked for when the time for measuring ran out.
+    /// True if the interval was still wider than requested when the measuring time ran out.
     #[serde(skip_serializing_if = "is_false")]
     pub is_unstable: bool,
-    /// Steps that were left out of the throughput because something else happened in them, by what it was: `epoch`,
-    /// `evaluation`, `checkpoint`, `recompile`, or `other` where nobody says.
+    /// Steps excluded from the throughput, by cause: `epoch`, `evaluation`, `checkpoint`, `recompile`, or `other` if the
+    /// cause is unknown.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
+    /// The rate over whole epochs, as a share of the rate between their ends. The throughput includes it. Absent if fewer than two ends
+    /// of epochs were seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_factor: Option<f64>,
 }
 
 /// The device memory of a probe.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryUse {
-    /// Largest device memory in use after warm-up, in bytes: what the step reports, and on a machine without a GPU the
-    /// memory of its processes where it reports nothing.
+    /// Largest device memory in use after warm-up, in bytes, as the step reports it. On a machine without a GPU, an
+    /// unreported peak is the memory of the step's processes.
     #[serde(rename = "peak_memory_bytes", skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
-    /// The same during warm-up, where it was larger: compilers and autotuners take memory that is given back.
+    /// The peak during warm-up, if it was larger: compilers and autotuners use memory that they free later.
     #[serde(rename = "warmup_peak_memory_bytes", skip_serializing_if = "Option::is_none")]
     pub warmup_peak_bytes: Option<u64>,
     /// The device's memory capacity in bytes.
@@ -131,7 +135,7 @@ pub struct MemoryUse {
     pub allocator_retries: Option<u64>,
 }
 
-/// What the meters told of the machine while a probe ran.
+/// The meters' readings of the machine while a probe ran.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineUse {
@@ -141,8 +145,8 @@ pub struct MachineUse {
     /// Largest use of `/dev/shm` by the probe's processes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory_peak_bytes: Option<u64>,
-    /// The share of the processors' time that other programs, and other machines on the same host, used during the
-    /// probe. Absent where a tenth of that time or more was idle, or where the others used less than a tenth.
+    /// The share of CPU time that other programs, and other machines on the same host, used during the probe. Absent if a
+    /// tenth of the time or more was idle, or if they used less than a tenth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign_cpu_share: Option<f64>,
     /// The readings of each GPU that the probe used, over the measured window.
@@ -153,25 +157,25 @@ pub struct MachineUse {
     pub host: Readings,
 }
 
-/// The losses of a config beside those of full precision.
+/// The losses of a config compared with the losses in full precision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Numerics {
-    /// How far they are apart, as a share: see [`numerics::drift`](crate::search::numerics::drift).
+    /// The difference of the losses as a share: see [`numerics::drift`](crate::search::numerics::drift).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<f64>,
-    /// The losses of full precision's first steps, in their order.
+    /// The losses of the first steps in full precision, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reference_losses: Vec<f64>,
-    /// Why they could not be compared.
+    /// Why the losses could not be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<String>,
 }
 
-/// Steps that were left out of a throughput.
+/// Steps excluded from a throughput.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outliers {
-    /// How many.
+    /// The number of steps.
     pub steps: u64,
     /// Their wall time together, in seconds.
     pub seconds: f64,
@@ -187,7 +191,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The metrics that every measurement may have, beside the phases and those that the step reports.
+/// The metrics that every measurement may have, besides the phases and the step's own metrics.
 pub const METRICS: &[(&str, &str)] = &[
     ("throughput", "work per second, in the unit that the step reports"),
     ("step_time", "seconds per step, data wait included"),
@@ -200,14 +204,14 @@ pub const METRICS: &[(&str, &str)] = &[
 
 /// The unit of a throughput that counts samples.
 pub const SAMPLES_PER_SECOND: &str = "samples/s";
-/// The unit of a throughput that counts steps because nobody reports their samples.
+/// The unit of a throughput that counts steps because no samples are reported.
 pub const STEPS_PER_SECOND: &str = "steps/s";
 
-/// The metric that holds the floating-point operations of a step, where the step reports them.
+/// The metric that holds the floating-point operations of a step, if the step reports them.
 pub const FLOPS: &str = "flops";
 
 impl Measurement {
-    /// Floating-point operations per second, where the step reports how many it has.
+    /// Returns the floating-point operations per second, if the step reports its [`FLOPS`].
     pub fn flops_per_second(&self) -> Option<f64> {
         let rate = self.metrics.get(FLOPS)? / self.timing.step_seconds?;
         (rate.is_finite() && rate > 0.0).then_some(rate)
@@ -223,15 +227,14 @@ impl Measurement {
             "peak_memory" => bytes(self.memory.peak_bytes),
             "memory_headroom" => self.memory_headroom(),
             "host_memory" => bytes(self.machine.host_peak_bytes),
-            // A `power` that the step reports may come from a meter that sees more than the boards do.
+            // A `power` that the step reports comes first: its meter may cover more than the GPU boards.
             "power" => self.metrics.get(name).copied().or_else(|| self.gpu_power()),
             "energy_per_sample" => self.metrics.get(name).copied().or_else(|| self.energy_per_sample()),
             _ => self.metrics.get(name).or_else(|| self.phase_seconds.get(name)).copied(),
         }
     }
 
-    /// Returns the mean power of all GPUs together, in watts; `None` where there are no GPUs or one of them does not
-    /// report.
+    /// Returns the mean power of all GPUs together, in watts; `None` without GPUs, or if one GPU does not report it.
     fn gpu_power(&self) -> Option<f64> {
         let watts = self.machine.gpus.iter().map(|gpu| Some(gpu.readings.get(&Metric::Power)?.value));
         watts.sum::<Option<f64>>().filter(|_| !self.machine.gpus.is_empty())
@@ -243,7 +246,7 @@ impl Measurement {
         energy.is_finite().then_some(energy)
     }
 
-    /// The share of device memory that stayed free at the peak, from 0 to 1.
+    /// Returns the share of device memory that stayed free at the peak, from 0 to 1.
     pub fn memory_headroom(&self) -> Option<f64> {
         let (peak, capacity) = (self.memory.peak_bytes?, self.memory.capacity_bytes?);
         #[expect(clippy::cast_precision_loss, reason = "a share")]

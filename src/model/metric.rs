@@ -1,4 +1,4 @@
-//! What devices report about themselves during a probe. Each number comes with its unit and its source, or is absent.
+//! Metrics that devices report during a probe. Each number has a unit and a source, or is absent.
 
 mod table;
 
@@ -14,20 +14,20 @@ pub type Readings = BTreeMap<Metric, Reading>;
 /// One number and where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// In the metric's [`Unit`].
+    /// The number in the metric's [`Unit`].
     pub value: f64,
-    /// Where the number comes from.
+    /// The source of the number.
     pub source: Source,
 }
 
-/// A metric that is read from a device. [`METRICS`] says of each what it means and what it does not.
+/// A metric that is read from a device. [`METRICS`] describes its meaning and its common misreadings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Metric {
     /// Share of time in which a multiprocessor had a warp, as the mean over all multiprocessors.
     SmActive,
-    /// Warps on the multiprocessors, as a share of those that they could hold.
+    /// Warps on the multiprocessors, as a share of the most that they can hold.
     SmOccupancy,
     /// Cycles in which the tensor cores worked.
     TensorActive,
@@ -63,19 +63,19 @@ pub enum Metric {
     EccErrors,
     /// Xid errors that the driver reported.
     XidErrors,
-    /// Processor time of the probe's processes, in cores.
+    /// CPU time of the probe's processes, in cores.
     CpuCores,
     /// The largest memory of the probe's processes together; pages that they share count once.
     HostMemory,
     /// Bytes per second that the probe's processes read from storage.
     ReadRate,
-    /// Time in which at least one task waited for a processor.
+    /// Time in which at least one task waited for a CPU.
     CpuPressure,
     /// Time in which at least one task waited for storage.
     IoPressure,
     /// Time in which at least one task waited for memory.
     MemoryPressure,
-    /// Periods of the control group's processor quota in which it throttled the probe.
+    /// Share of the control group's CPU quota periods in which the quota throttled the probe.
     CpuThrottled,
 }
 
@@ -83,7 +83,7 @@ pub enum Metric {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
-    /// 0 to 1; shown in per cent.
+    /// 0 to 1; shown in percent.
     Share,
     /// Bytes.
     Bytes,
@@ -97,12 +97,12 @@ pub enum Unit {
     Megahertz,
     /// A count.
     Count,
-    /// Processor cores.
+    /// CPU cores.
     Cores,
 }
 
 impl Unit {
-    /// Describes in words how values are counted in JSON.
+    /// Returns the unit of values in JSON, in words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Share => "share, 0 to 1",
@@ -117,12 +117,12 @@ impl Unit {
     }
 }
 
-/// Where a number comes from.
+/// The source of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Source {
-    /// NVML's GPU performance monitoring, two samples.
+    /// NVML's GPU performance monitoring, from two samples.
     Gpm,
     /// A host engine of DCGM that was running.
     Dcgm,
@@ -132,25 +132,25 @@ pub enum Source {
     NvmlSamples,
     /// NVML's list of processes.
     NvmlProcesses,
-    /// Memory that is in use beyond what was in use before the probe.
+    /// Memory in use now minus the memory in use before the probe.
     Difference,
-    /// The kernel's files of processes and pressure.
+    /// The kernel's files of processes and pressure (`/proc`).
     Proc,
     /// The kernel's files of control groups.
     Cgroup,
 }
 
-/// What one GPU did during the measured window of a probe.
+/// The use of one GPU during the measured window of a probe.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuUse {
-    /// Its identity: `GPU-...`, or `MIG-...` for an instance; empty where none could be asked.
+    /// Its identity: `GPU-...`, or `MIG-...` for an instance; empty if it could not be queried.
     pub uuid: String,
     /// The model.
     pub name: String,
     /// The numbers that it reported.
     pub readings: Readings,
-    /// Codes of the Xid errors, in their order.
+    /// Codes of the Xid errors, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub xids: Vec<u64>,
     /// Why expected numbers are missing, such as `GPM: not supported by this device`.
@@ -166,7 +166,7 @@ pub(crate) struct Together {
     pub(crate) most: f64,
 }
 
-/// Returns the mean and the spread over the GPUs; `None` if one of them does not report the metric.
+/// Returns the mean and the spread over the GPUs; `None` if a GPU does not report the metric.
 pub(crate) fn together(gpus: &[GpuUse], metric: Metric) -> Option<Together> {
     let told: Option<Vec<f64>> = gpus.iter().map(|gpu| Some(gpu.readings.get(&metric)?.value)).collect();
     let told = told.filter(|told| !told.is_empty())?;

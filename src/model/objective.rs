@@ -33,7 +33,7 @@ pub enum OnTie {
     Fastest,
 }
 
-/// What better means and what is feasible.
+/// The definition of a better measurement and of a feasible measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
     kind: Kind,
@@ -53,19 +53,19 @@ enum Kind {
     Weighted(Weighted),
     /// Several metrics without weights; the result is a front.
     Pareto(Vec<Goal>),
-    /// One weighting out of those that a search for a front goes through; never kept in a file.
+    /// One of the weightings that a search for a front tries; never written to a file.
     #[serde(skip)]
     Scalarised(Scalarised),
 }
 
-/// Why goals do not make an objective.
+/// The error for goals that do not make an objective.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectiveError {
-    /// Fewer goals than the objective needs.
+    /// There are fewer goals than the objective needs.
     #[error("a front needs at least two metrics, and there {}", if *.found == 0 { "is none" } else { "is one" })]
     TooFew {
-        /// How many there are.
+        /// The number of goals.
         found: usize,
     },
     /// No goal has a weight.
@@ -90,7 +90,7 @@ pub enum ObjectiveError {
 /// The smallest and the largest weight. Round numbers, chosen so that sums and products of weights stay finite.
 const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-100..=1e100;
 
-/// Describes what a weight must be, for a message about one that is not.
+/// Describes the valid weights, for the message about an invalid weight.
 fn weights_are(weight: f64) -> String {
     let is_size = weight > 0.0 && weight.is_finite();
     if is_size { format!("from {:e} to {:e}", WEIGHTS.start(), WEIGHTS.end()) } else { "larger than 0".to_owned() }
@@ -102,7 +102,7 @@ fn shown(number: f64) -> String {
     if is_long { format!("{number:e}") } else { number.to_string() }
 }
 
-/// What an objective concludes from a measurement.
+/// The conclusion of an objective from a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Judgement {
     /// The measurement may win; larger is better.
@@ -111,27 +111,29 @@ pub enum Judgement {
     Infeasible {
         /// Why not, in a few words.
         reason: String,
-        /// Whether a config that needs as much memory cannot be feasible either.
+        /// True if no config that needs at least as much memory can be feasible.
         lacks_memory: bool,
     },
 }
 
 impl Default for Objective {
-    /// The largest throughput, with 10 % of device memory left free.
+    /// The largest throughput, with 10% of device memory left free.
     fn default() -> Self {
         Self::new("throughput", Direction::Maximize)
     }
 }
 
 impl Objective {
-    /// The objective to make one metric as large, or as small, as possible.
+    /// Makes the objective that maximises or minimises one metric.
     pub fn new(metric: impl Into<String>, direction: Direction) -> Self {
         Self::of(Kind::Single(Goal::new(metric, direction)))
     }
 
-    /// The best weighted product of several metrics: the score of a config is how many times better than the first measured
-    /// one (or the baseline) it is, as a geometric mean over the metrics with these weights. Weights count in proportion to
-    /// their sum; a metric that is zero or negative makes a config infeasible.
+    /// Makes the objective of the best weighted product of several metrics.
+    ///
+    /// The score of a config says how many times better it is than the first measured config (or the baseline). It is the
+    /// geometric mean over the metrics with these weights. Weights count in proportion to their sum. A metric that is zero
+    /// or negative makes a config infeasible.
     ///
     /// ```
     /// use gputune::model::objective::{Goal, Objective};
@@ -157,14 +159,13 @@ impl Objective {
         Ok(Self::of(Kind::Weighted(Weighted::new(weights))))
     }
 
-    /// Several metrics of which none is given up for another: the result is the [front](crate::search::Study::front) of
-    /// configs that no other is better than in all of them.
+    /// Makes the objective of several metrics without weights. The result is the [front](crate::search::Study::front): the
+    /// configs that no other config beats in all metrics.
     ///
-    /// Where one number is needed (to order a list, or for a strategy that is asked without a tuner), it is the first
-    /// metric.
+    /// A single number, if needed, is the first metric: to order a list, or for a strategy that runs without a tuner.
     ///
     /// # Errors
-    /// There are fewer than two, or a metric is there twice.
+    /// There are fewer than two metrics, or a metric is named twice.
     pub fn pareto(goals: impl IntoIterator<Item = Goal>) -> Result<Self, ObjectiveError> {
         let goals: Vec<Goal> = goals.into_iter().collect();
         each_once(goals.iter())?;
@@ -191,34 +192,34 @@ impl Objective {
         self
     }
 
-    /// Sets how much device memory must stay free.
+    /// Sets the device memory that must stay free.
     #[must_use]
     pub fn memory_headroom(mut self, headroom: Headroom) -> Self {
         self.memory_headroom = headroom;
         self
     }
 
-    /// How much device memory must stay free.
+    /// Returns the device memory that must stay free.
     pub fn headroom(&self) -> Headroom {
         self.memory_headroom
     }
 
-    /// Sets which of several configs within the noise is named.
+    /// Sets the rule that picks a config among several within the noise.
     #[must_use]
     pub fn on_tie(mut self, on_tie: OnTie) -> Self {
         self.on_tie = on_tie;
         self
     }
 
-    /// Sets what an hour costs: without it there is no [`COST`].
+    /// Sets the price of an hour; without a price there is no [`COST`].
     #[must_use]
     pub fn price(mut self, price: Price) -> Self {
         self.price = Some(price);
         self
     }
 
-    /// Returns the name of the number to optimise: the metric's; `score` for a product of several; the first metric's
-    /// if the result is a front.
+    /// Returns the name of the number to optimise: the metric; `score` for a product of several metrics; the first metric if
+    /// the result is a front.
     pub fn metric(&self) -> &str {
         match &self.kind {
             Kind::Single(goal) => &goal.metric,
@@ -227,7 +228,7 @@ impl Objective {
         }
     }
 
-    /// Whether more or less of it is better.
+    /// Returns the direction in which [`metric`](Self::metric) is better.
     pub fn direction(&self) -> Direction {
         match &self.kind {
             Kind::Single(goal) => goal.direction,
@@ -236,7 +237,7 @@ impl Objective {
         }
     }
 
-    /// The metrics that count, in the order in which they were named.
+    /// Returns the goals in the order of their declaration.
     pub fn goals(&self) -> &[Goal] {
         match &self.kind {
             Kind::Single(goal) => std::slice::from_ref(goal),
@@ -246,7 +247,7 @@ impl Objective {
         }
     }
 
-    /// Returns the weights of the goals, which add up to one; `None` where goals have no weights.
+    /// Returns the weights of the goals, which add up to one; `None` if goals have no weights.
     pub fn weights(&self) -> Option<&[f64]> {
         match &self.kind {
             Kind::Weighted(weighted) => Some(&weighted.weights),
@@ -255,33 +256,33 @@ impl Objective {
         }
     }
 
-    /// Whether the result is a front.
+    /// Returns true if the result is a front.
     pub fn is_pareto(&self) -> bool {
         matches!(self.kind, Kind::Pareto(_))
     }
 
-    /// Whether scores are relative to some measurement: true of a weighted product only.
+    /// Returns true if scores are relative to a measurement; only scores of a weighted product can be.
     pub fn is_relative(&self) -> bool {
         matches!(&self.kind, Kind::Weighted(weighted) if weighted.reference.is_some())
     }
 
-    /// Returns which of several configs within the noise is named.
+    /// Returns the rule that picks a config among several within the noise.
     pub fn tie_rule(&self) -> OnTie {
         self.on_tie
     }
 
-    /// The bounds on metrics.
+    /// Returns the bounds on metrics.
     pub fn constraints(&self) -> &[Constraint] {
         &self.constraints
     }
 
-    /// Returns the objective of one of the goals alone, with the same price.
+    /// Returns the objective with this goal alone and everything else unchanged.
     pub fn alone(&self, goal: &Goal) -> Self {
         Self { kind: Kind::Single(goal.clone()), ..self.clone() }
     }
 
-    /// Returns the objective for the next proposal. If the result is a front, this is a new weighting of the metrics
-    /// each time, which follows from the history and the seed; else it is the objective itself.
+    /// Returns the objective for the next proposal. For a front, it is a new weighting of the metrics each time, determined
+    /// by the history and the seed. Otherwise it is the unchanged objective.
     pub fn scalarised(&self, history: &History, seed: u64) -> Cow<'_, Self> {
         let Kind::Pareto(goals) = &self.kind else { return Cow::Borrowed(self) };
         let known: Vec<Vec<f64>> = history.searched().filter_map(|trial| self.numbers_of(&trial.outcome)).collect();
@@ -289,7 +290,7 @@ impl Objective {
         Cow::Owned(Self { kind: Kind::Scalarised(question), ..self.clone() })
     }
 
-    /// Makes the scores of a weighted product relative to a measurement; the order of configs stays as it is.
+    /// Makes the scores of a weighted product relative to a measurement; the order of configs does not change.
     #[must_use]
     pub fn relative_to(mut self, measurement: &Measurement) -> Self {
         let numbers = self.numbers(measurement);
@@ -299,8 +300,8 @@ impl Objective {
         self
     }
 
-    /// Makes scores relative to the baseline as it was first measured in full. If there is no feasible baseline, they
-    /// are relative to the first feasible trial.
+    /// Makes scores relative to the first full measurement of the baseline. Without a feasible baseline, they are relative
+    /// to the first feasible trial.
     #[must_use]
     pub fn relative_to_first(self, history: &History, baseline: Option<&Config>) -> Self {
         let is_feasible = |trial: &&Trial| self.score_of(&trial.outcome).is_some();
@@ -313,8 +314,7 @@ impl Objective {
         }
     }
 
-    /// Adds to the reason for a proposal which weighting it was proposed for, if the objective is one of several
-    /// weightings.
+    /// Appends the weighting to the reason for a proposal, if the objective is one of several weightings.
     pub fn with_question(&self, reason: String) -> String {
         let Kind::Scalarised(question) = &self.kind else { return reason };
         let weighed = question.goals.iter().zip(&question.weights);
@@ -323,7 +323,7 @@ impl Objective {
         format!("{reason}; weighs {}", parts.join(", "))
     }
 
-    /// Returns the number that is optimised, with its interval where there is one.
+    /// Returns the number that is optimised, with its interval if it has one.
     pub fn estimate(&self, measurement: &Measurement) -> Option<Estimate> {
         let numbers = || self.numbers(measurement).ok();
         match &self.kind {
@@ -334,12 +334,12 @@ impl Objective {
         }
     }
 
-    /// Returns a metric of a measurement by its name, the cost included, with its interval where there is one.
+    /// Returns a metric of a measurement by name, the cost included, with its interval if it has one.
     pub fn estimate_of(&self, metric: &str, measurement: &Measurement) -> Option<Estimate> {
         goal::estimate(metric, measurement, self.price)
     }
 
-    /// The number to make as large as possible: the metric, or its negative when less is better.
+    /// Returns the number to maximise: the metric, or its negative if less is better.
     pub fn score(&self, metric: f64) -> f64 {
         match self.direction() {
             Direction::Maximize => metric,
@@ -347,7 +347,7 @@ impl Objective {
         }
     }
 
-    /// Returns the goals' numbers, or why a measurement that lacks one is infeasible.
+    /// Returns the goals' numbers, or why a measurement without one of them is infeasible.
     fn numbers(&self, measurement: &Measurement) -> Result<Vec<Estimate>, String> {
         let must_be_positive = matches!(self.kind, Kind::Weighted(_));
         let number = |goal: &Goal| match self.estimate_of(&goal.metric, measurement) {
@@ -370,7 +370,7 @@ impl Objective {
         }
     }
 
-    /// Judges whether a measurement is feasible, and how good it is.
+    /// Judges if a measurement is feasible, and how good it is.
     pub fn judge(&self, measurement: &Measurement) -> Judgement {
         let infeasible = |reason: String, lacks_memory| Judgement::Infeasible { reason, lacks_memory };
         if let Some(reason) = self.tightness(measurement) {
@@ -396,7 +396,7 @@ impl Objective {
         }
     }
 
-    /// Returns why a measurement shows that the memory was too small, if it was.
+    /// Returns why a measurement shows too little memory, if it does.
     fn tightness(&self, measurement: &Measurement) -> Option<String> {
         if measurement.memory.allocator_retries.is_some_and(|retries| retries > 0) {
             return Some("does not fit: the allocator had to free its caches and try again".to_owned());
@@ -423,8 +423,8 @@ impl Objective {
         Some(self.goals().iter().zip(numbers).map(|(goal, number)| goal.score(number)).collect())
     }
 
-    /// Returns the score of an outcome that was measured, if only in part. A probe that was stopped early cannot win,
-    /// but its score shows where better configs are not.
+    /// Returns the score of an outcome that was measured at least in part. A probe that was stopped early cannot win, but
+    /// its score shows which configs are not better.
     pub fn partial_score_of(&self, outcome: &Outcome) -> Option<f64> {
         match self.judge(outcome.measurement()?) {
             Judgement::Feasible(score) => Some(score),
@@ -432,13 +432,13 @@ impl Objective {
         }
     }
 
-    /// Whether the objective is the largest throughput and nothing else.
+    /// Returns true if the objective is the largest throughput and nothing else.
     pub fn is_largest_throughput(&self) -> bool {
         matches!(&self.kind, Kind::Single(goal) if goal.metric == "throughput" && goal.direction == Direction::Maximize)
     }
 
-    /// Returns the memory that an outcome shows to be too small, if any; configs that need as much of it are then ruled
-    /// out.
+    /// Returns the kind of memory that an outcome shows to be too small, if any. Configs that need at least as much of it
+    /// are then ruled out.
     pub fn lacks_memory(&self, outcome: &Outcome) -> Option<Memory> {
         match outcome {
             Outcome::OutOfMemory { memory, .. } => Some(*memory),

@@ -8,13 +8,13 @@ pub use super::measurement::{
     Timing,
 };
 
-/// Which memory ran out.
+/// The kind of memory that ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
-    /// The memory of the GPU, or of the CPU where that is the device.
+    /// The memory of the GPU, or of the CPU if that is the device.
     Device,
-    /// The machine's memory.
+    /// The machine's main memory.
     Host,
     /// Shared memory (`/dev/shm`), through which data workers hand over batches.
     Shared,
@@ -30,7 +30,7 @@ impl std::fmt::Display for Memory {
     }
 }
 
-/// Why a probe gave no measurement.
+/// The error of a probe without a measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// One clear sentence fragment, such as `exit code 1: ValueError: bad size`.
@@ -38,7 +38,7 @@ pub struct Failure {
     /// The last lines that the step printed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
-    /// Parameters that the step showed to have no effect whatever their settings: nothing in it takes them.
+    /// Parameters without effect at any setting, because nothing in the step uses them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closes: Vec<String>,
 }
@@ -55,35 +55,35 @@ impl Failure {
 #[serde(tag = "outcome", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It was measured.
+    /// The probe was measured.
     Measured(Measurement),
-    /// It needs more memory than there is.
+    /// The config needs more memory than available.
     OutOfMemory {
-        /// Which memory.
+        /// The memory that ran out.
         memory: Memory,
         /// How it was recognised.
         #[serde(flatten)]
         failure: Failure,
     },
-    /// The time for a probe passed before anything could be measured.
+    /// The probe's time ran out before anything could be measured.
     TimedOut(Failure),
-    /// Nothing happened for longer than the limit on time without progress.
+    /// There was no progress for longer than the limit.
     Stalled(Failure),
-    /// The step ended by itself: with an error, by a signal, or without having reported anything.
+    /// The step ended on its own: with an error, by a signal, or without a report.
     Crashed(Failure),
     /// The step refused the config.
     Rejected(Failure),
     /// The loss is not a finite number.
     Diverged(Failure),
-    /// Something outside disturbed the measurement.
+    /// An outside influence disturbed the measurement.
     Disturbed(Failure),
-    /// The search was stopped while the probe ran. Earlier versions wrote `pruned` for a config that they gave up early.
+    /// The search was stopped while the probe ran. Earlier versions wrote `pruned` for a config that they stopped early.
     #[serde(alias = "pruned")]
     Interrupted,
 }
 
 impl Outcome {
-    /// The outcome's name, as the journal and the tables have it.
+    /// Returns the outcome's name in the journal and the tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Measured(_) => "measured",
@@ -98,7 +98,7 @@ impl Outcome {
         }
     }
 
-    /// The numbers, if the probe ended well.
+    /// Returns the measurement, if the probe ended well.
     pub fn measurement(&self) -> Option<&Measurement> {
         match self {
             Self::Measured(measurement) => Some(measurement),
@@ -106,7 +106,7 @@ impl Outcome {
         }
     }
 
-    /// Returns why there are no numbers, if there are none.
+    /// Returns the failure, if the probe has one.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::OutOfMemory { failure, .. }
@@ -120,13 +120,13 @@ impl Outcome {
         }
     }
 
-    /// Returns the parameters that nothing in the step takes. Such a probe says nothing else about its config.
+    /// Returns the parameters that nothing in the step uses. Such a probe says nothing else about its config.
     pub fn closes(&self) -> &[String] {
         self.failure().map_or(&[], |failure| failure.closes.as_slice())
     }
 
-    /// Returns a text that is equal for two failures if the config is not to blame for them: the outcome and its reason
-    /// without numbers.
+    /// Returns the outcome and its reason without numbers. Two failures with equal signatures probably do not depend on the
+    /// config.
     ///
     /// Running out of memory always depends on the config, so it has no signature.
     pub fn signature(&self) -> Option<String> {

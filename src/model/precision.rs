@@ -1,4 +1,4 @@
-//! The number formats that devices compute in, and which devices have them.
+//! The number formats that devices compute in, and the devices that support them.
 
 use std::fmt;
 
@@ -27,11 +27,11 @@ pub struct PrecisionFacts {
     pub precision: Precision,
     /// Its name in gputune.
     pub name: &'static str,
-    /// Other names that specs give to it, lower case.
+    /// Its other names in specs, in lower case.
     pub also: &'static [&'static str],
-    /// The first compute capability whose hardware has it. The source is the CUDA C++ Programming Guide: "Arithmetic
-    /// Instructions" for fp16 (throughput of 16-bit operations begins at 5.3), "Tensor Cores" for the others. For fp8
-    /// it is the PTX ISA: the `e4m3` types of `mma` require `sm_89`.
+    /// The first compute capability whose hardware has it. Sources: CUDA C++ Programming Guide, "Arithmetic Instructions"
+    /// for fp16 (throughput of 16-bit operations begins at 5.3) and "Tensor Cores" for the rest; for fp8 the PTX ISA, where
+    /// the `e4m3` types of `mma` require `sm_89`.
     pub since: (i32, i32),
 }
 
@@ -80,19 +80,19 @@ impl Precision {
         self.facts().name
     }
 
-    /// Returns the precision that a name means, in upper or lower case.
+    /// Returns the precision of a name, in upper or lower case.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let facts = PRECISIONS.iter().find(|facts| facts.name == name || facts.also.contains(&name.as_str()));
         facts.map(|facts| facts.precision)
     }
 
-    /// The first compute capability whose hardware has it.
+    /// Returns the first compute capability whose hardware has it.
     pub fn since(self) -> (i32, i32) {
         self.facts().since
     }
 
-    /// Whether the hardware of this compute capability has it.
+    /// Returns true if the hardware of this compute capability has it.
     pub fn is_in_hardware(self, compute_capability: (i32, i32)) -> bool {
         compute_capability >= self.since()
     }

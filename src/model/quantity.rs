@@ -1,8 +1,8 @@
-//! Reads and formats sizes and durations: `70GiB`, `0.5 GB`, `60s`, `20m`, `1h30m`.
+//! Parses and formats sizes and durations: `70GiB`, `0.5 GB`, `60s`, `20m`, `1h30m`.
 
 use std::time::Duration;
 
-/// The error for a text that is no size or duration.
+/// The error for a string that is no size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no {what}; write it like {example}")]
 pub struct QuantityError {
@@ -26,10 +26,10 @@ const BYTE_UNITS: &[(&str, f64)] = &[
 const TIME_UNITS: &[(&str, f64)] =
     &[("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("min", 60.0), ("h", 3600.0), ("d", 86_400.0)];
 
-/// Reads a size such as `70GiB` (binary units) or `70GB` (decimal units), in bytes.
+/// Parses a size such as `70GiB` (binary units) or `70GB` (decimal units), in bytes.
 ///
 /// # Errors
-/// The text is not a number with one of those units, or is negative.
+/// The string is not a number with such a unit, or is negative.
 pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     let error = || QuantityError { text: text.to_owned(), what: "size", example: "`512MiB` or `70GB`" };
     let (number, unit) = split(text).ok_or_else(error)?;
@@ -39,10 +39,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     (bytes.is_finite() && (0.0..1.8e19).contains(&bytes)).then_some(bytes as u64).ok_or_else(error)
 }
 
-/// Reads a duration such as `500ms`, `60s`, `20m` or `1h30m`.
+/// Parses a duration such as `500ms`, `60s`, `20m` or `1h30m`.
 ///
 /// # Errors
-/// The text is not a sequence of numbers with those units, or is negative.
+/// The string is not a sequence of numbers with such units, or is negative.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     let error = || QuantityError { text: text.to_owned(), what: "duration", example: "`60s`, `20m` or `1h30m`" };
     let mut rest = text.trim();
@@ -71,7 +71,7 @@ fn factor(units: &[(&str, f64)], unit: &str) -> Option<f64> {
     units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|&(_, factor)| factor)
 }
 
-/// Formats a size for people with three digits: `1.50 GiB`.
+/// Formats a size with three digits: `1.50 GiB`.
 pub fn show_bytes(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
     let size = bytes as f64;
@@ -86,7 +86,7 @@ pub fn show_bytes(bytes: u64) -> String {
     }
 }
 
-/// Formats a duration for people: `350 ms`, `12.4 s`, `3m20s`, `1h05m`.
+/// Formats a duration: `350 ms`, `12.4 s`, `3m20s`, `1h05m`.
 pub fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     let whole = seconds.round();
@@ -100,7 +100,7 @@ pub fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// Formats seconds for people, short times with three digits: `31.4 µs`, `28.1 ms`, `1.24 s`, `3m20s`.
+/// Formats seconds, short times with three digits: `31.4 µs`, `28.1 ms`, `1.24 s`, `3m20s`.
 pub fn show_seconds(seconds: f64) -> String {
     match seconds {
         _ if seconds < 1e-3 => format!("{} µs", three_digits(seconds * 1e6)),
@@ -110,7 +110,7 @@ pub fn show_seconds(seconds: f64) -> String {
     }
 }
 
-/// Formats a number for people: about three digits, thousands set apart.
+/// Formats a number with about three digits and thousands separators.
 pub fn show_number(number: f64) -> String {
     let size = number.abs();
     if !number.is_finite() {
@@ -133,7 +133,7 @@ pub fn show_number(number: f64) -> String {
     text
 }
 
-/// Formats a count of things, such as samples; whole numbers have no fraction.
+/// Formats a count, such as of samples; whole numbers have no fraction.
 pub fn show_count(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1000.0 { format!("{number:.0}") } else { show_number(number) }
 }

@@ -1,45 +1,45 @@
-//! The part of a machine that a probe may have.
+//! The part of a machine that a probe may use.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a probe may have of a machine: some of its GPUs, whole cores near them, a share of its memory.
+/// The part of a machine that a probe may use: some of its GPUs, whole cores near them, and a share of its memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Slot {
     /// Its number among the slots of a search, counted from 1.
     pub number: u32,
     /// The machine.
     pub host: String,
-    /// Its GPUs, by UUID: their numbers mean other GPUs in other processes.
+    /// Its GPUs by UUID, since a GPU's number can differ between processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
-    /// The processors that it is bound to, as the kernel counts them; none where it is not bound.
+    /// The CPUs that it is bound to, by kernel number; empty if it is not bound.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<u32>,
-    /// Its share of the host's memory in bytes; none where all is its own.
+    /// Its share of the host's memory in bytes; `None` if it may use all memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
 
 impl Slot {
-    /// A slot of which only the number is known, for steps in this process.
+    /// Makes a slot with only a number, for steps in this process.
     pub fn numbered(number: u32) -> Self {
         Self { number, host: String::new(), gpus: Vec::new(), cores: Vec::new(), memory_bytes: None }
     }
 
-    /// How many GPUs a probe has in a slot; `whole` where that names none, or there is no slot.
+    /// Returns the number of GPUs in a slot; `whole` if there is no slot, or it names no GPUs.
     pub fn count_gpus(slot: Option<&Self>, whole: u32) -> u32 {
         let own = slot.map(|slot| slot.gpus.len()).filter(|count| *count > 0);
         own.and_then(|count| u32::try_from(count).ok()).unwrap_or(whole)
     }
 
-    /// Its processors, as the kernel lists them: `0-3,8`.
+    /// Returns its CPUs in the kernel's format: `0-3,8`.
     pub fn processors(&self) -> String {
         listed(&self.cores)
     }
 
-    /// What trials depend on: how much it has, and not which.
+    /// Describes the amount of resources, which trials depend on, without naming the resources.
     pub fn shape(&self) -> String {
         let gpus = match self.gpus.len() {
             0 => String::new(),
@@ -63,7 +63,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// Numbers as the kernel lists processors: `0-3,8`.
+/// Formats numbers as the kernel lists CPUs: `0-3,8`.
 fn listed(numbers: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &number in numbers {

@@ -1,4 +1,4 @@
-//! What the wall time of probes went into.
+//! The wall time of probes, split by use.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Wall time in seconds, by what it went into.
+/// Wall time in seconds, split by use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spent {
@@ -14,17 +14,17 @@ pub struct Spent {
     pub importing_s: f64,
     /// The rest of the time up to the end of the first step: reading data sets, building models.
     pub starting_s: f64,
-    /// Steps that are no part of a throughput because they came too early.
+    /// Steps excluded from a throughput because they came too early.
     pub warming_up_s: f64,
-    /// The windows that throughputs were taken from.
+    /// The windows behind throughputs.
     pub measuring_s: f64,
-    /// From when enough was known until no process was left.
+    /// From the end of measuring until no process was left.
     pub ending_s: f64,
 }
 
 impl Spent {
-    /// Sorts the times of a probe: until its first step, of which it imported for so many seconds; from there until enough
-    /// was known, of which it was measured for so many; and until nothing of it was left.
+    /// Splits the three times of a probe. They last until the first step, with the seconds of imports; until enough was
+    /// known, with the measured seconds; and until nothing of the probe was left.
     pub fn of(
         (start, importing_s): (Duration, f64),
         (stepping, measuring_s): (Duration, f64),
@@ -41,7 +41,7 @@ impl Spent {
         }
     }
 
-    /// What the seconds went into, in words, in the order of time.
+    /// Returns each use in words with its seconds, in order of time.
     pub fn parts(&self) -> [(&'static str, f64); 5] {
         [
             ("importing", self.importing_s),
@@ -52,7 +52,7 @@ impl Spent {
         ]
     }
 
-    /// All of it.
+    /// Returns the sum of all parts.
     pub fn total(&self) -> f64 {
         self.parts().iter().map(|(_, seconds)| seconds).sum()
     }

@@ -1,4 +1,4 @@
-//! A probed config with its outcome, and the list of all of them so far.
+//! A probed config with its outcome, and the history of all trials.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::model::outcome::{Estimate, Outcome};
 use crate::model::slot::Slot;
 use crate::model::space::{Config, Settings, Space, Value};
 
-/// Why a config was probed, and with it how carefully.
+/// The reason why a config was probed; it determines how carefully.
 ///
 /// In a journal it is one word: `baseline`, `search`, `round`, or `screen-9` for a ninth of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,22 +24,22 @@ pub enum Purpose {
     Baseline,
     /// The strategy proposed it.
     Search,
-    /// The strategy proposed to measure it for a part of the usual time, to find out whether it deserves more.
+    /// The strategy proposed to measure it for a part of the usual time, to find out if it deserves more.
     Screen {
-        /// The number of equal parts of the usual time, of which it got one.
+        /// The divisor of the usual time: it was measured for one such part.
         one_in: NonZeroU32,
     },
-    /// It was probed before, and is measured again next to others.
+    /// It was probed before, and is re-measured next to other configs.
     Round,
 }
 
 impl Purpose {
-    /// Whether it was measured for a part of the usual time.
+    /// Returns true if it was measured for a part of the usual time.
     pub fn is_short(self) -> bool {
         matches!(self, Self::Screen { .. })
     }
 
-    /// Whether it repeats what was probed before, and looks for nothing new.
+    /// Returns true if it repeats a probed config instead of looking for a new one.
     pub fn is_repeated(self) -> bool {
         self == Self::Round
     }
@@ -69,7 +69,7 @@ impl FromStr for Purpose {
         Ok(match word {
             "baseline" => Self::Baseline,
             "search" => Self::Search,
-            // The others are in journals of earlier versions.
+            // Journals of earlier versions have `confirm` and `reference`.
             "round" | "confirm" | "reference" => Self::Round,
             _ => {
                 let parts = word.strip_prefix("screen-").ok_or_else(error)?;
@@ -100,20 +100,21 @@ pub struct Trial {
     pub number: u32,
     /// Why it was probed.
     pub purpose: Purpose,
-    /// What was probed.
+    /// The probed config.
     pub config: Config,
     /// How it ended.
     pub outcome: Outcome,
     /// Wall time of the probe, starting and cleaning up included.
     pub elapsed: Duration,
-    /// When it was over, in seconds of Unix time; absent where nobody kept it.
+    /// When the probe ended, in seconds of Unix time; absent if unrecorded.
     pub ended_at: Option<f64>,
-    /// Where it ran, among others that ran at the same time; absent where it had the machine to itself.
+    /// The slot that it ran in, if probes ran in parallel; absent if it had the machine to itself.
     pub slot: Option<Slot>,
 }
 
 impl Trial {
-    /// The time that it took of GPUs, in seconds: its own, times the GPUs of its slot, or `whole` where that names none.
+    /// Returns its GPU time in seconds: its wall time times the GPUs of its slot, or times `whole` if the slot names no
+    /// GPUs.
     pub fn gpu_seconds(&self, whole: u32) -> f64 {
         self.elapsed.as_secs_f64() * f64::from(Slot::count_gpus(self.slot.as_ref(), whole))
     }
@@ -122,19 +123,19 @@ impl Trial {
 /// All finished trials, oldest first.
 #[derive(Debug, Default)]
 pub struct History {
-    /// Tells it from all others that a trial was ever changed in, or that may go on otherwise.
+    /// Identifies the trials of the history: replaced if a trial is changed or the history is cloned.
     identity: Arc<()>,
-    /// Shared with those who keep them for later: a trial does not change.
+    /// Shared with other owners, since a trial does not change.
     trials: Vec<Arc<Trial>>,
     by_config: HashMap<Config, Vec<usize>>,
-    /// How many of the trials searched, and how many of these were short.
+    /// The number of trials that searched, and how many of these were short.
     searched: usize,
     short: usize,
-    /// The highest number of a trial; they come in the order in which they ended.
+    /// The highest number of a trial; trials are in the order in which they ended.
     highest: u32,
-    /// Parameters that nothing took, each once.
+    /// Parameters that nothing in the step used, each once.
     closed: Vec<String>,
-    /// The first trial beside which it was found what the exchange between ranks costs.
+    /// The first trial with a measured cost of communication between ranks.
     exchange_at: Option<usize>,
 }
 
@@ -154,7 +155,8 @@ impl Clone for History {
 }
 
 impl History {
-    /// Returns the same as long as trials are only added: two histories with the same one share all trials of the shorter.
+    /// Returns an address that stays the same while trials are only added. Two histories with the same address share all
+    /// trials of the shorter history.
     pub(crate) fn identity(&self) -> &Arc<()> {
         &self.identity
     }
@@ -177,7 +179,7 @@ impl History {
         self.trials.push(trial);
     }
 
-    /// Has a trial that measured something have another throughput; the place is its index.
+    /// Replaces the throughput of a measured trial; `place` is its index.
     pub(crate) fn set_throughput(&mut self, place: usize, throughput: Option<Estimate>) {
         let Some(trial) = self.trials.get_mut(place) else { return };
         let other = with(Arc::clone(trial), throughput);
@@ -186,31 +188,31 @@ impl History {
         }
     }
 
-    /// The trials, oldest first.
+    /// Returns the trials, oldest first.
     pub fn trials(&self) -> &[Arc<Trial>] {
         &self.trials
     }
 
-    /// The trials of one config, oldest first.
+    /// Returns the trials of one config, oldest first.
     pub fn of(&self, config: &Config) -> impl Iterator<Item = &Trial> {
         self.by_config.get(config).into_iter().flatten().map(|&place| &*self.trials[place])
     }
 
-    /// Whether the config was probed, for however short a time.
+    /// Returns true if the config was probed, for however short a time.
     pub fn contains(&self, config: &Config) -> bool {
         self.by_config.contains_key(config)
     }
 
-    /// Whether a probe of the usual length would tell nothing new of the config, because it had one or failed in a
-    /// shorter one. A probe that closed a parameter does not count: it says nothing of the others.
+    /// Returns true if a probe of the usual length would add nothing: the config had such a probe, or failed in a shorter
+    /// probe. A probe that closed a parameter does not count, since it says nothing about the rest of the config.
     pub fn is_settled(&self, config: &Config) -> bool {
         let says_all = |trial: &Trial| !trial.purpose.is_short() || trial.outcome.measurement().is_none();
         self.of(config).any(|trial| trial.outcome.closes().is_empty() && says_all(trial))
     }
 
-    /// Returns the searched trials that can be the best: those that were measured for the usual time, and short ones of
-    /// configs that were in a round. While no full-length trial is feasible, all short ones are included. Of the short
-    /// trials of a config only the last counts.
+    /// Returns the searched trials that can be the best: full-length trials, and short trials of configs that were in a
+    /// round. All short trials are included while no full-length trial is feasible. Only the last short trial of a config
+    /// counts.
     pub fn contenders(&self, may_win: impl Fn(&Outcome) -> bool) -> impl Iterator<Item = &Trial> {
         let is_whole = |trial: &&Trial| !trial.purpose.is_short();
         let only_whole = self.any_short() && self.searched().filter(is_whole).any(|trial| may_win(&trial.outcome));
@@ -225,29 +227,29 @@ impl History {
         })
     }
 
-    /// Returns the trials that looked for a better config, including the baseline and short ones, but not those that
-    /// repeat what was probed.
+    /// Returns the trials that looked for a better config. They include the baseline and short trials, but no repeated
+    /// trials.
     pub fn searched(&self) -> impl Iterator<Item = &Trial> {
         self.trials.iter().map(Arc::as_ref).filter(|trial| !trial.purpose.is_repeated())
     }
 
-    /// Returns how many trials looked for a better config.
+    /// Returns the number of trials that looked for a better config.
     pub fn count_searched(&self) -> usize {
         self.searched
     }
 
-    /// Whether some trials were measured for a part of the usual time to find out whether they deserve more.
+    /// Returns true if some trials were measured for a part of the usual time, to find out if they deserve more.
     pub fn any_short(&self) -> bool {
         self.short > 0
     }
 
-    /// Returns the highest number of a trial, 0 where there is none.
+    /// Returns the highest number of a trial, or 0 for an empty history.
     pub fn highest_number(&self) -> u32 {
         self.highest
     }
 
-    /// Returns the parameters that are closed for all probes that follow: nothing took them in some probe, or they are about an
-    /// exchange between ranks that costs next to nothing.
+    /// Returns the parameters that are closed for all later probes: nothing used them in a probe, or they only affect
+    /// communication between ranks that costs next to nothing.
     pub fn closed(&self) -> Vec<&str> {
         let mut closed = self.taken_by_nothing();
         let by_exchange = self.exchange().into_iter().flat_map(|(_, exchange)| &exchange.closes);
@@ -259,19 +261,19 @@ impl History {
         closed
     }
 
-    /// Returns the parameters that nothing took in some probe.
+    /// Returns the parameters that nothing used in some probe.
     pub fn taken_by_nothing(&self) -> Vec<&str> {
         self.closed.iter().map(String::as_str).collect()
     }
 
-    /// Returns what the exchange between ranks costs, and the trial beside which that was found.
+    /// Returns the cost of communication between ranks, and the trial next to which it was measured.
     pub fn exchange(&self) -> Option<(&Trial, &Exchange)> {
         let trial = self.trials.get(self.exchange_at?)?;
         Some((trial, trial.outcome.measurement()?.exchange.as_ref()?))
     }
 
-    /// Returns what is set of a config's settings: those of closed parameters are left out, but for those that a baseline sets
-    /// and that stay as it has them.
+    /// Returns the settings of a config that are really set, without closed parameters. A parameter that the communication
+    /// experiment closed keeps its setting of that experiment's trial, if any.
     pub fn set(&self, space: &Space, settings: &Settings) -> Settings {
         let Some((trial, exchange)) = self.exchange() else { return settings.without(&self.closed()) };
         let stays = |name: &str| exchange.closes.iter().any(|closed| closed == name);
@@ -284,13 +286,13 @@ impl History {
         set.without(&self.taken_by_nothing())
     }
 
-    /// The wall time that all trials took together; time in which several ran counts once.
+    /// Returns the total wall time of all trials; time in which several ran counts once.
     pub fn elapsed(&self) -> Duration {
         wall_time(self.trials.iter().map(Arc::as_ref))
     }
 }
 
-/// Returns a trial with another throughput, if it measured something; the same one where it has that already.
+/// Returns a trial with another throughput, if it was measured; the same trial if nothing changes.
 fn with(mut trial: Arc<Trial>, throughput: Option<Estimate>) -> Arc<Trial> {
     let is_other = trial.outcome.measurement().is_some_and(|run| run.throughput != throughput);
     if is_other && let Outcome::Measured(run) = &mut Arc::make_mut(&mut trial).outcome {
@@ -299,7 +301,7 @@ fn with(mut trial: Arc<Trial>, throughput: Option<Estimate>) -> Arc<Trial> {
     trial
 }
 
-/// The wall time that trials took together; time in which several ran side by side counts once.
+/// Returns the total wall time of trials; time in which several ran in parallel counts once.
 pub fn wall_time<'t>(trials: impl IntoIterator<Item = &'t Trial>) -> Duration {
     let (beside, alone): (Vec<&Trial>, Vec<&Trial>) =
         trials.into_iter().partition(|trial| trial.slot.is_some() && trial.ended_at.is_some());

@@ -126,6 +126,7 @@ impl Totals {
                 samples_per_step: Some(throughput.amount),
                 measured_seconds: Some(throughput.measured.as_secs_f64()),
                 outliers: throughput.outliers.clone(),
+                epoch_factor: throughput.epoch_factor,
                 ..Default::default()
             },
             memory: MemoryUse {

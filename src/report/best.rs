@@ -24,9 +24,9 @@ use crate::search::{Alternatives, OnFront, Part, Ranked, Study, Verdict, WarmSta
 pub struct Throughput {
     /// The best single number.
     pub value: f64,
-    /// Lower end of its 95% interval, where it is known; of a config that was in rounds, it follows from the ratio to the baseline.
+    /// The lower end of the 95% interval, if known. For a config that was in rounds, it follows from the ratio to the baseline.
     pub low: Option<f64>,
-    /// Upper end of the 95 % interval, where it is known.
+    /// The upper end of the 95% interval, if known.
     pub high: Option<f64>,
     /// The unit, such as `samples/s`.
     pub unit: String,
@@ -37,9 +37,9 @@ pub struct Throughput {
 pub struct Optimized {
     /// The metric.
     pub metric: String,
-    /// Whether more or less is better.
+    /// The direction in which the metric improves.
     pub direction: Direction,
-    /// Its value for the config, with its 95% interval.
+    /// The value of the metric for the config, with its 95% interval.
     #[serde(flatten)]
     pub estimate: Estimate,
 }
@@ -50,10 +50,10 @@ pub struct PartReport {
     /// The metric, its direction, and its value for the config.
     #[serde(flatten)]
     pub metric: Optimized,
-    /// Its share of the score, where metrics have weights.
+    /// The metric's share of the score, if metrics have weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
-    /// How many times better than the baseline's.
+    /// The ratio to the baseline's value; above 1 is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times_better: Option<Estimate>,
 }
@@ -67,12 +67,12 @@ pub struct FrontReport {
     pub metrics: Vec<Optimized>,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
-    /// How many rounds it was in.
+    /// The number of rounds that measured this config.
     #[serde(default)]
     pub rounds: usize,
-    /// Whether it is the config of the report.
+    /// True if this is the config of the report.
     pub is_recommended: bool,
-    /// Configs that cannot be distinguished from it in any metric.
+    /// Configs that tie with this config in every metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ties: Vec<Settings>,
 }
@@ -82,7 +82,7 @@ pub struct FrontReport {
 pub struct Other {
     /// Names and values.
     pub config: Settings,
-    /// Its throughput.
+    /// The throughput of the config.
     pub throughput: Option<Throughput>,
 }
 
@@ -91,101 +91,100 @@ pub struct Other {
 pub struct BestReport {
     /// Names and values.
     pub config: Settings,
-    /// The command, ready to run in a POSIX shell; absent where a step in this process was tuned.
+    /// The command, ready to run in a POSIX shell; absent if an in-process step was tuned.
     pub command: Option<String>,
     /// Settings by target that are not in the command, since an adapter's hook applied them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub applied: BTreeMap<String, Value>,
-    /// The code to write into the script for them, where it differs from today's; absent where a step in this process
-    /// was tuned.
+    /// The code to write into the script for these settings, if it differs from today's; absent if an in-process step was tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edits: Option<Vec<Edit>>,
-    /// The folder that the command runs in.
+    /// The working directory of the command.
     pub cwd: Option<String>,
-    /// Its throughput.
+    /// The throughput of the config.
     pub throughput: Option<Throughput>,
-    /// What was optimised.
+    /// The optimised metric, with the config's value.
     pub objective: Optimized,
     /// Each goal, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartReport>,
-    /// Where the objective is a front, its configs, the best in the first metric first.
+    /// The configs of the front, the best in the first metric first; empty if the objective is no front.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub front: Vec<FrontReport>,
     /// The baseline, if it is feasible.
     pub baseline: Option<Other>,
-    /// The result of comparing it with the baseline.
+    /// The verdict of the comparison with the baseline.
     #[serde(default = "unknown_verdict")]
     pub verdict: Verdict,
-    /// If the config is the job as it is, the few settings that it is given, if any; absent for other configs.
+    /// The settings given to the unmodified job, often none; absent if the config is not the unmodified job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_it_is: Option<Settings>,
-    /// How many times better than the baseline, with its 95% interval; absent if that is not proven.
+    /// The proven speedup over the baseline, with its 95% interval; absent if it is not proven.
     pub speedup: Option<Estimate>,
-    /// The same number if it is not proven.
+    /// The speedup over the baseline if it is not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproven_speedup: Option<Estimate>,
     /// The lowest ratio to the baseline of all rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest_speedup: Option<f64>,
-    /// If the baseline stays: a config that won all of its rounds, too little for a proof.
+    /// The config that won all of its rounds, which were too few for a proof; the baseline stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<AheadReport>,
-    /// Active parameters for which nothing reports whether their settings arrived.
+    /// Active parameters for which no fact shows that their settings were applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_verified: Vec<String>,
-    /// What the exchange between ranks costs, where an experiment measured it.
+    /// The cost of the communication between ranks, if an experiment measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
-    /// Parameters that nothing in the step takes, or that are about an exchange between ranks that costs next to nothing; they
-    /// are left as the script has them.
+    /// Parameters that stay as the script has them. Nothing in the step uses them, or they tune communication between ranks that
+    /// costs almost nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closed: Vec<String>,
-    /// Parameters whose settings made no difference in any fact or figure.
+    /// Parameters whose settings made no difference in any fact or number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub no_difference: Vec<String>,
-    /// Joules for each unit of work that the throughput counts, where power was metered or reported.
+    /// Joules per unit of work that the throughput counts, if power was metered or reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_per_sample_j: Option<f64>,
-    /// What each unit of work costs, where the spec states a price.
+    /// The cost per unit of work, if the spec states a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_sample: Option<f64>,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
     /// Share of device memory that stayed free at the peak.
     pub memory_headroom: Option<f64>,
-    /// Readings of its processes on the host in the last measurement.
+    /// Readings of the config's processes on the host in its last measurement.
     #[serde(default, skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
-    /// Its floating-point operations compared with what the GPU can do, where its step reports them.
+    /// The config's floating-point operations compared with the GPU's ceiling, if its step reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute: Option<Compute>,
-    /// The readings of each GPU in its last measurement.
+    /// The readings of each GPU in the config's last measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
-    /// The result of comparing its losses with those in full precision, if it changes the numerics.
+    /// The comparison of the config's losses with those in full precision, if the config changes the numerics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
-    /// Whether its interval was still wider than asked for when its last measurement ended.
+    /// True if the interval was still wider than requested when the last measurement ended.
     #[serde(default)]
     pub is_unstable: bool,
-    /// Steps that its last measurement left out of the throughput, by what happened in them.
+    /// Steps that the last measurement left out of the throughput, by what happened in them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
-    /// The bottleneck of the baseline and that of this config, where the step reports enough.
+    /// The bottlenecks of the baseline and of this config, if the step reports enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnosis: Option<Bottleneck>,
-    /// The scaling of the learning rate, if an update takes more or fewer samples than the baseline's.
+    /// The scaling of the learning rate, if an update takes more or fewer samples than in the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<LearningRate>,
-    /// Configs that cannot be distinguished from it.
+    /// Configs that tie with this config.
     pub ties: Vec<Other>,
     /// The number of probes.
     pub probes: usize,
     /// The number of rounds.
     #[serde(default)]
     pub rounds: usize,
-    /// The number of configs that were tried besides the baseline, and how many there are.
+    /// The configs besides the baseline: the number tried, and the total number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alternatives: Option<Alternatives>,
     /// A summary of how the probes were measured.
@@ -193,56 +192,54 @@ pub struct BestReport {
     pub measuring: Care,
     /// Wall time of the search in seconds.
     pub elapsed_s: f64,
-    /// Why it ended.
+    /// The reason why the search ended.
     pub stopped_because: String,
-    /// The earlier studies that it learned from.
+    /// The earlier studies that the search learned from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_start: Vec<WarmStart>,
     /// The device.
     pub device: String,
-    /// Its driver.
+    /// The driver of the device.
     pub driver: String,
-    /// The program's version.
+    /// The version of gputune.
     pub gputune_version: String,
 }
 
-/// A config that won all of its rounds against the baseline, which stays.
+/// A config that won all of its rounds against the baseline, which stays the recommendation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AheadReport {
     /// The names and values.
     pub config: Settings,
-    /// How many times better it was, with its 95% interval.
+    /// The ratio to the baseline, with its 95% interval.
     pub speedup: Estimate,
-    /// In how many rounds.
+    /// The number of rounds that it won.
     pub rounds: usize,
 }
 
-/// The verdict of reports that were written before there was one.
+/// The verdict of reports that were written before verdicts existed.
 fn unknown_verdict() -> Verdict {
     Verdict::Unproven
 }
 
 impl BestReport {
-    /// Returns further lines besides the verdict: the config's floating-point operations, and what its batch means for
-    /// the learning rate.
+    /// Returns the lines below the verdict: the config's floating-point operations, and how its batch affects the learning rate.
     pub fn more_lines(&self) -> Vec<String> {
         let compute = self.compute.as_ref().map(Compute::line);
         compute.into_iter().chain(self.learning_rate.iter().flat_map(LearningRate::lines)).collect()
     }
 
-    /// Returns the report without secrets, for files that are made for sharing; to run the job, take the command from
-    /// the original.
+    /// Returns the report without secrets, for files that are made for sharing. To run the job, take the command from the original.
     #[must_use]
     pub fn for_sharing(&self) -> Self {
         Self { command: self.command.as_deref().map(redacted), ..self.clone() }
     }
 
-    /// Returns the settings to apply when it is run; for the job as it is there are often none.
+    /// Returns the settings to apply when the config is run; the unmodified job often needs none.
     pub fn to_set(&self) -> &Settings {
         self.as_it_is.as_ref().unwrap_or(&self.config)
     }
 
-    /// Returns what to run next, from any folder: the command, with everything that it does not carry as a comment.
+    /// Returns the command to run next, from any folder. A comment lists the settings that the command does not carry.
     pub fn next(&self) -> Option<String> {
         self.next_with("")
     }
@@ -258,12 +255,12 @@ impl BestReport {
         Some(command + &self.comment(indent))
     }
 
-    /// Returns the command for files, which are read anywhere: without the folder.
+    /// Returns the command without its folder, for files that may be read on another machine.
     pub fn shown_command(&self) -> Option<String> {
         Some(self.command.clone()? + &self.comment(""))
     }
 
-    /// Returns what the command does not carry, as lines of a comment after it.
+    /// Returns the settings that the command does not carry, as comment lines after it.
     fn comment(&self, indent: &str) -> String {
         let about = format!("\n{indent}# and in the script, since the command does not set it:");
         match &self.edits {
@@ -281,12 +278,12 @@ impl BestReport {
     }
 }
 
-/// Whether a folder is the one that this program runs in.
+/// Returns true if a folder is the current directory.
 fn is_here(folder: &str) -> bool {
     std::env::current_dir().is_ok_and(|here| here == Path::new(folder))
 }
 
-/// Makes the report on the best config; `None` when none is feasible.
+/// Makes the report on the best config; `None` if no config is feasible.
 pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     let best = study.best()?;
     let other = |entry: &Ranked| Other { config: study.settings(&entry.config), throughput: throughput(study, entry) };

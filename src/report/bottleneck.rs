@@ -1,4 +1,4 @@
-//! Compares the bottleneck of the baseline with that of the best config.
+//! Compares the bottlenecks of the baseline and of the best config.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,39 +7,39 @@ use crate::diagnosis::{self, Around, Evidence, Line, Verdict};
 use crate::model::{Config, Measurement};
 use crate::search::{Ranked, Study};
 
-/// The bottleneck of a config, according to its own measurement.
+/// The bottleneck of a config, according to the config's own measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeldBack {
     /// The name of the cause.
     pub cause: String,
-    /// Its name on the screen.
+    /// The name of the cause on the screen.
     pub title: String,
-    /// How sure it is, from 0 to 1.
+    /// The confidence, from 0 to 1.
     pub sureness: f64,
-    /// How many times as fast the job would be at most without it, where that is known.
+    /// The largest possible speedup without this bottleneck, if known.
     pub worth: Option<f64>,
     /// The evidence.
     pub evidence: Vec<String>,
-    /// The lines of the script that it is about, where the config was observed.
+    /// The lines of the script that cause the bottleneck, if the config was observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
-    /// Parameters that are worth opening.
+    /// Parameters that are worth searching.
     pub open: Vec<String>,
-    /// Cures that no parameter can bring.
+    /// Remedies that no parameter can apply.
     pub by_hand: Vec<String>,
 }
 
-/// The bottleneck of a search, before and after.
+/// The bottlenecks of a search: of the baseline and of the best config.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bottleneck {
-    /// That of the baseline.
+    /// The bottleneck of the baseline.
     pub was: Option<HeldBack>,
-    /// That of the best config.
+    /// The bottleneck of the best config.
     pub is: Option<HeldBack>,
-    /// Where the time went, before and after.
+    /// The time of each branch for the baseline and for the best config.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub account: Vec<Spending>,
-    /// What that is the time of: `1,000 samples`, or `1,000 steps` where nobody counts samples; nothing without an account.
+    /// The work that the account covers: `1,000 samples`, or `1,000 steps` if samples are not counted. Empty without an account.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub account_of: String,
 }
@@ -69,7 +69,7 @@ impl HeldBack {
 }
 
 impl Bottleneck {
-    /// Returns the bottlenecks in a study; `None` where neither baseline nor best config shows one.
+    /// Returns the bottlenecks of a study; `None` if neither the baseline nor the best config shows one.
     pub fn of(study: &Study) -> Option<Self> {
         let best = study.best()?;
         let baseline = study.baseline.as_ref().and_then(|config| {
@@ -83,14 +83,14 @@ impl Bottleneck {
         (limit.was.is_some() || limit.is.is_some()).then_some(limit)
     }
 
-    /// Returns lines for people, each indented by a label of ten characters.
+    /// Returns the lines for the terminal, each indented by a label of ten characters.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = self.limit_lines();
         lines.extend(Spending::lines(&self.account, &self.account_of));
         lines
     }
 
-    /// The same without the accounts.
+    /// Returns the lines of [`lines`](Self::lines) without the account.
     pub(super) fn limit_lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         match (&self.was, &self.is) {
@@ -119,7 +119,7 @@ fn held_back(study: &Study, config: &Config, measurement: &Measurement) -> Optio
     let settings = study.settings(config);
     let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
     let held_back = HeldBack::of(&evidence, &diagnosis::diagnose(&evidence))?;
-    // Parameters that are in the space were searched already.
+    // Leave out the parameters that the search already covered.
     let open = held_back.open.into_iter().filter(|name| !diagnosis::opens(&study.space, name)).collect();
     Some(HeldBack { open, ..held_back })
 }

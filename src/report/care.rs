@@ -12,29 +12,29 @@ use crate::search::Study;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Care {
-    /// Probes that stopped before the time for measuring was over.
+    /// Probes that stopped before the measuring time was over.
     pub stopped_early: usize,
-    /// The seconds of measuring that this saved.
+    /// The seconds of measuring that these probes saved.
     pub saved_s: f64,
-    /// Probes whose interval was still wider than asked for when measuring ended.
+    /// Probes whose interval was still wider than requested when measuring ended.
     pub unstable: usize,
     /// Steps that were left out of throughputs, by what happened in them.
     pub outliers: BTreeMap<String, Outliers>,
-    /// What the wall time of the probes with a measurement went into.
+    /// The wall time of the probes with a measurement, by what used it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Spent>,
-    /// Seconds of probes that gave no measurement, and between probes.
+    /// Seconds of probes that gave no measurement.
     pub failing_s: f64,
-    /// See [`failing_s`](Self::failing_s).
+    /// Seconds between probes.
     pub thinking_s: f64,
-    /// Probes that were forked from a process that had done the imports.
+    /// Probes that were forked from a process with its imports done.
     pub forked: usize,
     /// Probes in a process that had measured another config before.
     pub live: usize,
 }
 
 impl Care {
-    /// Over all probes; rounds count for the time alone.
+    /// Summarises all probes; rounds count for the time alone.
     pub(super) fn of(study: &Study) -> Self {
         let mut care = Self::default();
         for trial in study.history.trials() {
@@ -42,7 +42,7 @@ impl Care {
                 Some(spent) => *care.spent.get_or_insert_default() += spent,
                 None => care.failing_s += trial.elapsed.as_secs_f64(),
             }
-            // A round measures what a probe has started, which counts once.
+            // A round measures a config whose probe was already counted.
             let Some(measurement) = trial.outcome.measurement().filter(|run| run.round.is_none()) else {
                 continue;
             };
@@ -64,7 +64,7 @@ impl Care {
         care
     }
 
-    /// Where the time of the search went, with what took a tenth of a second or more.
+    /// Returns where the time of the search went, without parts below a tenth of a second.
     fn time_line(&self) -> Option<String> {
         const SHORTEST: f64 = 0.1;
         let spent = self.spent?;
@@ -89,7 +89,7 @@ impl Care {
         Some(format!("time      {}{forked}{live}", shown.join(", "))).filter(|_| !shown.is_empty())
     }
 
-    /// Returns lines for people; none where there is nothing to report.
+    /// Returns the lines for the terminal; empty if there is nothing to report.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let probes = |count: usize| if count == 1 { "1 probe".to_owned() } else { format!("{count} probes") };
@@ -110,13 +110,13 @@ impl Care {
     }
 }
 
-/// Steps that were left out, by kind: `3 epoch, 1 other`.
+/// Lists the steps that were left out, by kind: `3 epoch, 1 other`.
 pub(super) fn shown_outliers(outliers: &BTreeMap<String, Outliers>) -> String {
     let kinds = outliers.iter().map(|(kind, outliers)| format!("{} {}", outliers.steps, plain(kind)));
     format!("{} steps", kinds.collect::<Vec<_>>().join(", "))
 }
 
-/// The steps that one trial left out, for a cell of a table.
+/// Lists the steps that one trial left out, for a cell of a table.
 pub(super) fn left_out(measurement: Option<&Measurement>) -> String {
     let outliers = measurement.map(|measurement| &measurement.timing.outliers).filter(|outliers| !outliers.is_empty());
     outliers.map(shown_outliers).unwrap_or_default()

@@ -12,16 +12,16 @@ use crate::machine::Device;
 use crate::model::{Direction, Estimate, GpuUse, Measurement, Parameter, Settings, Trial};
 use crate::search::{Header, Study};
 
-/// One of two studies.
+/// One of the two studies.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'s> {
-    /// Its name: the folder.
+    /// The name of the study: its folder.
     pub name: &'s str,
     /// The study.
     pub study: &'s Study,
     /// The device that trained.
     pub device: &'s Device,
-    /// The first line of its journal.
+    /// The first line of the study's journal.
     pub header: &'s Header,
 }
 
@@ -30,50 +30,50 @@ pub struct Side<'s> {
 pub struct Comparison {
     /// The version of this format.
     pub format: u32,
-    /// The compared metric: that of both studies, or throughput where they differ or have several.
+    /// The compared metric: the objective of both studies, or throughput if their objectives differ or have several metrics.
     pub metric: String,
-    /// Whether more or less of it is better.
+    /// The direction in which the metric improves.
     pub direction: Direction,
     /// The first study.
     pub a: SideReport,
-    /// The second.
+    /// The second study.
     pub b: SideReport,
-    /// How many times better the best of B is than the best of A; above 1 is better.
+    /// The ratio of the best of B to the best of A; above 1 is better.
     pub speedup: Option<Estimate>,
-    /// Whether the difference is beyond the noise.
+    /// How the speedup compares with the noise.
     pub change: Option<Change>,
-    /// Configs that both measured, those with the largest gains first.
+    /// Configs that both studies measured, the largest gains first.
     pub configs: Vec<Both>,
-    /// Configs that one measured and the other could not.
+    /// Configs that one study measured and the other could not measure.
     pub lost: Vec<Lost>,
-    /// The number of configs that only the first probed, and that only the second probed.
+    /// The number of configs that only the first study probed, and that only the second probed.
     pub alone: (usize, usize),
     /// The differences between the searches and their jobs, one sentence each.
     pub differences: Vec<String>,
 }
 
-/// One of two studies, in numbers.
+/// One of the two studies, in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SideReport {
-    /// What it is called.
+    /// The name of the study.
     pub name: String,
     /// The device.
     pub device: String,
-    /// Its driver.
+    /// The driver of the device.
     pub driver: String,
-    /// The program's version.
+    /// The version of gputune.
     pub gputune_version: String,
     /// The number of probes, without rounds.
     pub probes: usize,
     /// The number of probes without a measurement.
     pub failed: usize,
-    /// Seconds.
+    /// The duration of the search in seconds.
     pub elapsed_s: f64,
-    /// Why it ended.
+    /// The reason why the search ended.
     pub stopped_because: String,
     /// The best config.
     pub best: Option<BestOfSide>,
-    /// How many times better that is than the study's own baseline.
+    /// The speedup of the best config over the study's own baseline.
     pub over_baseline: Option<Estimate>,
 }
 
@@ -84,7 +84,7 @@ pub struct BestOfSide {
     pub config: Settings,
     /// The value of the compared metric.
     pub estimate: Option<Estimate>,
-    /// The throughput's unit.
+    /// The unit of the throughput.
     pub unit: String,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
@@ -92,12 +92,12 @@ pub struct BestOfSide {
     pub memory_headroom: Option<f64>,
     /// Share of a step that waited for data.
     pub data_wait: Option<f64>,
-    /// What each GPU did.
+    /// The readings of each GPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
 }
 
-/// Whether a ratio differs from one.
+/// The comparison of a ratio with one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -111,36 +111,36 @@ pub enum Change {
     Unknown,
 }
 
-/// A config that both measured.
+/// A config that both studies measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Both {
     /// Names and values.
     pub config: Settings,
-    /// In the first study.
+    /// The value in the first study.
     pub a: Estimate,
-    /// In the second.
+    /// The value in the second study.
     pub b: Estimate,
-    /// How many times better in the second.
+    /// The ratio of the second value to the first; above 1 is better.
     pub ratio: Estimate,
-    /// Whether the difference is beyond the noise.
+    /// How the ratio compares with the noise.
     pub change: Change,
-    /// Its role in either study: `baseline`, `best of A`, `best of B`.
+    /// The role of the config in either study: `baseline`, `best of A`, `best of B`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<&'static str>,
 }
 
-/// A config that one study measured, and that failed or was infeasible in the other.
+/// A config that one study measured and that failed or was infeasible in the other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Lost {
     /// Names and values.
     pub config: Settings,
     /// The study in which it failed: `A` or `B`.
     pub failed_in: char,
-    /// How it failed there.
+    /// The reason why it failed there.
     pub reason: String,
 }
 
-/// The version of the form in JSON.
+/// The version of the JSON format.
 const FORMAT: u32 = 1;
 
 /// A config's numbers in one study.
@@ -189,8 +189,8 @@ impl Comparison {
         }
     }
 
-    /// Returns why the second study is a regression: its best is slower than that of the first by more than this share,
-    /// and beyond the noise if that is known.
+    /// Returns why the second study is a regression. Its best is slower than the first study's best by more than this share, and
+    /// beyond the noise if the noise is known.
     pub fn regression(&self, most: f64) -> Option<String> {
         let is_slower = match (&self.a.best, &self.b.best) {
             (None, _) => return None,
@@ -210,7 +210,7 @@ impl Comparison {
     }
 }
 
-/// Returns the metric of both studies; throughput where their objectives differ or have several metrics.
+/// Returns the metric of both studies, or throughput if their objectives differ or have several metrics.
 fn metric_of(a: &Study, b: &Study) -> (String, Direction) {
     let of = |study: &Study| {
         let is_single = study.objective.goals().len() == 1;
@@ -222,7 +222,7 @@ fn metric_of(a: &Study, b: &Study) -> (String, Direction) {
     }
 }
 
-/// The parameters that both spaces have.
+/// Returns the parameters that both spaces have.
 fn shared_names(a: &Study, b: &Study) -> Vec<String> {
     let names = a.space.parameters().iter().map(Parameter::name);
     names.filter(|name| b.space.parameter_index(name).is_some()).map(str::to_owned).collect()
@@ -233,8 +233,8 @@ fn restricted(settings: &Settings, names: &[String]) -> Settings {
     kept.collect()
 }
 
-/// Returns each config's value, keyed by the parameters that both studies have; of several configs that agree in those,
-/// the best.
+/// Returns the value of each config, keyed by the parameters that both studies have. If several configs have the same key, the best
+/// counts.
 fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String]) -> Vec<Entry> {
     let is_own = study.objective.goals().len() == 1 && study.objective.metric() == metric;
     let all: Vec<(Settings, Estimate)> = if is_own {
@@ -272,7 +272,7 @@ fn is_better(direction: Direction, value: f64, than: f64) -> bool {
     }
 }
 
-/// Returns how many times better `b` is; `None` where either number has no ratios.
+/// Returns how many times better `b` is; `None` if either number has no ratios.
 fn times_better(direction: Direction, a: Estimate, b: Estimate) -> Option<Estimate> {
     let is_size = |estimate: Estimate| estimate.value.is_finite() && estimate.value > 0.0;
     if !is_size(a) || !is_size(b) {
@@ -283,7 +283,7 @@ fn times_better(direction: Direction, a: Estimate, b: Estimate) -> Option<Estima
         Direction::Minimize => (a, b),
     };
     let value = better.value / worse.value;
-    // If the same study is given twice, the numbers are the same ones, not two measurements that happen to agree.
+    // If the same study is given twice, its numbers are identical and not two measurements that happen to agree.
     let halves = a.relative_half_width().zip(b.relative_half_width());
     let half = halves.map(|(a, b)| a.hypot(b)).filter(|half| half.is_finite());
     let ratio = half.map_or_else(
@@ -362,7 +362,7 @@ fn marks(
     marks
 }
 
-/// Returns configs that were measured here, and that failed or were infeasible in the other study.
+/// Returns configs that were measured here and that failed or were infeasible in the other study.
 fn lost(measured: &[Entry], other: &Study, failed_in: char, shared: &[String]) -> Vec<Lost> {
     let failed = |trial: &&Trial| !trial.purpose.is_repeated() && !is_ranked(other, trial);
     let mut lost = Vec::new();

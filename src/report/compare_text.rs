@@ -14,18 +14,18 @@ use crate::model::{
     quantity::{show_bytes, show_duration},
 };
 
-/// A form of comparison.
+/// A format of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparisonFormat {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A short description of the format.
     pub about: &'static str,
-    /// Makes it.
+    /// Writes the comparison.
     pub write: fn(&Comparison, Screen) -> String,
 }
 
-/// All forms, the default first. `docs/compare.md` describes each.
+/// All formats, the default first. `docs/compare.md` describes each.
 pub const COMPARISONS: &[ComparisonFormat] = &[
     ComparisonFormat { name: "terminal", about: "both side by side, for a person", write: terminal },
     ComparisonFormat {
@@ -40,7 +40,7 @@ pub const COMPARISONS: &[ComparisonFormat] = &[
     },
 ];
 
-/// The form of this name.
+/// Returns the format of this name.
 pub fn comparison_format(name: &str) -> Option<&'static ComparisonFormat> {
     COMPARISONS.iter().find(|format| format.name == name)
 }
@@ -48,11 +48,11 @@ pub fn comparison_format(name: &str) -> Option<&'static ComparisonFormat> {
 /// The most rows of a table.
 const ROWS: usize = 24;
 
-/// The most lost configs that are listed.
+/// The most lost configs in the list.
 const LOST: usize = 6;
 
 fn json(comparison: &Comparison) -> String {
-    // Numbers that are not finite become null, so nothing here can fail.
+    // Numbers that are not finite become null, so serialising cannot fail.
     serde_json::to_string_pretty(comparison).unwrap_or_default() + "\n"
 }
 
@@ -75,7 +75,7 @@ fn bullet(note: &str, columns: usize) -> Vec<String> {
     lines.into_iter().enumerate().map(|(at, line)| format!("{} {line}", if at == 0 { "-" } else { " " })).collect()
 }
 
-/// Returns the facts about each side, in rows so that they can be compared.
+/// Returns the facts about both sides, as rows to compare.
 fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
     let both =
         |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| plain(&text));
@@ -127,7 +127,7 @@ fn memory(best: &BestOfSide) -> String {
     format!("{}{free}", show_bytes(peak))
 }
 
-/// Writes two columns of texts, each wrapped within its own width.
+/// Writes two columns of text, each wrapped within its own width.
 fn sides(comparison: &Comparison, screen: Screen) -> String {
     const LABEL: usize = 10;
     const GAP: usize = 2;
@@ -192,7 +192,7 @@ fn word(change: Change) -> (&'static str, Tone) {
     }
 }
 
-/// Selects the configs to show: if there are very many, those that changed most in either direction.
+/// Selects the configs to show. If there are very many, the largest changes in either direction are kept.
 fn most_changed(configs: &[Both]) -> (Vec<&Both>, usize) {
     if configs.len() <= ROWS {
         return (configs.iter().collect(), 0);

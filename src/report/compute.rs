@@ -1,22 +1,22 @@
-//! Compares the best config's floating-point operations with what the GPU can do.
+//! Compares the best config's floating-point operations with the GPU's ceiling.
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Ceilings, ceilings::PerSecond};
 use crate::model::{Measurement, Precision, quantity::show_number};
 
-/// The floating-point operations of a config, compared with what the GPU reached in matrix products.
+/// The floating-point operations of a config, compared with the GPU's rate in matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Compute {
-    /// Floating-point operations per second, as the step reports them, all GPUs together.
+    /// Floating-point operations per second on all GPUs together, as the step reports them.
     pub flops_per_second: f64,
     /// The precision of the config, if one of its parameters sets it.
     pub precision: Option<Precision>,
-    /// The GPUs that it used.
+    /// The number of GPUs that the config used.
     pub gpus: usize,
-    /// What this many GPUs reached in matrix products of that precision, if it was measured.
+    /// The measured rate of this many GPUs in matrix products of that precision.
     pub ceiling_flops_per_second: Option<f64>,
-    /// The first rate as a share of the second.
+    /// The config's rate as a share of the ceiling.
     pub share: Option<f64>,
 }
 
@@ -33,7 +33,7 @@ impl Compute {
         Some(Self { flops_per_second, precision, gpus, ceiling_flops_per_second, share })
     }
 
-    /// In a line.
+    /// Returns the comparison in one line.
     pub fn line(&self) -> String {
         let rate = PerSecond::Operations.show(self.flops_per_second);
         let known = self.share.zip(self.ceiling_flops_per_second).zip(self.precision);

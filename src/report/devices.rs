@@ -1,4 +1,4 @@
-//! Writes the GPUs of a machine: each on its own, or those of the same model together.
+//! Writes the GPUs of a machine, each alone or grouped by model.
 
 use super::labelled::{Page, listed, unless_empty};
 use crate::machine::{BUSY, GpuFacts, Holder, Mig, Pcie, Power, Warning};
@@ -7,7 +7,7 @@ use crate::model::{
     quantity::{show_bytes, show_number},
 };
 
-/// Writes all GPUs. For several of a model, common facts are written once, and the rest in a line for each.
+/// Writes all GPUs. GPUs of the same model share one block of common facts, followed by one line per GPU.
 pub(super) fn gpus_lines(gpus: &[GpuFacts], page: &mut Page) {
     let mut shown: Vec<(&str, bool)> = Vec::new();
     for gpu in gpus {
@@ -62,7 +62,7 @@ fn common_rows(gpu: &GpuFacts) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Merges warnings of one rule: those that are equal for several GPUs become one line.
+/// Merges warnings of one rule: equal warnings of several GPUs become one line.
 pub(super) fn merged(warnings: &[Warning]) -> Vec<String> {
     let mut lines: Vec<(Vec<u32>, &str)> = Vec::new();
     for warning in warnings {
@@ -86,7 +86,7 @@ pub(super) fn merged(warnings: &[Warning]) -> Vec<String> {
     lines.into_iter().map(line).collect()
 }
 
-/// Such as `0 to 3, 5`.
+/// Formats numbers as ranges, such as `0 to 3, 5`.
 fn ranges(numbers: &[u32]) -> String {
     let runs = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
         [one] => one.to_string(),

@@ -1,4 +1,4 @@
-//! Writes a diagnosis for a screen, and as JSON.
+//! Writes a diagnosis for the terminal and as JSON.
 
 mod account;
 mod bar;
@@ -29,24 +29,24 @@ pub struct Occasion<'o> {
     pub job: &'o str,
     /// The device.
     pub device: &'o str,
-    /// What to run next.
+    /// The command to run next.
     pub next: &'o str,
-    /// Characters in a line.
+    /// The width of a line in characters.
     pub columns: usize,
 }
 
-/// Where labels end.
+/// The column where labels end.
 const INDENT: usize = 12;
-/// Pieces of evidence that are shown.
+/// The most pieces of evidence that are shown.
 const CLUES: usize = 5;
-/// Other causes that are shown.
+/// The most other causes that are shown.
 const OTHERS: usize = 3;
-/// Lines of the script that are shown.
+/// The most lines of the script that are shown.
 const LINES: usize = 3;
-/// Cures that are shown.
+/// The most remedies that are shown.
 const CURES: usize = 3;
 
-/// The diagnosis on one screen.
+/// Writes the diagnosis on one screen.
 pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     let (evidence, verdict, columns) = (&examined.evidence, &examined.verdict, occasion.columns);
     let mut text = String::new();
@@ -84,7 +84,7 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     text
 }
 
-/// The lines of the script that the host's time goes into.
+/// Returns the lines of the script where the host spends its time.
 fn script_lines(evidence: &Evidence, columns: usize) -> String {
     let shown = host_lines(evidence).into_iter().take(LINES).enumerate();
     shown.map(|(at, line)| hanging(if at == 0 { "lines" } else { "" }, &line.words(), INDENT, columns)).collect()
@@ -109,7 +109,7 @@ fn measured(evidence: &Evidence) -> String {
     words
 }
 
-/// Returns what to know about the samples: who counts them if the sampler does not, and what they do not look like.
+/// Returns how the samples are counted if the sampler does not count them, and any mismatch of that count.
 fn samples(evidence: &Evidence) -> Option<String> {
     if evidence.is_in_steps() {
         return Some(
@@ -163,7 +163,7 @@ fn ceiling(evidence: &Evidence) -> Option<String> {
     ))
 }
 
-/// Returns what the communication between ranks costs, in a job that has several.
+/// Returns the cost of the communication between ranks, in a job with several ranks.
 fn exchange(evidence: &Evidence) -> Option<String> {
     let ranks = evidence.ranks();
     let exposed = evidence.exposed_communication().filter(|_| ranks > 1)?;
@@ -213,7 +213,7 @@ fn verdict_lines(examined: &Examined, columns: usize) -> String {
     text
 }
 
-/// Describes a job in which no cause was found: where a step's time goes, if the job reports that.
+/// Describes a job in which no cause was found, with the parts of a step if the job reports them.
 fn nothing_found(evidence: &Evidence, columns: usize) -> String {
     let Some(largest) = largest_part(evidence) else {
         let words = "the steps themselves: the job reports neither phases nor facts; see adapter in docs/spec.md";
@@ -229,7 +229,7 @@ fn nothing_found(evidence: &Evidence, columns: usize) -> String {
     text
 }
 
-/// Returns the largest part of a step in words; `None` where the job reports no phase.
+/// Returns the largest part of a step in words; `None` if the job reports no phase.
 pub fn largest_part(evidence: &Evidence) -> Option<String> {
     let parts = parts(evidence);
     let largest = parts.iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
@@ -237,7 +237,7 @@ pub fn largest_part(evidence: &Evidence) -> Option<String> {
     Some(format!("{}, {share:.0} % of a step", largest.label()))
 }
 
-/// Returns the strongest pieces of evidence; those against the cause are marked.
+/// Returns the strongest pieces of evidence; evidence against the cause is marked.
 fn shown_clues(diagnosed: &Diagnosed) -> Vec<String> {
     let mut clues: Vec<_> = diagnosed.found.clues.iter().collect();
     clues.sort_by(|a, b| b.weight.abs().total_cmp(&a.weight.abs()));
@@ -296,7 +296,7 @@ fn probes(examined: &Examined, columns: usize) -> String {
     text
 }
 
-/// Returns the diagnosis in one line, as in a search's report: the bottleneck, how sure it is, and its worth.
+/// Returns the diagnosis in one line, as in a search's report: the bottleneck, the confidence and its worth.
 pub fn diagnosis_line(verdict: &Verdict) -> Option<String> {
     let top = verdict.top()?;
     let worth = match (verdict.is_healthy(), top.found.worth.times) {

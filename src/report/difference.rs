@@ -3,11 +3,11 @@
 use crate::model::{Config, Estimate, Measurement, Parameter, Trial, arrival};
 use crate::search::Study;
 
-/// The relative difference below which sizes count as equal: a round number, 1 %.
+/// The relative difference below which sizes count as equal: a round number, 1%.
 const SAME_SIZE: f64 = 0.01;
 
-/// Returns the parameters for which pairs of measured configs that differ in nothing else show no difference: neither
-/// in the fact that reports the setting, nor in samples, memory, or throughput beyond both intervals.
+/// Returns the parameters whose settings made no difference. Pairs of measured configs that differ only in the parameter agree in
+/// the fact that reports the setting, in samples and in memory. Their throughputs agree within both intervals.
 pub(super) fn without_difference(study: &Study) -> Vec<String> {
     let measured: Vec<(&Trial, &Measurement)> = study
         .history
@@ -30,7 +30,7 @@ pub(super) fn without_difference(study: &Study) -> Vec<String> {
     parameters.map(|(_, parameter)| parameter.name().to_owned()).collect()
 }
 
-/// Whether two configs differ in one parameter and agree in all others.
+/// Returns true if two configs differ in this parameter and agree in all other parameters.
 fn differ_in(parameter: usize, a: &Config, b: &Config) -> bool {
     a.levels().zip(b.levels()).enumerate().all(|(at, (a, b))| (a == b) == (at != parameter))
 }

@@ -1,13 +1,13 @@
-//! A change to a script that applies settings which its command does not take.
+//! A change to a script that applies settings which its command cannot set.
 
 use serde::{Deserialize, Serialize};
 
-/// What to write into a script, and where.
+/// A piece of code to write into a script, with its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
     /// The targets whose settings it applies.
     pub targets: Vec<String>,
-    /// File and line, where it was found: `train.py:31`.
+    /// The file and line of the code to change, such as `train.py:31`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// The change to make there, such as `in DataLoader(...)`.
@@ -20,7 +20,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Returns lines for people; code of several lines is kept in lines of its own.
+    /// Returns the lines for the terminal; code of several lines keeps its own lines.
     pub fn shown(&self) -> Vec<String> {
         let place = self.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
         let gone = match self.instead_of.as_slice() {
@@ -36,7 +36,7 @@ impl Edit {
                 std::iter::once(head).chain(lines.iter().map(|line| format!("    {line}"))).collect()
             }
         };
-        // The lines become a comment for a shell, so each must be one line without control characters.
+        // These lines become a shell comment, so each must be one line without control characters.
         let plain = |line: String| line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         shown.into_iter().map(plain).collect()
     }

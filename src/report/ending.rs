@@ -1,14 +1,13 @@
-//! Describes the end of a search in words: the comparison with the baseline, how much was tried, which settings are
-//! unverified.
+//! Describes the end of a search in words: the comparison with the baseline, the number of configs tried, and unverified settings.
 
 use super::difference::without_difference;
 use super::escape::plain;
 use super::row::shown_ratio;
-use crate::model::{Direction, arrival};
-use crate::search::{Alternatives, Best, Ranked, Study, Verdict};
+use crate::model::{Direction, arrival, quantity::show_seconds};
+use crate::probe::stats;
+use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Verdict};
 
-/// Describes the comparison with the baseline; `None` where there is no baseline. `number` formats the objective's
-/// value of a config.
+/// Describes the comparison with the baseline; `None` without a baseline. `number` formats the objective's value of a config.
 pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {
     let Some(baseline) = &best.baseline else {
         return study.baseline.as_ref().map(|_| "speed-up  unknown: the baseline is not feasible".to_owned());
@@ -31,15 +30,15 @@ pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranke
     })
 }
 
-/// The lowest ratio of all rounds, if it is far below the mean: then the ratio depends on what else runs.
+/// Returns the lowest ratio of all rounds if it is far below the mean: then the ratio depends on other load on the machine.
 pub(super) fn at_least(best: &Best) -> Option<f64> {
-    /// A share: a round number above what slices of a quiet machine differ by.
+    /// A round number: slices of a quiet machine stay above this share of the mean.
     const FAR: f64 = 0.85;
     let speedup = best.speedup?;
     best.lowest_speedup.filter(|lowest| *lowest < FAR * speedup.value && *lowest > 1.0)
 }
 
-/// Says how often a config that is not proven to be better was compared with the baseline.
+/// Says after how many rounds the speedup is still not proven.
 pub(super) fn after_rounds(rounds: usize) -> String {
     match rounds {
         0 => "measured once each".to_owned(),
@@ -58,7 +57,7 @@ pub(super) fn comparative(study: &Study) -> &'static str {
     }
 }
 
-/// Says that no config is better than the baseline, how many of the configs were tried, and which one won all of its rounds.
+/// Says that no config is better than the baseline, how many configs were tried, and which config won all of its rounds.
 pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     let Alternatives { tried, of } = study.alternatives();
     let better = if study.objective.metric() == "throughput" { "faster" } else { "better" };
@@ -71,7 +70,47 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     format!("no config is proven to be {better} {tried}; {config} was {better} {rounds}: {ratio}")
 }
 
-/// Says which settings of the named config are unverified, and which parameters made no difference.
+/// Says which share of the time the ends of epochs take, if it matters.
+pub(super) fn epochs_line(best: &Best) -> Option<String> {
+    const MATTERS: f64 = 0.05;
+    let share = |entry: &Ranked| entry.measurement.timing.epoch_factor.map(|factor| (1.0 - factor).max(0.0));
+    let percent = |share: f64| format!("{:.0}%", share * 100.0);
+    let (now, before) = (share(&best.winner), best.baseline.as_ref().and_then(share));
+    let is_other = best.baseline.as_ref().is_some_and(|baseline| baseline.config != best.winner.config);
+    match (now, before.filter(|_| is_other)) {
+        (Some(now), Some(before)) if now.max(before) >= MATTERS => Some(format!(
+            "epochs    their ends take {} of the time (baseline: {}), and count",
+            percent(now),
+            percent(before)
+        )),
+        (Some(now), None) if now >= MATTERS => {
+            Some(format!("epochs    their ends take {} of the time, and count", percent(now)))
+        }
+        _ => None,
+    }
+}
+
+/// Says why a search tried few configs, if its time was short.
+pub(super) fn few_configs(study: &Study) -> Option<String> {
+    const FEW: usize = 5;
+    const WANTED: f64 = 10.0;
+    let Alternatives { tried, of } = study.alternatives();
+    if tried >= FEW || of == tried.to_string() || study.stopped != StopReason::TimeSpent {
+        return None;
+    }
+    let probes: Vec<f64> = study.history.searched().map(|trial| trial.elapsed.as_secs_f64()).collect();
+    let starts = study.history.searched().filter_map(|trial| trial.outcome.measurement()?.spent);
+    let starting: Vec<f64> = starts.map(|spent| spent.importing_s + spent.starting_s).collect();
+    let (each, start) = (stats::mean(&probes)?, stats::mean(&starting).unwrap_or(0.0));
+    // Rounds take half of the time at most.
+    let minutes = (2.0 * WANTED * each / 60.0).ceil();
+    let (each, start) = (show_seconds(each), show_seconds(start));
+    Some(format!(
+        "few       a probe took {each}, {start} of it to start: {minutes} min are enough for about {WANTED} configs"
+    ))
+}
+
+/// Says which settings of the best config are unverified, and which parameters made no difference.
 pub(super) fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     let settings = study.settings(&best.winner.config);
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
@@ -95,12 +134,12 @@ pub(super) fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     lines
 }
 
-/// Whether no line tells of settings yet.
+/// Returns true if no line has the label of settings yet.
 fn is_first(lines: &[String]) -> bool {
     !lines.iter().any(|line| line.starts_with("settings"))
 }
 
-/// Returns the first of some names, and how many more there are; `best.json` has all of them.
+/// Returns the first names and the number of further names; `best.json` has all of them.
 fn few(names: &[String]) -> String {
     const FEW: usize = 6;
     let shown = names.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");

@@ -1,13 +1,12 @@
-//! Escapes foreign texts in a report, so that output of a command, a step or a device can neither break nor extend its
-//! surroundings.
+//! Escapes foreign text in a report. Output of a command, a step or a device can then neither break nor extend the surrounding
+//! text.
 
-/// Escapes for a terminal, or for a value of its own: no control characters, so no escape sequence and no new line.
+/// Escapes for a terminal, or for a single value: removes control characters, and so escape sequences and line breaks.
 pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Escapes for a table that programs read: line breaks stay, since such tables quote them; control sequences are
-/// escaped.
+/// Escapes for a table that programs read. Line breaks stay, since such tables quote them; control sequences are escaped.
 pub(super) fn as_cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -16,14 +15,13 @@ pub(super) fn as_cell(text: &str) -> String {
     safe
 }
 
-/// Returns the fence for a block of code in Markdown: longer than any row of backticks in it (CommonMark, "Fenced code
-/// blocks").
+/// Returns the fence for a code block in Markdown: longer than any run of backticks in the text (CommonMark, "Fenced code blocks").
 pub(super) fn fence(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(2) + 1)
 }
 
-/// Escapes for Markdown, also in a cell of a table.
+/// Escapes for Markdown, including table cells.
 pub(super) fn as_markdown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -38,8 +36,7 @@ pub(super) fn as_markdown(text: &str) -> String {
     safe
 }
 
-/// Escapes for HTML and XML, also in an attribute: no element, and none of the characters that XML does not allow (XML
-/// 1.0, production 2).
+/// Escapes for HTML and XML, including attributes: no elements, and no characters that XML forbids (XML 1.0, production 2).
 pub(super) fn as_markup(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

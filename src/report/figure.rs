@@ -1,24 +1,24 @@
-//! The data of a figure, for the page, which is interactive, and for a file, which is not.
+//! The data of a figure, for the interactive page and for a static file.
 
 use serde::Serialize;
 
 /// A figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// Its name among all of a study; fit for a file.
+    /// The unique name among the study's figures; valid as a file name.
     pub name: String,
-    /// The row of [`FIGURES`](super::FIGURES) that it belongs to.
+    /// The row of [`FIGURES`](super::FIGURES) that the figure belongs to.
     pub kind: &'static str,
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// A description of it, for readers who cannot see it.
+    /// A description for readers who cannot see the figure.
     pub text: String,
-    /// What is drawn.
+    /// The marks and lines to draw.
     #[serde(flatten)]
     pub drawing: Drawing,
 }
 
-/// What is drawn.
+/// The marks and lines of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "drawing", rename_all = "snake_case")]
 pub enum Drawing {
@@ -33,13 +33,13 @@ pub enum Drawing {
 /// Points in a plane.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Points {
-    /// From left to right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// From the bottom to the top.
+    /// The vertical axis.
     pub y: Axis,
     /// The points, by the result of the trial.
     pub series: Vec<Series>,
-    /// A line from point to point, such as the best so far.
+    /// A line from point to point, such as the best value to date.
     pub line: Option<Line>,
     /// Horizontal lines, such as the memory capacity.
     pub limits: Vec<Limit>,
@@ -48,27 +48,27 @@ pub struct Points {
 /// An axis.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Axis {
-    /// What it counts.
+    /// The quantity on the axis.
     pub label: String,
-    /// How places follow from numbers.
+    /// The mapping from numbers to positions.
     pub scale: Scale,
-    /// How its numbers are written.
+    /// The unit of the numbers.
     pub unit: Unit,
-    /// Numbers that are always written at the axis; empty to choose round ones. For categories, the names of 0, 1, 2
-    /// and so on.
+    /// Numbers that are always written at the axis; if empty, round numbers are chosen. For categories, the names of 0, 1, 2 and so
+    /// on.
     pub ticks: Vec<Tick>,
 }
 
-/// A place of an axis with its name.
+/// A position on an axis with its label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tick {
-    /// Where.
+    /// The position.
     pub at: f64,
-    /// What is written there.
+    /// The label.
     pub text: String,
 }
 
-/// How places follow from numbers.
+/// The mapping from numbers to positions on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
@@ -76,60 +76,60 @@ pub enum Scale {
     Linear,
     /// Equal ratios have equal lengths.
     Log,
-    /// Numbers stand for names.
+    /// Numbers stand for category names.
     Categories,
 }
 
-/// How numbers are written.
+/// The unit in which numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// As they are.
+    /// A plain number.
     Number,
-    /// In GiB and the like.
+    /// A size in bytes, written in GiB and similar units.
     Bytes,
-    /// In per cent.
+    /// A per cent value.
     Share,
-    /// In milliseconds and the like.
+    /// A duration, written in milliseconds and similar units.
     Seconds,
 }
 
-/// Points of one kind; entry by entry.
+/// Points with the same mark; entry `i` of each list is point `i`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
     /// The result of the trials.
     pub mark: Mark,
     /// The trials.
     pub trials: Vec<u32>,
-    /// From left to right.
+    /// The horizontal position.
     pub x: Vec<f64>,
-    /// The numbers; `None` for a trial without one, whose point stands at an edge.
+    /// The vertical position; `None` for a trial without a number, whose point stands at an edge.
     pub y: Vec<Option<f64>>,
-    /// The lower end of the 95 % interval.
+    /// The lower end of the 95% interval.
     pub low: Vec<Option<f64>>,
-    /// The upper end of the 95 % interval.
+    /// The upper end of the 95% interval.
     pub high: Vec<Option<f64>>,
 }
 
 /// A line from point to point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
-    /// What it is.
+    /// The label of the line.
     pub label: String,
-    /// Whether it keeps its height until the next point.
+    /// True if the line keeps its height until the next point.
     pub is_steps: bool,
-    /// From left to right.
+    /// The horizontal positions.
     pub x: Vec<f64>,
-    /// Height.
+    /// The heights.
     pub y: Vec<f64>,
 }
 
-/// A line at a height.
+/// A horizontal line at one height.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit {
-    /// What it is.
+    /// The label of the line.
     pub label: String,
-    /// Its height.
+    /// The height.
     pub at: f64,
 }
 
@@ -139,32 +139,32 @@ pub struct Limit {
 pub enum Mark {
     /// It was measured.
     Measured,
-    /// It was measured for a part of the time, or stopped early as slower than the best.
+    /// It was measured for part of the time, or stopped early because it was slower than the best.
     Short,
     /// It was measured and is infeasible.
     Infeasible,
-    /// There was not enough memory.
+    /// It ran out of memory.
     OutOfMemory,
-    /// Another failure.
+    /// It failed for another reason.
     Failed,
-    /// The config that the speed-up is measured against.
+    /// The config that the speedup is measured against.
     Baseline,
-    /// It cannot be distinguished from the best; for a front, a config on it.
+    /// It ties with the best; for a front, it is on the front.
     Tied,
     /// The best config.
     Best,
 }
 
-/// A mark in words, with its shape.
+/// The label, shape and colour of a mark.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct MarkRow {
-    /// Which mark.
+    /// The mark.
     pub mark: Mark,
-    /// What it means.
+    /// The meaning in words.
     pub label: &'static str,
-    /// Its shape, so that it can be recognised without the colour.
+    /// The shape, which identifies the mark without its colour.
     pub shape: Shape,
-    /// Its colour in the light, for a file; the page has its own for the dark.
+    /// The colour on a light background, for a file; the page has its own colours for dark mode.
     pub colour: &'static str,
 }
 
@@ -182,7 +182,7 @@ pub enum Shape {
     Cross,
     /// Three strokes through one point.
     Asterisk,
-    /// A square that stands on a corner.
+    /// A square standing on a corner.
     Diamond,
     /// A square.
     Square,
@@ -190,10 +190,10 @@ pub enum Shape {
     Star,
 }
 
-/// The marks, in the order in which they are drawn: the most important ones come last, on top of the others.
+/// The marks in drawing order: the most important marks come last, on top of the rest.
 ///
-/// The colours are those that Okabe and Ito chose for people with colour vision deficiency (Color Universal Design,
-/// 2008), made darker where their contrast to white is below 3 to 1 (WCAG 2.2, 1.4.11).
+/// The colours are from Okabe and Ito's palette for readers with colour vision deficiency (Color Universal Design, 2008). They are
+/// darker if their contrast to white would be below 3 to 1 (WCAG 2.2, 1.4.11).
 pub const MARKS: &[MarkRow] = &[
     row(Mark::Measured, "measured", Shape::Disc, "#5b6472"),
     row(Mark::Short, "short", Shape::Ring, "#5b6472"),
@@ -210,13 +210,13 @@ const fn row(mark: Mark, label: &'static str, shape: Shape, colour: &'static str
 }
 
 impl Mark {
-    /// Its row.
+    /// Returns the row of the mark.
     pub fn row(self) -> Option<&'static MarkRow> {
         MARKS.iter().find(|row| row.mark == self)
     }
 }
 
-/// Bars that are made of parts, one below the other.
+/// Bars made of parts, one below the other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bars {
     /// The axis of the lengths.
@@ -234,11 +234,11 @@ pub struct Bar {
     pub trial: u32,
     /// The result of the trial.
     pub mark: Mark,
-    /// What it stands for.
+    /// The label of the bar.
     pub label: String,
     /// The length of each part.
     pub lengths: Vec<f64>,
-    /// A text for each part.
+    /// The text of each part.
     pub texts: Vec<String>,
 }
 
@@ -258,19 +258,19 @@ pub struct Strand {
     pub trial: u32,
     /// The result of the trial.
     pub mark: Mark,
-    /// How good it is, from 0 for the worst to 1 for the best; `None` where it failed.
+    /// The rank from 0 for the worst to 1 for the best; `None` if the trial failed.
     pub rank: Option<f64>,
-    /// The number on each axis, where there is one.
+    /// The number on each axis, if the trial has one.
     pub values: Vec<Option<f64>>,
 }
 
 impl Axis {
-    /// An axis of numbers.
+    /// Makes an axis of numbers.
     pub(super) fn linear(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), scale: Scale::Linear, unit, ticks: Vec::new() }
     }
 
-    /// The name of a number, as the axis writes it.
+    /// Formats a number as the axis writes it.
     pub(super) fn shown(&self, number: f64) -> String {
         let tick = self.ticks.iter().find(|tick| tick.at == number);
         tick.map_or_else(|| self.unit.shown(number), |tick| tick.text.clone())
@@ -278,7 +278,7 @@ impl Axis {
 }
 
 impl Unit {
-    /// A number in words.
+    /// Formats a number with its unit.
     pub(super) fn shown(self, number: f64) -> String {
         use crate::model::quantity::{show_bytes, show_number, show_seconds};
         match self {
@@ -297,7 +297,7 @@ impl Unit {
     }
 }
 
-/// Returns a text that can be part of a file name: letters, digits, `-`, `_` and `.`, at most sixty bytes.
+/// Returns a string that can be part of a file name: letters, digits, `-`, `_` and `.`, at most sixty bytes.
 pub(super) fn file_name(text: &str) -> String {
     const LONGEST: usize = 60;
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };

@@ -1,4 +1,4 @@
-//! The forms of a report, and how each is made.
+//! The formats of a report, and how each is made.
 
 use std::path::Path;
 
@@ -9,20 +9,20 @@ use super::table::{table, verdict};
 use super::{front_table, optuna, summary, tensorboard, trials_csv};
 use crate::search::Study;
 
-/// A form of report.
+/// A format of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportFormat {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A short description.
     pub about: &'static str,
-    /// Where it goes.
+    /// The default place of the report.
     pub place: Place,
-    /// Makes it; the error is a sentence on what is missing.
+    /// Makes the report; the error is a sentence about the missing input.
     pub make: fn(&Subject<'_>) -> Result<Output, String>,
 }
 
-/// All forms, the default first. `docs/exports.md` describes each.
+/// All formats, the default first. `docs/exports.md` describes each.
 pub const REPORTS: &[ReportFormat] = &[
     ReportFormat {
         name: "terminal",
@@ -95,13 +95,13 @@ pub const REPORTS: &[ReportFormat] = &[
     },
 ];
 
-/// The form of this name.
+/// Returns the format of this name.
 pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// Writes what a search prints at its end: the trials, the front if there is one, the best config, its ties, its
-/// speed-up, why the search ended, where the results are, and the command to run next.
+/// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its ties and speedup,
+/// why the search ended, the results folder and the next command.
 pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen: impl Into<Screen>) -> String {
     let screen = screen.into();
     let mut lines = verdict(study);
@@ -112,7 +112,7 @@ pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen:
     let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let mut text = parts.join("\n\n");
-    // A command is not broken into lines, so that it can be copied; only the comment after it is indented.
+    // A command is never wrapped, so that it can be copied; only the comment after it is indented.
     if let Some(command) = best.and_then(|best| best.next_with("          ")) {
         text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }

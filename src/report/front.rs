@@ -13,9 +13,8 @@ use crate::search::{Best, OnFront, Study};
 /// The most rows of a front's table.
 const ROWS: usize = 20;
 
-/// Writes the configs of the front, the best in the first metric first, with the value of each metric; empty where the
-/// result is no front. Parameters that are equal in all of them are listed below. If there are too many rows, those
-/// shown are spread evenly.
+/// Writes the configs of the front with the value of each metric, the best in the first metric first; empty if the objective is no
+/// front. Parameters that are equal in all configs are listed below. If there are too many rows, an even selection is shown.
 pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     if !study.objective.is_pareto() {
         return String::new();
@@ -49,9 +48,9 @@ pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     text
 }
 
-/// The front as rows of texts.
+/// The rows of the front as text.
 pub(super) struct Rows {
-    /// How many parameters differ.
+    /// The number of parameters that differ.
     pub(super) names: usize,
     pub(super) header: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
@@ -106,7 +105,7 @@ pub(super) fn same_in_all(study: &Study, front: &[OnFront]) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-/// Selects at most this many places of a list, spread evenly and including both ends.
+/// Selects at most this many indices of a list, spread evenly and including both ends.
 fn spread(count: usize, most: usize) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
@@ -114,7 +113,7 @@ fn spread(count: usize, most: usize) -> Vec<usize> {
     (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
 }
 
-/// Returns lines that compare the best config with the others, where there are several goals.
+/// Returns lines that compare the best config with the rest of the front; empty with a single goal.
 pub(super) fn front_lines(study: &Study, best: &Best) -> Vec<String> {
     let mut lines = Vec::new();
     if study.objective.goals().len() < 2 {

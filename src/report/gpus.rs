@@ -1,4 +1,4 @@
-//! Describes what the GPUs did, each and together.
+//! Describes the readings of the GPUs, each alone and all together.
 
 use super::escape::plain;
 use crate::model::{
@@ -7,10 +7,10 @@ use crate::model::{
     quantity::{show_bytes, show_number},
 };
 
-/// The share of time from which on a power limit is mentioned: a round number.
+/// The share of time from which a power limit is mentioned: a round number.
 const HELD_BACK: f64 = 0.1;
 
-/// Describes each GPU and all together, in lines with a label or without.
+/// Describes each GPU and all GPUs together; a line may have an empty label.
 pub(super) fn gpu_lines(gpus: &[GpuUse]) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for gpu in gpus {
@@ -31,7 +31,7 @@ pub(super) fn gpu_lines(gpus: &[GpuUse]) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Describes in one line what the GPUs of the best config did, and what limited them.
+/// Describes in one line how busy the GPUs of the best config were, then what limited them.
 pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
     if gpus.is_empty() {
         return Vec::new();
@@ -44,8 +44,8 @@ pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
     lines
 }
 
-/// Describes how busy the multiprocessors were, or why that is not known. NVML's utilisation is not that: it is the
-/// time in which some kernel ran, however small.
+/// Describes how busy the multiprocessors were, or why that is not known. NVML's utilisation differs: it is the time in which some
+/// kernel ran, however small.
 fn activity(gpus: &[GpuUse]) -> String {
     const NAMES: &[(Metric, &str)] = &[
         (Metric::SmActive, "SM activity"),

@@ -1,15 +1,15 @@
-//! Describes notable readings of a probe's processes on the host, in a few words.
+//! Describes notable readings of a probe's processes on the host in a few words.
 
 use crate::model::{Metric, Reading, Readings, Source, quantity::show_bytes};
 
-/// The share of the time from which on a wait is mentioned: a round number.
+/// The share of the time from which a wait is mentioned: a round number.
 const NOTABLE: f64 = 0.05;
 
-/// Reads that are mentioned, in bytes per second: a round number, above what a program reads for itself.
+/// The bytes read per second from which reads are mentioned: a round number, above what a program reads for itself.
 const NOTABLE_READS: f64 = 1e6;
 
-/// Returns the readings in a line like `CPU 3.2 cores, reads 113 MiB/s, waits for storage 12 % of the time`; `None`
-/// where none is notable.
+/// Returns the readings in a line like `CPU 3.2 cores, reads 113 MiB/s, waits for storage 12 % of the time`; `None` if no reading
+/// is notable.
 pub(super) fn host_words(host: &Readings) -> Option<String> {
     let value = |metric: Metric| host.get(&metric).map(|reading| reading.value);
     let mut words = Vec::new();

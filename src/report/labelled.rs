@@ -1,21 +1,21 @@
-//! Lines with a label in front, wrapped.
+//! Wrapped lines with a label in front.
 
-/// Where the text of a line begins.
+/// The column where the text of a line begins.
 pub(super) const INDENT: usize = 11;
 
-/// A text of such lines.
+/// A text of labelled lines.
 pub(super) struct Page {
     text: String,
     width: usize,
 }
 
 impl Page {
-    /// An empty one whose lines have at most this many characters.
+    /// Makes an empty page whose lines have at most this many characters.
     pub(super) fn new(width: usize) -> Self {
         Self { text: String::new(), width }
     }
 
-    /// Adds a line with its label, in several where it is too long.
+    /// Adds a line with its label, wrapped if it is too long.
     pub(super) fn line(&mut self, label: &str, words: &str) {
         let room = self.width.saturating_sub(INDENT).max(20);
         for (at, line) in wrapped(words, room).into_iter().enumerate() {
@@ -25,7 +25,7 @@ impl Page {
         }
     }
 
-    /// Adds a line, or several, as they are.
+    /// Adds one or more lines unchanged.
     pub(super) fn add(&mut self, lines: &str) {
         self.text += lines;
         self.text.push('\n');
@@ -36,7 +36,7 @@ impl Page {
     }
 }
 
-/// Breaks words into lines of at most this many characters; a word that is longer is broken.
+/// Breaks text into lines of at most this many characters; longer words are broken.
 fn wrapped(words: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let pieces = words.split_whitespace().flat_map(|word| {
@@ -57,14 +57,14 @@ fn wrapped(words: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// Adds a line where there are words for it.
+/// Adds a line if it has text.
 pub(super) fn unless_empty(page: &mut Page, label: &str, words: &str) {
     if !words.is_empty() {
         page.line(label, words);
     }
 }
 
-/// Joins what is known.
+/// Joins the parts that are known.
 pub(super) fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = Option<T>>) -> String {
     let known: Vec<T> = words.into_iter().flatten().collect();
     known.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("; ")

@@ -1,5 +1,4 @@
-//! Lays out a table in a given width: headers wrap, long texts are shortened, and the least important columns are left
-//! out.
+//! Lays out a table in a given width: headers wrap, long texts are shortened, and the least important columns are left out.
 
 use super::screen::{Screen, Tone, shortened, width};
 
@@ -10,11 +9,11 @@ const GAP: usize = 2;
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) header: String,
-    /// Whether cells are aligned to the right, as numbers are, so that digits are below digits.
+    /// True if cells are aligned to the right, as for numbers, so that digits line up.
     pub(super) is_right: bool,
-    /// How dispensable the column is; columns with 0 always stay.
+    /// The rank for leaving the column out: higher ranks go first, and columns with 0 always stay.
     pub(super) dispensable: u32,
-    /// The cells from the top, each with what it means.
+    /// The cells from the top, each with its tone.
     pub(super) cells: Vec<(String, Tone)>,
 }
 
@@ -27,7 +26,7 @@ impl Column {
         self.cells.iter().map(|(text, _)| width(text)).max().unwrap_or(0)
     }
 
-    /// Returns the widest piece of the header between the places where it may be broken.
+    /// Returns the width of the widest piece of the header between possible line breaks.
     fn widest_piece(&self) -> usize {
         pieces(&self.header).iter().map(|piece| width(piece.trim_end())).max().unwrap_or(0)
     }
@@ -41,7 +40,7 @@ impl Column {
     }
 }
 
-/// A table that was laid out.
+/// The finished table.
 pub(super) struct LaidOut {
     pub(super) text: String,
     /// The headers of the columns that did not fit.
@@ -50,7 +49,7 @@ pub(super) struct LaidOut {
 
 /// Lays the columns out in the width of the screen.
 pub(super) fn lay_out(mut columns: Vec<Column>, screen: Screen) -> LaidOut {
-    /// Texts are shortened to this many columns before any column is left out, and to half of it where nothing else
+    /// Texts are shortened to this many columns before any column is left out. They are shortened to half of it if nothing else
     /// helps.
     const SHORT: usize = 24;
     let mut left_out = Vec::new();
@@ -74,7 +73,7 @@ pub(super) fn lay_out(mut columns: Vec<Column>, screen: Screen) -> LaidOut {
     LaidOut { text: text(&columns, &widths, screen), left_out }
 }
 
-/// Shortens cells to `most` columns, where the table is too wide without.
+/// Shortens cells to `most` columns if the table is too wide.
 fn shorten(columns: &mut [Column], most: usize, is_too_wide: impl Fn(&[Column]) -> bool) {
     if !is_too_wide(columns) {
         return;
@@ -96,7 +95,7 @@ fn text(columns: &[Column], widths: &[usize], screen: Screen) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in 0..height {
         let cells = headers.iter().map(|header| {
-            // The last lines stand directly on the rule.
+            // Shorter headers are aligned at the bottom, on the rule.
             let at = (line + header.len()).checked_sub(height);
             (at.and_then(|at| header.get(at)).cloned().unwrap_or_default(), Tone::Plain)
         });
@@ -129,7 +128,7 @@ fn row(cells: impl Iterator<Item = (String, Tone)>, columns: &[Column], widths: 
     line
 }
 
-/// The header in pieces, each with the sign after which it may be broken.
+/// Splits the header into pieces, each ending with the character after which it may be broken.
 fn pieces(header: &str) -> Vec<&str> {
     header.split_inclusive(['_', '-', '.', '/', ' ']).collect()
 }

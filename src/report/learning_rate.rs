@@ -1,9 +1,9 @@
-//! Says how the usual rules scale the learning rate for a changed batch size; a change is never silent.
+//! Computes how the usual rules scale the learning rate for a changed batch size; a change is never silent.
 //!
-//! A larger batch averages the gradient over more samples. Linear scaling: Goyal et al., "Accurate, Large Minibatch SGD",
-//! 2017 (arXiv:1706.02677), with warm-up. Square root: Krizhevsky, "One weird trick for parallelizing convolutional
-//! neural networks", 2014 (arXiv:1404.5997), and for Adam and RMSProp Malladi et al., "On the SDEs and Scaling Rules for
-//! Adaptive Gradient Algorithms", 2022 (arXiv:2205.10287).
+//! A larger batch averages the gradient over more samples. Linear scaling is from Goyal et al., "Accurate, Large Minibatch SGD",
+//! 2017 (arXiv:1706.02677), with warm-up. Square root is from Krizhevsky, "One weird trick for parallelizing convolutional neural
+//! networks", 2014 (arXiv:1404.5997). For Adam and RMSProp it is from Malladi et al., "On the SDEs and Scaling Rules for Adaptive
+//! Gradient Algorithms", 2022 (arXiv:2205.10287).
 
 use serde::{Deserialize, Serialize};
 
@@ -11,21 +11,21 @@ use crate::model::{Config, Measurement, Parameter, Role, Settings, Space, Value,
 use crate::probe::StepTemplate;
 use crate::search::{Best, Study};
 
-/// The names of a learning rate, as arguments of training scripts and frameworks have them.
+/// The names of a learning rate in arguments of training scripts and frameworks.
 const NAMES: &[&str] = &["lr", "learning_rate", "base_lr", "max_lr", "peak_lr", "init_lr", "initial_lr"];
 
-/// The samples in each update of the weights, for the baseline and for the best config, where they differ.
+/// The samples in each update of the weights, for the baseline and for the best config, if they differ.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LearningRate {
-    /// Those of the baseline.
+    /// The samples in an update with the baseline.
     pub batch_before: f64,
-    /// Those of the best config.
+    /// The samples in an update with the best config.
     pub batch_after: f64,
-    /// Their ratio.
+    /// The ratio of the best config's batch to the baseline's.
     pub factor: f64,
-    /// The factor for the learning rate under linear scaling, which is the ratio.
+    /// The factor for the learning rate under linear scaling, equal to the ratio.
     pub linear: f64,
-    /// The factor under square-root scaling.
+    /// The factor for the learning rate under square-root scaling.
     pub square_root: f64,
     /// The baseline's learning rate, if the command or a parameter states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,22 +35,22 @@ pub struct LearningRate {
 /// A learning rate and its scaled values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// What it is called.
+    /// The name of the parameter or argument.
     pub name: String,
-    /// The baseline's.
+    /// The baseline's learning rate.
     pub before: f64,
-    /// By linear scaling.
+    /// The learning rate by linear scaling.
     pub linear: f64,
-    /// By square-root scaling.
+    /// The learning rate by square-root scaling.
     pub square_root: f64,
-    /// What the best config has, where the rate is a parameter of the space.
+    /// The learning rate of the best config, if the rate is a parameter of the space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub searched: Option<f64>,
 }
 
 impl LearningRate {
-    /// Compares the best config with the baseline; `None` where an update has as many samples as before, or there is no
-    /// baseline. With `step` the learning rate itself is known, if its command states it.
+    /// Compares the best config with the baseline; `None` without a baseline, or if an update has as many samples as before. With
+    /// `step`, the learning rate is also read from its command.
     pub fn of(study: &Study, step: Option<&StepTemplate>) -> Option<Self> {
         let best = study.best()?;
         let baseline = study.baseline.as_ref()?;
@@ -69,7 +69,7 @@ impl LearningRate {
         differs.then(|| Self { batch_before, batch_after, factor, linear: factor, square_root, rate: rate() })
     }
 
-    /// In a few lines of at most 80 columns, the first with a label of ten columns.
+    /// Returns a few lines of at most 80 columns, the first with a label of ten columns.
     pub fn lines(&self) -> Vec<String> {
         let change = format!("lr        {}, so scale the learning rate", self.change());
         let linear = format!("linear: x{} (SGD; Goyal 2017)", plain(self.linear));
@@ -79,7 +79,7 @@ impl LearningRate {
         std::iter::once(change).chain(rest).collect()
     }
 
-    /// In one sentence.
+    /// Returns one sentence.
     pub fn sentence(&self) -> String {
         let rate = self.rate.as_ref().map_or_else(String::new, |rate| format!(": {}", rate.words()));
         format!(
@@ -105,7 +105,7 @@ impl Rate {
     }
 }
 
-/// A number as people write it: whole ones whole, others with three digits.
+/// Formats a number: whole numbers without digits after the point, fractions with three digits.
 fn plain(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         return format!("{number:.0}");
@@ -123,14 +123,14 @@ fn plain(number: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Computes the batch times accumulation times devices, from the roles of parameters and derived values.
+/// Computes batch times accumulation times devices, from the roles of parameters and derived values.
 fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best: &Best) -> Option<(f64, f64)> {
     let roles = roles(&study.space, step);
     let before = study.settings(baseline);
     let after = study.settings(&best.winner.config);
     let batches: Vec<&str> =
         roles.iter().filter(|(_, role)| *role == Role::Batch).map(|(name, _)| name.as_str()).collect();
-    // Of a batch and a part of it, the whole batch counts.
+    // If the space has a batch and a part of it, the whole batch counts.
     let batch = batches.iter().find(|name| !name.contains("micro")).or(batches.first())?;
     let product = |settings: &Settings, kinds: &[Role]| -> Option<f64> {
         let factors = roles.iter().filter(|(_, role)| kinds.contains(role));
@@ -139,7 +139,7 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
     };
     let of = |kinds: &[Role]| Some((product(&before, kinds)?, product(&after, kinds)?));
     let per_device = of(&[Role::Accumulation, Role::Devices])?;
-    // The samples of a step show whether a batch is that of each device or of all together.
+    // The samples of a step show if the batch is for each device or for all devices together.
     let whole = of(&[Role::Accumulation])?;
     let measured = by_measurement(study, baseline, &best.winner.measurement).map(|(before, after)| after / before);
     let is = |measured: f64, ratio: f64| (measured / ratio - 1.0).abs() < 0.05;
@@ -149,7 +149,7 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
     Some(if is_whole { whole } else { per_device })
 }
 
-/// Returns the samples of a step, if no parameter is known to be the batch.
+/// Returns the measured samples of a step, for the baseline and for the best config.
 fn by_measurement(study: &Study, baseline: &Config, after: &Measurement) -> Option<(f64, f64)> {
     let measured = study.history.of(baseline).filter_map(|trial| trial.outcome.measurement());
     let before = measured.filter_map(|measurement| measurement.timing.samples_per_step).last()?;
@@ -168,7 +168,7 @@ fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
         let role = match target(name) {
             Some("dataloader.batch_size") => Some(Role::Batch),
             Some("torch.grad_accumulation") => Some(Role::Pieces),
-            // A derived value has no settings, but a name that may suggest a role.
+            // A derived value has no settings, but its name may suggest a role.
             _ => Parameter::range(name, 1, 1, 1).role(),
         };
         Some((name.to_owned(), role?))
@@ -176,7 +176,7 @@ fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
     parameters.chain(derived).collect()
 }
 
-/// Returns the learning rate of the baseline: that of a parameter, or the one that the command states.
+/// Returns the name and value of the baseline's learning rate, from a parameter or from the command.
 fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(String, f64)> {
     let is_rate = |name: &str| {
         let last = name.rsplit('.').next().unwrap_or(name).to_ascii_lowercase().replace('-', "_");
@@ -212,7 +212,7 @@ mod tests {
     use crate::search::StopReason;
     use std::time::Duration;
 
-    /// A study of two configs, the baseline and a better one, each with the samples of its step.
+    /// Makes a study of two configs, the baseline and a better config, each with the samples of its step.
     fn study(space: Space, configs: [(Settings, Option<f64>); 2]) -> Study {
         let trial = |(number, (settings, samples)): (u32, &(Settings, Option<f64>))| {
             let config = space.locate(&settings.chosen(&space)).unwrap();

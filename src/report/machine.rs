@@ -1,4 +1,4 @@
-//! A machine in one screen.
+//! Writes a machine on one screen.
 
 use super::devices::{gpus_lines, merged};
 use super::labelled::{INDENT, Page, listed, unless_empty};

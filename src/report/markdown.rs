@@ -1,4 +1,4 @@
-//! A study as a page, for a CI step summary.
+//! Writes a study as Markdown, for a CI step summary.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,7 @@ use crate::machine::Device;
 use crate::model::quantity::show_bytes;
 use crate::search::Study;
 
-/// Writes the study as Markdown: the verdict with further facts about the best config, the command, and the table of
-/// trials.
+/// Writes the verdict with further facts about the best config, the command, and the table of trials.
 pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestReport>) -> String {
     let mut text = format!(
         "# gputune: {}\n\nDevice: {} (driver: {})\n\n",
@@ -57,7 +56,7 @@ pub fn summary(study: &Study, device: &Device, name: &str, best: Option<&BestRep
     text
 }
 
-/// Writes the front as a table of its own, if there is one.
+/// Writes the front as a separate table, if the objective is a front.
 fn front(study: &Study, text: &mut String) {
     if !study.objective.is_pareto() {
         return;

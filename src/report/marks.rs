@@ -6,13 +6,13 @@ use super::screen::Tone;
 use crate::model::{Config, Judgement, Outcome, Trial};
 use crate::search::Study;
 
-/// The trials that get a word of their own.
+/// The trials that get a mark.
 pub(super) struct Marks {
     /// The number of the winner's last searched trial.
     winner: Option<u32>,
-    /// The numbers of trials that cannot be distinguished from it.
+    /// The numbers of trials that tie with the winner.
     tied: Vec<u32>,
-    /// If the result is a front, the numbers of its configs' trials.
+    /// The numbers of the trials on the front, if the objective is a front.
     front: Vec<u32>,
 }
 
@@ -34,7 +34,7 @@ impl Marks {
         Self { winner, tied, front: Vec::new() }
     }
 
-    /// The word for a trial.
+    /// Returns the mark of a trial.
     pub(super) fn mark(&self, study: &Study, trial: &Trial) -> (String, Tone) {
         let number = trial.number;
         let is_baseline = study.baseline.as_ref() == Some(&trial.config);
@@ -59,14 +59,14 @@ impl Marks {
     }
 }
 
-/// Columns in front of the reasons.
+/// The columns in front of the reasons.
 pub(super) const LABEL: usize = 15;
 
 /// Lists why trials failed or are infeasible, each reason once: `out of memory #7, #9: CUDA out of memory ...`.
 pub(super) fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
-    /// The most reasons that are listed; the others are in the table of trials.
+    /// The most reasons in the list; the table of trials has the rest.
     const REASONS: usize = 6;
-    /// The most trials that are named for each reason.
+    /// The most trial numbers for each reason.
     const NAMED: usize = 6;
     let mut known: Vec<(&str, String, Vec<u32>)> = Vec::new();
     for trial in trials {

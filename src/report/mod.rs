@@ -1,7 +1,8 @@
-//! A study as text: for a terminal, a page, a table, other programs. Pure functions: nothing is printed or written here.
+//! Writes a study as text: for the terminal, as a page, as a table, and for other programs. All functions are pure: they neither
+//! print nor write files.
 //!
-//! Start with `format`, the table of forms, and [`best`](fn@best), what is said of the best config. `table` is what a terminal shows, `page`
-//! the page for a browser, and [`emit`] writes the best config as a command or a framework takes it.
+//! Start with `format`, the table of formats, and [`best`](fn@best), the facts about the best config. `table` writes for the
+//! terminal and `page` for a browser. [`emit`] writes the best config as a command or as a framework's configuration.
 
 mod best;
 mod bottleneck;

@@ -1,4 +1,4 @@
-//! The journal of an Optuna study, as its `JournalStorage` with a file opens it, and with that optuna-dashboard.
+//! Writes the journal of an Optuna study, which Optuna's `JournalStorage` and optuna-dashboard open.
 //!
 //! Each line of the file is one operation (`JournalOperation` and `_apply_*` in `optuna/storages/journal/_storage.py`):
 //! the study with its directions, its attributes, and each trial as a whole.
@@ -13,10 +13,10 @@ use super::tensorboard::times;
 use crate::model::{Direction, Judgement, Measurement, Objective, Outcome, Parameter, Shape, Trial, Value};
 use crate::search::Study;
 
-/// The file, as Optuna's documentation calls its own.
+/// The file name that Optuna's documentation uses.
 pub(super) const FILE: &str = "optuna.log";
 
-/// What an operation is, by its number.
+/// The kinds of operations with their numbers.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     CreateStudy = 0,
@@ -25,7 +25,7 @@ enum Operation {
     CreateTrial = 4,
 }
 
-/// `TrialState`.
+/// Optuna's `TrialState`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Complete = 1,
@@ -43,7 +43,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
         let _ = writeln!(text, "{log}");
     };
     let goals = goals(&study.objective);
-    // `StudyDirection`.
+    // Optuna's `StudyDirection`.
     let number = |direction| if direction == Direction::Minimize { 1 } else { 2 };
     let directions: Vec<u8> = goals.iter().map(|(_, direction)| number(*direction)).collect();
     line(Operation::CreateStudy, json!({ "study_name": subject.name, "directions": directions }));
@@ -75,7 +75,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
     Output::text(text)
 }
 
-/// Returns what is optimised: the metrics of a front, the score of a weighted product, else the one metric.
+/// Returns the optimised metrics: the metrics of a front, the score of a weighted product, or the single metric.
 fn goals(objective: &Objective) -> Vec<(String, Direction)> {
     if objective.is_pareto() {
         return objective.goals().iter().map(|goal| (goal.metric.clone(), goal.direction)).collect();
@@ -124,8 +124,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     if let Json::Object(log) = log { log } else { Map::new() }
 }
 
-/// Returns the distribution with the parameter's settings, and a setting as Optuna keeps it: a number, or its place in
-/// a list.
+/// Returns the distribution with the parameter's settings, and a setting in Optuna's encoding: a number, or its index in a list.
 fn distribution(parameter: &Parameter, value: &Value) -> (Json, Json) {
     let with = |name: &str, attributes: Json| json!({ "name": name, "attributes": attributes });
     let number = json!(value.as_f64());
@@ -146,7 +145,7 @@ fn distribution(parameter: &Parameter, value: &Value) -> (Json, Json) {
     }
 }
 
-/// Returns numbers that Optuna takes as violated if they are larger than zero: `constraints` of its samplers.
+/// Returns the `constraints` of Optuna's samplers: numbers above zero count as violated.
 fn constraints(study: &Study, trial: &Trial) -> Json {
     match study.judge(trial) {
         Some(Judgement::Infeasible { .. }) => json!({ "constraints": [1.0] }),
@@ -155,7 +154,7 @@ fn constraints(study: &Study, trial: &Trial) -> Json {
     }
 }
 
-/// Everything else that is known of a trial.
+/// Returns all other facts about a trial.
 fn user_attributes(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Json> {
     let mut found = Map::new();
     let mut add = |name: &str, value: Json| {
@@ -214,8 +213,8 @@ fn measured(measurement: &Measurement) -> Vec<(String, Json)> {
     found
 }
 
-/// Seconds of Unix time as ISO 8601 in UTC, to the microsecond. The date is that of Howard Hinnant, "chrono-compatible
-/// low-level date algorithms", `civil_from_days`.
+/// Formats seconds of Unix time as ISO 8601 in UTC, to the microsecond. The date is computed by `civil_from_days` of Howard
+/// Hinnant, "chrono-compatible low-level date algorithms".
 fn timestamp(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "microseconds of a time that a clock has")]
     let micros = (seconds.clamp(0.0, 1e11) * 1e6).round() as i64;

@@ -1,4 +1,4 @@
-//! One probe with everything that it measured, for a person or a program.
+//! Writes one probe with all its measurements, for the terminal or as JSON.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,30 +16,30 @@ use crate::model::{
 };
 use crate::search::Study;
 
-/// What `gputune probe --json` prints.
+/// The output of `gputune probe --json`.
 #[derive(Debug, Serialize)]
 pub struct ProbeReport<'t> {
     /// Names and values.
     pub config: Settings,
-    /// How the probe ended, with what was measured or the reason why not.
+    /// The outcome of the probe, with its measurement or the reason of its failure.
     #[serde(flatten)]
     pub outcome: &'t Outcome,
-    /// Whether the config keeps to all limits and constraints.
+    /// True if the config meets all limits and constraints.
     pub feasible: bool,
-    /// Why it does not.
+    /// The reason if the config is infeasible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infeasible_because: Option<String>,
-    /// Wall time of the probe in seconds, starting and cleaning up included.
+    /// Wall time of the probe in seconds, with startup and cleanup.
     pub elapsed_s: f64,
-    /// The log of the step's output.
+    /// The path of the log with the step's output.
     pub log: String,
-    /// The device that it ran on.
+    /// The device that the probe ran on.
     pub device: String,
     /// The version of gputune.
     pub gputune_version: &'static str,
 }
 
-/// The probe for a program.
+/// Makes the JSON report of a probe.
 pub fn probe_json<'t>(study: &Study, trial: &'t Trial, device: &Device, log: &Path) -> ProbeReport<'t> {
     let judgement = study.judge(trial);
     ProbeReport {
@@ -57,7 +57,7 @@ pub fn probe_json<'t>(study: &Study, trial: &'t Trial, device: &Device, log: &Pa
     }
 }
 
-/// The probe for a person.
+/// Writes the probe for the terminal.
 pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> String {
     let mut lines = vec![("config", study.settings(&trial.config).line())];
     match (&trial.outcome, study.judge(trial)) {

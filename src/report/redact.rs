@@ -1,17 +1,17 @@
-//! Removes secrets from files that are made for sharing: values whose names suggest one become `REDACTED`, and so do
-//! passwords in URLs.
+//! Removes secrets from files that are made for sharing. Values whose names suggest a secret become `REDACTED`, as do passwords in
+//! URLs.
 //!
-//! One reader serves specs, commands, JSON and logs. It recognises a name, a separator and a value in the notations of
-//! TOML, YAML, JSON, Python, shells and command lines.
+//! One reader serves specs, commands, JSON and logs. It recognises a name, a separator and a value in the notations of TOML, YAML,
+//! JSON, Python, shells and command lines.
 
 mod names;
 
 use names::{is_switch, speaks_of_a_secret};
 
-/// The replacement for a secret: a single word for a shell, and plain text everywhere else.
+/// The replacement for a secret: a single word in a shell and plain text elsewhere.
 const REDACTED: &str = "REDACTED";
 
-/// The prefixes of well-known tokens, with their smallest lengths: such values are secrets whatever their name is.
+/// The prefixes of well-known tokens, with their shortest lengths: such values are secrets under any name.
 const KNOWN: &[(&str, usize)] = &[
     ("hf_", 20),         // https://huggingface.co/docs/hub/security-tokens
     ("ghp_", 30),        // https://github.blog/engineering/behind-githubs-new-authentication-token-formats
@@ -23,7 +23,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("xoxb-", 24),       // https://docs.slack.dev/authentication/tokens
 ];
 
-/// Values that are no secret whatever their name is.
+/// Values that are no secret under any name.
 const PLAIN: &[&str] = &["true", "false", "none", "null", "yes", "no", "on", "off", "auto", "basic", "digest", "oauth"];
 
 /// Returns the text with its secrets replaced and everything else unchanged.
@@ -56,7 +56,7 @@ pub(super) fn redacted(text: &str) -> String {
     safe
 }
 
-/// The place of a value in the text after its name.
+/// The start and end of a value in the text after its name.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     begin: usize,
@@ -68,7 +68,7 @@ fn first(text: &str) -> (char, &str) {
     (c, &text[c.len_utf8()..])
 }
 
-/// Returns the name at the beginning of a text. Hyphens are part of options; those in front do not belong to the name.
+/// Returns the name at the beginning of a text. Hyphens within it belong to the name; leading hyphens do not.
 fn word(text: &str) -> &str {
     let begins = text.starts_with(|c: char| c.is_alphanumeric() || c == '_');
     let end = text.find(|c: char| !(c.is_alphanumeric() || "_-.".contains(c))).unwrap_or(text.len());
@@ -79,7 +79,7 @@ fn is_known(word: &str) -> bool {
     KNOWN.iter().any(|(begin, least)| word.len() >= *least && word.starts_with(begin))
 }
 
-/// Returns the value of a secret; `before` is the character in front of its name.
+/// Returns the place of a secret's value; `before` is the character in front of its name.
 fn value_of(name: &str, after: &str, before: Option<char>) -> Option<Place> {
     if !speaks_of_a_secret(name) {
         return None;
@@ -96,7 +96,7 @@ fn value_of(name: &str, after: &str, before: Option<char>) -> Option<Place> {
     value_at(after, begin, is_assigned)
 }
 
-/// Returns the distance from a name to its value, and whether something other than space separates them.
+/// Returns true if `=`, `:` or `>` separates a name from its value (not `==`, `://` or `::`), and the distance to the value.
 fn parting(text: &str) -> (bool, usize) {
     let signs = text.len() - text.trim_start_matches(['=', ':', '>']).len();
     if signs > 0 {
@@ -104,14 +104,14 @@ fn parting(text: &str) -> (bool, usize) {
         let is_other = text.starts_with("==") || text.starts_with("://") || text.starts_with("::");
         return (!is_other, signs + rest.len() - rest.trim_start_matches([' ', '\t']).len());
     }
-    // In a list: `"--token", "X"`, over lines, too.
+    // In a list, `"--token", "X"` may continue on the next line.
     match text.strip_prefix(',') {
         Some(rest) => (false, 1 + rest.len() - rest.trim_start().len()),
         None => (false, 0),
     }
 }
 
-/// Returns the value that begins at `begin`: in quotes up to the closing ones, else up to the end of the word.
+/// Returns the value that begins at `begin`: up to the closing quotes if quoted, else up to the end of the word.
 fn value_at(after: &str, begin: usize, is_assigned: bool) -> Option<Place> {
     let text = &after[begin..];
     let quotes = ["\"\"\"", "'''", "\\\"", "\\'", "\"", "'"];
@@ -140,8 +140,7 @@ fn quoted_length(text: &str, quote: &str) -> usize {
     text.find('\n').unwrap_or(text.len())
 }
 
-/// Returns the place of an unquoted value, in a text that begins with it or with a scheme, as in `Authorization: Bearer
-/// X`.
+/// Returns the place of an unquoted value. The text begins with the value or with a scheme, as in `Authorization: Bearer X`.
 fn bare(begin: usize, text: &str) -> (usize, usize) {
     let length =
         |text: &str| text.find(|c: char| c.is_whitespace() || "\"'`,;|&)]}\\".contains(c)).unwrap_or(text.len());
@@ -153,7 +152,7 @@ fn bare(begin: usize, text: &str) -> (usize, usize) {
     }
 }
 
-/// Returns the end of `scheme://user:password@`, if a text begins with that.
+/// Returns the end of `scheme://user:password@`, if a text begins with it.
 fn url_password(text: &str) -> Option<usize> {
     let scheme = text.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c)))?;
     text[scheme..].starts_with("://").then_some(())?;
@@ -177,7 +176,7 @@ fn url_redacted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// With `X1` as the secret in each.
+    /// Texts with secrets; `X1` is the secret in each.
     const SECRETS: &[&str] = &[
         "WANDB_API_KEY=X1 python train.py",
         "--hf-token X1 --epochs 3",
@@ -257,14 +256,14 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Redacting twice has no further effect, and no text makes it fail.
+        /// Redacting twice has no further effect, and redacting never fails.
         #[test]
         fn any_text_is_read(text in "(--|[a-z]|key|token|password|=|:|://|@|\"|'|\\\\| |,|\n|é|\\PC){0,40}") {
             let once = redacted(&text);
             proptest::prop_assert_eq!(redacted(&once), once);
         }
 
-        /// The secret is removed whatever it is, and however it and its name are written.
+        /// The secret is removed, whatever it is and however it and its name are written.
         #[test]
         fn no_secret_is_left(
             name in "(hf|wandb|my|db)(_|-)(token|api_key|password|secret)",

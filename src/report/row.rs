@@ -7,19 +7,19 @@ use crate::model::{
 };
 use crate::search::Study;
 
-/// A number with half the width of its interval: `3,214 samples/s ± 1.2 %`.
+/// Formats a number with half the width of its interval: `3,214 samples/s ± 1.2 %`.
 pub fn shown_estimate(estimate: Estimate, unit: &str) -> String {
     let number = show_number(estimate.value);
     let space = if unit.is_empty() { "" } else { " " };
     match estimate.relative_half_width() {
-        // If hardly anything is known, the upper end of the interval has no meaning.
+        // If the interval is very wide, its upper end has no meaning.
         Some(half) if half > 1.0 => format!("{number}{space}{unit} ± over 100 %"),
         Some(half) => format!("{number}{space}{unit} ± {:.1} %", half * 100.0),
         None => format!("{number}{space}{unit}"),
     }
 }
 
-/// A ratio with its interval: `1.42x (1.38 to 1.47)`.
+/// Formats a ratio with its interval: `1.42x (1.38 to 1.47)`.
 pub(super) fn shown_ratio(ratio: Estimate) -> String {
     match (ratio.low, ratio.high) {
         (Some(low), Some(high)) => format!("{:.2}x ({low:.2} to {high:.2})", ratio.value),
@@ -35,11 +35,11 @@ pub(super) fn shown_numerics(numerics: &Numerics) -> String {
     }
 }
 
-/// A metric in the unit that it is read in: sizes as sizes, costs for a million samples.
+/// Formats a metric in its usual unit: sizes in bytes, costs for a million samples.
 pub(super) fn shown_metric(metric: &str, estimate: Estimate, measurement: &Measurement) -> String {
-    /// The number of samples for which a cost is shown: the cost of one is too small to read.
+    /// The number of samples for which a cost is shown; the cost of one sample is too small to read.
     const MANY: f64 = 1e6;
-    /// A narrower interval would be shown as 0.0 %.
+    /// The narrowest interval that is shown; a narrower interval would read 0.0 %.
     const NARROWEST: f64 = 0.0005;
     let is_exact = metric != "throughput" && estimate.relative_half_width().is_some_and(|half| half < NARROWEST);
     let estimate = if is_exact { Estimate::point(estimate.value) } else { estimate };
@@ -70,7 +70,7 @@ fn shown_bytes(estimate: Estimate) -> String {
     }
 }
 
-/// Returns the name of the objective, as the head of a column.
+/// Returns the name of the objective, as the header of a column.
 pub(super) fn result_name(objective: &Objective) -> String {
     if objective.is_pareto() {
         let metrics: Vec<&str> = objective.goals().iter().map(|goal| goal.metric.as_str()).collect();
@@ -79,14 +79,14 @@ pub(super) fn result_name(objective: &Objective) -> String {
     objective.metric().to_owned()
 }
 
-/// Formats the goals' values of one measurement, as far as they exist.
+/// Formats the known values of the goals in one measurement.
 fn shown_numbers(objective: &Objective, measurement: &Measurement) -> String {
     let number = |goal: &Goal| objective.estimate_of(&goal.metric, measurement);
     let numbers: Vec<Option<Estimate>> = objective.goals().iter().map(number).collect();
     shown_together(objective, objective.estimate(measurement), &numbers, measurement)
 }
 
-/// Formats the goals, given their values; with weights the score comes first, if its reference is known.
+/// Formats the goals, given their values. With weights, the score comes first if its reference is known.
 pub(super) fn shown_together(
     objective: &Objective,
     score: Option<Estimate>,
@@ -103,12 +103,12 @@ pub(super) fn shown_together(
     }
 }
 
-/// Describes the result of a trial: its value, or why there is none, or why it is infeasible.
+/// Describes the result of a trial: its value, or why it has no value or is infeasible.
 pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
     shown_outcome(objective, trial.purpose, &trial.outcome)
 }
 
-/// Describes an outcome alone, with the purpose of the probe.
+/// Describes an outcome alone; `purpose` is the purpose of its probe.
 pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome) -> String {
     let Some(measurement) = outcome.measurement() else {
         let name = outcome.name().replace('_', " ");
@@ -130,11 +130,10 @@ pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome)
     }
 }
 
-/// The mark after a number whose interval is wider than asked for.
+/// The mark after a number whose interval is wider than requested.
 pub(super) const UNSTABLE: &str = "~";
 
-/// Formats the value of a trial for a column of a table, with what the mark in front of it does not say; a dash where
-/// there is none.
+/// Formats the value of a trial for a table column, without facts that its mark already shows; a dash if it has no value.
 pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bool) -> String {
     let Some(measurement) = trial.outcome.measurement() else { return "-".to_owned() };
     let number = match measurement.throughput.filter(|_| unit_is_known) {
@@ -149,9 +148,9 @@ pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bo
     }
 }
 
-/// Sorts the searched trials: feasible ones, then those that were stopped early, both the best first; then infeasible
-/// ones, then failures, both in the order they were run. Trials that were only measured for a short time come behind
-/// the feasible ones, however good they looked, and are left out if the same config was measured longer.
+/// Sorts the searched trials. Feasible trials come first, then trials that were stopped early, both the best first. Infeasible
+/// trials and then failures follow, both in the order they were run. Short probes come after the feasible trials, however good they
+/// looked. They are left out if the same config was measured longer.
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     let longest = |trial: &&Trial| {
         let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };

@@ -1,18 +1,18 @@
-//! The target of a report: its width in columns, and whether it has colours.
+//! The screen of a report: its width in columns, and its colours.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A terminal or something like it.
+/// A terminal, or another target of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Screen {
-    /// Columns in which text fits.
+    /// The width in columns.
     pub columns: usize,
-    /// Whether words are coloured. Colours repeat what the words say.
+    /// True if words are coloured. A colour only repeats the meaning of its word.
     pub colours: bool,
 }
 
 impl From<u16> for Screen {
-    /// Without colours.
+    /// Makes a screen without colours.
     fn from(columns: u16) -> Self {
         Self { columns: usize::from(columns), colours: false }
     }
@@ -21,22 +21,22 @@ impl From<u16> for Screen {
 /// The meaning of a word, which its colour repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing in particular.
+    /// No special meaning.
     Plain,
-    /// What won, or gained.
+    /// A winner or a gain.
     Good,
-    /// Something that cannot be distinguished from the winner, or that helps to find one's way.
+    /// A tie with the winner, or a label for orientation.
     Note,
-    /// What is doubtful.
+    /// A doubtful result.
     Doubtful,
-    /// What failed.
+    /// A failure.
     Bad,
-    /// What matters less.
+    /// A minor detail.
     Faint,
 }
 
 impl Tone {
-    /// The escape sequence that begins it (ECMA-48, 8.3.117), in the terminal's own colours.
+    /// Returns the escape sequence that starts the tone (ECMA-48, 8.3.117), in the terminal's own colours.
     const fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -50,7 +50,7 @@ impl Tone {
 }
 
 impl Screen {
-    /// The text in a tone, where there are colours.
+    /// Returns the text in a tone, if the screen has colours.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         let code = tone.code();
         if self.colours && !code.is_empty() && !text.is_empty() {
@@ -60,8 +60,8 @@ impl Screen {
         }
     }
 
-    /// Lays out lines with a label of ten columns, as [`verdict`](super::verdict) writes them: longer lines continue
-    /// below the text of the first. Labels that say how it went are coloured.
+    /// Lays out lines with a label of ten columns, as written by [`verdict`](super::verdict). Longer lines continue below the text
+    /// of the first line. Labels that state a result are coloured.
     pub fn lay_out(self, text: &str) -> String {
         const LABEL: usize = 10;
         let lines = text.lines().flat_map(|line| {
@@ -81,7 +81,7 @@ impl Screen {
 }
 
 impl Screen {
-    /// Lays out a line with a label of this many columns, in a tone; the rest continues below it.
+    /// Lays out a line whose label has this many columns and a tone; further lines are indented below it.
     pub(super) fn lay_out_at(self, label: usize, line: &str, tone: Tone) -> String {
         let (name, rest) = split_at_width(line, label);
         let parts = wrap(rest, self.columns.saturating_sub(label));
@@ -102,7 +102,7 @@ fn tone_of(label: &str) -> Tone {
     }
 }
 
-/// The columns that a text takes; wide characters take two (UAX #11).
+/// Returns the columns that a text takes; wide characters take two (UAX #11).
 pub(super) fn width(text: &str) -> usize {
     text.width()
 }
@@ -117,7 +117,7 @@ fn split_at_width(text: &str, columns: usize) -> (&str, &str) {
     text.split_at(end.map_or(text.len(), |(at, _)| at))
 }
 
-/// Shortens a text to this many columns: its start and its end are kept, since values mostly differ there.
+/// Shortens a text to this many columns. Its start and end are kept, since values mostly differ there.
 pub fn shortened(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -134,10 +134,9 @@ pub fn shortened(text: &str, columns: usize) -> String {
     format!("{start}…{}", &rest[from..])
 }
 
-/// Breaks a text into lines of at most this many columns, at spaces, but not within `± 1.2 %`; a word that is longer is
-/// broken anywhere.
+/// Breaks a text at spaces into lines of at most this many columns, but not within `± 1.2 %`. Longer words are broken anywhere.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
-    /// Stands for a space at which no line is broken, and is just as wide.
+    /// Stands for a space without a line break; it is as wide as a space.
     const GLUE: &str = "\u{a0}";
     let glued = text.replace("± ", &format!("±{GLUE}")).replace(" %", &format!("{GLUE}%"));
     let lines = wrap_at_blanks(&glued, columns.max(8));

@@ -1,4 +1,4 @@
-//! The accounts of baseline and best side by side: what shrank, what is left, and what holds the next factor.
+//! Compares the accounts of the baseline and the best config, and names the largest branch that is left.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,20 +6,20 @@ use crate::diagnosis::{self, Account, Around};
 use crate::model::{Config, Measurement, quantity::show_seconds};
 use crate::search::Study;
 
-/// A branch of the account, before and after.
+/// A branch of the account, for the baseline and for the best config.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spending {
-    /// The branch, as [`BRANCHES`](crate::diagnosis::BRANCHES) calls it.
+    /// The label of the branch in [`BRANCHES`](crate::diagnosis::BRANCHES).
     pub branch: String,
-    /// Seconds for a thousand samples with the baseline; for a thousand steps where nobody counts samples.
+    /// Seconds per thousand samples with the baseline; per thousand steps if samples are not counted.
     pub was_s: f64,
-    /// The same with the best config.
+    /// The same seconds with the best config.
     pub is_s: f64,
 }
 
 impl Spending {
-    /// Returns the branches of a study's baseline and best config, the largest of what is left first, and what they are the time
-    /// of; `None` where one of them has no account, or only one counts samples.
+    /// Returns the branches of the baseline and the best config, the largest remaining branch first, and the work that they cover.
+    /// Returns `None` if either has no account, or only one counts samples.
     pub(super) fn of(study: &Study) -> Option<(Vec<Self>, &'static str)> {
         let (best, baseline) = (study.best()?, study.baseline.as_ref()?);
         if best.winner.config == *baseline {
@@ -42,13 +42,13 @@ impl Spending {
         Some((rows, work))
     }
 
-    /// The rows that are large enough to be shown.
+    /// Returns the rows that are large enough to be shown.
     pub(super) fn shown(rows: &[Self]) -> Vec<&Self> {
         let (was, is): (f64, f64) = rows.iter().fold((0.0, 0.0), |(was, is), row| (was + row.was_s, is + row.is_s));
         rows.iter().filter(|row| row.was_s >= LEAST * was || row.is_s >= LEAST * is).collect()
     }
 
-    /// Returns where the next factor is, in words.
+    /// Returns the sentence on the largest remaining branch.
     pub(super) fn next(rows: &[Self]) -> Option<String> {
         let next = rows.first()?;
         let is: f64 = rows.iter().map(|row| row.is_s).sum();
@@ -56,7 +56,7 @@ impl Spending {
         Some(format!("the next factor is in {}: {share:.0} % of what is left", next.branch))
     }
 
-    /// Returns lines for people, each indented by a label of ten characters; `work` is what they are the time of.
+    /// Returns the lines for the terminal, each indented by a label of ten characters; `work` is the work that they cover.
     pub(super) fn lines(rows: &[Self], work: &str) -> Vec<String> {
         let Some(next) = Self::next(rows) else { return Vec::new() };
         let title = format!("of {work}");
@@ -78,10 +78,10 @@ impl Spending {
     }
 }
 
-/// The smallest share of an account that is shown: half a percent is rounded to one.
+/// The smallest share of an account that is shown; half a percent is rounded to one.
 const LEAST: f64 = 0.005;
 
-/// Returns the seconds of each branch for a thousand samples, or for a thousand steps where nobody counts samples, and which.
+/// Returns the seconds of each branch per thousand samples (per thousand steps if samples are not counted), and that work.
 fn spent(study: &Study, config: &Config, measurement: &Measurement) -> Option<(Vec<(String, f64)>, &'static str)> {
     let settings = study.settings(config);
     let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
@@ -89,7 +89,7 @@ fn spent(study: &Study, config: &Config, measurement: &Measurement) -> Option<(V
     let step = evidence.step()?;
     let samples = measurement.timing.samples_per_step.filter(|samples| *samples > 0.0);
     let work = if samples.is_some() { "1,000 samples" } else { "1,000 steps" };
-    // What is outside of steps comes on top of them.
+    // The time outside of steps is added to the time of the steps.
     let outside = account.share(diagnosis::Branch::Outside).min(0.99);
     let all = step / samples.unwrap_or(1.0) * 1000.0 / (1.0 - outside);
     let of_branch = |(branch, share): (diagnosis::Branch, f64)| (branch.row().label.to_owned(), share * all);

@@ -1,4 +1,4 @@
-//! The input of a report, and its output.
+//! The input and the output of a report.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,26 @@ use crate::model::Line;
 use crate::probe::StepTemplate;
 use crate::search::{Header, Study};
 
-/// Everything that a report may use: a search as it is kept, with the report on its best config.
+/// The input of a report: a search in its folder, with the report on its best config.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'s> {
     /// The study.
     pub study: &'s Study,
     /// The device that trained.
     pub device: &'s Device,
-    /// The spec, as it was named on the command line.
+    /// The spec, as the command line named it.
     pub name: &'s str,
     /// The best config, with the command that runs it.
     pub best: Option<&'s BestReport>,
-    /// What is run, before settings are filled in.
+    /// The step before settings are filled in.
     pub step: &'s StepTemplate,
-    /// The folder of the search: logs of trials are in `logs/`.
+    /// The folder of the search; logs of trials are in `logs/`.
     pub folder: &'s Path,
     /// The first line of the journal.
     pub header: &'s Header,
     /// The journal's line for each trial of the study, in the same order; it has the reason for the proposal.
     pub lines: &'s [Line],
-    /// The terminal that it is read on, if any.
+    /// The screen that shows the report.
     pub screen: Screen,
 }
 
@@ -48,18 +48,18 @@ pub enum Place {
 pub enum Output {
     /// One file.
     File(Vec<u8>),
-    /// Files with their paths below a folder; those of an earlier report that have the same names are replaced.
+    /// Files with their paths below a folder; they replace files of the same names from an earlier report.
     Folder(Vec<(PathBuf, Vec<u8>)>),
 }
 
 impl Output {
-    /// A file with a text.
+    /// Makes a text file.
     pub fn text(text: impl Into<String>) -> Self {
         Self::File(text.into().into_bytes())
     }
 }
 
-/// Returns a note that the journal has older eras, if it has.
+/// Returns a note if the journal has older eras.
 pub(super) fn older(subject: &Subject<'_>) -> Option<String> {
     let older = subject.header.older;
     (older.eras > 0).then(|| older.to_string())

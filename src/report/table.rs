@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
-use super::ending::{comparison_line, settings_lines};
+use super::ending::{comparison_line, epochs_line, few_configs, settings_lines};
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::gpu_summary;
@@ -22,16 +22,16 @@ use crate::model::{
 };
 use crate::search::{Best, Ranked, Study};
 
-/// Ties that are listed.
+/// The most ties in the list.
 const TIES: usize = 5;
 
-/// Rows of the longest table.
+/// The most rows of a table.
 const ROWS: usize = 30;
 
-/// Writes the searched trials, the best first, in the width of a screen; below come columns that did not fit, and why
-/// trials failed.
+/// Writes the searched trials, the best first, in the width of a screen. Columns that did not fit are listed below, with the
+/// reasons of failed trials.
 ///
-/// If there are many trials, the best and the baseline are shown.
+/// If the study has many trials, only the best and the baseline are shown.
 pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     let screen = screen.into();
     let trials = sorted(study);
@@ -96,14 +96,14 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     text
 }
 
-/// A column that is shown if any trial has something for it.
+/// A column that is shown if any trial has a value for it.
 struct Extra {
     header: &'static str,
     dispensable: u32,
     text: fn(&Trial) -> Option<String>,
 }
 
-/// From the most to the least important.
+/// Further columns, the most important first.
 const EXTRAS: &[Extra] = &[
     Extra { header: "peak memory", dispensable: 0, text: |trial| memory(trial).map(show_bytes) },
     Extra { header: "free", dispensable: 1, text: free },
@@ -112,10 +112,10 @@ const EXTRAS: &[Extra] = &[
     Extra { header: "left out", dispensable: 2002, text: outliers },
 ];
 
-/// Returns the parameters that get a column, each with how dispensable it is. The most dispensable are parameters that
-/// are equal in all trials, which are listed below; then come those with the fewest settings.
+/// Returns the parameters that get a column, each with its rank for leaving it out. Parameters that are equal in all trials go
+/// first and are listed below; then parameters with the fewest settings go.
 fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&'s str, u32)>, Vec<String>) {
-    /// A number below those of columns that are no parameters.
+    /// A rank below the ranks of columns that are no parameters.
     const MOST: u32 = 1000;
     let names = study.space.parameters().iter().map(Parameter::name);
     let counted: Vec<(&str, usize)> = names
@@ -127,7 +127,7 @@ fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&
             (name, levels.len())
         })
         .collect();
-    // Where there is room, a few columns with equal values do no harm.
+    // With enough room, a few columns with equal values do no harm.
     const FEW: usize = 4;
     let fits = counted.len() <= FEW || counted.len() * 14 + 50 <= screen.columns;
     let is_same = |count: usize| count == 1 && shown.len() > 1 && !fits;
@@ -139,7 +139,7 @@ fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&
     (kept.map(|&(name, count)| (name, dispensable(count))).collect(), same)
 }
 
-/// Returns the unit of all throughputs, if throughput is the only goal and they have a common unit.
+/// Returns the unit of all throughputs, if throughput is the only goal and the unit is the same.
 fn one_unit(study: &Study, trials: &[&Trial]) -> Option<String> {
     if study.objective.metric() != "throughput" || study.objective.goals().len() > 1 {
         return None;
@@ -158,14 +158,14 @@ fn free(trial: &Trial) -> Option<String> {
     Some(format!("{:.0} %", headroom * 100.0))
 }
 
-/// The share of a step that waits for data.
+/// Returns the share of a step that waits for data.
 fn data_wait(trial: &Trial) -> Option<String> {
     let measurement = trial.outcome.measurement()?;
     let share = measurement.phase_seconds.get("data_wait")? / measurement.timing.step_seconds?;
     share.is_finite().then(|| format!("{:.0} %", share * 100.0))
 }
 
-/// Returns how busy the multiprocessors of all GPUs were, where they report it.
+/// Returns how busy the multiprocessors of all GPUs were, if the GPUs report it.
 fn activity(trial: &Trial) -> Option<String> {
     let share = together(&trial.outcome.measurement()?.machine.gpus, Metric::SmActive)?;
     Some(format!("{:.0} %", share.mean * 100.0))
@@ -183,7 +183,7 @@ fn why_nothing(study: &Study) -> &'static str {
     }
 }
 
-/// Describes the winner, its ties, its speed-up and why the search ended, in a few lines.
+/// Describes the winner, its ties, its speedup and why the search ended, in a few lines.
 pub fn verdict(study: &Study) -> String {
     let mut text = String::new();
     match study.best() {
@@ -202,6 +202,9 @@ pub fn verdict(study: &Study) -> String {
         let _ = writeln!(text, "slots     {line}");
     }
     for line in Care::of(study).lines() {
+        let _ = writeln!(text, "{line}");
+    }
+    if let Some(line) = few_configs(study) {
         let _ = writeln!(text, "{line}");
     }
     let searched = study.history.count_searched();
@@ -235,6 +238,9 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     if let Some(numerics) = &best.winner.measurement.numerics {
         let _ = writeln!(text, "numerics  {}", shown_numerics(numerics));
     }
+    if let Some(line) = epochs_line(best) {
+        let _ = writeln!(text, "{line}");
+    }
     if let Some(line) = comparison_line(study, best, &number) {
         let _ = writeln!(text, "{line}");
     }
@@ -246,7 +252,7 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     }
 }
 
-/// Returns the settings of a tie; if there are very many, only those that differ from the winner's.
+/// Returns the settings of a tie; if they are long, only the settings that differ from the winner's.
 fn tie_words(study: &Study, best: &Best, tie: &Config) -> String {
     const LONG: usize = 100;
     let settings = study.settings(tie);

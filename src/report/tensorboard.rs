@@ -1,8 +1,8 @@
 //! Writes event files for TensorBoard: each trial as a run with its hyperparameters, and the search over its trials.
 //!
-//! A file is a sequence of records (TFRecord: length, masked CRC-32C of it, data, masked CRC-32C of that;
-//! `record_writer.cc` of TensorFlow), each an `Event` (`event.proto`). Hyperparameters are in summaries of the plugin
-//! `hparams` (`plugin_data.proto` and `api.proto` of TensorBoard).
+//! A file is a sequence of records, each an `Event` (`event.proto`). A TFRecord is a length, its masked CRC-32C, the data, and the
+//! masked CRC-32C of the data (`record_writer.cc` of TensorFlow). Hyperparameters are in summaries of the plugin `hparams`
+//! (`plugin_data.proto` and `api.proto` of TensorBoard).
 
 mod wire;
 
@@ -16,7 +16,7 @@ use wire::{Message, record};
 /// The name of every event file. Its time is fixed, so that a second export replaces the first.
 const FILE: &str = "events.out.tfevents.0000000000.gputune";
 
-/// Further numbers of a trial besides the objective: names that include the unit, and metrics.
+/// Metrics of a trial besides the objective: the name with its unit, and the metric.
 const NUMBERS: &[(&str, &str)] = &[
     ("throughput", "throughput"),
     ("step_time_s", "step_time"),
@@ -25,7 +25,7 @@ const NUMBERS: &[(&str, &str)] = &[
     ("host_peak_memory_bytes", "host_memory"),
 ];
 
-/// The event files: that of the search, and one for each trial.
+/// Makes the event files: one for the search and one for each trial.
 pub(super) fn make(subject: &Subject<'_>) -> Output {
     let study = subject.study;
     let names = metric_names(study);
@@ -62,7 +62,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
         if let Some(score) = study.objective.score_of(&trial.outcome).filter(|_| !trial.purpose.is_short()) {
             best = Some(best.map_or(score, |best| best.max(score)));
         }
-        // A score is the metric, or its negative where less is better.
+        // A score is the metric, or its negative if less is better.
         if let Some(best) = best {
             search.scalar(
                 ended,
@@ -81,8 +81,8 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
     Output::Folder(files)
 }
 
-/// Returns when each trial began and ended, in seconds of Unix time. If a journal does not say, trials are placed one
-/// after the other from time zero.
+/// Returns when each trial began and ended, in seconds of Unix time. If a journal has no times, trials follow each other from time
+/// zero.
 pub(super) fn times(lines: &[Line]) -> Vec<(f64, f64)> {
     let mut now = 0.0;
     let each = lines.iter().map(|line| {
@@ -93,7 +93,7 @@ pub(super) fn times(lines: &[Line]) -> Vec<(f64, f64)> {
     each.collect()
 }
 
-/// Returns the numbers of a measurement: those of the table, the goals, phases, and what the step reports.
+/// Returns the numbers of a measurement: the table's metrics, the goals, the phases, and the numbers that the step reports.
 fn numbers(study: &Study, measurement: &Measurement) -> Vec<(String, f64)> {
     let mut found: Vec<(String, f64)> = Vec::new();
     let table = NUMBERS.iter().filter_map(|(name, metric)| Some(((*name).to_owned(), measurement.metric(metric)?)));
@@ -115,7 +115,7 @@ fn numbers(study: &Study, measurement: &Measurement) -> Vec<(String, f64)> {
     found
 }
 
-/// Returns the metrics in the table of hyperparameters: those of the table, and the goals.
+/// Returns the metrics of the hyperparameter table: the first metrics of [`NUMBERS`], and the goals.
 fn metric_names(study: &Study) -> Vec<String> {
     let mut names: Vec<String> = NUMBERS.iter().take(3).map(|(name, _)| (*name).to_owned()).collect();
     let is_known = |metric: &str| NUMBERS.iter().any(|(_, known)| *known == metric);
@@ -158,7 +158,7 @@ fn kind(parameter: &Parameter) -> Kind {
     if is_bool { Kind::Bool } else { Kind::Text }
 }
 
-/// Adds the settings: all of them if they are few, else their bounds.
+/// Adds the settings of a parameter: all settings if they are few, else their bounds.
 fn domain(parameter: &Parameter, kind: Kind, info: Message) -> Message {
     const LISTED: u64 = 64;
     let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX);
@@ -170,7 +170,7 @@ fn domain(parameter: &Parameter, kind: Kind, info: Message) -> Message {
     info.message(5, &(0..=last).fold(Message::new(), value))
 }
 
-/// `Value` of Google's struct.proto.
+/// Makes a `Value` of Google's struct.proto.
 fn shown(value: &Value, is_text: bool) -> Message {
     match (value, value.as_f64()) {
         (value, _) if is_text => Message::new().text(3, &value.to_string()),
@@ -200,9 +200,9 @@ impl Events {
         self.summary(time, step, &Message::new().text(1, tag).float(2, value));
     }
 
-    /// Data of the plugin for hyperparameters.
+    /// Adds data of the plugin for hyperparameters.
     fn plugin(&mut self, time: f64, tag: &str, content: Message) {
-        // The version of the data is 0, which is also assumed where there is none.
+        // The version of the data is 0, which is also the default.
         let plugin = Message::new().text(1, "hparams").message(2, &content);
         let metadata = Message::new().message(1, &plugin);
         self.summary(time, 0, &Message::new().text(1, tag).message(9, &metadata));

@@ -1,4 +1,4 @@
-//! All trials as CSV; units are in the names of the columns.
+//! Writes all trials as CSV; the names of the columns include the units.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::redact::redacted;
 use crate::model::{COST, Config, Judgement, Measurement, Metric, Trial, metric::together};
 use crate::search::Study;
 
-/// Columns for the GPUs: means over those that a probe used, if any.
+/// Columns for the GPUs: means over the GPUs that a probe used.
 const GPU_COLUMNS: &[(&str, Metric)] = &[
     ("sm_active", Metric::SmActive),
     ("sm_occupancy", Metric::SmOccupancy),
@@ -86,7 +86,7 @@ pub fn trials_csv(study: &Study) -> String {
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// Columns derived from measurements: costs of a sample where any trial has them, the score of several metrics, the front.
+/// Columns derived from measurements: the costs of a sample if any trial has them, the score of several metrics, the front.
 struct GoalColumns {
     has_energy: bool,
     has_cost: bool,
@@ -133,7 +133,7 @@ impl GoalColumns {
     }
 }
 
-/// The names of the columns, in the order of the cells.
+/// Returns the names of the columns, in the order of the cells.
 fn header(
     names: &[&str],
     gpu_columns: &[(&str, Metric)],
@@ -171,7 +171,7 @@ fn header(
     header
 }
 
-/// Columns for where a trial ran; its number alone, and nothing in it, where no trial has a slot.
+/// Columns for the slot that a trial ran in. If no trial has a slot, only the first column is written, and it is empty.
 const SLOT_COLUMNS: &[&str] = &["slot", "slot_host", "slot_gpus", "slot_processors"];
 
 fn slot_columns(has_slots: bool) -> &'static [&'static str] {

@@ -45,6 +45,8 @@ pub(crate) struct Run {
     pub(crate) process: Option<u32>,
     /// The variance of a difference between two such runs, as the slices of this run show it.
     pub(crate) variance: Option<f64>,
+    /// The error of the time that the ends of epochs take, as a share of the rate. It does not average out over rounds.
+    pub(crate) of_epochs: f64,
 }
 
 /// A difference with its error.
@@ -118,7 +120,9 @@ impl Noise {
             as_number(processes.len()).recip()
         };
         let seen = seen(&mut pairs.iter().map(|(a, _)| a.process)) + seen(&mut pairs.iter().map(|(_, b)| b.process));
-        Some(Uncertain { value, error, degrees, of_processes: self.processes_apart * seen.sqrt() })
+        let of_epochs = |runs: &[Run]| runs.iter().map(|run| run.of_epochs).fold(0.0, f64::max);
+        let of_processes = (self.processes_apart * seen.sqrt()).hypot(of_epochs(a)).hypot(of_epochs(b));
+        Some(Uncertain { value, error, degrees, of_processes })
     }
 
     /// Whether `a` is proven to be higher than `b`; `compared` configs are compared with `b`.
@@ -213,6 +217,7 @@ mod tests {
             round,
             process: Some(round % processes),
             variance: None,
+            of_epochs: 0.0,
         };
         (1..).zip(values).map(run).collect()
     }
@@ -273,7 +278,7 @@ mod tests {
                     }
                     for (runs, level) in configs.iter_mut().zip(levels) {
                         let value = level + noise_of_round / std::f64::consts::SQRT_2 * random.normal();
-                        runs.push(Run { value, round, process: Some(round / 4), variance: None });
+                        runs.push(Run { value, round, process: Some(round / 4), variance: None, of_epochs: 0.0 });
                     }
                     let noise = Noise::of(configs.iter().map(Vec::as_slice), true);
                     is_claimed |= configs[1..].iter().any(|runs| noise.is_higher(runs, &configs[0], 8));

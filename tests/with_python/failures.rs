@@ -331,7 +331,8 @@ fn a_port_that_is_taken_is_no_fault_of_a_config() {
     assert!(search.lines().is_empty(), "no config is to blame");
     drop(listener);
     // Each process of the job takes the port, so no two can run at once.
-    let space = "[space]\nx = { values = [1, 4] }\n[baseline]\nx = 1\n[limits]\nmeasure_time = \"1s\"\n[search]\nprobes = 2\n";
+    let space =
+        "[space]\nx = { values = [1, 4] }\n[baseline]\nx = 1\n[limits]\nmeasure_time = \"1s\"\n[search]\nprobes = 2\n";
     let search = Search::of(&[&format!("listen:{port}"), "obeying:{x}:2000"], space);
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

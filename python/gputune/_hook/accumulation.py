@@ -1,4 +1,4 @@
-"""`torch.grad_accumulation`: the same step from several smaller batches."""
+"""`torch.grad_accumulation`: computes the same step from several smaller batches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gputune._hook.modules import Treatment
 from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 
-#: Trainers that accumulate themselves, and how the user sets it there. The first that is at work counts: that of
-#: transformers uses Accelerate.
+#: Trainers that accumulate themselves, and their settings. The first match counts, as the trainer of transformers also
+#: uses Accelerate.
 _TRAINERS = {
     "pytorch_lightning.": "Trainer(accumulate_grad_batches=...)",
     "lightning.": "Trainer(accumulate_grad_batches=...)",
@@ -27,7 +27,7 @@ _TRAINERS = {
 
 
 class Accumulation(Treatment):
-    """The loader gives batches of a part of the size; each loss counts for that part; only the last part steps."""
+    """Splits a step into parts: the loader gives smaller batches, losses are divided, and only the last part steps."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
@@ -36,7 +36,7 @@ class Accumulation(Treatment):
         self._done = 0  # parts since the last step
         self._optimizer: Optional[int] = None
         self._is_caller_known = False
-        self._probe: Optional[torch.Tensor] = None  # a parameter whose gradient must still be there at the next part
+        self._probe: Optional[torch.Tensor] = None  # a parameter whose gradient must survive until the next part
         self._calls: dict[int, int] = {}  # parts since the last call of a scheduler
 
     def install(self) -> None:
@@ -63,7 +63,7 @@ class Accumulation(Treatment):
                 replace(kind, "step", self._around_scheduler)
 
     def _change(self, parts: Optional[int]) -> None:
-        """Between two steps. Each loader gives parts from its next batch on."""
+        """Changes the number of parts between two steps. Loaders give parts from their next batch on."""
         self._parts = parts = parts or 1
         self._probe = None
         self._calls.clear()
@@ -77,7 +77,7 @@ class Accumulation(Treatment):
             self._refuse("the model has batch normalisation, whose statistics depend on the size of the parts")
 
     def surround(self, stack: ExitStack) -> None:
-        """Ranks exchange their gradients with the last part only."""
+        """Makes ranks exchange their gradients only with the last part."""
         for module in self._hook.modules.found:
             if isinstance(module, nn.parallel.DistributedDataParallel) and not self._is_last():
                 stack.enter_context(module.no_sync())
@@ -134,7 +134,7 @@ class Accumulation(Treatment):
         return zero_grad
 
     def _around_clip_norm(self, original: Function) -> Function:
-        """Gradients of a part are not those to clip; their norm is what the caller gets."""
+        """Clips only with the last part; before that it only returns the norm."""
 
         def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
             return original(parameters, max_norm if self._is_last() else float("inf"), *args, **kwargs)
@@ -149,7 +149,7 @@ class Accumulation(Treatment):
         return clip
 
     def _around_scheduler(self, original: Function) -> Function:
-        """A scheduler that is called with each part moves with each step; one called more rarely is an epoch's."""
+        """Skips a scheduler that is called with each part until the last part; rarer calls are per epoch and stay."""
 
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             parts = self._calls.get(id(scheduler))

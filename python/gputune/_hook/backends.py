@@ -1,4 +1,4 @@
-"""Settings that are switches of torch or layouts of memory: channels last, cuDNN's benchmark, kernels of attention."""
+"""Settings for switches and memory layouts of torch: channels last, cuDNN's benchmark, attention kernels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ChannelsLast(Treatment):
         return tensor.contiguous(memory_format=self._format)
 
     def _around_distributed(self, original: Function) -> Function:
-        """Before the buckets for the gradients are made: they take their layout from the parameters."""
+        """Changes the layout before the gradient buckets are made, as they copy the layout of the parameters."""
 
         def __init__(parallel: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
             self.prepare(module)
@@ -53,7 +53,7 @@ class ChannelsLast(Treatment):
 
 
 class CudnnBenchmark(Treatment):
-    """Whether cuDNN tries its algorithms for each new shape. Set again after the script has set it."""
+    """Sets whether cuDNN tries its algorithms for each new shape; sets it again if the script changes it."""
 
     def __init__(self, hook: Hook) -> None:
         self._session = hook.session
@@ -61,7 +61,7 @@ class CudnnBenchmark(Treatment):
         self._is_on_cuda = False
 
     def install(self, hook: Hook) -> None:
-        if torch.backends.cudnn.is_available():  # whether torch was built with it; no device is asked
+        if torch.backends.cudnn.is_available():  # true if torch was built with it; does not touch a device
             hook.optimizers.after_step.append(lambda optimizer: self._set())
             hook.modules.treatments.append(self)
             hook.changes[CUDNN_BENCHMARK] = self._change
@@ -84,12 +84,12 @@ class CudnnBenchmark(Treatment):
 
 
 _KERNELS = ("flash", "mem_efficient", "math", "cudnn")
-#: None: those that torch may choose from without the setting.
+#: None: all kernels that torch may choose without the setting.
 _WANTED: dict[str, str | None] = {"any": None, "flash": "flash", "memory-efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
 
 
 class Attention:
-    """Which kernel `scaled_dot_product_attention` may use."""
+    """Sets the kernel that `scaled_dot_product_attention` may use."""
 
     def __init__(self, hook: Hook) -> None:
         self._session = hook.session

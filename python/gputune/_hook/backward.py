@@ -1,4 +1,4 @@
-"""Stands around `backward`: times it, and takes the loss."""
+"""Wraps `backward`: times it, and records the loss."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from gputune._hook.patching import Function, is_compiling, replace
 from gputune._hook.steps import Steps
 from gputune._hook.timeline import Phases
 
-#: Where a scaled loss keeps what it was before.
+#: Attribute of a scaled loss that holds the unscaled loss.
 UNSCALED = "_gputune_unscaled"
 
 
 class Backward:
-    """`Tensor.backward` ends in `torch.autograd.backward`, which this wraps."""
+    """Wraps `torch.autograd.backward`, which `Tensor.backward` calls."""
 
     def __init__(self, phases: Phases, steps: Steps) -> None:
         self._phases = phases
         self._steps = steps
         self.is_inside = False
         self.scale: list[Callable[[torch.Tensor, bool], torch.Tensor]] = []
-        """What the loss goes through first: division for accumulation, scaling for fp16. They hear whether the script
-        has scaled it."""
+        """Changes of the loss before backward: division for accumulation, scaling for fp16.
+
+        The second argument is true if the script has scaled the loss."""
 
     def install(self) -> None:
         replace(torch.autograd, "backward", self._around_backward)
@@ -54,7 +55,7 @@ class Backward:
         return backward
 
     def _around_scaler(self, original: Function) -> Function:
-        """Classes that scale in their own way, such as that of FSDP, are found when one is made."""
+        """Finds subclasses with their own `scale`, such as FSDP's scaler, when an instance is made."""
 
         def __init__(scaler: Any, *args: Any, **kwargs: Any) -> None:
             original(scaler, *args, **kwargs)
@@ -75,19 +76,19 @@ class Backward:
 
 
 def scaler_classes() -> list[Any]:
-    """The classes that define a GradScaler: one for all devices since torch 2.3, one for CUDA before."""
+    """The class that defines GradScaler: `torch.amp` has it for all devices since torch 2.3, else `torch.cuda.amp`."""
     modules = (getattr(torch, "amp", None), getattr(torch.cuda, "amp", None))
     found = (getattr(module, "GradScaler", None) for module in modules)
     return [kind for kind in found if kind is not None][:1]
 
 
 def _only(tensors: Any) -> Any:
-    """The tensor of a sequence of one; sums of losses of several tensors are not one loss."""
+    """The tensor of a sequence of length one; several tensors are not one loss."""
     if isinstance(tensors, (list, tuple)) and len(tensors) == 1 and isinstance(tensors[0], torch.Tensor):
         return tensors[0]
     return None
 
 
 def _has_gradients(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the caller gives gradients, so that the tensor is no loss."""
+    """True if the caller passes gradients, so that the tensor is no loss."""
     return (bool(args) and args[0] is not None) or kwargs.get("grad_tensors") is not None

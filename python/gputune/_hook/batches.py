@@ -1,4 +1,4 @@
-"""What is in a batch: its tensors, and how many samples their shapes tell of."""
+"""Finds the tensors of a batch, and the number of samples from their shapes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 def samples_in(batch: Any, expected: Optional[int] = None) -> Optional[int]:
     """The leading dimension of the first tensor in `batch`, through containers.
 
-    `expected` is the batch size of the loader: where the batch is a list with so many entries (or a tuple of such
-    lists, as collate functions for images of several sizes make them), that is what counts.
+    `expected` is the batch size of the loader. It is the result if the batch is a list with that many entries, or a
+    tuple of such lists. Collate functions for images of several sizes make such batches.
     """
     found = _leading(batch)
     if expected is None or found == expected or not isinstance(batch, (list, tuple)) or not batch:
@@ -23,9 +23,9 @@ def samples_in(batch: Any, expected: Optional[int] = None) -> Optional[int]:
 
 
 def samples_in_call(args: Any, kwargs: Any) -> Optional[int]:
-    """The leading dimension of the tensors that a module is called with; nothing where it differs between them.
+    """The leading dimension of the tensors that a module is called with; `None` if the tensors differ.
 
-    Then nobody knows which dimension counts samples: recurrent networks and transformers may have time first.
+    If they differ, the sample dimension is unknown: recurrent networks and transformers may have time first.
     """
     sizes = {size for size in map(_leading, (*args, *kwargs.values())) if size is not None}
     return sizes.pop() if len(sizes) == 1 else None

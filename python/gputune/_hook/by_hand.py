@@ -1,4 +1,4 @@
-"""Steps of a script without an optimizer: it changes the weights itself."""
+"""Counts the steps of a script without an optimizer, which changes the weights itself."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 from gputune._hook.precision import PRECISION
 
-#: Times that gradients are computed and zeroed again, without a step, after which no optimizer is expected any more.
-#: Scripts with several optimizers zero the gradients of one model before another's first step.
+#: Rounds of computing and zeroing gradients without a step after which no optimizer is expected. Scripts with several
+#: optimizers may zero one model's gradients before another model's first step.
 _ROUNDS = 3
 
 _REASON = "the script has no optimizer of torch.optim: it changes the weights itself"
 
 
 class ByHand:
-    """A step ends where the script zeroes the gradients that it has used, with `module.zero_grad()`."""
+    """Ends a step when the script zeroes the used gradients with `module.zero_grad()`."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook

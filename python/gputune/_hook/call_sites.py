@@ -1,4 +1,4 @@
-"""Counts calls of some kind in the training thread, with their time and where in the script they are."""
+"""Counts calls of one kind in the training thread, with their time and their line in the script."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gputune._hook.patching import Function, TensorMethod, is_compiling
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
 #: The folder of torch.
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
-#: Files of torch through which a script's own reading and printing of tensors goes.
+#: Files of torch through which a script reads and prints tensors.
 _READING = (TORCH + "_tensor.py", TORCH + "_tensor_str.py")
 _LIBRARIES = tuple(
     {path.rstrip("/") + "/" for path in (*sysconfig.get_paths().values(), *site.getsitepackages()) if path != sys.prefix}
 )
-#: What stands between a call such as `torch.Tensor.item(tensor)` and its wrapper.
+#: Code between a call such as `torch.Tensor.item(tensor)` and its wrapper.
 _CALLED_BY_CLASS = TensorMethod.__call__.__code__
-#: Sites that are told.
+#: Most sites in a report.
 _MOST_TOLD = 5
-#: Share of the time that a line needs that only flushes or closes.
+#: Least share of the time for reporting a line that only flushes or closes.
 _LEAST_TOLD = 0.05
 
 
@@ -42,7 +42,7 @@ class Site:
 
 
 class CallSites:
-    """Calls of one kind. Those within another one, in data sets, in torch itself and in the hook do not count."""
+    """Counts calls of one kind. Nested calls and calls in datasets, in torch itself and in the hook do not count."""
 
     def __init__(self, kind: str) -> None:
         self.calls = 0
@@ -53,10 +53,10 @@ class CallSites:
         self._thread: Optional[int] = None
         self._is_inside = False
         self.is_left_out: Callable[[], bool] = lambda: False
-        """Whether what happens now is no part of a step."""
+        """True while the script is outside of steps, such as in evaluation."""
 
     def begin(self) -> None:
-        """Counts from here on, in this thread."""
+        """Starts counting, in this thread."""
         self._thread = threading.get_ident()
         os.register_at_fork(after_in_child=self._end)
 
@@ -69,7 +69,7 @@ class CallSites:
         is_counted: Union[bool, Callable[[Any], bool]] = True,
         matters: Optional[Callable[[Any], bool]] = None,
     ) -> Callable[[Function], Function]:
-        """Makes wrappers that time calls as `name`, and count them; both conditions are asked about the first argument."""
+        """Makes wrappers that time and count calls as `name`; both conditions receive the first argument."""
         counts = is_counted if callable(is_counted) else lambda first: is_counted
         clock, thread = time.perf_counter, threading.get_ident
 
@@ -97,14 +97,14 @@ class CallSites:
                         self.calls += 1
                         found.calls += 1
 
-            # So the stack tells what kind of call it is in.
+            # The stack then shows the kind of the call.
             call.__code__ = call.__code__.replace(co_name=self._kind)
             return call
 
         return make
 
     def told(self, by_time: bool) -> Optional[str]:
-        """The sites as one text, the slowest or the most frequent first."""
+        """The sites as one string, the slowest or the most frequent first."""
         sites = sorted(self._texts.values(), key=lambda found: -(found.seconds if by_time else found.calls))
         matters = [found for found in sites if found.calls or found.seconds > _LEAST_TOLD * self.seconds]
         return ", ".join(found.text for found in matters[:_MOST_TOLD]) or None
@@ -121,7 +121,7 @@ class CallSites:
 
 
 def _where(frame: Any) -> Optional[str]:
-    """The script's line that leads to a call; nothing for calls of torch and of the hook."""
+    """The script's line that leads to a call; `None` for calls of torch and of the hook."""
     while frame is not None and frame.f_code.co_filename in _READING:
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith((OURS, TORCH)):
@@ -134,5 +134,5 @@ def _where(frame: Any) -> Optional[str]:
 
 
 def is_library(path: str) -> bool:
-    """Whether a file is none of the script's own: of Python, of a package that is installed, or of the hook."""
+    """True if a file belongs to Python, to an installed package, or to the hook."""
     return path.startswith(("<", OURS, *_LIBRARIES)) or "/site-packages/" in path or "/dist-packages/" in path

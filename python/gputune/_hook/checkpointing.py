@@ -1,4 +1,4 @@
-"""`torch.checkpoint`: activations of repeated blocks are computed again in the backward pass instead of kept."""
+"""`torch.checkpoint`: recomputes the activations of repeated blocks in the backward pass instead of keeping them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKPOINT = "torch.checkpoint"
 
 
 class Checkpointing(Treatment):
-    """By the model's own method where it has one, as those of transformers do; else block by block."""
+    """Uses the model's own method if it exists, as in models of transformers; else wraps each block."""
 
     def __init__(self, hook: Hook) -> None:
         self._session = hook.session
@@ -47,7 +47,7 @@ class Checkpointing(Treatment):
 
 
 class _Recomputed(functools.partial):  # type: ignore[type-arg]
-    """A block's forward that keeps its inputs only."""
+    """A block's forward that keeps only its inputs."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
@@ -66,7 +66,7 @@ def _enable(model: Any) -> None:
     enable: Function = model.gradient_checkpointing_enable
     takes = inspect.signature(enable).parameters
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # transformers 5 has another name for it, and still this one
+        warnings.simplefilter("ignore")  # transformers 5 has a new name, but still accepts this one
         if "gradient_checkpointing_kwargs" in takes:
             enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         else:
@@ -74,7 +74,7 @@ def _enable(model: Any) -> None:
 
 
 def repeated_blocks(module: nn.Module) -> list[nn.Module]:
-    """Children of lists and sequences that are of one class with others, have layers inside and no batch norm.
+    """Children of a ModuleList or Sequential that share their class, contain layers, and have no batch norm.
 
     Batch norm would update its statistics twice. A single layer keeps little more than its input.
     """

@@ -1,4 +1,4 @@
-"""Times what ranks spend on each other: collectives, and what DistributedDataParallel's backward waits for."""
+"""Times the communication between ranks: collectives, and the waits in DistributedDataParallel's backward."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _COLLECTIVES = (
     "scatter",
     "send",
 )
-#: DistributedDataParallel times one step in so many on the CPU; itself it takes the first ten and every hundredth. On
-#: a device it is left at that: it waits there for the events of the step before (torch/csrc/distributed/c10d/logger.cpp).
+#: On the CPU DistributedDataParallel times every fifth step; its default is the first ten steps and every hundredth. On
+#: a device the default stays, as timing waits for the last step's events (torch/csrc/distributed/c10d/logger.cpp).
 _SAMPLED = 5
 
 
 class Communication:
-    """The phase `communication`. Without `torch.distributed` nothing is touched."""
+    """Records the phase `communication`. Does nothing without `torch.distributed`."""
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
@@ -76,7 +76,7 @@ class Communication:
         return __init__
 
     def in_backward(self) -> Optional[float]:
-        """Seconds of a step that backward waits for the gradients of other ranks, and computes nothing meanwhile."""
+        """Seconds per step in which backward only waits for the gradients of other ranks."""
         seconds = None
         for parallel in self._parallel:
             try:

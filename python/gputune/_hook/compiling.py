@@ -1,4 +1,4 @@
-"""`torch.compile`: the script's own compilation in another mode, or the trained modules compiled in place."""
+"""`torch.compile`: changes the mode of the script's own compilation, or compiles the trained modules in place."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gputune._hook.patching import Function, is_compiling, replace
 
 COMPILE = "torch.compile"
 
-#: The only backend that has modes, and the one without an argument `backend`.
+#: The only backend with modes, and the default of the argument `backend`.
 _WITH_MODES = "inductor"
 
 
 class Compiling(Treatment):
-    """Off, or one of the modes of `torch.compile`.
+    """Applies `off` or a mode of `torch.compile`.
 
-    Compiling asks CUDA whether it is there, even for the CPU. So as long as a module is on the CPU and it is not known where
-    the training runs, it is called as it is: such as in a try before the model is moved.
+    Compiling checks for CUDA even if the module is on the CPU. So a module on the CPU runs uncompiled until the
+    training device is known, such as in a trial call before the model is moved.
     """
 
     def __init__(self, hook: Hook) -> None:
         self._phases = hook.phases
-        self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # until it is known where the training runs
+        self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # for the training device
         self._session = hook.session
         self._mode: str = hook.session.value(COMPILE)
-        self._is_done = False  # the script compiles by itself
+        self._is_done = False  # the script compiles its model itself
         self._compile: Any = getattr(torch, "compile", None)
 
     def install(self, hook: Hook) -> None:
@@ -70,7 +70,10 @@ class Compiling(Treatment):
         return call_in_time
 
     def _look(self) -> None:
-        """At the end of the first step: modules that it trained on the CPU are compiled from the next call on."""
+        """At the end of the first step: notes the setting as applied for modules that trained on the CPU.
+
+        They are compiled at their next call.
+        """
         for module in list(self._waiting):
             is_trained = self._phases.device == torch.device("cpu") or any(p.grad is not None for p in module.parameters())
             if is_trained and _is_on_host(module):
@@ -102,7 +105,7 @@ def _is_on_host(module: nn.Module) -> bool:
 
 
 def _is_of_library(function: Any) -> bool:
-    """Whether an installed package compiles a function of its own, which says nothing about the script's model."""
+    """True if an installed package compiles its own function, which is not the script's model."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     owner = getattr(function, "__self__", None)
     is_installed = code is not None and ("site-packages" in code.co_filename or "dist-packages" in code.co_filename)

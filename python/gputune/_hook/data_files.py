@@ -1,7 +1,7 @@
-"""Which files a data set reads: those that it opens for a sample, and those that it holds open or mapped.
+"""Finds the files that a dataset reads: files opened for a sample, and files held open or mapped.
 
-Python tells of each file that it opens (PEP 578). Libraries in C do not: what they hold open or mapped, such as HDF5 and
-Arrow files, is read from /proc; what they open and close for each sample is looked for in the data set's own lists.
+Python reports each file that it opens (PEP 578); C libraries do not. Files that they hold open or mapped, such as HDF5
+and Arrow files, are read from /proc. Files that they open and close within a sample stay unseen.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 import sysconfig
 from typing import Any, Callable, Optional
 
-#: Files of which this process writes the names down.
+#: Most files whose names this process records.
 _MOST = 20_000
-#: Batches after which the files that are held open are looked at.
+#: Batch numbers at which the hook lists the files held open.
 _LOOKS = (1, 8, 64)
-#: Names that wait to be written.
+#: Most names that wait to be written.
 _MOST_WAITING = 64
 
 _OPENED, _HELD = "o", "h"
@@ -33,9 +33,9 @@ _KINDS = {
 }
 _KIND_OF = {suffix: kind for kind, suffixes in _KINDS.items() for suffix in suffixes.split()}
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
-#: Slashes in the shortest path of a folder that is a data set's own.
+#: Fewest slashes in the path of a folder that can be a dataset's own.
 _LEAST_DEPTH = 2
-#: Raw numbers, where they are mapped into memory.
+#: Suffixes of raw numbers, which count as `npy` if the file is mapped.
 _RAW = ("bin", "dat", "raw")
 
 _prefixes = {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
@@ -66,7 +66,7 @@ _is_listening = False
 
 
 class DataFiles:
-    """The files of the data sets of this process; the names go to a file of the probe."""
+    """The files of the datasets of this process; the names go to a file of the probe."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class DataFiles:
         self._is_inside: Callable[[], bool] = lambda: False
 
     def listen(self, is_inside: Callable[[], bool]) -> None:
-        """Hears from now on of what is opened while `is_inside`."""
+        """Notes each file that is opened while `is_inside()` is true."""
         global _heard, _is_listening
         self._is_inside = is_inside
         _heard = self._hear
@@ -100,7 +100,7 @@ class DataFiles:
             self._sized += 1
 
     def _note(self, how: str, path: str) -> Optional[int]:
-        """Writes a file down; its size, where it is one."""
+        """Records a file. Returns its size; `None` if `path` is no regular file."""
         if len(self._known) >= _MOST:
             return None
         self._known.add((how, path))
@@ -115,7 +115,7 @@ class DataFiles:
         return found.st_size
 
     def between_batches(self) -> tuple[int, int, int]:
-        """What was opened since the last call: how often, and of new files the bytes and the number."""
+        """Counts since the last call: files opened, and the bytes and number of new files."""
         self._batches += 1
         if self._batches in _LOOKS:
             self.look()
@@ -126,7 +126,7 @@ class DataFiles:
         return opened
 
     def look(self) -> None:
-        """Notes what is held open now."""
+        """Notes the files held open now."""
         for path in held_files():
             if (_OPENED, path) not in self._known and (_HELD, path) not in self._known:
                 self._note(_HELD, path)
@@ -148,17 +148,17 @@ def _audit(event: str, args: Any) -> None:
             path, _, flags = args
             if not isinstance(path, int):
                 _heard(os.fsdecode(path), flags if isinstance(flags, int) else 0)
-        except Exception:  # what is opened is opened
+        except Exception:  # never fail the script's own `open`
             pass
 
 
 def _is_other(path: str) -> bool:
-    """Whether a file belongs to programs, libraries or the system."""
+    """True if a file belongs to programs, libraries or the system."""
     return path.startswith(_OTHERS) or path.endswith(_CODE) or ".so." in path
 
 
 def held_files() -> list[str]:
-    """Regular files that this process has open for reading, or mapped, but for programs and libraries."""
+    """Regular files that this process has mapped or open for reading, except programs and libraries."""
     found: dict[str, None] = {}
     try:
         for name in os.listdir("/proc/self/fd"):
@@ -180,7 +180,7 @@ def held_files() -> list[str]:
 
 
 def _reads(descriptor: str) -> bool:
-    """Whether a descriptor is open for reading: a log that the process writes is no data."""
+    """True if a descriptor is open for reading: a log that the process writes is no data."""
     with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as info:
         for line in info:
             if line.startswith("flags:"):
@@ -217,13 +217,13 @@ class FilesFound:
             pass
 
     def verdict(self) -> tuple[str, Optional[str], Optional[float]]:
-        """The kind of the files, a folder of theirs and their mean size."""
+        """The kind of the files, their folder and their mean size."""
         files = self.opened or self.held
         weights: dict[str, float] = {}
         for path, size in files.items():
             kind = kind_of(path, files is self.held)
             weights[kind] = weights.get(kind, 0.0) + (1 if files is self.opened else size)
-        if files is self.held:  # something else that happens to be open
+        if files is self.held:  # unrelated files that happen to be open
             weights.pop("other", None)
         if not weights:
             return "none", None, None
@@ -233,7 +233,7 @@ class FilesFound:
 
 
 def _folder_of(paths: list[str]) -> str:
-    """The folder that all files are below, or that of most of them where that would be half the machine's files."""
+    """The common folder of all files; the most frequent folder if the common folder is as high as `/data`."""
     common = os.path.commonpath([os.path.dirname(path) for path in paths])
     if common.count("/") >= _LEAST_DEPTH:
         return common

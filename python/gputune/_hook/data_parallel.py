@@ -1,4 +1,4 @@
-"""DistributedDataParallel: what a script makes it with, and the targets `ddp.*`, which are set when it is made."""
+"""DistributedDataParallel: reports its arguments, and sets the targets `ddp.*` when it is made."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ STATIC = PREFIX + "static_graph"
 COMPRESSION = PREFIX + "compression"
 
 _MIB = 1024 * 1024
-#: Arguments of the constructor, each the last word of a target.
+#: Constructor arguments; each is the last word of a target.
 _ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph")
-#: The hooks of torch that a setting of `ddp.compression` takes the place of, by what DDP's logging data call them
+#: Torch's hooks that a setting of `ddp.compression` replaces, by their names in DDP's logging data
 #: (torch.distributed.algorithms.ddp_comm_hooks.default_hooks; torch.distributed.BuiltinCommHookType).
 _OF_TORCH = {
     "": "none",
@@ -35,7 +35,7 @@ _OF_TORCH = {
 
 
 class DataParallel:
-    """Follows each DistributedDataParallel that is made. Without `torch.distributed` nothing is touched."""
+    """Tracks each DistributedDataParallel. Does nothing without `torch.distributed`."""
 
     def __init__(self, hook: Hook) -> None:
         asked = hook.session.experiment
@@ -78,7 +78,7 @@ class DataParallel:
 
     def _compress(self, parallel: Any) -> None:
         value = self._session.value(COMPRESSION, "none")
-        if self._is_silent:  # nothing is exchanged, and so nothing compressed
+        if self._is_silent:  # no exchange, so no compression
             self._session.apply(COMPRESSION)
         if value == "none" or self._is_silent:
             return
@@ -102,13 +102,13 @@ class DataParallel:
         return register_builtin
 
     def _replace(self, name: str) -> None:
-        """The script registers a hook itself: one of torch's own gives way, any other says how it is to be trained."""
+        """Drops a hook of torch that the script registers; rejects the setting for any other hook."""
         if name not in _OF_TORCH:
             reason = f"the script registers a communication hook of its own ({name}), which would be lost"
             self._session.reject(COMPRESSION, reason)
 
     def _look(self) -> None:
-        """At the first step: what there is of those that train, and whether it is as it is to be."""
+        """At the first step: reports the modules that train, and the settings that took effect."""
         if self._made and distributed.is_initialized():
             say_backend(self._facts)
         modules = [inner for module in self._hook.modules.found for inner in module.modules()]
@@ -136,7 +136,7 @@ class DataParallel:
 
 
 def say_backend(facts: Any) -> None:
-    """What the ranks talk by."""
+    """Reports the communication backend of the ranks."""
     if rank_and_ranks()[0] == 0:
         facts.say("distributed.backend", str(distributed.get_backend()))
 

@@ -1,7 +1,7 @@
-"""Watches data sets at work, in the process that loads: how long samples take, and which files they come from.
+"""Watches datasets in the process that loads: how long samples take, and which files they come from.
 
-A worker writes its numbers into a mapped file beside `probe.json`, which the training process reads: no worker has to
-answer, and one that is killed leaves what it had.
+A worker writes its numbers into a mapped file next to `probe.json`, and the training process reads that file. So no
+worker has to answer, and the numbers of a killed worker remain.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from gputune._hook.batches import samples_in
 from gputune._hook.data_files import DataFiles
 from gputune._hook.patching import Function, replace
 
-#: Places of the numbers.
+#: Indices of the numbers.
 (ITEMS, ITEM_SECONDS, ITEM_CPU_SECONDS, BATCHES, BUSY_SECONDS, COLLATE_SECONDS, OPENED, OPENED_BYTES, SIZED) = range(9)
 (COLLATE_CPU_SECONDS, IDLE_SECONDS, HANDING_CPU_SECONDS) = range(9, 12)
-#: Where the histogram of the samples' times begins: eight bins for each doubling, from a microsecond on.
+#: Index at which the histogram of sample times begins: eight bins per doubling, from 1 us on.
 _HISTOGRAM = 16
 _BINS_PER_DOUBLING = 8
 _BINS = 30 * _BINS_PER_DOUBLING
 LENGTH = _HISTOGRAM + _BINS
 _SHORTEST = 1e-6
 
-#: Seconds of a sample from which on each is timed by itself; timing shorter ones would cost too much.
+#: Mean seconds per sample from which each sample is timed; timing shorter samples would cost too much.
 _WORTH_TIMING = 20e-6
 
-#: Numbers of one loader in one process: an array, or the memory of a mapped file.
+#: The numbers of one loader in one process: an array, or the memory of a mapped file.
 Numbers = Any
 
 
 class DatasetWatch:
-    """What is seen in this process."""
+    """Collects the numbers of this process."""
 
     def __init__(self, files: DataFiles, numbers: Optional[Numbers], processor_time: Callable[[], float]) -> None:
         self.numbers: Numbers = array("d", bytes(8 * LENGTH)) if numbers is None else numbers
@@ -49,10 +49,10 @@ class DatasetWatch:
         self._times_items = False
         self._samples = 0
         self._collated = (0.0, 0.0)
-        self._ended: Optional[tuple[float, float]] = None  # the last batch: wall and processor time
+        self._ended: Optional[tuple[float, float]] = None  # end of the last batch: wall time and CPU time
 
     def fetch(self, original: Function, fetcher: Any, index: Any) -> Any:
-        """Fetches a batch, and takes its times."""
+        """Fetches a batch and times it."""
         self._samples, self._collated = 0, (0.0, 0.0)
         times: list[float] = []
         self.is_inside = True
@@ -74,12 +74,12 @@ class DatasetWatch:
         return batch
 
     def collate(self, own: Function, data: Any, is_many: bool) -> Any:
-        """Makes a batch of samples, or takes one that the data set has made."""
+        """Collates samples into a batch, or converts a batch that the dataset has made."""
         wall, cpu = time.perf_counter(), self._processor_time()
         batch = own(data)
         self._collated = (time.perf_counter() - wall, self._processor_time() - cpu)
         try:
-            # A data set that is asked for a whole batch may hand over something else than a list of samples.
+            # A dataset that returns whole batches may return another type than a list of samples.
             self._samples = len(data) if is_many and isinstance(data, list) else samples_in(batch) or 1
         except TypeError:
             self._samples = 1
@@ -106,7 +106,7 @@ _is_installed = False
 
 
 def install(watch: DatasetWatch) -> None:
-    """Watches the data sets of this process from here on, in the place of what a parent watched."""
+    """Watches the datasets of this process from now on; replaces the watch of the parent process."""
     global _watch, _is_installed
     _watch = watch
     watch.files.listen(is_inside)
@@ -119,7 +119,7 @@ def install(watch: DatasetWatch) -> None:
 
 
 def is_inside() -> bool:
-    """Whether the data set is at work now, in this process."""
+    """True while a dataset of this process loads a batch."""
     return _watch is not None and _watch.is_inside
 
 
@@ -143,7 +143,7 @@ def _around_fetch(original: Function) -> Function:
 
 
 def _takes_samples_one_by_one(fetcher: Any) -> bool:
-    """Whether fetching is `[dataset[index] for index in batch]`, so that each sample can be timed."""
+    """True if fetching is `[dataset[index] for index in batch]`, so that each sample can be timed."""
     is_plain = type(fetcher) is fetching._MapDatasetFetcher and fetcher.auto_collation
     return is_plain and not getattr(fetcher.dataset, "__getitems__", None)
 
@@ -165,7 +165,7 @@ def _bin(seconds: float) -> int:
 
 
 def quantile(numbers: list[float], share: float) -> Optional[float]:
-    """The time that a share of the samples stay below."""
+    """The time in seconds that `share` of the samples stay below."""
     counts = numbers[_HISTOGRAM:]
     left = sum(counts) * share
     if left <= 0:
@@ -178,7 +178,7 @@ def quantile(numbers: list[float], share: float) -> Optional[float]:
 
 
 class AtWorkerStart:
-    """Begins something in a worker; takes the place of the loader's `worker_init_fn`, and calls it."""
+    """Starts a measurement in a worker. Replaces the loader's `worker_init_fn`, and calls it."""
 
     def __init__(self, own: Optional[Function], folder: str, loader: int) -> None:
         self._own = own
@@ -194,12 +194,12 @@ class AtWorkerStart:
             self._own(worker)
 
     def begin(self, folder: str, name: str) -> None:
-        """Begins it; files in the folder have the worker's name in theirs."""
+        """Starts the measurement; file names in the folder contain `name`, which identifies the worker."""
         raise NotImplementedError
 
 
 class WorkerInit(AtWorkerStart):
-    """Begins to watch the data set."""
+    """Starts to watch the dataset."""
 
     def begin(self, folder: str, name: str) -> None:
         numbers = _mapped(os.path.join(folder, f"loader-{name}"), LENGTH)
@@ -207,17 +207,17 @@ class WorkerInit(AtWorkerStart):
 
 
 def _mapped(path: str, length: int) -> Numbers:
-    """Numbers in a file that others can read."""
+    """Numbers in a mapped file that other processes can read."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, 8 * length)  # a full disk is an error here, and no signal later
+        os.posix_fallocate(descriptor, 0, 8 * length)  # a full disk raises here, instead of a signal later
         return memoryview(mmap.mmap(descriptor, 8 * length)).cast("d")
     finally:
         os.close(descriptor)
 
 
 def numbers_of_workers(folder: str, loader: int) -> list[list[float]]:
-    """What the workers of a loader have seen so far, each by itself; those that each epoch starts anew are one."""
+    """The numbers of each worker of a loader. Workers with the same index in different epochs are added up."""
     found: dict[str, list[float]] = {}
     for name in sorted(os.listdir(folder)):
         if name.startswith(f"loader-{loader}-"):

@@ -1,6 +1,6 @@
-"""What is asked of a device: only once the script has used it, and through torch's module for its kind.
+"""Queries devices, only after the script has used them, through torch's module for each kind of device.
 
-`torch.cuda` is that of NVIDIA's and AMD's GPUs, `torch.xpu` that of Intel's; other back ends bring their own.
+NVIDIA's and AMD's GPUs have `torch.cuda`, Intel's have `torch.xpu`; other back ends bring their own module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HOSTS = ("cpu", "meta")
 
 
 def module_of(device: Optional[torch.device]) -> Any:
-    """Torch's module for a device that works beside the host, in streams that events are put into; nothing for others."""
+    """Torch's module for an asynchronous device with streams and events; `None` for other devices."""
     if device is None or device.type in _HOSTS:
         return None
     module = getattr(torch, device.type, None)
@@ -23,13 +23,13 @@ def module_of(device: Optional[torch.device]) -> Any:
 
 
 def placed(module: nn.Module) -> nn.Parameter:
-    """The parameter that says where a module is: the first on a device, as embeddings may stay on the host, or the first."""
+    """The parameter that shows a module's device: the first off the host (embeddings may stay there), or the first."""
     first = next(module.parameters())
     return next((parameter for parameter in module.parameters() if parameter.device.type not in _HOSTS), first)
 
 
 def is_in_use(kind: str) -> bool:
-    """Whether this process has used a device of this kind. The device is not asked."""
+    """True if this process has used a device of this kind. Does not touch the device."""
     if kind in _HOSTS:
         return True
     is_initialized = getattr(sys.modules.get(f"torch.{kind}"), "is_initialized", None)
@@ -37,6 +37,6 @@ def is_in_use(kind: str) -> bool:
 
 
 def any_in_use() -> bool:
-    """Whether this process has used a device that works beside the host."""
+    """True if this process has used an asynchronous device."""
     own = getattr(torch._C, "_get_privateuse1_backend_name", lambda: "privateuseone")()
     return any(is_in_use(kind) for kind in ("cuda", "xpu", own))

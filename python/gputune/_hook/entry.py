@@ -1,6 +1,6 @@
-"""Where the hook begins: once torch is imported.
+"""Starts the hook once torch is imported.
 
-Torch loads the hook by itself since 2.5, unless its entry points are off; else the hook waits for the import.
+Since 2.5 torch loads the hook through an entry point, unless entry points are off; else the hook waits for the import.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _is_installed = False
 
 
 def await_torch() -> None:
-    """Has the hook installed after torch; does nothing outside a probe."""
+    """Installs the hook after the import of torch. Does nothing outside a probe."""
     if Reporter.current() is not None and "torch" not in sys.modules:
         import_times.TIMES.install()
         importing.after("torch", lambda module: torch_backend())
 
 
 def torch_backend() -> None:
-    """Installs the hook in this process, once; does nothing outside a probe and never raises."""
+    """Installs the hook in this process, once. Does nothing outside a probe, and never raises."""
     global _is_installed
     writes.install_or_end()
     try:
@@ -31,7 +31,7 @@ def torch_backend() -> None:
         if reporter.probe.get("adapter") != "torch":
             return
         _is_installed = True
-        from gputune._hook import install  # imports torch's parts, so not before torch is there
+        from gputune._hook import install  # imports parts of torch, so torch must be loaded
 
         install.install(reporter.probe)
     except Exception as error:
@@ -43,5 +43,5 @@ def _report(error: Exception) -> None:
         reporter = Reporter.current()
         if reporter is not None:
             reporter.send("error", kind="failed", message=f"gputune's hook: {type(error).__name__}: {error}")
-    except Exception:  # `import torch` goes first
+    except Exception:  # `import torch` must not fail
         pass

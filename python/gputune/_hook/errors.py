@@ -9,7 +9,7 @@ from gputune._client import end_now, rank_and_ranks
 from gputune._hook.session import Session
 from gputune._hook.stopping import Stopping
 
-#: What torch and the libraries below it say when memory runs out; the types of their errors differ between versions.
+#: Messages of torch and its libraries when memory runs out; the error types differ between versions.
 _OUT_OF_MEMORY = (
     "out of memory",  # CUDA, HIP, XPU, MPS and NCCL
     "DefaultCPUAllocator: can't allocate memory",
@@ -20,7 +20,7 @@ _OUT_OF_MEMORY = (
     "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
 )
 
-#: What attention says when the kernels that `torch.sdpa` allows do not take its inputs.
+#: Messages of attention if the kernels that `torch.sdpa` allows do not accept its inputs.
 _NO_KERNEL = ("No available kernel", "No viable backend for scaled_dot_product_attention")
 
 #: Launchers repeat the error of a rank, which has reported it itself.
@@ -28,7 +28,7 @@ _REPEATED = ("ChildFailedError",)
 
 
 class Errors:
-    """The exception hook, before the one that was there."""
+    """An exception hook that calls the previous hook last."""
 
     def __init__(self, session: Session, stopping: Stopping) -> None:
         self._session = session
@@ -40,7 +40,7 @@ class Errors:
         def excepthook(kind: Any, error: Any, trace: Any) -> None:
             try:
                 if self._stopping.is_ordered and self._session.is_ours:
-                    end_now()  # a rank that left earlier makes the others fail
+                    end_now()  # a rank that left earlier makes other ranks fail
                 self._report(kind, error)
             except Exception:  # the user should see the error of the script
                 pass

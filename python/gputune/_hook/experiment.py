@@ -1,4 +1,4 @@
-"""What a probe is asked to do beside, or instead of, training: `experiment` in `probe.json`."""
+"""The tasks of a probe in addition to, or instead of, training: `experiment` in `probe.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ REPLAY = "replay"
 LOADER_ONLY = "loader_only"
 NO_COMMUNICATION = "no_communication"
 
-#: Those that train on what the loader yields, as ever.
+#: Experiments that train on the loader's batches, like an ordinary probe.
 AS_EVER = (OBSERVE, NO_COMMUNICATION)
 
 
@@ -26,7 +26,7 @@ class Experiment:
 
     @classmethod
     def of(cls, probe: dict[str, Any]) -> Optional[Experiment]:
-        """The experiment of a probe; none in an ordinary one."""
+        """The experiment of a probe; `None` in an ordinary probe."""
         asked = probe.get("experiment")
         if not isinstance(asked, dict):
             return None
@@ -40,7 +40,7 @@ class Experiment:
 
 
 def settings_of(probe: dict[str, Any]) -> dict[str, Any]:
-    """What an experiment sets beside the parameters of the space."""
+    """Settings of an experiment in addition to the parameters of the space."""
     asked = probe.get("experiment")
     settings = asked.get("set") if isinstance(asked, dict) else None
     return settings if isinstance(settings, dict) else {}

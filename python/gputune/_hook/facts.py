@@ -1,4 +1,4 @@
-"""Facts: what this process says of itself beside its steps."""
+"""Facts: information that this process reports in addition to its steps."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gputune._hook.session import Session
 
 
 class Facts:
-    """Sends what has changed. Each name is in the table of `docs/protocol.md`."""
+    """Sends facts that have changed. Each name is in the table of `docs/protocol.md`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._said: dict[str, Any] = {}
 
     def say(self, name: str, value: Any) -> None:
-        """Says that something is so; `None` and numbers that are not finite are not known."""
+        """Reports a fact if its value has changed. `None` and numbers that are not finite mean unknown."""
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return
         if name in self._said and self._said[name] == value:
@@ -25,5 +25,5 @@ class Facts:
         self._session.send_soon([("fact", {"name": name, "value": value})], -math.inf)
 
     def forget(self) -> None:
-        """What is so may be otherwise from here on: all of it is said again."""
+        """Reports all facts again from now on, as settings have changed."""
         self._said.clear()

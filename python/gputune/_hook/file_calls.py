@@ -1,4 +1,4 @@
-"""Python's own functions for files, so that what they change goes to a scratch layer."""
+"""Replaces Python's file functions, so that their changes go to a scratch layer."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Function = Callable[..., Any]
 
 _READING_MODES = frozenset(("r", "rb", "br", "rt", "tr"))
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-#: Functions of `os` that read what is at a path, and whether they have a switch not to follow links.
+#: Functions of `os` that read a path and follow links unless told otherwise.
 _READERS = ("stat", "access", "statvfs", "pathconf", "getxattr", "listxattr")
-#: Those that read a link itself.
+#: Functions of `os` that read a link itself.
 _LINK_READERS = ("lstat", "readlink")
-#: Those that change a file but not its content: of the user's nothing is changed.
+#: Functions that change a file but not its content. They do nothing for the user's files.
 _TOUCHERS = ("chmod", "lchmod", "chown", "lchown", "utime", "setxattr", "removexattr", "chflags", "lchflags")
-#: Modules whose functions stay: Python's imports, and what the layer itself calls.
+#: Modules that keep the original functions: Python's imports, and the modules of the layer.
 _UNTOUCHED = ("posix", "_io", "_frozen_importlib", "_frozen_importlib_external", "gputune._hook.scratch_layer")
 _UNTOUCHED += ("gputune._hook.layer_journal", "gputune._hook.guarded_places")
 
 
 class Replacement(staticmethod):  # type: ignore[type-arg]
-    """A function in the place of one of C: no method where a class keeps it, and the same in other processes by name."""
+    """Replaces a C function: as a class attribute it is no method, and it pickles by name."""
 
     def __init__(self, function: Function, original: Function, module: str) -> None:
         functools.update_wrapper(function, original)
-        super().__init__(function)  # takes names and documentation from it since Python 3.10
+        super().__init__(function)  # copies name and docstring since Python 3.10
         if sys.version_info < (3, 10):
             functools.update_wrapper(self, original)
         self._place = (module, original.__name__)
@@ -55,7 +55,7 @@ def _by_name(module: str, name: str) -> Any:
 
 
 class FileCalls:
-    """The functions, by what they were."""
+    """Installs the replacements."""
 
     def __init__(self, layer: ScratchLayer) -> None:
         self._layer = layer
@@ -108,7 +108,7 @@ class FileCalls:
             setattr(os, name, self._replacement(original, make(original), "os"))
 
     def _replace_copies(self) -> None:
-        """What modules that are loaded already have taken by name."""
+        """Replaces the functions that already loaded modules have imported by name."""
         for name, module in list(sys.modules.items()):
             if name in _UNTOUCHED or not hasattr(module, "__dict__"):
                 continue
@@ -133,7 +133,7 @@ class FileCalls:
         reading, writing = layer.reading, layer.writing
         length, known, names, modes = layer.length, layer.known, layer.names, _READING_MODES
 
-        def open(  # as `io.open` has it: passing named arguments on is what would cost most
+        def open(  # same signature as `io.open`: forwarding `**kwargs` would cost most
             file: Any,
             mode: Any = "r",
             buffering: Any = -1,
@@ -144,7 +144,7 @@ class FileCalls:
             opener: Any = None,
         ) -> Any:
             if isinstance(mode, str) and mode in modes:
-                # Nothing was written so far; or most files are data, and no name of theirs was.
+                # Fast path: the probe has written nothing yet, or no file of this name, as for most data files.
                 size = length[0]
                 if not size or (size == known[0] and type(file) is str and file.rpartition("/")[2] not in names):
                     return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
@@ -187,7 +187,7 @@ class FileCalls:
         return open
 
     def _unnamed(self, path: Any, folder_fd: Any) -> Any:
-        """Where a file without a name goes."""
+        """The folder for a file without a name (`O_TMPFILE`)."""
         return path if self._layer.guarded(path, True, folder_fd) is None else self._layer.files
 
     # Looking.
@@ -203,7 +203,7 @@ class FileCalls:
                 if original.__name__ == "access":
                     return False
                 raise
-            except TypeError:  # no path: the function itself says so
+            except TypeError:  # no path: the original function raises the error
                 found = path
             if found is path:
                 return original(path, *args, **kwargs)
@@ -214,9 +214,9 @@ class FileCalls:
         return read
 
     def _merged(self, path: Any) -> Any:
-        """The absolute path of a folder that has entries in the layer."""
+        """The absolute path of a folder that has entries in the layer, else `None`."""
         layer = self._layer
-        layer.reading(path)  # raises where it is gone
+        layer.reading(path)  # raises if the probe has removed it
         if isinstance(path, int) or not (layer.entries or layer.must_resolve):
             return None
         key = layer.locate(path)
@@ -265,7 +265,7 @@ class FileCalls:
         return touch
 
     def _guarded_or(self, original: Function, change: Callable[..., None], makes: bool = False) -> Function:
-        """`change` for a guarded path, `original` for others; neither follows a link at its end."""
+        """Calls `change` for a guarded path, else `original`; neither follows a link at the end of the path."""
         layer = self._layer
 
         def call(path: Any, *args: Any, **kwargs: Any) -> None:
@@ -339,7 +339,7 @@ class FileCalls:
             if source is None or (key is None and not layer.places.is_guarded(source)):
                 original(layer.reading(src, False, src_dir_fd), layer.reading(dst, False, dst_dir_fd))
                 return
-            if key is None:  # through a name in a temporary folder the user's file could be written
+            if key is None:  # a link in a temporary folder would allow writes to the user's file
                 import shutil
 
                 shutil.copy2(src, dst)
@@ -355,7 +355,7 @@ class FileCalls:
                 original(path, length)
                 return
             if self._layer.guarded(path) is not None:
-                os.stat(path)  # raises where there is nothing
+                os.stat(path)  # raises if the file is missing
             found = self._layer.writing(path, keeps=True)
             _named(path, found, original, found, length)
 
@@ -363,12 +363,12 @@ class FileCalls:
 
 
 def _use_paths(shutil: Any) -> None:
-    """Removing a tree by folders that are open goes past paths."""
+    """Makes `shutil.rmtree` use paths: its calls by folder descriptors would bypass the layer."""
     shutil._use_fd_functions = False
 
 
 def _named(path: Any, found: Any, function: Function, *args: Any, **kwargs: Any) -> Any:
-    """Calls with the file that was found; an error names the one that the script named."""
+    """Calls `function`; an error names the script's path instead of the scratch file."""
     try:
         return function(*args, **kwargs)
     except OSError as error:

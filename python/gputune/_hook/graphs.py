@@ -1,4 +1,4 @@
-"""CUDA graphs that hold whole steps: nothing is computed while they are captured, and each replay makes those steps."""
+"""CUDA graphs that hold whole steps: capturing computes nothing, and each replay makes the captured steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gputune._hook.patching import Function, replace
 
 @dataclass(frozen=True)
 class CapturedStep:
-    """A step in a graph: what is known of it without running it."""
+    """A step in a graph, with the facts known without running it."""
 
     optimizer: Any
     forwards: int
@@ -21,7 +21,7 @@ class CapturedStep:
 
 
 class _Held:
-    """What is in one graph. Each replay computes the losses anew, in their place."""
+    """The steps and losses of one graph. Each replay overwrites the losses in place."""
 
     def __init__(self) -> None:
         self.steps: list[CapturedStep] = []
@@ -29,7 +29,7 @@ class _Held:
 
 
 class Graphs:
-    """`torch.cuda.CUDAGraph`, by which `torch.cuda.graph` goes, too. Tested on a stand-in; no GPU has run it yet."""
+    """Wraps `torch.cuda.CUDAGraph`, which `torch.cuda.graph` also uses. Tested on a stand-in; no GPU has run it yet."""
 
     def __init__(
         self, add_loss: Callable[[torch.Tensor], None], end_step: Callable[[CapturedStep], None]
@@ -48,17 +48,17 @@ class Graphs:
 
     @property
     def are_captured(self) -> bool:
-        """Whether there is any."""
+        """True if a graph was captured."""
         return len(self._held) > 0
 
     def takes_loss(self, loss: torch.Tensor) -> bool:
-        """Whether a loss is one of each replay, and none of now."""
+        """True during a capture: the loss belongs to each replay instead of the current step."""
         if self._captured is not None:
             self._captured.losses.append(loss.detach())
         return self._captured is not None
 
     def takes_step(self, step: CapturedStep) -> bool:
-        """Whether a step is one of each replay, and none of now."""
+        """True during a capture: the step belongs to each replay and is not counted now."""
         if self._captured is not None:
             self._captured.steps.append(step)
         return self._captured is not None

@@ -1,6 +1,7 @@
-"""Where a guarded probe may write for real: temporary folders, caches, devices; everything else is the user's.
+"""Lists the paths where a guarded probe may really write: temporary folders, caches and devices.
 
-What lay in a temporary folder before the probe began is the user's, too: an `--output_dir /tmp/run` of an earlier run.
+All other paths are the user's. So is each entry that a temporary folder had before the probe began, such as the
+`--output_dir /tmp/run` of an earlier run.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import json
 import os
 from typing import Any
 
-# As they were before anything was replaced.
+# The original functions, before `file_calls` replaces them.
 _open, _close, _write, _link, _unlink, _listdir = os.open, os.close, os.write, os.link, os.unlink, os.listdir
 
 _RUNTIME = ("/dev", "/proc", "/sys", "/run", "/var/run", "/var/lock")
 _TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp", "/dev/shm")
 _TEMPORARY_VARIABLES = ("TMPDIR", "TEMP", "TMP")
 
-#: Compiled kernels and downloads: programs that are no Python write and read them, too, and nothing of the user's is there.
+#: Compiled kernels and downloads: programs other than Python also use them, and they hold no files of the user.
 _CACHES = (".cache", ".triton", ".nv", ".config/matplotlib", ".matplotlib", ".keras")
 _CACHE_VARIABLES = (
     "XDG_CACHE_HOME",
@@ -37,12 +38,12 @@ _CACHE_VARIABLES = (
     "KERAS_HOME",
     "PYTHONPYCACHEPREFIX",
 )
-#: Entries of a temporary folder that outlive a program and are written by others than Python.
+#: Entries of a temporary folder that outlive a program and that programs other than Python write.
 _SHARED_ENTRIES = tuple(". torchinductor_ torch_ triton nvidia- cuda ray pymp- psm_ pym- sem. nccl-".split())
 
 
 def is_system(path: str) -> bool:
-    """Whether a path names a device, a pipe or a number of the kernel's, and no file of anybody's."""
+    """True if a path names a device, a pipe or a kernel value instead of a file."""
     return path.startswith(("/dev/", "/proc/", "/sys/")) and not path.startswith("/dev/shm/")
 
 
@@ -63,7 +64,7 @@ def _caches() -> set[str]:
 
 
 def look() -> dict[str, Any]:
-    """Where this process may write: `true` for a folder that is guarded, `false` for one that is not."""
+    """The folders that decide where this process may write: `True` if guarded, `False` if free."""
     folders: dict[str, bool] = {"/": True}
     for temporary in _temporary_folders():
         folders[temporary] = False
@@ -88,7 +89,7 @@ def look() -> dict[str, Any]:
 
 
 class Places:
-    """Which paths are guarded: the nearest folder above that was looked at says so."""
+    """Decides which paths are guarded: the nearest listed folder above the path counts."""
 
     def __init__(self, scratch: str, ours: str) -> None:
         self._of: dict[str, bool] = dict(_agreed(os.path.join(scratch, "places.json")))
@@ -96,7 +97,7 @@ class Places:
             self._of[_real(path)] = False
 
     def is_guarded(self, path: str) -> bool:
-        """Whether the user's files may be there; `path` is absolute and its folder has no links."""
+        """True if the path may belong to the user. `path` is absolute and its folder has no links."""
         known = self._of.get(path)
         if known is not None:
             return known
@@ -108,7 +109,7 @@ class Places:
 
 
 def _agreed(path: str) -> dict[str, bool]:
-    """What the first process of the probe saw: later ones find its temporary files beside those of the user."""
+    """The list of the probe's first process: later processes cannot tell its temporary files from the user's."""
     try:
         return _load(path)
     except FileNotFoundError:
@@ -122,7 +123,7 @@ def _agreed(path: str) -> dict[str, bool]:
     finally:
         _close(file)
     try:
-        _link(own, path)  # at once, and only the first
+        _link(own, path)  # atomic; only the first process succeeds
     except FileExistsError:
         pass
     _unlink(own)

@@ -1,4 +1,4 @@
-"""Measures how long this process imports modules, until its first step."""
+"""Measures the time that this process spends on imports until its first step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 import time
 from typing import Any, Optional
 
-#: The part of Python that carries out `import` for a module that is not loaded yet. The wrapper bears its file's name,
-#: so Python leaves it out of tracebacks as it does with the original (`remove_importlib_frames` in Python/import.c).
+#: A wrapper for the part of Python that imports a module that is not loaded yet. It has the original's file name, so
+#: Python also omits it from tracebacks (`remove_importlib_frames` in Python/import.c).
 _SOURCE = """
 def find_and_load(*args, **kwargs):
     times.enter()
@@ -20,7 +20,7 @@ _FILE = "<frozen importlib._bootstrap>"
 
 
 class ImportTimes:
-    """Adds up the time from the outermost import to its end, of whichever thread it is."""
+    """Adds up the time of the outermost imports, in any thread."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -39,7 +39,7 @@ class ImportTimes:
         bootstrap._find_and_load = names["find_and_load"]
 
     def take(self) -> Optional[float]:
-        """Ends the measuring; nothing where it was not measured."""
+        """Ends the measurement. Returns the seconds; `None` if not measured."""
         if self._original is None:
             return None
         bootstrap: Any = sys.modules["_frozen_importlib"]

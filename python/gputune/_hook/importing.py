@@ -11,7 +11,7 @@ Function = Callable[[ModuleType], None]
 
 
 def after(name: str, function: Function) -> None:
-    """Calls `function` with a module at the end of its import, or now where it is loaded."""
+    """Calls `function` with a module at the end of its import, or now if it is loaded."""
     module = sys.modules.get(name)
     if module is not None:
         function(module)
@@ -22,9 +22,9 @@ def after(name: str, function: Function) -> None:
 
 
 class _Finder:
-    """Finds modules as the other finders do, and has their loaders call what waits at the end.
+    """Finds modules through the other finders, and makes their loaders call the waiting functions at the end.
 
-    It changes the loader of one spec only: `importlib.util.find_spec("torch")` gives the class that it gave before.
+    It changes the loader of one spec only: `importlib.util.find_spec("torch")` still gives a loader of the same class.
     """
 
     def __init__(self) -> None:

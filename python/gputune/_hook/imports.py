@@ -1,6 +1,6 @@
-"""Says what this process has imported by its first step, so that later probes need not import it again.
+"""Lists the modules that this process has imported by its first step, so that later probes need not import them again.
 
-The zygote (`zygote.py`) reads it. It is a file beside `probe.json`, as it is too long for an event.
+The zygote (`zygote.py`) reads the list. The list is a file next to `probe.json`, because it is too long for an event.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gputune._hook.invocation import parse
 
 FILE = "imports.json"
 
-#: What tells that a folder holds packages that were installed, not the user's own.
+#: Names of folders that hold installed packages, not the user's own.
 _PACKAGES = ("site-packages", "dist-packages")
 _OURS = ("__main__", "gputune", "sitecustomize", "usercustomize")
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__))
@@ -43,20 +43,20 @@ def write(folder: str) -> None:
 
 
 def _arguments() -> list[str]:
-    """The interpreter's command line; `sys.argv` has lost the options."""
+    """The interpreter's command line, as `sys.argv` lacks the options."""
     with open("/proc/self/cmdline", "rb") as file:
         return [os.fsdecode(part) for part in file.read().split(b"\0")[:-1]]
 
 
 def _changed_environment() -> dict[str, str]:
-    """The variables that have another value than when the process was started (`/proc/PID/environ`, proc(5))."""
+    """The variables that have changed since the process started (`/proc/PID/environ`, proc(5))."""
     with open("/proc/self/environ", "rb") as file:
         before = dict(variable.partition(b"=")[::2] for variable in file.read().split(b"\0"))
     return {name: value for name, value in os.environ.items() if before.get(os.fsencode(name)) != os.fsencode(value)}
 
 
 def _describe(item: tuple[str, Any]) -> Optional[tuple[str, Optional[str], bool]]:
-    """Name and file of a module, and whether it was installed; nothing for what cannot be imported by its name."""
+    """A module's name, its file, and true if installed; `None` if the module cannot be imported by its name."""
     name, module = item
     spec = getattr(module, "__spec__", None)
     if spec is None or name.partition(".")[0] in _OURS or getattr(spec, "name", None) != name:
@@ -67,14 +67,14 @@ def _describe(item: tuple[str, Any]) -> Optional[tuple[str, Optional[str], bool]
 
 
 def is_installed(path: str) -> bool:
-    """Whether a module's file is of Python or of an installed package."""
+    """True if a module's file belongs to Python or to an installed package."""
     if any(part in _PACKAGES for part in path.split(os.sep)):
         return True
     return os.path.abspath(path).startswith(_STANDARD + os.sep)
 
 
 def files() -> dict[str, tuple[int, int]]:
-    """The files of all that is imported now, with time and size, by which gputune notices a change."""
+    """The files of all imported modules with time and size, so that gputune notices a change."""
     found = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)

@@ -1,4 +1,4 @@
-"""Puts the hook in place: its parts, and on them what acts on them."""
+"""Installs the hook: first its parts, then the targets and observers that act on the parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gputune._hook.targets import TARGETS
 
 
 def install(probe: dict[str, Any]) -> None:
-    """Hooks this process, which has imported torch."""
+    """Installs the hook in this process, which has imported torch."""
     reporter = Reporter.current()
     folder = (reporter.folder if reporter is not None else None) or ""
     hook = Hook(probe)
@@ -71,7 +71,7 @@ def _install_no_communication(hook: Hook) -> None:
 
 
 def _check_experiment(hook: Hook) -> None:
-    """At the first step: an experiment with the loader needs one."""
+    """At the first step: rejects an experiment with the loader if no loader trains."""
     asked = hook.session.experiment
     if asked is None or asked.mode in experiment.AS_EVER:
         return
@@ -84,7 +84,7 @@ def _check_experiment(hook: Hook) -> None:
 
 
 def _seed(seed: Any) -> None:
-    """The same first batches and weights in each probe, so that their losses can be compared."""
+    """Seeds all generators: each probe has the same first batches and weights, so that losses are comparable."""
     if seed is None:
         return
     random.seed(seed)

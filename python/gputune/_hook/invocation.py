@@ -1,4 +1,4 @@
-"""Reads how Python was started."""
+"""Parses the command line of Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class Invocation:
-    """What Python is asked to run."""
+    """The program that Python runs, with its options."""
 
     options: list[str]
     module: Optional[str]
@@ -16,7 +16,7 @@ class Invocation:
 
 
 def parse(arguments: list[str]) -> Invocation:
-    """Reads Python's command line (its documentation, "Command line and environment")."""
+    """Parses Python's command line (Python's documentation, "Command line and environment")."""
     at = 1
     while at < len(arguments):
         word = arguments[at]

@@ -1,4 +1,4 @@
-"""What removing, renaming and making do in a scratch layer: the files of the user stay where they are."""
+"""Removing, renaming and making files in a scratch layer: the user's files stay in place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputune._hook.scratch_layer import Entry, Real, ScratchLayer, copy_file, fa
 
 
 class LayerChanges:
-    """Changes of guarded paths, given as the layer locates them, with the path that the script named."""
+    """Changes guarded paths. `key` is the layer's path, `path` the path that the script named."""
 
     def __init__(self, layer: ScratchLayer) -> None:
         self._layer = layer
@@ -35,14 +35,14 @@ class LayerChanges:
         self._remove(key)
 
     def _remove(self, key: str) -> None:
-        """Takes away what the layer has of a path, and hides what the user has."""
+        """Removes the layer's file at a path, and hides the user's file."""
         layer = self._layer
         own = layer.files + key
         try:
             if stat.S_ISDIR(Real.lstat(own).st_mode):
                 import shutil
 
-                shutil.rmtree(own, ignore_errors=True)  # files that became other names of the user's are not below
+                shutil.rmtree(own, ignore_errors=True)  # never contains the user's files
             else:
                 Real.unlink(own)
         except OSError:
@@ -60,7 +60,7 @@ class LayerChanges:
         target = self._layer.place_for(key, path)
         try:
             Real.mkdir(target, mode | stat.S_IRWXU)
-        except FileExistsError:  # made on the way to a file below
+        except FileExistsError:  # made earlier as a parent folder
             pass
         self._layer.record(key, Entry(target))
 
@@ -75,7 +75,7 @@ class LayerChanges:
         self._layer.record(key, Entry(own, target))
 
     def link(self, source: str, key: str, path: Any) -> None:
-        """A second name of a file. What is the user's gets no second name, but a copy once it is changed."""
+        """Makes a hard link. A user's file gets no second name, but a copy once the script changes it."""
         layer = self._layer
         file = layer.file_of(source)
         if file is None or layer.status_of(source) is None:
@@ -90,7 +90,7 @@ class LayerChanges:
             layer.record(key, Entry(file))
 
     def rename(self, source: Optional[str], source_path: Any, key: Optional[str], path: Any) -> None:
-        """Of two paths that may be guarded; nothing for one that is not."""
+        """Renames a path; `source` or `key` is `None` if that path is not guarded."""
         with self._layer.lock:
             if source is None:
                 self._bring(source_path, key or "", path)
@@ -154,7 +154,7 @@ class LayerChanges:
             pass
 
     def _bring(self, source_path: Any, key: str, path: Any) -> None:
-        """From a place that is not guarded, as programs do that write a file beside and put it in its place."""
+        """Moves a file from an unguarded place: some programs write a temporary file and rename it to its place."""
         layer = self._layer
         source = os.fsdecode(layer.reading(source_path, follow=False))
         found = Real.lstat(source)
@@ -183,7 +183,7 @@ class LayerChanges:
                 self._record_tree(os.path.join(own, name), os.path.join(key, name))
 
     def _take(self, source: str, source_path: Any, path: Any) -> None:
-        """To a place that is not guarded: a copy goes there, and the original looks gone."""
+        """Moves a file to an unguarded place: copies it there, and the original looks removed."""
         if self._layer.status_of(source) is None:
             raise failure(errno.ENOENT, source_path, path)
         self._copy_out(source, os.fsdecode(self._layer.reading(path)))

@@ -1,7 +1,7 @@
-"""What the processes of a probe tell each other of their scratch layer: one line for each path that changed.
+"""The journal through which the processes of a probe share their scratch layer: one line for each changed path.
 
-A counter that all of them have mapped says how long the journal is, so asking whether anything is new costs no system
-call. The lines are written under a lock of the file, which a process loses when it ends.
+All processes map a counter with the length of the journal, so checking for news costs no system call. A file lock
+protects the writes; a process that ends loses the lock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import mmap
 import os
 from typing import Any
 
-# As they were before anything was replaced.
+# The original functions, before `file_calls` replaces them.
 _open, _close, _read, _write, _lseek = os.open, os.close, os.read, os.write, os.lseek
 _fstat, _ftruncate = os.fstat, os.ftruncate
 
@@ -55,11 +55,11 @@ class LayerJournal:
         return [json.loads(line) for line in text.splitlines()]
 
     def append(self, record: list[Any]) -> list[list[Any]]:
-        """Writes a line; returns the lines of others that came before it, and it."""
+        """Writes a line. Returns all lines since the last call, the new line last."""
         file = _open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(file, fcntl.LOCK_EX)
-            end: int = self.length[0]  # a process that was killed while it wrote has left a part of a line there
+            end: int = self.length[0]  # a killed process may have left part of a line there
             _lseek(file, end, os.SEEK_SET)
             line = json.dumps(record).encode() + b"\n"
             written = 0
@@ -68,4 +68,4 @@ class LayerJournal:
             self.length[0] = end + len(line)
             return self._read_on(file, end + len(line))
         finally:
-            _close(file)  # and with it the lock
+            _close(file)  # also releases the lock

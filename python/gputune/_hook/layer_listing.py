@@ -1,4 +1,4 @@
-"""Folders as a probe sees them: what the user has there, and what the scratch layer has."""
+"""Lists folders as a probe sees them: the user's files merged with the scratch layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Iterator, Optional
 
 
 class FolderEntry:
-    """What `os.DirEntry` is, for a folder that has entries in the layer."""
+    """Replaces `os.DirEntry` for a folder that has entries in the layer."""
 
     def __init__(self, name: Any, path: Any) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class FolderEntry:
 
 
 class FolderEntries:
-    """What `os.scandir` gives."""
+    """Replaces the iterator of `os.scandir`."""
 
     def __init__(self, path: Any, names: list[str]) -> None:
         as_given = os.fsencode if isinstance(path, bytes) else str

@@ -1,4 +1,4 @@
-"""Keeps in which lines a thread was seen, in bounded memory, and tells of those that hold most of its time."""
+"""Keeps the lines in which a thread was sampled, in bounded memory, and reports the lines with most of its time."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import linecache
 import os
 from typing import Any, NamedTuple, Optional
 
-#: Rows that a table keeps; beyond them the lighter half of each kind becomes one row without a line.
+#: Most rows of a table; beyond them the lighter half of all rows becomes one row per kind, without a line.
 _MOST_ROWS = 512
-#: Lines that are told of, and of each the lines inside: what fits a screen.
+#: Lines in a report, and inner lines for each of them: as many as fit a screen.
 _MOST_TOLD = 8
 _MOST_INSIDE = 3
-#: Bytes of what is told: a fact's text has 4096 at most.
+#: Most bytes of a report: a fact's string has at most 4096.
 _MOST_BYTES = 4000
-#: Characters of a line's text.
+#: Most characters of a source line.
 _LONGEST = 60
-#: Lines that hold less of the time are not told of.
+#: Lines with a smaller share of the time are not reported.
 _LEAST_SHARE = 0.01
 
 #: Time in which the thread evaluates the model.
 EVALUATION = "evaluation"
-#: Kinds of what the script does itself, which is evaluation, too, where it is within a call that evaluates.
+#: Kinds of the script's own work. Within a call that evaluates, this work counts as evaluation.
 _OF_SCRIPT = ("loop", "logging", "sync")
 
-#: Where relative names of files begin.
+#: The folder that relative file names refer to.
 _FOLDER = os.getcwd()
 
 
 class Place(NamedTuple):
-    """A line of a file, and the function that it is in."""
+    """A line of a file, and its function."""
 
     file: str
     line: int
@@ -37,22 +37,22 @@ class Place(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one look at a thread found."""
+    """The result of one sample of a thread."""
 
     kind: str
     site: Optional[Place]
-    """The script's line in the loop, in the data set or in a callback of a library."""
+    """The script's line in the loop, in the dataset or in a callback of a library."""
     leaf: Optional[Place]
-    """The innermost line of the script within it; nothing where that is the same."""
+    """The innermost line of the script within `site`; `None` if it equals `site`."""
     callee: str
-    """The function of a library that this line was in; empty without one."""
+    """The library function that this line called; empty without a call."""
 
 
 class LineTable:
-    """Seconds by what was seen. One thread adds, others may read meanwhile."""
+    """Seconds per kind, line and callee. One thread adds; other threads may read at the same time."""
 
     def __init__(self) -> None:
-        self._rows: dict[Seen, list[float]] = {}  # seconds, looks, seconds of looks that came late
+        self._rows: dict[Seen, list[float]] = {}  # seconds, samples, seconds of late samples
 
     def add(self, seen: Seen, seconds: float, looks: float = 1, late: float = 0.0) -> None:
         row = self._rows.get(seen)
@@ -65,18 +65,18 @@ class LineTable:
         row[2] += late
 
     def add_all(self, rows: list[Any]) -> None:
-        """Adds what another process has written down."""
+        """Adds the rows that another process has written."""
         for kind, site, leaf, callee, seconds, looks, late in rows:
             seen = Seen(kind, None if site is None else Place(*site), None if leaf is None else Place(*leaf), callee)
             self.add(seen, seconds, looks, late)
 
     def rows(self) -> list[Any]:
-        """All rows, the heaviest first, as they can be written down."""
+        """All rows in a form for JSON, the heaviest first."""
         rows = [[*seen, *row] for seen, row in list(self._rows.items())]
         return sorted(rows, key=lambda row: -row[4])
 
     def told(self) -> Optional[str]:
-        """The lines that hold most of the time, as `docs/protocol.md` describes it."""
+        """The lines with most of the time, in the format of `docs/protocol.md`."""
         rows = self.rows()
         seconds = sum(row[4] for row in rows)
         if seconds <= 0:
@@ -114,7 +114,7 @@ class LineTable:
 
 
 class _Site:
-    """All that was seen under one line of the loop."""
+    """All samples under one line of the loop."""
 
     def __init__(self, kind: str, place: Optional[Place]) -> None:
         self.kind = kind
@@ -154,13 +154,13 @@ class _Site:
 
 
 def _with_evaluation(rows: list[Any]) -> list[Any]:
-    """Rows in which all of a call that evaluates the model is evaluation."""
+    """The rows, with the kind `evaluation` for all work of a call that evaluates the model."""
     evaluating = {site for kind, site, *_ in rows if kind == EVALUATION and site is not None}
     return [[EVALUATION, *row[1:]] if row[0] in _OF_SCRIPT and row[1] in evaluating else row for row in rows]
 
 
 def _by_site(rows: list[Any]) -> list[_Site]:
-    """Rows by their line in the loop, the heaviest first. A line that computes and writes is one: what it does most names it."""
+    """Rows by their line in the loop, the heaviest first. A line of several kinds gets its heaviest kind."""
     own: dict[Optional[Place], str] = {}
     for row in rows:
         if row[0] in _OF_SCRIPT:

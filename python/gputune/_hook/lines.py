@@ -1,19 +1,20 @@
-"""Sees which lines of a script take its time: looks at the stack of a thread some fifty times a second.
+"""Finds the lines of a script that take its time: samples the stack of a thread some fifty times a second.
 
-Python lets one thread run at a time, the one that holds the interpreter's lock (the GIL). A look waits for it: until the other
-thread calls something that lets it go, or for the switch interval of 5 ms (`sys.setswitchinterval`). So looks come late, and
-three things are done about it:
+Python runs one thread at a time: the thread that holds the interpreter's lock (the GIL). The sampler waits for the
+lock until the other thread releases it, or for the switch interval of 5 ms (`sys.setswitchinterval`). So samples come
+late. Three measures correct for that:
 
-- Each counts for the time since the look before. A call that holds the lock for long costs looks, and no time.
-- Those that came late are marked. Such a call is seen once it is over, in its own line or in the next that lets go.
-- Where no other thread of Python would feel it, the interval is cut. Else no look would ever fall into the first 5 ms of
-  code that computes in Python, but in what comes after it.
+- Each sample counts for the time since the sample before. A call that holds the lock for long loses samples, but no
+  time.
+- Late samples are marked: the sampler sees a long call after its end, in its own or a later line.
+- If no other Python thread would be slowed down, the interval is cut. Otherwise no sample would fall into the first
+  5 ms of code that computes in Python, but only into the code after it.
 
-How late a look comes also tells what the thread does: one that computes in torch has let the lock go, and one that runs Python keeps it
-for the interval at least.
+The delay also shows the thread's state. A thread that computes in torch has released the lock; a thread that runs
+Python keeps it for at least the interval.
 
-The thread is no thread of `threading`: nobody counts it or waits for it. It ends before a fork and begins again after it, so
-that no child inherits a lock or a thread that is not there, and no warning of threads comes up.
+The sampling thread is no thread of `threading`, so no code counts it or waits for it. It ends before a fork and starts
+again after it: no child inherits a held lock or a missing thread, and Python prints no warning about threads.
 """
 
 from __future__ import annotations
@@ -36,54 +37,54 @@ from gputune._hook.dataset_watch import AtWorkerStart
 from gputune._hook.line_table import LineTable
 from gputune._hook.stacks import Look, WorkerStacks
 
-#: Seconds between two looks, mean. They vary by half, lest they keep step with the steps.
+#: Mean seconds between two samples. The time varies by half, so that samples do not keep pace with training steps.
 _BETWEEN = 0.02
-#: Share of a processor that looking may take: beyond it looks become rarer, such as with very deep stacks.
+#: Share of a CPU that sampling may take. Above it samples become rarer, such as with very deep stacks.
 _MOST_COST = 0.005
-#: Switch interval in seconds where it may be changed: what a look may be late by. A thread that waits for the lock wakes up as often,
-#: which costs some 5 us each time: with less than this, waiting for a call that keeps the lock would cost per cents.
+#: Reduced switch interval in seconds, the longest delay of a sample. A thread that waits for the lock wakes up once
+#: per interval, which costs some 5 us. A shorter interval would cost several percent during calls that keep the lock.
 _SWITCH_SECONDS = 2e-4
 #: From <linux/prctl.h>.
 _PR_SET_TIMERSLACK = 29
-#: Seconds without another thread at work from which on it may be changed again.
+#: Seconds without another busy thread after which the interval may be cut again.
 _CALM_SECONDS = 1.0
-#: Looks from one look at the other threads to the next.
+#: Samples between two checks of the other threads.
 _LOOKS_UNTIL_NEXT = 10
-#: Files of Python in which threads wait, and functions of threads that do next to nothing but hand over batches.
+#: Python's files in which threads wait, and functions of threads that do little but hand over batches.
 _PYTHON = sysconfig.get_path("stdlib") + "/"
 _WAITING = tuple(
     _PYTHON + name
     for name in ("threading.py", "queue.py", "selectors.py", "socket.py", "concurrent/futures/", "multiprocessing/")
 )
 _HANDING_OVER = ("_feed", "_pin_memory_loop")
-#: Seconds from which on a look is late: the interpreter's usual switch interval, and what a busy processor adds to it.
+#: Seconds from which a sample is late: the interpreter's default switch interval plus the delay of a busy CPU.
 _LATE = 0.010
 #: Seconds to wait for the thread to end, which takes a fraction of a millisecond.
 _PATIENCE = 1.0
-#: What workers write down, in bytes, and how often, in seconds; sooner at first, as they may be gone soon.
+#: Bytes of a worker's file, and seconds between writes; the first write is sooner, as a worker may end soon.
 _LENGTH = 1 << 16
 _FIRST_WRITE, _WRITE = 0.25, 1.0
 _HEAD = 24
 
 
 class Sampler:
-    """Looks at one thread, from another."""
+    """Samples the stack of one thread from another thread."""
 
     def __init__(self, thread: int, look: Callable[[], Look]) -> None:
         self.table = LineTable()
         self.looks = 0
         self.cost = 0.0
-        """Seconds of processor time that it took."""
+        """CPU seconds that sampling took."""
         self.write: Optional[Callable[[LineTable], None]] = None
-        """Writes the table down, now and then."""
+        """Writes the table to a file; called now and then."""
         self._thread = thread
         self._look = look
-        self._random = random.Random()  # the script's own numbers stay what they are
-        self._last: Optional[float] = None  # look
+        self._random = random.Random()  # leaves the script's random numbers unchanged
+        self._last: Optional[float] = None  # time of the last sample
         self._wake: Any = None
         self._ended: Any = None
-        self._busy_until = 0.0  # other threads are
-        self._usual: Optional[float] = None  # the switch interval, where it was changed
+        self._busy_until = 0.0  # time until which other threads count as busy
+        self._usual: Optional[float] = None  # the script's switch interval, if changed
 
     def start(self) -> None:
         if self._wake is not None:
@@ -93,7 +94,7 @@ class Sampler:
         self._ended.acquire()
         try:
             _thread.start_new_thread(self._run, (self._wake, self._ended))
-        except RuntimeError:  # no more threads can be had, or Python ends
+        except RuntimeError:  # no more threads allowed, or Python is ending
             self._wake = None
 
     def stop(self) -> None:
@@ -104,14 +105,14 @@ class Sampler:
         self._restore()
 
     def forget(self) -> None:
-        """In a child that was forked: the thread is not there, and what it looked at is the parent's."""
+        """Drops the sampling thread in a forked child, as it exists only in the parent."""
         self._wake = None
         self._restore()
 
     def _run(self, wake: Any, ended: Any) -> None:
         try:
             self._look_until(wake)
-        except Exception:  # it is about training, not about looking at it
+        except Exception:  # a failed sample must not fail the training
             pass
         finally:
             ended.release()
@@ -120,7 +121,7 @@ class Sampler:
         clock, cpu = time.perf_counter, time.thread_time
         _wake_in_time()
         written = clock()
-        last = written if self._last is None else self._last  # what a fork took belongs to the line that made it
+        last = written if self._last is None else self._last  # the time of a fork belongs to the forking line
         self._hurry(written)
         spent = cpu()
         between, pause = _BETWEEN, _FIRST_WRITE
@@ -131,7 +132,7 @@ class Sampler:
             if wake.acquire(timeout=max(waits, 0.0)):
                 break
             woken = clock()
-            seen, if_held = self._look()  # first of all: from here on the thread may go on
+            seen, if_held = self._look()  # at once, as the thread may go on from here
             now = clock()
             if if_held is not None and waits > 0 and delayed is not None:
                 held = woken - due - ((delay.seconds() or 0.0) - delayed)
@@ -150,7 +151,7 @@ class Sampler:
             due = clock() + self._random.uniform(0.5, 1.5) * between
 
     def _hurry(self, now: float) -> None:
-        """Has threads of Python hand over sooner, where that is between the two of us."""
+        """Cuts the switch interval if no Python thread is busy except the sampler and its target."""
         own = (_thread.get_ident(), self._thread)
         if any(thread not in own and _is_busy(frame) for thread, frame in sys._current_frames().items()):
             self._busy_until = now + _CALM_SECONDS
@@ -164,13 +165,13 @@ class Sampler:
 
     def _restore(self) -> None:
         usual, self._usual = self._usual, None
-        # The script may have set its own meanwhile.
+        # The script may have set another interval since.
         if usual is not None and abs(sys.getswitchinterval() - _SWITCH_SECONDS) < _SWITCH_SECONDS * 0.01:
             sys.setswitchinterval(usual)
 
 
 class _RunDelay:
-    """How long this thread has waited for a processor, beside which a look is late for no other reason."""
+    """Seconds that this thread has waited for a CPU; the rest of a sample's delay is the wait for the lock."""
 
     def __init__(self) -> None:
         try:
@@ -179,7 +180,10 @@ class _RunDelay:
             self._file = None
 
     def seconds(self) -> Optional[float]:
-        """Since the thread began (Linux, Documentation/scheduler/sched-stats.rst); nothing where the kernel does not count it."""
+        """Seconds since the thread began; `None` if the kernel does not count them.
+
+        Source: Linux, Documentation/scheduler/sched-stats.rst.
+        """
         try:
             self._file.seek(0)
             return int(self._file.read(64).split()[1]) / 1e9
@@ -188,7 +192,7 @@ class _RunDelay:
 
 
 def _wake_in_time() -> None:
-    """Has the system end this thread's waits when they are over; usually it takes 50 us more (`man 2 prctl`)."""
+    """Makes the kernel end this thread's waits on time; the default is up to 50 us later (`man 2 prctl`)."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
     except (AttributeError, OSError):  # another system than Linux
@@ -196,7 +200,7 @@ def _wake_in_time() -> None:
 
 
 def _is_busy(frame: Optional[FrameType]) -> bool:
-    """Whether another thread runs, or may run, code of its own: it neither waits nor hands over batches."""
+    """True if a thread runs, or may run, its own code: it neither waits nor hands over batches."""
     if frame is None or frame.f_code.co_filename.startswith(_WAITING):
         return False
     while frame is not None and frame.f_code.co_name not in _HANDING_OVER:
@@ -209,7 +213,7 @@ _is_registered = False
 
 
 def start(sampler: Sampler) -> None:
-    """Looks from here on, in the place of what a parent looked at."""
+    """Starts sampling in this process; replaces the sampler of the parent process."""
     global _sampler, _is_registered
     _sampler = sampler
     if not _is_registered:
@@ -237,7 +241,7 @@ def _forget() -> None:
 
 
 class WorkerLines(AtWorkerStart):
-    """Begins to look."""
+    """Starts sampling in a worker."""
 
     def begin(self, folder: str, name: str) -> None:
         written = _Written(os.path.join(folder, f"lines-{name}"))
@@ -249,12 +253,12 @@ class WorkerLines(AtWorkerStart):
 
 
 class _Written:
-    """The rows of a table in a file that others can read, also of a process that was killed."""
+    """The rows of a table in a mapped file, which stays readable if this process is killed."""
 
     def __init__(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, _LENGTH)  # a full disk is an error here, and no signal later
+            os.posix_fallocate(descriptor, 0, _LENGTH)  # a full disk raises here, instead of a signal later
             self._memory = mmap.mmap(descriptor, _LENGTH)
         finally:
             os.close(descriptor)
@@ -270,7 +274,7 @@ class _Written:
 
 
 def _read(path: str) -> Optional[list[Any]]:
-    """What a worker has written; nothing where it writes right now, or has written nothing yet."""
+    """The rows that a worker has written; `None` during a write and before the first."""
     try:
         with open(path, "rb") as file:
             head = file.readline(_HEAD).split()
@@ -282,7 +286,7 @@ def _read(path: str) -> Optional[list[Any]]:
 
 
 class LinesOfWorkers:
-    """What the workers of the training loader were seen at. Files of those that have ended are taken in, and removed."""
+    """The tables of the training loader's workers. The files of ended workers are merged and removed."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -1,7 +1,7 @@
-"""A live session: one config after the other in one process, whose settings change between two steps.
+"""A live session: one process measures several configs, and its settings change between two steps.
 
-gputune has the process hold there, gives it other settings, and lets it go on. What cannot be changed so is said; gputune
-then measures that config in a process of its own. On a GPU only a stand-in has tried it yet.
+gputune holds the process there, changes its settings, and lets it go on. The process reports settings that it cannot
+change; gputune then measures that config in a new process. Tested on a GPU stand-in only; no GPU has run it yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gputune._hook.loader_settings import ACCUMULATION, PREFIX
 from gputune._hook.parts import Hook
 from gputune._hook.session import CannotChange
 
-#: What a compiled model, or a captured graph, knows nothing of.
+#: Settings that do not affect a compiled model or a captured graph.
 _BESIDE_THE_MODEL = {PREFIX + name for name in ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")}
 
 
@@ -52,7 +52,7 @@ class Live:
         session = self._hook.session
         try:
             self._change(session.change(order["apply"]))
-        except Exception as error:  # which the script might take for one of its own
+        except Exception as error:  # do not raise it into the script
             session.send("configured", segment=order["segment"], refused=_reason(error))
             return
         reporter.probe["config"] = order["config"]

@@ -1,4 +1,4 @@
-"""Which DataLoader trains, what it yields, and how long the training waits for it."""
+"""Finds the DataLoader that trains, its batches, and the time that training waits for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _numbers = itertools.count()
 
 
 class LoaderState:
-    """One DataLoader, for as long as it or an iterator of it is there."""
+    """One DataLoader, kept as long as the loader or one of its iterators exists."""
 
     def __init__(self, loader: Any, is_late: bool) -> None:
         self.loader = weakref.ref(loader)
@@ -51,28 +51,28 @@ class LoaderState:
         self.is_late = is_late  # made after the first step
         self.touched: set[str] = set()
         self.reasons: dict[str, str] = {}
-        self.before: dict[str, Any] = {}  # attributes that were set, to give back should it turn out not to train
+        self.before: dict[str, Any] = {}  # values to restore if it turns out not to train
         self.iterations = 0
         self.pulls = 0  # batches since the last step
         self.pulled_at = 0  # order among the loaders
         self.wait_seconds = 0.0  # of the thread that trains, since the last step
         self.aside_seconds = 0.0  # of other threads
-        self.is_at_edge = False  # of an epoch: its workers have yet to give the first batch
+        self.is_at_edge = False  # of an epoch: the first batch is still to come
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
         self.counter = samples.BatchCounter()
-        self.said: dict[str, Any] = {}  # what it is set to; it may be gone before its iterator
+        self.said: dict[str, Any] = {}  # its settings, as it may be gone before its iterator
         self.number = next(_numbers)
         self.begun_at: Optional[float] = None  # the first iteration
         self.first_batch_seconds: Optional[float] = None
-        self.batch: Optional[tuple[Optional[int], int, bool]] = None  # samples, bytes and pinning of the first batch
-        self.iterator: Callable[[], Any] = lambda: None  # the last
-        self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # all that the script has
+        self.batch: Optional[tuple[Optional[int], int, bool]] = None  # samples, bytes, pinning of the first batch
+        self.iterator: Callable[[], Any] = lambda: None  # the newest
+        self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # all iterators that the script holds
         self.kept: Optional[Kept] = None  # batches that are replayed
-        self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its data set, as far as it is loaded here
+        self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its dataset in this process
 
     def begin_anew(self) -> None:
-        """It is to be set otherwise. Batches that a wrapper has fetched ahead are still to come."""
+        """Resets the state before new settings. Batches that a wrapper has fetched ahead stay in the queue."""
         self.touched.clear()
         self.reasons.clear()
         self.before = {}
@@ -81,7 +81,7 @@ class LoaderState:
 
 
 def _said(loader: Any) -> dict[str, Any]:
-    """The facts that a loader's own attributes are."""
+    """The facts from a loader's own attributes."""
     said: dict[str, Any] = {}
     say = said.__setitem__
     say("loader.workers", loader.num_workers)
@@ -92,13 +92,13 @@ def _said(loader: Any) -> dict[str, Any]:
         say("loader.prefetch_factor", loader.prefetch_factor)
     try:
         say("loader.batches", len(loader))
-    except Exception:  # an iterable data set without a length, or one that has to count
+    except Exception:  # an iterable dataset without a length, or a `__len__` that fails
         pass
     return said
 
 
 class Loaders:
-    """All DataLoaders of the process. The training loader is the one that yielded last before the first step."""
+    """All DataLoaders of the process. The training loader is the last to yield a batch before the first step."""
 
     def __init__(
         self, session: Session, marks: Marks, stopping: Stopping, facts: Facts, phases: Phases, outside: Outside
@@ -106,10 +106,10 @@ class Loaders:
         self.phases = phases
         self._outside = outside
         self.watch: Optional[dataset_watch.DatasetWatch] = None
-        """What data sets do, where that is to be known."""
+        """The watch on datasets, if their times are measured."""
         self.folder = ""
         self.is_for_training = True
-        """Whether the last batch that was asked for is to train on: evaluation has no gradients."""
+        """True if the last requested batch is for training: evaluation has no gradients."""
         self._session = session
         self._facts = facts
         self._mode = None if session.experiment is None else session.experiment.mode
@@ -209,7 +209,7 @@ class Loaders:
             state.pulled_at = self._pulls
             state.pulls += 1
             state.queue.append(size)
-            if len(state.queue) > 64:  # evaluation, or a loader that is only looked at
+            if len(state.queue) > 64:  # evaluation, or a loader that no step uses
                 state.queue.popleft()
             return batch
 
@@ -237,12 +237,12 @@ class Loaders:
                 self._outside.leave_edge()
 
     def _notice(self, state: LoaderState) -> None:
-        """A batch that is wanted with gradients, of the loader that trains, is a sign that training goes on."""
+        """Notes that training goes on if the training loader is asked for a batch with gradients on."""
         if state is self._training and torch.is_grad_enabled():
             self._outside.trains()
 
     def _around_workers(self, original: Function) -> Function:
-        """Has workers watch their data set."""
+        """Makes workers watch their dataset."""
 
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             state = self._states.get(loader)
@@ -260,7 +260,7 @@ class Loaders:
         return __init__
 
     def _iterate(self, original: Function, loader: Any, state: LoaderState) -> Any:
-        """The loader's iterator, or that of an experiment."""
+        """The loader's iterator, or an experiment's iterator."""
         experiment = self._session.experiment
         if experiment is None or self._mode not in (REPLAY, LOADER_ONLY) or not self._is_candidate(state):
             return original(loader)
@@ -275,10 +275,10 @@ class Loaders:
         return ReplayIterator(loader, state.kept, inner, self._session.flush)
 
     def _is_candidate(self, state: LoaderState) -> bool:
-        """Whether an experiment is about this loader, which is iterated now."""
+        """True if the experiment applies to this loader, which is iterated now."""
         if not torch.is_grad_enabled() or not self._session.is_ours:
             return False
-        # Without evidence it is the one that has been found to train, from its second epoch on.
+        # A loader without evidence counts from its second epoch on, once it was found to train.
         return (state.has_evidence and not state.is_late) or state is self._training or self._may_train(state)
 
     def _between_batches(self) -> None:
@@ -286,7 +286,7 @@ class Loaders:
         self._stopping.between_steps(time.perf_counter())
 
     def _sweep(self, experiment: Experiment, loader: Any, state: LoaderState) -> None:
-        """Measures the loader, which is all that was asked for."""
+        """Measures the loader and ends the run."""
         self._training = state
         self.say_facts(self._facts)
         LoaderOnly(experiment, self._facts, self._between_batches).run(loader, state.batch_size)
@@ -300,7 +300,7 @@ class Loaders:
 
     @property
     def counter(self) -> Optional[samples.BatchCounter]:
-        """Who counts the samples in the batches of the training loader."""
+        """The counter of samples in the batches of the training loader."""
         return None if self._training is None else self._training.counter
 
     @property
@@ -308,17 +308,17 @@ class Loaders:
         return None if self._training is None else self._training.number
 
     def numbers(self, number: int) -> Any:
-        """What was seen of a loader's data set in this process."""
+        """The numbers of a loader's dataset in this process."""
         return next(state.numbers for state in self._alive if state.number == number)
 
     def worker_pids(self) -> list[int]:
-        """The workers of the training loader."""
+        """The process ids of the training loader's workers."""
         iterator = None if self._training is None else self._training.iterator()
         workers = () if iterator is None else getattr(renewal.source_of(iterator), "_workers", ())
         return [worker.pid for worker in workers if worker.pid is not None]
 
     def say_facts(self, facts: Facts) -> None:
-        """What is known of the training loader."""
+        """Reports the facts of the training loader."""
         state = self._training
         if state is None:
             return
@@ -331,7 +331,7 @@ class Loaders:
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)
 
     def renew(self) -> None:
-        """The training loader takes the settings anew, and goes on with the same data."""
+        """Applies changed settings to the training loader, which goes on with the same data."""
         state = self._training
         loader = None if state is None else state.loader()
         if state is None or loader is None:
@@ -351,7 +351,7 @@ class Loaders:
         self._say_taken(state)
 
     def _look_at_first(self, batch: Any, state: LoaderState, samples_in_it: Optional[int]) -> None:
-        """Size and kind of memory of a loader's first batch."""
+        """Notes size and pinning of a loader's first batch."""
         if state.begun_at is not None:
             state.first_batch_seconds = time.perf_counter() - state.begun_at
         tensors = tensors_in(batch)
@@ -360,7 +360,7 @@ class Loaders:
         state.batch = (samples_in_it, size, is_pinned)
 
     def _before_iteration(self, loader: Any, state: LoaderState) -> bool:
-        """Whether an epoch of the training begins that is not the first."""
+        """Returns true if a training epoch after the first begins."""
         state.iterations += 1
         state.has_gradients = state.has_gradients or torch.is_grad_enabled()
         if self._may_train(state):
@@ -383,10 +383,10 @@ class Loaders:
         return size if isinstance(size, int) else None
 
     def _may_train(self, state: LoaderState) -> bool:
-        """Whether a loader that is iterated now trains, by what it is and not by what it yields.
+        """True if a loader that is iterated now probably trains, judged without its batches.
 
-        Before the first step: without evidence in its arguments, if gradients are wanted and no other loader has such
-        evidence. Later: if it was made since, and in the way of the training loader; scripts make one for each epoch.
+        Before the first step: gradients are on, and no loader has arguments that show training. Later: the loader is
+        new and made like the training loader, as some scripts make a loader for each epoch.
         """
         if not torch.is_grad_enabled():
             return False
@@ -409,10 +409,10 @@ class Loaders:
         return training is not None and dataset is not None and dataset is training.dataset()
 
     def step(self, forwards: int) -> tuple[Optional[int], tuple[float, float]]:
-        """Samples of the step that ends now, where a loader gave them, and the seconds it and other threads waited for it.
+        """Samples of the step that ends now (`None` if unknown), and the seconds that it and other threads waited.
 
-        `forwards` is how often the training modules were called. Batches beyond that are for the next step where the
-        first step showed that a wrapper fetches ahead.
+        `forwards` is how often the training modules were called. If the first step showed that a wrapper fetches ahead,
+        further batches belong to the next step.
         """
         training = self._current_training()
         if training is None:
@@ -442,12 +442,12 @@ class Loaders:
         return self._training
 
     def end_first_step(self) -> None:
-        """Says which settings the training loader took; others that were taken for it get theirs back."""
+        """Reports the settings that the training loader took; restores loaders that do not train."""
         self._is_first_step_over = True
         training = self._training
         for state in list(self._alive):
             loader = state.loader()
-            trains_too = state.has_evidence and state.has_gradients  # such as one that is zipped with it
+            trains_too = state.has_evidence and state.has_gradients  # such as a loader zipped with the training loader
             if state is not training and state.before and loader is not None and not trains_too:
                 self._settings.restore(loader, state.before)
                 state.before = {}
@@ -465,7 +465,7 @@ class Loaders:
 
 
 def _reference(value: Any) -> Callable[[], Any]:
-    """A weak reference, or a strong one to what takes none, such as a list."""
+    """A weak reference; a strong reference to types without weak references, such as a list."""
     try:
         return weakref.ref(value)
     except TypeError:

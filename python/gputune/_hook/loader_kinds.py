@@ -1,4 +1,4 @@
-"""Subclasses of DataLoader that do not go by its own methods, such as torchdata's StatefulDataLoader."""
+"""Subclasses of DataLoader that do not call its methods, such as torchdata's StatefulDataLoader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gputune._hook.patching import Function, replace
 
 
 def watch(around: dict[str, Callable[[Function], Function]]) -> None:
-    """Wraps these methods where a subclass does without DataLoader's, now and when one is defined later."""
+    """Wraps these methods in present and future subclasses that do not call DataLoader's methods."""
 
     def look(kind: type) -> None:
         for name, make in around.items():
@@ -30,7 +30,7 @@ def watch(around: dict[str, Callable[[Function], Function]]) -> None:
 
 
 def _does_without(method: FunctionType, name: str) -> bool:
-    """Whether a method never calls the one that it overrides, as far as its code tells. Generators look at batches."""
+    """True if a method's code shows no call of the overridden method. Generators are excluded: they handle batches."""
     code = inspect.unwrap(method).__code__
     return "super" not in code.co_names and name not in code.co_names and not inspect.isgeneratorfunction(method)
 

@@ -1,4 +1,4 @@
-"""The experiment `loader_only`: how many samples per second the training loader gives with different numbers of workers."""
+"""The experiment `loader_only`: samples per second of the training loader for several numbers of workers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gputune._hook.patching import VERSION
 from gputune._hook.replaying import ExperimentIterator, stop_workers
 from gputune._hook.samples import BatchCounter
 
-#: Seconds that workers have to start and to load their first batches.
+#: Most seconds for workers to start and to load their first batches.
 _START_SECONDS = 25.0
 
 
 class SweepIterator(ExperimentIterator):
-    """Where the first batch is asked for, the loader is measured, and the run ends: trainers expect no end before."""
+    """Measures the loader at the first request for a batch, then ends the run: trainers expect no earlier end."""
 
     def __init__(self, loader: Any, sweep: Callable[[], None]) -> None:
         super().__init__(loader)
@@ -31,15 +31,15 @@ class SweepIterator(ExperimentIterator):
 
 
 class LoaderOnly:
-    """Iterates a loader, changed in place for each number of workers."""
+    """Iterates a loader, which it changes in place for each number of workers."""
 
     def __init__(self, experiment: Experiment, facts: Facts, between: Callable[[], None]) -> None:
         self._experiment = experiment
         self._facts = facts
-        self._between = between  # looks for the order to stop, and sends what waits
+        self._between = between  # checks for the order to stop, and sends waiting events
 
     def run(self, loader: Any, batch_size: Optional[int]) -> None:
-        """Measures each number of workers. An error of the first is the script's; a later number is left out for one."""
+        """Measures each number of workers. An error at the first number is raised; later errors skip the number."""
         rates: dict[int, float] = {}
         _, ranks = rank_and_ranks()
         own = (loader.prefetch_factor or 2, loader.timeout or _START_SECONDS)
@@ -59,7 +59,7 @@ class LoaderOnly:
             self._between()
 
     def _rate(self, loader: Any, workers: int, batch_size: Optional[int]) -> Optional[float]:
-        """Samples per second, from when each worker has given a batch; nothing where the data is over before that."""
+        """Samples per second after each worker's first batch; `None` if the data ends before that."""
         iterator = _begin(loader)
         try:
             return self._measure(loader, iterator, workers, batch_size)
@@ -71,7 +71,7 @@ class LoaderOnly:
         arrivals: list[tuple[float, int]] = []
         counter = BatchCounter()
         begin = time.perf_counter()
-        used: list[float] = []  # processor time, from when each worker has given a batch
+        used: list[float] = []  # CPU seconds after each worker's first batch
         is_empty = True
         while True:
             try:
@@ -108,7 +108,7 @@ class LoaderOnly:
 
 
 def _processor_seconds(iterator: Any) -> float:
-    """Of this process, and of the workers that are there now (`man 5 proc`, /proc/PID/stat)."""
+    """CPU seconds of this process and its current workers (`man 5 proc`, /proc/PID/stat)."""
     seconds = time.process_time()
     for worker in getattr(iterator, "_workers", ()):
         try:
@@ -127,7 +127,7 @@ def _begin(loader: Any) -> Any:
 
 
 def _rate(arrivals: list[tuple[float, int]], dropped: int, workers: int) -> Optional[float]:
-    """The rate of whole rounds: workers give their batches one after the other."""
+    """The rate over whole rounds, as workers give their batches one after the other."""
     if len(arrivals) < 2:
         return None
     first = min(dropped, len(arrivals) - 1) - 1
@@ -140,7 +140,7 @@ def _rate(arrivals: list[tuple[float, int]], dropped: int, workers: int) -> Opti
 
 
 def _prepare(loader: Any, workers: int, prefetch: int, timeout: float) -> None:
-    """Gives a loader so many workers; torch forbids some of it, as it could not keep an iteration in step."""
+    """Sets the number of workers. Bypasses `__setattr__`, as torch forbids such changes for a loader in use."""
 
     def put(name: str, value: Any) -> None:
         object.__setattr__(loader, name, value)

@@ -1,4 +1,4 @@
-"""Puts the `dataloader.*` settings into a DataLoader: into its arguments, or into its attributes later."""
+"""Applies the `dataloader.*` settings to a DataLoader, through its attributes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gputune._hook.session import Session
 PREFIX = "dataloader."
 ACCUMULATION = "torch.grad_accumulation"
 
-#: What `prefetch_factor` must be without workers: 2 was the only value that torch 1 took.
+#: `prefetch_factor` without workers: torch 1 accepts only 2.
 _NO_PREFETCH = None if VERSION >= (2, 0) else 2
 
 
-#: Under which the sampler and its batch size are kept; no attribute of a loader.
+#: Key of the sampler and its batch size in the saved values; no attribute of a loader.
 _SAMPLER = "sampler, size"
 
 
 class LoaderSettings:
-    """What to set, and the rules between the settings (no prefetching and no persistence without workers)."""
+    """The settings and the rules between them (no prefetching and no persistence without workers)."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -32,12 +32,12 @@ class LoaderSettings:
             self.targets.append(ACCUMULATION)
 
     def attributes(self, loader: Any, touched: set[str], reasons: dict[str, str]) -> dict[str, Any]:
-        """Changes the attributes of a loader, before it is iterated; returns what they were."""
+        """Changes the attributes of a loader before it is iterated. Returns the old values."""
         before: dict[str, Any] = {}
 
         def put(name: str, value: Any) -> None:
             before.setdefault(name, getattr(loader, name))
-            object.__setattr__(loader, name, value)  # torch forbids it: it could not keep `len` and samplers in step
+            object.__setattr__(loader, name, value)  # bypasses torch's check, which protects `len` and samplers
 
         self._size_attributes(loader, before, touched, reasons)
         workers = self._workers(loader.num_workers, touched)
@@ -56,12 +56,12 @@ class LoaderSettings:
         return before
 
     def size_of(self, loader: Any) -> Optional[int]:
-        """The size of a loader's batches, where it could be set."""
+        """The batch size of a loader; `None` if it cannot be set."""
         sized = _sized(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
         return None if sized is None else int(sized.batch_size)
 
     def restore(self, loader: Any, before: dict[str, Any]) -> None:
-        """Gives a loader back what `attributes` changed."""
+        """Restores the values that `attributes` changed."""
         if getattr(loader, "_iterator", None) is not None:
             loader._iterator = None  # persistent workers that were started with the changed attributes
         for name, value in before.items():
@@ -78,7 +78,7 @@ class LoaderSettings:
         return int(self._session.value(PREFIX + "num_workers"))
 
     def _without_workers(self, touched: set[str], reasons: dict[str, str]) -> None:
-        """No workers by the search's choice: there is nothing to prefetch, which is fine; by the script's it is not."""
+        """Drops prefetching and persistence; reports them as not applied if the script chose to have no workers."""
         if PREFIX + "num_workers" in touched:
             return
         for name in ("prefetch_factor", "persistent_workers"):
@@ -90,7 +90,7 @@ class LoaderSettings:
                 )
 
     def batch_size(self, own: Optional[int]) -> Optional[int]:
-        """Samples of one batch of the loader: the batch size over the number of batches that one step accumulates."""
+        """Samples per batch of the loader: the batch size divided by the number of accumulated batches per step."""
         size = self._session.value(PREFIX + "batch_size", own)
         if size is None or self.accumulation <= 1:
             return size if size is None else int(size)
@@ -114,7 +114,7 @@ class LoaderSettings:
                 object.__setattr__(loader, "batch_size", resized[0].batch_size)
 
     def _resize(self, sampler: Any, touched: set[str], reasons: dict[str, str]) -> Optional[tuple[Any, int]]:
-        """Sets the batch size of a batch sampler, which others may wrap; returns it and the size it had."""
+        """Sets the batch size of the innermost batch sampler. Returns that sampler and its old size."""
         sized = _sized(sampler)
         if sized is not None:
             size = sized.batch_size
@@ -130,7 +130,7 @@ class LoaderSettings:
 
 
 def _sized(sampler: Any) -> Any:
-    """What makes the batches, and has their size: a batch sampler, which others may wrap."""
+    """The innermost batch sampler, which has the batch size; other samplers may wrap it."""
     for _ in range(8):
         inner = getattr(sampler, "batch_sampler", None)
         if inner is None:
@@ -144,7 +144,7 @@ _SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, Distribu
 
 
 def is_training(loader: Any) -> bool:
-    """Whether the arguments of a loader said that it is for training: its order is random."""
+    """True if the arguments of a loader show that it is for training: its order is random."""
     return any(_is_random(sampler) for sampler in (loader.sampler, loader.batch_sampler) if sampler is not None)
 
 

@@ -1,4 +1,4 @@
-"""Counts what a script writes while it trains: to the terminal, to files and through `logging`."""
+"""Counts the writes of a script while it trains: to the terminal, to files and through `logging`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from gputune._client import at_exit
 from gputune._hook.call_sites import CallSites
 from gputune._hook.patching import Function, replace
 
-#: Modules that write summaries, by name: their classes are looked at when they are loaded.
+#: Modules that write summaries; the hook wraps their classes if they are loaded.
 _WRITERS = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 
 
 class Logs:
-    """Writes. Each counts once, and what it does within (flushing, other streams) is part of it."""
+    """Counts writes. Each write counts once, including its nested calls (flushing, other streams)."""
 
     def __init__(self) -> None:
         self.sites = CallSites("logging")
         self._changed: list[tuple[Any, tuple[str, ...]]] = []
 
     def install(self) -> None:
-        # The first finds the caller and makes the record; the second is called by itself where others make it.
+        # `_log` finds the caller and makes the record; `handle` is called alone if other code makes the record.
         replace(logging.Logger, "_log", self.sites.around("logging"))
         replace(logging.Handler, "handle", self.sites.around("logging"))
         for name in ("fsync", "fdatasync"):
@@ -34,13 +34,13 @@ class Logs:
         builtins.open = io.open = self._around_open(opened)  # type: ignore[assignment]
 
     def _restore(self) -> None:
-        """At exit: Python flushes its streams when modules are gone already."""
+        """Unwraps the streams at exit: Python flushes them when modules are already gone."""
         for stream, names in self._changed:
             for name in names:
                 stream.__dict__.pop(name, None)
 
     def begin(self) -> None:
-        """At the first step the script has set up what it writes to."""
+        """Starts counting at the first step, when the script has set up its outputs."""
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             self._watch(stream, "print", is_terminal=True)
@@ -66,10 +66,10 @@ class Logs:
         return open
 
     def _watch(self, stream: Any, name: str, is_terminal: bool = False) -> None:
-        """Has an open file count what is written to it."""
+        """Wraps an open file, so that its writes are counted."""
         try:
             write = stream.write
-            # `print` writes each argument by itself; a progress bar writes its line anew.
+            # `print` writes each argument separately; a progress bar rewrites its line.
             counts = (lambda text: "\n" in text or "\r" in text) if is_terminal else True
             stream.write = self.sites.around(name, counts)(write)
             stream.flush = self.sites.around("flush", is_counted=False)(stream.flush)

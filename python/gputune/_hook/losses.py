@@ -1,4 +1,4 @@
-"""Losses of a step: numbers where the CPU computed them; on a device copies, which are read once they are there."""
+"""Losses of a step: numbers on the CPU; on a device copies, which are read once the device has computed them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIRST_LOSSES = 16
 
 
 class Losses:
-    """Those since the last step. On a device they are kept in the first steps, and when one is wanted."""
+    """The losses since the last step. On a device they are kept in the first steps, and on request."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -19,7 +19,7 @@ class Losses:
         self._is_wanted = True
 
     def add(self, loss: torch.Tensor) -> None:
-        """A loss is about to be differentiated. It is copied at once, as the next replay of a CUDA graph overwrites it."""
+        """Records a loss before backward. Copies it at once, as the next replay of a CUDA graph overwrites it."""
         self.count += 1
         loss = loss.detach()
         if loss.device.type == "cpu":
@@ -28,16 +28,16 @@ class Losses:
             self._kept.append(loss.clone())
 
     def want(self) -> None:
-        """The next step's loss is to be reported."""
+        """Requests the loss of the next step."""
         self._is_wanted = True
 
     def drop(self) -> None:
-        """What was computed so far belongs to no step."""
+        """Drops the losses so far, as they belong to no step."""
         self._kept = []
         self.count = 0
 
     def take(self, step: int) -> list[Any]:
-        """Those of the step that ends; none unless all are there."""
+        """The losses of the step that ends; empty unless all were kept."""
         kept = self._kept if len(self._kept) == self.count else []
         if kept and step >= FIRST_LOSSES:
             self._is_wanted = False

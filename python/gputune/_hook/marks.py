@@ -1,10 +1,10 @@
-"""What else happened in a step, so that its time says nothing about the others."""
+"""Marks steps with unusual events, whose times are not representative."""
 
 from __future__ import annotations
 
 import sys
 
-#: Steps after which a compilation is out of the ordinary.
+#: Steps after which a compilation is unusual.
 _WARM_UP_STEPS = 3
 
 

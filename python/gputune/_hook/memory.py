@@ -1,4 +1,4 @@
-"""What the device's allocator reports. On a CPU there is nothing to report: gputune sees the memory of the processes."""
+"""Reports the memory of the device's allocator. On a CPU it reports nothing: gputune sees the processes' memory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NEEDED = ("device_count", "memory_stats", "mem_get_info", "reset_peak_memory_st
 
 
 class Memory:
-    """Peaks since the last report, of each device that this process uses."""
+    """Reports the peaks since the last report, for each device that this process uses."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._module: Any = None
         self._retries: dict[int, int] = {}
-        """Of each device, what does not count: it was with other settings."""
+        """Retries per device that do not count, as they happened with other settings."""
 
     def begin(self, device: torch.device) -> None:
-        """The training runs on this device."""
+        """Starts reporting for the training device."""
         module = module_of(device)
         self._module = module if all(hasattr(module, name) for name in _NEEDED) else None
 
@@ -49,7 +49,7 @@ class Memory:
             module.reset_peak_memory_stats(device)
 
     def begin_anew(self) -> None:
-        """What was needed so far is given back, and no part of the peaks from here on."""
+        """Frees unused memory, and resets the peaks and retries, before steps with other settings."""
         gc.collect()
         module = self._module
         if module is None:
@@ -65,12 +65,12 @@ class Memory:
 
 
 def _retries(stats: Any) -> int:
-    """An error that the script caught and went on from means "does not fit" as much as a retry."""
+    """Retries plus out-of-memory errors that the script caught: both mean that the config does not fit."""
     return int(stats.get("num_alloc_retries", 0) + stats.get("num_ooms", 0))
 
 
 def _trim() -> None:
-    """Has the C library give free memory back to the system (malloc_trim(3)), where it can."""
+    """Makes the C library return free memory to the system (malloc_trim(3)), if it can."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):

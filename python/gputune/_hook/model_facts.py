@@ -1,4 +1,4 @@
-"""What can be said of the training without any cost: where and in what precision it runs, with which optimizer."""
+"""Facts about the training that cost nothing to read: precision, model, optimizer and attention."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Autocast:
 
 
 def precision(device: str, modules: Iterable[nn.Module], autocast: Autocast) -> str:
-    """That of matrix products in the trained modules."""
+    """The precision of matrix products in the trained modules."""
     found = _PRECISIONS.get(autocast.dtype.get(device))
     if found is not None:
         return found
@@ -54,7 +54,7 @@ def _is_tf32() -> bool:
 
 
 def is_tf32_in_convolutions() -> bool:
-    """Whether cuDNN may use TF32, which torch's default allows."""
+    """True if cuDNN may use TF32, which is torch's default."""
     try:
         return bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:  # torch 2.9 and later, once the script has used the successor of this switch
@@ -67,12 +67,12 @@ def parameters(modules: Iterable[nn.Module]) -> int:
 
 
 def has_images(modules: Iterable[nn.Module]) -> bool:
-    """Whether there are four-dimensional parameters, which channels last lays out anew: two-dimensional convolutions."""
+    """True if a parameter has four dimensions (a 2D convolution), which channels last affects."""
     return any(parameter.dim() == 4 for module in modules for parameter in module.parameters())
 
 
 def is_compiled(modules: Iterable[nn.Module]) -> bool:
-    """Whether `torch.compile` made a graph, or is about to."""
+    """True if `torch.compile` has made a graph or will make one."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["stats"]["unique_graphs"] > 0:
         return True
@@ -80,15 +80,15 @@ def is_compiled(modules: Iterable[nn.Module]) -> bool:
 
 
 def is_fused(optimizer: Any) -> bool:
-    """Whether the optimizer updates its parameters in one kernel: by its argument, or of itself, as its name tells."""
+    """True if the optimizer is fused: by its argument, or by design, as its name shows."""
     groups = getattr(optimizer, "param_groups", [])
     return any(group.get("fused") for group in groups) or "fused" in type(optimizer).__name__.lower()
 
 
 def flash_attention(device: str, modules: Iterable[nn.Module]) -> Optional[str]:
-    """Whether attention goes through `scaled_dot_product_attention`, or a library of its own, and may use a flash kernel.
+    """`yes` if attention may use a flash kernel, through `scaled_dot_product_attention` or its own library.
 
-    Nothing is called for it: the code of the classes says which functions it calls.
+    `None` without attention. Calls nothing: it reads the called functions from the code of the classes.
     """
     kinds = {type(inner) for module in modules for inner in module.modules()}
     attention = [kind for kind in kinds if "attention" in kind.__name__.lower() or _calls(kind, _SDPA)]

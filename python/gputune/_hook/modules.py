@@ -1,4 +1,4 @@
-"""Finds the modules that are trained, and stands around their calls."""
+"""Finds the trained modules, and wraps their calls."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from gputune._hook.patching import Function, is_compiling, replace
 from gputune._hook.steps import Steps
 from gputune._hook.timeline import Phases
 
-#: Steps in which new modules are looked for. Later calls of other modules cost nothing.
+#: Steps in which the hook searches for modules. Later calls of other modules cost nothing.
 _SEARCH_STEPS = 2
 
-#: Module calls this attribute in the place of `_call_impl` where it is set; it is neither copied nor saved (torch 2.2).
+#: `nn.Module` calls this attribute, if set, instead of `_call_impl`; it is neither copied nor saved (torch 2.2).
 _CALL = "_compiled_call_impl"
 
 
 class Treatment:
-    """What is done with a trained module. Each method has a default that does nothing."""
+    """A change of a trained module. Each method does nothing by default."""
 
     def prepare(self, module: nn.Module) -> None:
-        """Before the module's first call, and before the next when it has moved to another device."""
+        """Called before the module's first call, and before the next call after a move to another device."""
 
     def call(self, module: nn.Module, call: Function) -> Function:
-        """Takes the place of the module's call."""
+        """Returns the replacement of the module's call."""
         return call
 
     def inputs(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Before each call in training."""
+        """Changes the inputs before each call in training."""
         return args, kwargs
 
     def surround(self, stack: ExitStack) -> None:
         """Enters the contexts of a call in training."""
 
     def outputs(self, outputs: Any) -> Any:
-        """After each call in training."""
+        """Changes the outputs after each call in training."""
         return outputs
 
 
 class _Adopted:
-    """A module that is trained: its call, and where it is."""
+    """A trained module: its call and its device."""
 
     def __init__(self, module: nn.Module) -> None:
         self.call: Function = _unbound_call(module)
@@ -56,7 +56,7 @@ class _Adopted:
         self.look()
 
     def look(self) -> None:
-        """Looks up the parameter by which it is known where the module is."""
+        """Finds the parameter that shows the module's device."""
         parameter = devices.placed(self._module())  # type: ignore[arg-type]
         self._parameter = weakref.ref(parameter)
         self.device = parameter.device
@@ -67,7 +67,7 @@ class _Adopted:
 
 
 class Modules:
-    """The trained modules: called outermost, with gradients, in training mode, with parameters to train."""
+    """The trained modules: outermost calls with gradients, in training mode, with parameters to train."""
 
     def __init__(self, phases: Phases, steps: Steps, outside: Outside) -> None:
         self.treatments: list[Treatment] = []
@@ -84,7 +84,7 @@ class Modules:
 
     @property
     def is_inside(self) -> bool:
-        """Whether a trained module is being called, or parts of it are called again in the backward pass."""
+        """True during a call of a trained module, and in backward, which may call parts of it again."""
         return self._is_called or self._phases.is_inside("backward")
 
     @property
@@ -92,7 +92,7 @@ class Modules:
         return list(self._calls)
 
     def end_search(self) -> None:
-        """After the first steps: only the modules that were found are looked at from here on."""
+        """Ends the search after the first steps: from then on only the found modules are wrapped."""
         if self._original is not None and self._steps.number >= _SEARCH_STEPS:
             nn.Module.__call__ = self._original  # type: ignore[method-assign]
             self._original = None
@@ -118,7 +118,7 @@ class Modules:
         return train
 
     def _adopt(self, module: nn.Module) -> None:
-        for inner in module.modules():  # such as a model that was tried out before it was wrapped
+        for inner in module.modules():  # such as a model that was called before it was wrapped
             if inner in self._calls:
                 self._release(inner)
         adopted = _Adopted(module)
@@ -132,14 +132,14 @@ class Modules:
             def call_adopted(*args: Any, **kwargs: Any) -> Any:
                 return self._call(found(), adopted, args, kwargs)
 
-            module.__dict__[_CALL] = call_adopted  # wrappers (Fabric's) hand on to the inner module what is set on them
+            module.__dict__[_CALL] = call_adopted  # Fabric's wrapper would forward setattr to the inner module
         else:
             self._patch_class(type(module))
 
     def _prepare(self, module: nn.Module, adopted: _Adopted) -> None:
         for treatment in self.treatments:
             treatment.prepare(module)
-        adopted.look()  # treatments may have changed it
+        adopted.look()  # treatments may have changed the parameters
 
     def _release(self, module: nn.Module) -> None:
         del self._calls[module]
@@ -147,7 +147,7 @@ class Modules:
             module.__dict__.pop(_CALL, None)
 
     def _patch_class(self, kind: type) -> None:
-        """Older torch: the module's own class calls us, so that other classes do not have to."""
+        """Wraps the call of the module's own class in older torch, so that other classes stay unchanged."""
         if "_is_gputune" in vars(kind):
             return
         kind._is_gputune = True  # type: ignore[attr-defined]
@@ -193,7 +193,7 @@ class Modules:
             self._is_called = False
 
     def _device_of(self, adopted: _Adopted, args: Any, kwargs: Any) -> torch.device:
-        """Where a module computes. Its parameters may all wait on the host: then where the training runs, or its inputs are."""
+        """The device on which a module computes: its own, or the training or input device if it is on the host."""
         device, decided = adopted.device, self._phases.device
         if device.type != "cpu":
             return device
@@ -221,7 +221,7 @@ def _is_trained(module: nn.Module) -> bool:
 
 
 def _unbound_call(module: nn.Module) -> Function:
-    """The module's call, holding no reference to the module, which could then not be freed in time."""
+    """The module's call without a strong reference to the module, so that the module can be freed."""
     own = module.__dict__.get(_CALL)
     if own is not None:
         compiled: Function = own

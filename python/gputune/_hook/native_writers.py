@@ -1,4 +1,4 @@
-"""Libraries that write files themselves, in C++ or Rust: the paths that they are given lead to the scratch layer."""
+"""Redirects the paths given to libraries that write files in C++ or Rust to the scratch layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gputune._hook.scratch_layer import ScratchLayer
 
 Function = Callable[..., Any]
 
-#: What is done with the path: it is read, written as a whole, changed, or a folder that gets new files.
+#: Access to the path: read, written as a whole, changed, or a folder that gets new files.
 READ, WRITE, CHANGE, FOLDER = "read", "write", "change", "folder"
 
 
@@ -23,15 +23,15 @@ class Call(NamedTuple):
     name: str
     """Dotted below the module."""
     position: int
-    """Of the path among the arguments, with `self`."""
+    """Position of the path among the arguments, counting `self`."""
     keyword: str
     access: str = WRITE
     mode: Optional[int] = None
-    """Position of an argument that says how the file is opened, as in `open`; its keyword is `mode`."""
+    """Position of the argument `mode`, which has the values of `open`."""
 
 
-#: Each with the module after whose import it is replaced. Found by reading the sources of the libraries: these calls
-#: hand the path to code that does not open it by Python's `open`.
+#: Calls that pass the path to code that does not use Python's `open`, found in the sources of the libraries. The hook
+#: replaces each call after the import of its module.
 CALLS = (
     Call("torch", "save", 1, "f"),
     Call("torch", "load", 0, "f", READ),
@@ -112,7 +112,7 @@ class NativeWriters:
         return functools.update_wrapper(function, original)
 
     def _class(self, call: Call, original: type) -> type:
-        """A class whose instances are those of the original: it may be no base of others."""
+        """A stand-in whose instances are instances of the original; cannot subclass it, as it may be final."""
         redirected = self._redirected
 
         class Kind(type):

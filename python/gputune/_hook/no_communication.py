@@ -1,6 +1,6 @@
-"""The experiment `no_communication`: the ranks train side by side, and exchange neither gradients nor weights.
+"""The experiment `no_communication`: the ranks train independently, and exchange neither gradients nor weights.
 
-What it makes of the model is of no use; only its time counts. Collectives that the script itself calls stay.
+The trained model is useless; only the time counts. The script's own collectives stay.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from gputune._hook.sharding import sharded_in
 
 
 class NoCommunication:
-    """DistributedDataParallel hands back each bucket as it is, and what `fully_shard` has sharded stays whole."""
+    """DistributedDataParallel returns each bucket unchanged, and weights sharded by `fully_shard` stay gathered."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
         self._gradients: dict[int, Any] = {}  # of sharded weights, from the first step
         self.is_silent = False
-        """Whether anything was found that would have talked."""
+        """True if a module was found that would communicate."""
 
     def install(self) -> None:
         if not distributed.is_available():
@@ -40,14 +40,14 @@ class NoCommunication:
             original(parallel, *args, **kwargs)
             from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
-            parallel.broadcast_buffers = False  # those of batch normalisation, before each pass
+            parallel.broadcast_buffers = False  # buffers of batch normalisation, before each pass
             register(parallel, None, noop_hook)
             self.is_silent = True
 
         return __init__
 
     def _silence_sharded(self) -> None:
-        """After the first step, which has gathered the weights and left gradients for the optimizer."""
+        """Silences sharded modules after the first step, which has gathered the weights and made gradients."""
         sharded: list[Any] = sharded_in(self._hook.modules.found)
         for module in sharded:
             self.is_silent = True
@@ -58,7 +58,7 @@ class NoCommunication:
         self._gradients = {id(parameter): parameter.grad for parameter in parameters if parameter.grad is not None}
 
     def _lay_back(self, optimizer: Any) -> None:
-        """Gradients that are not exchanged never get to the optimizer, which has as much to do all the same."""
+        """Gives the optimizer the first step's gradients, so that it does its usual work without an exchange."""
         if not self._gradients:
             return
         for group in optimizer.param_groups:
@@ -69,6 +69,6 @@ class NoCommunication:
 
 def _ignored(original: Function) -> Function:
     def register(*args: Any, **kwargs: Any) -> None:
-        """The script's own way to exchange gradients: there is nothing to exchange."""
+        """Ignores the script's own communication hook, as nothing is exchanged."""
 
     return register

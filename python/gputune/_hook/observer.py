@@ -1,4 +1,4 @@
-"""Gathers facts: those that cost nothing in any probe, all others where an experiment asks for them."""
+"""Gathers facts: cheap facts in every probe, all facts if an experiment asks for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REPORT_SECONDS = 1.0
 
 
 class Observer:
-    """What this process says of itself."""
+    """Reports the cheap facts of this process."""
 
     def __init__(self, hook: Hook, folder: str) -> None:
         self._hook = hook
@@ -35,8 +35,8 @@ class Observer:
         self._communication = Communication(hook.phases)
         self._rank = 0
         self._reported_at = 0.0
-        self._is_anew = False  # a step with other settings is to come
-        self._first = (0, 0.0, 0.0)  # step, wall time and time of this thread, where counting began
+        self._is_anew = False  # the next step has other settings
+        self._first = (0, 0.0, 0.0)  # step, wall time and thread time at the start
 
     def install(self) -> None:
         self._autocast.install()
@@ -64,7 +64,7 @@ class Observer:
         self._is_anew = True
 
     def say_model(self) -> None:
-        """What does not change any more."""
+        """Reports the facts that no longer change."""
         hook, say = self._hook, self._facts.say
         modules = hook.modules.found
         device = "cpu" if hook.phases.device is None else hook.phases.device.type
@@ -104,14 +104,14 @@ class Observer:
             self.report(steps, wall)
 
     def begin(self) -> None:
-        """Counting begins."""
+        """Starts counting."""
 
     def report(self, steps: int, wall: float) -> None:
-        """What was seen in so many steps and seconds."""
+        """Reports the counts over `steps` steps and `wall` seconds."""
 
 
 class Evidence(Observer):
-    """All facts."""
+    """Reports all facts."""
 
     def __init__(self, hook: Hook, folder: str) -> None:
         super().__init__(hook, folder)
@@ -126,7 +126,7 @@ class Evidence(Observer):
         self._read_before: dict[int, tuple[int, int]] = {}
         self._lines: Optional[lines.Sampler] = None
         self._lines_of_workers = lines.LinesOfWorkers(folder)
-        self._looks = self._running = self._on_storage = 0  # at workers
+        self._looks = self._running = self._on_storage = 0  # samples of worker states
         self._read = (0, 0)  # bytes by system calls, and from storage
 
     def install(self) -> None:
@@ -171,7 +171,7 @@ class Evidence(Observer):
             self._say_loading(number)
 
     def _say_loading(self, loader: int) -> None:
-        """What was seen of the training loader, in its workers or here."""
+        """Reports the numbers of the training loader, from its workers or from this process."""
         say = self._facts.say
         workers = dataset_watch.numbers_of_workers(self._folder, loader)
         numbers = [sum(numbers) for numbers in zip(*workers)] if workers else list(self._hook.loaders.numbers(loader))
@@ -201,7 +201,7 @@ class Evidence(Observer):
         say("files.mean_bytes", size)
 
     def _say_lines(self, wall: float) -> None:
-        """Which lines take the time of the training thread, and of the training loader's workers."""
+        """Reports the lines that take the time of the training thread and of the training loader's workers."""
         say = self._facts.say
         if self._lines is None:
             return
@@ -212,7 +212,7 @@ class Evidence(Observer):
             say("lines.workers", self._lines_of_workers.table(number, pids).told())
 
     def _say_states(self) -> None:
-        """What the workers are doing, as far as looks now and then can tell (`man 5 proc`, the state in /proc/PID/stat)."""
+        """Samples the states of the workers (`man 5 proc`, the state in /proc/PID/stat)."""
         states = [_state(pid) for pid in self._hook.loaders.worker_pids()]
         self._looks += len(states)
         self._running += states.count("R")
@@ -222,7 +222,7 @@ class Evidence(Observer):
             self._facts.say("loader.workers_on_storage", self._on_storage / self._looks)
 
     def _count_bytes(self) -> None:
-        """Adds what this process and the loader's workers have read since the last time (`man 5 proc`, /proc/PID/io)."""
+        """Adds the bytes that this process and the loader's workers have read (`man 5 proc`, /proc/PID/io)."""
         for pid in (os.getpid(), *self._hook.loaders.worker_pids()):
             now = _bytes_read(pid)
             if now is None:

@@ -1,4 +1,4 @@
-"""Times the operations of torch that a loop itself calls on the CPU: losses, clipping, sums. They are computing, not Python."""
+"""Times the torch operations that a loop calls on the CPU: losses, clipping, sums. They are computing, not Python."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ except ImportError:  # an older torch
 
 from gputune._hook.timeline import Phases
 
-#: One step in so many is looked at: each operation costs microseconds more then, and each attribute of a tensor does.
+#: Every eighth step is timed: timing adds microseconds to each operation and to each attribute of a tensor.
 _EVERY = 8
-#: Reading a number is the loop's own; phases of their own are what is differentiated.
+#: Operations not timed: reads of a number belong to the loop, and backward is a phase.
 _NOT_TIMED = frozenset({"backward", "item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__get__", "__index__"})
 
 
 class Operations:
-    """Counts in the gaps between phases only, where a step has any."""
+    """Times operations in the gaps between phases."""
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
@@ -38,7 +38,7 @@ class Operations:
             self._phases.around_gaps = (self._suspend, self._resume)
 
     def end_step(self, is_marked: bool) -> None:
-        """A step has ended, and the gaps of the next are looked at, now and then."""
+        """Notes the end of a step, and turns timing on for every eighth step."""
         if self._is_on and not is_marked:
             self.steps_seen += 1
         if self._is_on:
@@ -49,7 +49,7 @@ class Operations:
 
     @property
     def seconds_per_step(self) -> Optional[float]:
-        """Mean wall time in them; nothing where no step was looked at."""
+        """Mean wall time of the operations per step; `None` if no step was timed."""
         return self.seconds / self.steps_seen if self.steps_seen else None
 
     def _suspend(self) -> None:

@@ -1,4 +1,4 @@
-"""Stands around the steps of optimizers, and sets `torch.fused_optimizer`."""
+"""Wraps the steps of optimizers, and sets `torch.fused_optimizer`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUSED = "torch.fused_optimizer"
 
 
 class Optimizers:
-    """Wraps `step` of each class of optimizer, from the moment that an instance is made."""
+    """Wraps `step` of each optimizer class when its first instance is made."""
 
     def __init__(self, session: Session, phases: Phases, steps: Steps) -> None:
         self._session = session
@@ -27,9 +27,9 @@ class Optimizers:
         self._stepping: set[int] = set()
         self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
         self.may_step: Callable[[Any], bool] = lambda optimizer: True
-        """Whether the step is to be made; accumulation leaves some out."""
+        """Returns true if the step may run; accumulation skips some steps."""
         self.before_step: list[Callable[[Any], None]] = []
-        """Done with the gradients, before they are used."""
+        """Called when the gradients are complete, before the optimizer uses them."""
         self.after_step: list[Callable[[Any], None]] = []
 
     def install(self) -> None:
@@ -39,7 +39,7 @@ class Optimizers:
             self._install_fused()
 
     def _around_patch(self, original: Function) -> Function:
-        """Torch wraps the class's `step` when an instance is made; this wraps the result."""
+        """Wraps `step` after torch has wrapped it, which happens when an instance is made."""
 
         def patch_step(optimizer: Any) -> None:
             original(optimizer)
@@ -79,7 +79,7 @@ class Optimizers:
         return step
 
     def _around_closure(self, optimizer: Any, closure: Function) -> Function:
-        """A closure computes the gradients within the step."""
+        """Wraps a closure, which computes the gradients within the step."""
 
         def run() -> Any:
             self._phases.enter(HOST)
@@ -106,7 +106,7 @@ class Optimizers:
             if is_fused:
                 kwargs.update(fused=True, foreach=None)
             elif kwargs.get("fused"):
-                kwargs["fused"] = None  # torch's default; False would turn `foreach` off, too
+                kwargs["fused"] = None  # torch's default; False would also turn `foreach` off
             try:
                 original(optimizer, *args, **kwargs)
                 self._session.apply(FUSED)
@@ -127,7 +127,7 @@ def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optional[Function
 def _with_closure(
     args: tuple[Any, ...], kwargs: dict[str, Any], closure: Function
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with another closure in the place of theirs: optimizers name that parameter as they like."""
+    """The arguments with the closure replaced; positional arguments stay positional, as parameter names vary."""
     if args and callable(args[0]):
         return (closure, *args[1:]), kwargs
     return args, {**kwargs, "closure": closure}

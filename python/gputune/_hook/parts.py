@@ -21,12 +21,12 @@ from gputune._hook.transfers import Transfers
 
 
 class Hook:
-    """All parts of the hook in one process. What is public here may be touched by the targets and the observer."""
+    """All parts of the hook in one process. Targets and the observer may use the public attributes."""
 
     def __init__(self, probe: dict[str, Any]) -> None:
         self.session = Session(probe)
         self.is_live = bool(probe.get("live"))
-        """Whether settings may change while the process trains."""
+        """True if settings may change while the process trains."""
         self._marks = Marks()
         self.phases = Phases()
         self.outside = Outside(self.phases, self._marks)
@@ -42,7 +42,7 @@ class Hook:
         self._errors = Errors(self.session, stopping)
         self.stopping = stopping
         self.changes: dict[str, Callable[[Any], None]] = {}
-        """What gives a target another value between two steps."""
+        """Functions that change the value of a target between two steps."""
 
     def install(self) -> None:
         parts = (self._errors, self.outside, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)

@@ -1,4 +1,4 @@
-"""Replaces functions of torch by wrappers of them."""
+"""Replaces functions of torch by wrappers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ VERSION: tuple[int, int] = tuple(int(part) for part in torch.__version__.split("
 
 
 class TensorMethod:
-    """A method of `torch.Tensor` that is equal to the one it stands around.
+    """A wrapped method of `torch.Tensor` that compares equal to the original.
 
-    Torch hands `torch.Tensor.to` to `__torch_function__` of other classes of tensors, as it finds it at that time. Those look
-    it up among the functions that they knew when they were made: torchvision's keep their type by it, and parameters that have
-    no shape yet let it pass.
+    Torch passes the current `torch.Tensor.to` to `__torch_function__` of tensor subclasses. They look it up among the
+    original functions: torchvision's tensors keep their type by it, and uninitialized parameters allow it.
     """
 
     def __init__(self, function: Function, original: Function) -> None:
@@ -42,7 +41,7 @@ class TensorMethod:
 
 
 def replace(owner: Any, name: str, make: Callable[[Function], Function]) -> Function:
-    """Puts `make(original)` in the place of `owner.name`; returns the original."""
+    """Replaces `owner.name` by `make(original)`. Returns the original."""
     original: Function = getattr(owner, name)
     made = functools.update_wrapper(make(original), original)
     setattr(owner, name, TensorMethod(made, original) if owner is torch.Tensor else made)
@@ -53,12 +52,12 @@ def _never() -> bool:
     return False
 
 
-#: Whether `torch.compile` is tracing the code that asks: it must see torch as it is.
+#: Returns true while `torch.compile` traces the calling code, which must see the original torch.
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """`value` with its tensors changed, through tuples, lists and dicts; other containers stay as they are."""
+    """`value` with its tensors changed, through tuples, lists and dicts; other containers stay unchanged."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if type(value) in (tuple, list):

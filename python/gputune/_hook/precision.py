@@ -25,18 +25,18 @@ _DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.flo
 
 
 class Precision(Treatment):
-    """Gives the script's autocast regions the wanted dtype; where there are none the trained modules run in one."""
+    """Sets the dtype of the script's autocast regions; without such regions, runs the trained modules in a region."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
         self._session = hook.session
         self._value: str = hook.session.value(PRECISION)
         self._dtype: Optional[torch.dtype] = _DTYPES[self._value]
-        self._kind: Optional[str] = None  # of device that the trained module is on that was called last
-        self._ran_on: set[str] = set()  # kinds of devices on which training ran as it is to
-        self._seen: set[str] = set()  # kinds of devices that were asked what they can
-        self._refusals: dict[str, str] = {}  # why a kind of device cannot compute so
-        self._is_ours = False  # the region that the module runs in
+        self._kind: Optional[str] = None  # device kind of the last called trained module
+        self._ran_on: set[str] = set()  # kinds of devices on which training ran in this precision
+        self._seen: set[str] = set()  # kinds of devices whose abilities are known
+        self._refusals: dict[str, str] = {}  # reasons why a kind of device lacks this precision
+        self._is_ours = False  # the current region is the hook's
 
     def install(self) -> None:
         replace(torch.autocast, "__enter__", self._around_enter)
@@ -51,7 +51,7 @@ class Precision(Treatment):
         self._hook.changes[PRECISION] = self._change
 
     def _change(self, value: str) -> None:
-        """Between two steps. A scale of the loss is there from the first step on, or never."""
+        """Changes the precision between two steps; not to or from fp16, which needs loss scaling from the start."""
         if "fp16" in (value, self._value):
             raise CannotChange("fp16 needs a GradScaler, which a script makes when it starts")
         self._value, self._dtype = value, _DTYPES[value]
@@ -67,7 +67,7 @@ class Precision(Treatment):
             self._note_run(kind)
 
     def prepare(self, module: nn.Module) -> None:
-        """What the device can is judged when it is known to be the one that trains: the module may move on."""
+        """Checks a module's device and dtype. `_judge` decides later, as the module may move to another device."""
         parameter = placed(module)
         self._look_at(parameter.device.type)
         if self._kind not in self._refusals and parameter.dtype not in (torch.float32, torch.float64):
@@ -80,7 +80,7 @@ class Precision(Treatment):
         self._note_full()
 
     def _decide(self, device: torch.device) -> None:
-        """It is found where the training runs, perhaps with parameters that are on the host."""
+        """Checks the training device once it is known; the parameters may still be on the host."""
         if device.type not in self._seen:
             self._look_at(device.type)
             self._note_full()
@@ -95,7 +95,7 @@ class Precision(Treatment):
             self._refusals[kind] = reason
 
     def _note_full(self) -> None:
-        """Without a region there is nothing to wait for."""
+        """Notes the run at once for fp32 and TF32, which need no autocast region."""
         if self._dtype is None and self._kind is not None and self._kind not in self._refusals:
             self._note_run(self._kind)
 
@@ -107,18 +107,18 @@ class Precision(Treatment):
             stack.enter_context(torch.autocast(kind, dtype=self._dtype))
 
     def outputs(self, outputs: Any) -> Any:
-        """As full precision, which the script's own loss expects."""
+        """Converts the outputs to full precision, which the script's own loss expects."""
         return _widen_all(outputs) if self._is_ours else outputs
 
     def _note_run(self, kind: str) -> None:
-        """Training runs as it is to, on such a device."""
+        """Notes that training runs in this precision on such a device."""
         if kind not in self._ran_on:
             self._ran_on.add(kind)
             if self._session.is_checked:
                 self._judge()
 
     def _judge(self) -> None:
-        """Once it is known which device trains: what ran on it, or cannot, counts."""
+        """Reports the setting as applied or rejected for the training device, once it is known."""
         device = self._hook.phases.device
         kind = self._kind if device is None else device.type
         if kind in self._refusals:
@@ -127,7 +127,7 @@ class Precision(Treatment):
             self._session.apply(PRECISION)
 
     def _refusal(self, kind: str) -> Optional[str]:
-        """Why such a device cannot compute so."""
+        """The reason why such a device lacks this precision, else `None`."""
         if self._value == "tf32" and kind != "cuda":
             return f"TF32 exists on NVIDIA GPUs only, and the model is on the {kind}"
         if self._value == "tf32" and torch.cuda.get_device_capability()[0] < 8:
@@ -146,21 +146,21 @@ class Precision(Treatment):
 
     def _around_enter(self, original: Function) -> Function:
         def __enter__(region: Any) -> Any:
-            if self._may_train(region.device) and not self._hook.backward.is_inside:  # where regions are restored
+            if self._may_train(region.device) and not self._hook.backward.is_inside:  # backward restores regions
                 self._override(region)
             return original(region)
 
         return __enter__
 
     def _may_train(self, kind: str) -> bool:
-        """Whether a region of this kind is around training, as far as is known."""
+        """True if a region for this kind of device may contain training."""
         device = self._hook.phases.device
         if device is not None:
             return kind == device.type
         return kind == self._kind or (is_in_use(kind) and (kind != "cpu" or self._kind is None))
 
     def _override(self, region: Any) -> None:
-        """Nested regions that are off stay off: a model protects sensitive parts so."""
+        """Sets a region's dtype. Nested regions that are off stay off, as they protect sensitive parts of a model."""
         own = region.__dict__.setdefault("_gputune_own", (region._enabled, region.fast_dtype))
         is_nested = self._hook.modules.is_inside or _is_autocast(region.device)
         region._enabled = self._dtype is not None and (own[0] or not is_nested)
@@ -180,7 +180,7 @@ class Precision(Treatment):
         return __init__
 
     def _set_tf32(self) -> None:
-        """Also after the script has set it otherwise. On a CPU the same switches mean something else."""
+        """Sets TF32, again after the script has changed it. Skips the CPU, where the switches differ in meaning."""
         if self._kind != "cuda":
             return
         is_on = self._value != "fp32"
@@ -197,15 +197,19 @@ class Precision(Treatment):
 
 
 def _widen_all(outputs: Any) -> Any:
-    """All of them, or the loss alone where the module computes it itself: what else it gives, such as the logits of a
-    language model, would take twice the memory for nothing."""
+    """Converts all outputs to float32, or only the loss if the module computes it.
+
+    In that case converting the other outputs, such as the logits of a language model, would double their memory.
+    """
     has_loss = _has_loss(outputs)
     return map_tensors(outputs, lambda tensor: tensor if has_loss and tensor.dim() > 0 else _widen(tensor))
 
 
 def _has_loss(outputs: Any) -> bool:
-    """Whether the script need not compute a loss from the other outputs: among names that is the one called `loss`, as
-    others, such as the `aux_loss` of a mixture of experts, are added to it."""
+    """True if the outputs contain the loss, so that the script need not compute it.
+
+    Named outputs must have `loss`: the `aux_loss` of a mixture of experts, for example, is only added to a loss.
+    """
     if isinstance(outputs, dict):
         outputs = outputs.get("loss")
     elif hasattr(outputs, "_fields"):

@@ -7,10 +7,10 @@ from typing import Any
 
 
 class EnvironmentReads:
-    """The names that are read while it is entered.
+    """Collects the names that are read inside the `with` block.
 
-    A module that reads a variable at import holds its value for good: a child with another value needs another import.
-    What C code reads is not seen; `START_KEYS` of the prober has the usual prefixes.
+    A module that reads a variable at import keeps its value: a child with another value needs a new import. Reads by
+    C code stay unseen; `START_KEYS` of the prober has the usual prefixes.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The net below the replaced functions: Python tells of each file that it opens, removes or renames (PEP 578).
+"""The safety net below the replaced functions: Python reports each file that it opens, removes or renames (PEP 578).
 
-What gets here with a file that was there before the probe has gone round them, and is refused: a script that fails says
-why, and a checkpoint that is gone does not come back.
+A change of a file from before the probe that arrives here has bypassed these functions. It is refused: a failed script
+can be fixed, a lost checkpoint cannot.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Callable
 from gputune._hook.scratch_layer import Real, ScratchLayer
 
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
-#: Where the files of imports lie; Python writes them beside and puts them in their place.
+#: Bytecode of imports, which Python writes to a temporary file and renames.
 _OF_IMPORTS = (".pyc",)
-#: Set by the first process: when the probe began.
+#: The start time of the probe, set by its first process.
 BEGAN = "GPUTUNE_WRITES_SINCE"
 
 
 class Refusals:
-    """Refuses what would change a file that is older than the probe."""
+    """Refuses changes of files that are older than the probe."""
 
     def __init__(self, layer: ScratchLayer) -> None:
         self._layer = layer
@@ -52,7 +52,7 @@ class Refusals:
 
     def _on_open(self, args: Any) -> None:
         path, _, flags = args
-        if isinstance(flags, int) and flags & _WRITING_FLAGS and not os.path.isdir(path):  # an opener knows what is below
+        if isinstance(flags, int) and flags & _WRITING_FLAGS and not os.path.isdir(path):  # `tempfile` passes a folder
             self._on_change(path, -1)
 
     def _on_rename(self, args: Any) -> None:
@@ -61,7 +61,7 @@ class Refusals:
 
     def _on_change(self, path: Any, folder_fd: Any) -> None:
         if not isinstance(path, (str, bytes)) or (isinstance(folder_fd, int) and folder_fd >= 0):
-            return  # an open file, or below a folder that is open: looked at when that was opened
+            return  # an open file or folder, checked when it was opened
         if self._must_refuse(os.fsdecode(path)):
             message = (
                 "gputune protects files that were there before the probe, and this one is changed in a way that it "

@@ -1,7 +1,7 @@
-"""Another iterator in the place of the one that a script goes through, with other workers or batches of another size.
+"""Replaces the iterator that a script is using, for other workers or another batch size.
 
-The script keeps its own iterator, which hands on what its successor gives; and the sampler goes on where it was. Batches
-that the old workers had loaded in advance are dropped.
+The script keeps its own iterator, which passes on the batches of its successor. The sampler continues at its position.
+Batches that the old workers had loaded in advance are dropped.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from gputune._hook.patching import Function, replace
 from gputune._hook.replaying import stop_workers
 from gputune._hook.session import CannotChange
 
-#: Where an iterator keeps its successor, and a loader what the sampler of its next iterator is to go on with.
+#: Attributes: an iterator's successor, and a loader's remaining indices for its next iterator.
 _SUCCESSOR = "_gputune_successor"
 _REST = "_gputune_rest"
-#: Whether an iterator is at its end.
+#: Attribute: true if an iterator is exhausted.
 _OVER = "_gputune_over"
 
 
 def install() -> None:
-    """Has iterators go on with what is left to them. Those with workers ask for batches while they are made."""
+    """Makes new iterators use the remaining indices. Iterators with workers request batches during construction."""
     replace(dataloader_module._BaseDataLoaderIter, "_reset", _around_reset)
 
 
@@ -40,22 +40,22 @@ def _around_reset(original: Function) -> Function:
 
 
 def source_of(iterator: Any) -> Any:
-    """The iterator that gives the batches: its successor, where it has one."""
+    """The iterator that gives the batches: the successor if it exists."""
     return iterator.__dict__.get(_SUCCESSOR, iterator)
 
 
 def note_end(iterator: Any) -> None:
-    """An iterator has no more batches."""
+    """Notes that an iterator has no more batches."""
     iterator.__dict__[_OVER] = True
 
 
 def reopen(iterator: Any) -> None:
-    """An iterator begins; one with persistent workers does so again and again."""
+    """Notes that an iterator begins; with persistent workers the same iterator begins each epoch."""
     iterator.__dict__.pop(_OVER, None)
 
 
 def under_way(iterators: Iterable[Any]) -> Any:
-    """The one iterator of a loader that a script is going through; nothing between two epochs."""
+    """The iterator that a script is using; `None` between two epochs."""
     found = [iterator for iterator in iterators if not iterator.__dict__.get(_OVER)]
     if len(found) > 1:
         raise CannotChange("the script goes through its DataLoader several times at once")
@@ -63,7 +63,7 @@ def under_way(iterators: Iterable[Any]) -> Any:
 
 
 def begin(iterator: Any) -> Any:
-    """Ends the workers of an iterator, before its loader is changed; returns what its sampler has yet to hand out."""
+    """Ends the workers of an iterator before its loader is changed. Returns the remaining indices of its sampler."""
     if iterator is None:
         return None
     if not isinstance(iterator, dataloader_module._BaseDataLoaderIter):
@@ -74,14 +74,14 @@ def begin(iterator: Any) -> Any:
 
 
 def finish(iterator: Any, loader: Any, rest: Any, is_same_size: bool) -> None:
-    """Makes the successor of an iterator, once its loader is changed."""
+    """Makes the successor of an iterator after its loader was changed."""
     loader.__dict__.pop(_REST, None)
     if not is_same_size:
         rest = _resized(rest, loader)
     if rest is not None:
         loader.__dict__[_REST] = rest
     successor = loader._get_iterator()
-    if loader.__dict__.pop(_REST, None) is not None:  # one without workers takes its first batch later
+    if loader.__dict__.pop(_REST, None) is not None:  # without workers the first batch is taken later
         successor._sampler_iter = rest
     iterator.__dict__[_SUCCESSOR] = successor
     if loader.persistent_workers and loader.num_workers > 0:
@@ -89,7 +89,7 @@ def finish(iterator: Any, loader: Any, rest: Any, is_same_size: bool) -> None:
 
 
 def _resized(rest: Any, loader: Any) -> Optional[Iterator[list[Any]]]:
-    """The same indices in batches of the new size; nothing where a sampler of another kind has its own way to batches."""
+    """The remaining indices in batches of the new size; `None` if the batch sampler is not torch's own."""
     sampler = loader.batch_sampler
     if type(sampler) is not BatchSampler:
         return None

@@ -1,4 +1,4 @@
-"""The experiment `replay`: the first batches of the training loader again and again, so that nothing waits for data."""
+"""The experiment `replay`: repeats the first batches of the training loader, so that training never waits for data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gputune._hook import samples
 from gputune._hook.batches import tensors_in
 from gputune._hook.facts import Facts
 
-#: Seconds after which no more batches are waited for, and bytes from which on no more are kept.
+#: Most seconds to wait for batches, and most bytes of batches to keep.
 _LONGEST_SECONDS = 20.0
 _MOST_BYTES = 1 << 30
 
@@ -34,7 +34,7 @@ class Kept:
         return bool(self._batches)
 
     def fill(self, iterator: Any, flush: Any) -> None:
-        """Takes the first batches; then the loader's workers end."""
+        """Takes the first batches, then ends the loader's workers."""
         begin, size = time.perf_counter(), 0
         try:
             while len(self._batches) < self._wanted and size < _MOST_BYTES:
@@ -56,7 +56,7 @@ class Kept:
             stop_workers(iterator)
 
     def next(self, receiver: Any) -> Any:
-        """The next batch for an iterator, as it was first: the script may have changed it."""
+        """The next batch for an iterator; undoes the script's changes to it."""
         place = self._next % len(self._batches)
         samples.note(receiver, self._samples[place])
         self._next += 1
@@ -70,15 +70,15 @@ class Kept:
 
 
 class ExperimentIterator(dataloader_module._BaseDataLoaderIter):
-    """What a loader's iterator looks like from outside. It starts no workers."""
+    """Base of the experiments' iterators, with the attributes of torch's iterators. It starts no workers."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         try:
             self._length: Optional[int] = len(loader)
-        except Exception:  # an iterable data set or a sampler that does not say, each in its way
+        except Exception:  # an iterable dataset or a sampler without a length
             self._length = None
-        # What `__next__` of the base class looks at.
+        # Attributes that the base class's `__next__` reads.
         self._sampler_iter = iter(())
         self._num_yielded = 0
         self._dataset_kind = None
@@ -91,11 +91,11 @@ class ExperimentIterator(dataloader_module._BaseDataLoaderIter):
         return self._length
 
     def _shutdown_workers(self) -> None:
-        """There are none."""
+        """Does nothing: an experiment's iterator has no workers."""
 
 
 class ReplayIterator(ExperimentIterator):
-    """Gives kept batches, as many as an epoch has; `inner` is to fill them first."""
+    """Gives kept batches, as many as an epoch has. `inner` fills them first."""
 
     def __init__(self, loader: Any, kept: Kept, inner: Any, flush: Any) -> None:
         super().__init__(loader)
@@ -110,7 +110,7 @@ class ReplayIterator(ExperimentIterator):
             if not kept.is_filled:
                 kept.fill(inner, self._flush)
             if getattr(self._loader, "_iterator", None) is inner:
-                self._loader._iterator = None  # its workers, which were to persist, have ended
+                self._loader._iterator = None  # its persistent workers have ended
         length = kept.length if kept.length is not None else self._length
         if not kept.is_filled or (length is not None and self._num_yielded >= length):
             raise StopIteration
@@ -125,10 +125,10 @@ def stop_workers(iterator: Any) -> None:
 
 
 def renewed(batch: Any) -> Callable[[], Any]:
-    """What gives the same tensors in containers of their own each time, from which the script may take parts.
+    """Returns a function that gives the same tensors in new containers each time, which the script may modify.
 
-    Of containers without tensors only the outermost is copied: lists of lists of numbers would take longer to copy than a worker
-    takes to hand them over, and replayed batches be slower than the job.
+    A container without tensors is copied only at its top level. Copying nested lists of numbers takes longer than a
+    worker takes to hand them over, so replayed batches would be slower than the unmodified job.
     """
     kind = type(batch)
     if kind in (list, dict) and not tensors_in(batch):

@@ -1,4 +1,4 @@
-"""How many samples a step takes, and who says so: the sampler, the loader's batch size, or the shape of a tensor."""
+"""Counts the samples of a step, from the sampler, the loader's batch size, or the shape of a tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gputune._hook.batches import samples_in, samples_in_call, tensors_in
 from gputune._hook.facts import Facts
 from gputune._hook.patching import Function, replace
 
-#: Who counted, as the fact `samples.counted_by` tells it.
+#: Sources of a count: values of the fact `samples.counted_by`.
 SAMPLER = "sampler"
 BATCH_SIZE = "batch size"
 BATCH = "leading dimension of the batch"
@@ -24,22 +24,22 @@ _SIZES = "_gputune_sizes"
 
 
 class HandedOut(NamedTuple):
-    """What the sampler handed out for one batch."""
+    """The number of samples that the sampler chose for one batch."""
 
     samples: int
-    is_exact: bool  # an iterable data set may have fewer left than are asked for
+    is_exact: bool  # false for an iterable dataset, which may have fewer samples left
 
 
 class Look(NamedTuple):
-    """What the shapes in a batch tell of its leading dimension."""
+    """The leading dimension of a batch, and its possible meanings other than samples."""
 
     leading: Optional[int]
-    may_be_time: bool  # of a batch whose first tensor has the dimensions of a sequence
-    is_joined: bool  # samples are behind each other: packed tokens, points with a batch vector
+    may_be_time: bool  # the first tensor has the dimensions of a sequence
+    is_joined: bool  # samples are concatenated: packed tokens, points with a batch vector
 
 
 def install() -> None:
-    """Notes what samplers hand out, in the process that trains: a loader's workers get their indices from here."""
+    """Counts the indices of each batch in the training process, which sends them to a loader's workers."""
     base = dataloader_module._BaseDataLoaderIter
     replace(base, "_next_index", _around_next_index)
     replace(base, "_reset", _around_reset)
@@ -56,14 +56,14 @@ def _around_next_index(original: Function) -> Function:
 
 def _around_reset(original: Function) -> Function:
     def _reset(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-        iterator.__dict__.pop(_SIZES, None)  # persistent workers begin an epoch, maybe amid the last
+        iterator.__dict__.pop(_SIZES, None)  # persistent workers may begin an epoch before the last is over
         return original(iterator, *args, **kwargs)
 
     return _reset
 
 
 def _handed_out(iterator: Any, index: Any) -> Optional[HandedOut]:
-    # Without collation an index is the data set's own affair, a tuple one key; only lists stand for many samples.
+    # Without collation only lists and tensors stand for many samples: other indices are single keys, even tuples.
     is_many = getattr(iterator, "_auto_collation", False) or isinstance(index, (list, torch.Tensor))
     if not is_many:
         return None
@@ -76,12 +76,12 @@ def _handed_out(iterator: Any, index: Any) -> Optional[HandedOut]:
 
 
 def note(iterator: Any, handed_out: Optional[HandedOut]) -> None:
-    """Keeps what was handed out until its batch comes; batches come in the order of their indices."""
+    """Keeps a batch's count until the batch arrives; batches arrive in the order of their indices."""
     iterator.__dict__.setdefault(_SIZES, deque()).append(handed_out)
 
 
 def take(iterator: Any) -> Optional[HandedOut]:
-    """What was handed out for the batch that the iterator gave just now."""
+    """The sampler's count for the batch that the iterator gave just now."""
     sizes = iterator.__dict__.get(_SIZES)
     return sizes.popleft() if sizes else None
 
@@ -95,7 +95,7 @@ class BatchCounter:
         self.first: Optional[int] = None
 
     def count(self, iterator: Any, batch: Any, batch_size: Optional[int]) -> Optional[int]:
-        """The samples in the batch that the iterator gave just now; `batch_size` is that of its loader."""
+        """The samples in the batch that the iterator gave just now; `batch_size` is the loader's."""
         handed_out = take(iterator)
         if self.look is None:
             expected = batch_size if handed_out is None else handed_out.samples
@@ -118,7 +118,7 @@ class BatchCounter:
 
     @property
     def mismatch(self) -> Optional[str]:
-        """That the batches do not look like what they hold."""
+        """A message if the leading dimension of a batch differs from the count, else `None`."""
         leading = None if self.look is None else self.look.leading
         if self.by not in (SAMPLER, BATCH_SIZE) or leading is None or leading == self.first:
             return None
@@ -127,19 +127,19 @@ class BatchCounter:
 
 
 class Samples:
-    """The samples of steps."""
+    """Counts the samples of steps."""
 
     def __init__(self) -> None:
         self.modules: Callable[[], Iterable[nn.Module]] = lambda: ()
         self.by: Optional[str] = None
         self.mismatch: Optional[str] = None
         self.inputs: Optional[int] = 0
-        """What the inputs of the step that is under way hold; `None` where one of them does not tell."""
+        """Samples in the inputs of the current step; `None` if one input has no clear number."""
         self._look: Optional[Look] = None  # at the first input
         self._is_time_first: Optional[bool] = None
 
     def add_input(self, args: Any, kwargs: Any) -> None:
-        """A training module was called."""
+        """Counts the samples in a call of a training module."""
         if self._look is None:
             self._look = look_at((args, kwargs))
         if self.inputs is not None:
@@ -147,11 +147,11 @@ class Samples:
             self.inputs = None if samples is None else self.inputs + samples
 
     def drop(self) -> None:
-        """What was computed so far belongs to no step."""
+        """Drops the inputs so far, as they belong to no step."""
         self.inputs = 0
 
     def of_step(self, samples: Optional[int], counter: Optional[BatchCounter], forwards: int) -> Optional[int]:
-        """The samples of the step that ends now: those of the loader, else of the inputs; nothing where nobody knows."""
+        """The samples of the step that ends now: the loader's count, else the inputs' count; `None` if unknown."""
         inputs, self.inputs = self.inputs, 0
         self.by = None
         if samples is not None and counter is not None:
@@ -166,7 +166,7 @@ class Samples:
         return inputs
 
     def _is_doubtful(self, look: Optional[Look]) -> bool:
-        """Whether a leading dimension may count something else than samples."""
+        """True if a leading dimension may count time steps, tokens or points instead of samples."""
         if look is None or look.is_joined:
             return look is not None
         if self._is_time_first is None:
@@ -174,19 +174,19 @@ class Samples:
         return look.may_be_time and self._is_time_first
 
     def say_facts(self, facts: Facts) -> None:
-        """Who counts; a script that reports its steps itself counts itself."""
+        """Reports the source of the count, unless the script reports its steps itself."""
         if not _client.user_steps:
             facts.say("samples.counted_by", self.by)
             facts.say("samples.mismatch", self.mismatch)
 
 
 def _takes_time_first(module: nn.Module) -> bool:
-    """Whether recurrent layers or attention in it have time before the batch, as they do where nobody says otherwise."""
+    """True if a recurrent or attention layer takes time as the first dimension, which is torch's default."""
     return any(getattr(inner, "batch_first", None) is False for inner in module.modules())
 
 
 def look_at(value: Any, expected: Optional[int] = None) -> Look:
-    """Looks at a batch, once: the values of a batch vector are read for it."""
+    """Examines a batch. Called once, as it reads the values of a batch vector."""
     leading = samples_in(value, expected)
     tensors = tensors_in(value)
     if leading is None or leading == expected or not tensors:
@@ -202,7 +202,7 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 
 
 def _is_batch_vector(tensor: torch.Tensor, leading: int) -> bool:
-    """Whether a tensor says of each point to which sample it belongs: 0, 0, 0, 1, 1, 2."""
+    """True if a tensor holds the sample number of each point: 0, 0, 0, 1, 1, 2."""
     if tensor.dim() != 1 or tensor.shape[0] != leading or leading < 3 or not _is_whole(tensor):
         return False
     steps = tensor[1:] - tensor[:-1]

@@ -1,4 +1,4 @@
-"""Loss scaling for fp16 where the script has none: what `torch.amp.GradScaler` does, at the places where it belongs."""
+"""Loss scaling for fp16 if the script has none: does the work of `torch.amp.GradScaler` at the same places."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CAPTURED = (
 
 
 class LossScaling:
-    """Scales the loss before `backward`, and the gradients back before they are clipped or used."""
+    """Scales the loss before `backward`, and unscales the gradients before they are clipped or used."""
 
     def __init__(self, hook: Hook, target: str) -> None:
         self._hook = hook
         self._target = target
         self._scaler: Optional[Any] = None
-        self._kind = ""  # of device that it is for
+        self._kind = ""  # device kind of the scaler
         self._is_needed = True
         self._unscaled: set[int] = set()  # optimizers, since the last update
 
@@ -69,17 +69,17 @@ class LossScaling:
         return scaled
 
     def _before_step(self, optimizer: Any) -> None:
-        """Gradients that overflowed are dropped, and the scale falls: the step changes nothing.
+        """Drops gradients that overflowed and lowers the scale, so that the step changes nothing.
 
-        Fused optimizers look at that on the device. The others do not step without gradients, for which the host waits, as
-        with torch's own scaler.
+        Fused optimizers check for overflow on the device. For other optimizers the host waits for the check, as with
+        torch's own scaler, and removes the gradients.
         """
         if self._scaler is None or not self._is_needed:
             return
         self._unscale(optimizer)
         found = list(self._scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
         if found and _looks_itself(optimizer):
-            optimizer.grad_scale = None  # they are scaled back
+            optimizer.grad_scale = None  # gradients are already unscaled
             optimizer.found_inf = sum(is_infinite.to(found[0].device, non_blocking=True) for is_infinite in found)
         elif any(bool(is_infinite) for is_infinite in found):
             for group in optimizer.param_groups:
@@ -98,7 +98,7 @@ class LossScaling:
             self._scaler.unscale_(optimizer)  # type: ignore[union-attr]
 
     def _around_clip(self, original: Function) -> Function:
-        """Functions of parameters, or of their gradients."""
+        """Wraps clip functions, which take parameters or gradients."""
 
         def clip(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self._scaler is None or not self._is_needed:
@@ -126,14 +126,14 @@ class LossScaling:
 
 
 def _looks_itself(optimizer: Any) -> bool:
-    """Whether the optimizer leaves a step out by the attribute `found_inf` (fused ones, since torch 2.0)."""
+    """True if the optimizer skips a step by the attribute `found_inf` (fused optimizers, since torch 2.0)."""
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return False
-    return "grad_scaler" not in inspect.signature(optimizer.step).parameters  # how it was before
+    return "grad_scaler" not in inspect.signature(optimizer.step).parameters  # the older protocol
 
 
 def _new_scaler(device: str, modules: list[nn.Module]) -> Any:
-    """For sharded modules that of FSDP: each rank sees a part of the gradients, and all must leave out the same steps."""
+    """A scaler. Sharded modules need FSDP's: each rank sees part of the gradients, but all skip the same steps."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     inner = (part for module in modules for part in module.modules())
     if fsdp is not None and any(isinstance(part, fsdp.FullyShardedDataParallel) for part in inner):

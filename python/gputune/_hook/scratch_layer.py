@@ -1,8 +1,8 @@
-"""A layer over the user's files: what a probe writes lies in a scratch folder, what it removes only looks removed.
+"""A layer over the user's files: a probe writes to a scratch folder, and files that it removes only look removed.
 
-Each path that was changed has an entry: where its file is now (in the scratch folder, or of the user's where it was
-renamed), that it is gone, or where it points. Paths without an entry are as they are on disk. The entries are known to
-all processes of the probe by their journal.
+Each changed path has an entry with one of three facts: the place of its file, its removal, or its link target. The file
+is in the scratch folder, or is the user's file after a rename. Paths without an entry are unchanged on disk. All
+processes of the probe share the entries through a journal.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Optional, Union
 from gputune._hook.guarded_places import Places, is_system
 from gputune._hook.layer_journal import LayerJournal
 
-#: Links followed before a path counts as a circle (path_resolution(7)).
+#: Most links to follow; beyond them a path counts as a loop (path_resolution(7)).
 _MOST_LINKS = 40
 _COPY_BYTES = 1 << 20
 
 
 class Real:
-    """The functions as they were before anything was replaced."""
+    """The original functions, before `file_calls` replaces them."""
 
     open = staticmethod(os.open)
     close = staticmethod(os.close)
@@ -48,12 +48,12 @@ Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
 class Entry:
-    """What became of a path."""
+    """The state of a changed path."""
 
     __slots__ = ("file", "target")
 
     def __init__(self, file: Optional[str], target: Optional[str] = None) -> None:
-        self.file = file  # nothing: it is gone
+        self.file = file  # None: removed
         self.target = target  # of a symbolic link
 
 
@@ -76,13 +76,13 @@ class ScratchLayer:
         self._journal = LayerJournal(scratch)
         self.length = self._journal.length
         self.known = [0]
-        """Bytes of the journal that this process knows; another number where each path has to be looked at."""
+        """Bytes of the journal that this process knows; -1 if each path must be resolved."""
         self.entries: dict[str, Entry] = {}
         self.below: dict[str, dict[str, None]] = {}
         """Names with an entry, by their folder."""
         self.names = {"", ".", ".."}
-        """All of them, and those that say nothing."""
-        self.must_resolve = False  # a link was made, or the working folder is one of the layer
+        """Names of all paths that ever had an entry, and names that identify no file."""
+        self.must_resolve = False  # a link was made, or the working folder is in the layer
         self._folders: dict[str, str] = {}
         self._lock = threading.RLock()
         self._cwd: Optional[str] = None
@@ -97,10 +97,10 @@ class ScratchLayer:
     def _renew_lock(self) -> None:
         self._lock = threading.RLock()  # another thread of the parent may hold the old one
 
-    # Where a path is.
+    # Locating paths.
 
     def locate(self, path: Path, follow: bool = True, folder_fd: Optional[int] = None) -> Optional[str]:
-        """The absolute path, without links in its folder; nothing for what is of the kernel's."""
+        """The absolute path, without links in its folder; `None` for a path of the kernel."""
         text = os.fsdecode(path)
         if not text:
             raise failure(errno.ENOENT, path)
@@ -138,7 +138,7 @@ class ScratchLayer:
         return key
 
     def target_of(self, key: str) -> Optional[str]:
-        """Where a symbolic link points; nothing for what is none."""
+        """The target of a symbolic link; `None` for other paths."""
         entry = self.entries.get(key)
         if entry is not None:
             return entry.target
@@ -148,12 +148,12 @@ class ScratchLayer:
             return None
 
     def file_of(self, key: str) -> Optional[str]:
-        """Where what is at `key` lies on disk, whether it is there or not; nothing where the probe has removed it."""
+        """The path on disk for `key`, even if no file exists; `None` if the probe has removed it."""
         entry = self.entries.get(key)
         return key if entry is None else entry.file
 
     def status_of(self, key: str) -> Optional[os.stat_result]:
-        """The status of what is there, links not followed."""
+        """The status of `key`, links not followed; `None` if it does not exist."""
         file = self.file_of(key)
         if file is None:
             return None
@@ -180,14 +180,14 @@ class ScratchLayer:
         return [name for name in names if name not in changed or self.file_of(os.path.join(key, name)) is not None]
 
     def folder_of(self, descriptor: int) -> str:
-        """The path of a folder that is open."""
+        """The path of an open folder."""
         path = Real.readlink(f"/proc/self/fd/{descriptor}")
         return path[len(self.files) :] or "/" if self.is_in_layer(path) else path
 
     # Reading.
 
     def reading(self, path: Any, follow: bool = True, folder_fd: Optional[int] = None) -> Any:
-        """What to open instead of `path`, or `path` itself."""
+        """The path to open for reading: the changed file, or `path` itself."""
         if self.length[0] != self._journal.read_to:
             self.refresh()
         if not self.entries and not self.must_resolve:
@@ -214,14 +214,14 @@ class ScratchLayer:
     # Writing.
 
     def guarded(self, path: Any, follow: bool = True, folder_fd: Optional[int] = None) -> Optional[str]:
-        """The absolute path, where it is guarded."""
+        """The absolute path if it is guarded, else `None`."""
         if isinstance(path, int):
             return None
         key = self.locate(path, follow, folder_fd)
         return key if key is not None and self.places.is_guarded(key) else None
 
     def writing(self, path: Any, keeps: bool, follow: bool = True, folder_fd: Optional[int] = None) -> Any:
-        """What to open for writing instead of `path`; `keeps`: what was there before is not replaced as a whole."""
+        """The path to open for writing. `keeps`: the old content matters, so a user's file is copied first."""
         key = self.guarded(path, follow, folder_fd)
         if key is None:
             return self.reading(path, follow, folder_fd) if not isinstance(path, int) else path
@@ -229,7 +229,7 @@ class ScratchLayer:
             file = self.file_of(key)
             found = self.status_of(key)
             if found is not None and not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
-                return file  # a device, a pipe, a folder: as ever
+                return file  # a device, a pipe, a folder: unchanged
             if self.is_in_layer(file):
                 return file
             target = self.place_for(key, path)
@@ -239,7 +239,7 @@ class ScratchLayer:
             return target
 
     def place_for(self, key: str, path: Any) -> str:
-        """Where a file of the layer goes; its folder is made."""
+        """The path for a new file of the layer; makes its folder."""
         folder = os.path.dirname(key)
         if not self.is_folder(folder):
             raise failure(errno.ENOTDIR if self.status_of(folder) is not None else errno.ENOENT, path)
@@ -248,7 +248,7 @@ class ScratchLayer:
         return target
 
     def folder(self, path: Any) -> Any:
-        """Where a library that writes new files below a folder is to do so; the folder is made."""
+        """The folder to give to a library that writes new files below `path`; makes the folder."""
         key = self.guarded(path)
         if key is None:
             return self.reading(path)
@@ -275,7 +275,7 @@ class ScratchLayer:
     # Entries.
 
     def refresh(self) -> None:
-        """Learns what other processes have changed."""
+        """Reads the changes of other processes."""
         if self.length[0] != self._journal.read_to:
             with self._lock:
                 for record in self._journal.news():
@@ -283,7 +283,7 @@ class ScratchLayer:
                 self._know()
 
     def record(self, key: str, entry: Optional[Entry]) -> None:
-        """Keeps what became of a path; nothing: it is as it was."""
+        """Records the state of a path; `None`: the path is unchanged again."""
         line = [key, entry is not None, entry and entry.file, entry and entry.target]
         with self._lock:
             for record in self._journal.append(line):
@@ -365,7 +365,7 @@ def _copy_content(reader: int, writer: int) -> None:
             pass
         return
     except OSError:
-        pass  # a file system that cannot
+        pass  # a file system without `sendfile`
     while True:
         part = Real.read(reader, _COPY_BYTES)
         if not part:

@@ -1,4 +1,4 @@
-"""What the parts of the hook share: the settings to apply, what became of them, and the way to gputune."""
+"""State that the parts of the hook share: the settings, their outcome, and the connection to gputune."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gputune._client import Reporter, rank_and_ranks
 from gputune._hook.experiment import Experiment, settings_of
 
 
-#: Longest time that events of steps wait for others.
+#: Most seconds that step events wait to be sent together.
 _FLUSH_SECONDS = 0.05
 
 
@@ -23,11 +23,11 @@ class Setting:
 
 
 class CannotChange(Exception):
-    """Why settings cannot be changed while this process trains."""
+    """The reason why settings cannot be changed while this process trains."""
 
 
 class Session:
-    """One process in a probe."""
+    """The state of one process in a probe."""
 
     def __init__(self, probe: dict[str, Any]) -> None:
         self.seed: Optional[int] = probe.get("seed")
@@ -37,7 +37,7 @@ class Session:
                 self.settings[target] = Setting(target, value)
         self.experiment = Experiment.of(probe)
         self.is_checked = False
-        """Whether the first step is over, by which each setting has to have taken effect."""
+        """True once the first step is over. Each setting must have taken effect by then."""
         self._applied: set[str] = set()
         self._reasons: dict[str, str] = {}
         self._failed: set[str] = set()
@@ -47,17 +47,17 @@ class Session:
         self._flushed_at = 0.0
 
     def value(self, target: str, default: Any = None) -> Any:
-        """The value to apply, or `default` where the probe does not set it."""
+        """The value to apply, or `default` if the probe does not set it."""
         setting = self.settings.get(target)
         return default if setting is None else setting.value
 
     def send(self, event: str, **fields: Any) -> None:
-        """Sends an event at once, after those that wait."""
+        """Sends the waiting events and this event at once."""
         self._waiting.append((event, fields))
         self.flush()
 
     def send_soon(self, events: list[tuple[str, dict[str, Any]]], now: float) -> None:
-        """Sends events with others: each writing wakes gputune, which costs short steps more than the writing."""
+        """Queues events and sends them in groups: each write wakes gputune, which would slow short steps down."""
         self._waiting += events
         if now - self._flushed_at >= _FLUSH_SECONDS:
             self._flushed_at = now
@@ -71,11 +71,11 @@ class Session:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process is the one that was hooked, or a child that trains."""
+        """True in the hooked process, and in a child that trains."""
         return not self._is_copy and Reporter.current() is not None
 
     def own(self) -> None:
-        """This process trains: from here on its errors count."""
+        """Marks this process as training: from now on its errors count."""
         self._is_copy = False
 
     def _note_fork(self) -> None:
@@ -83,14 +83,14 @@ class Session:
         self._waiting = []
 
     def apply(self, target: str) -> None:
-        """The target took effect."""
+        """Notes that the target took effect."""
         if target in self.settings and target not in self._applied | self._failed:
             self._applied.add(target)
             if self.is_checked:
                 self._say_applied(target)
 
     def change(self, apply: dict[str, dict[str, Any]]) -> set[str]:
-        """Takes other settings; returns the targets that are set otherwise from here on, or no more."""
+        """Replaces the settings. Returns the targets whose value changes or is no longer set."""
         before, self.settings = self.settings, _settings(apply)
         changed = {target for target in {*before, *self.settings} if before.get(target) != self.settings.get(target)}
         kept = self._applied - changed
@@ -102,11 +102,11 @@ class Session:
         return changed
 
     def explain(self, target: str, reason: str) -> None:
-        """Keeps why a target could not take effect, for the case that it does not later."""
+        """Keeps the reason why a target has no effect yet, for the error if it never takes effect."""
         self._reasons[target] = reason
 
     def reject(self, target: str, reason: str) -> None:
-        """The setting cannot be used here: an error of the probe, at once."""
+        """Reports an error at once: the setting cannot be used in this script or on this device."""
         if target in self._failed:
             return
         self._failed.add(target)
@@ -116,14 +116,14 @@ class Session:
         self.send("error", kind="rejected", message=message)
 
     def check(self, reasons: dict[str, str], prefix: str = "") -> None:
-        """After the first step: says what took effect, and reports what found nothing to act on.
+        """After the first step: reports the targets that took effect, and the targets that found nothing to act on.
 
-        Only targets that begin with `prefix` are looked at.
+        Checks only targets that begin with `prefix`.
         """
         self.is_checked = True
         if rank_and_ranks()[0] != 0:
             return
-        idle: dict[str, list[str]] = {}  # parameters by why they found nothing to act on
+        idle: dict[str, list[str]] = {}  # parameters by the reason that they found nothing to act on
         for target, setting in self.settings.items():
             if not target.startswith(prefix):
                 continue

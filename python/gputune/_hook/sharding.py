@@ -21,19 +21,19 @@ RESHARD = PREFIX + "reshard_after_forward"
 PREFETCH = PREFIX + "prefetch_depth"
 STRATEGY = PREFIX + "sharding_strategy"
 
-#: Where torch has kept `fully_shard`, the newest place first.
+#: Modules that contain `fully_shard`, the newest first.
 _FSDP = "torch.distributed.fsdp"
 _PLACES = (_FSDP, "torch.distributed._composable.fsdp")
 
 
 class Sharding(Treatment):
-    """Sets and tells how weights are sharded. Where nothing of it is asked for, it only looks, at the first step."""
+    """Sets and reports the sharding of weights. Without `fsdp.*` settings it only reports, at the first step."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
         self._session = hook.session
         self._facts = hook.facts
-        self._order: list[nn.Module] = []  # in which sharded modules were called
+        self._order: list[nn.Module] = []  # sharded modules in the order of their first calls
         self._watched: list[Any] = []
 
     def install(self) -> None:
@@ -55,7 +55,7 @@ class Sharding(Treatment):
             self._reshard(sharded)
 
     def outputs(self, outputs: Any) -> Any:
-        """After the first pass it is known in which order the modules are called."""
+        """Sets prefetching after the first pass, which shows the order of the modules."""
         if self._watched and self._order:
             self._unwatch()
             self._prefetch()
@@ -84,7 +84,7 @@ class Sharding(Treatment):
         self._prefetch()
 
     def _reshard(self, sharded: list[nn.Module]) -> None:
-        """The outermost of several is left out, as in torch: its weights are needed again at once."""
+        """Sets resharding for all but an outermost module, as torch does: backward needs its weights at once."""
         value = self._session.value(RESHARD)
         if value is None:
             return
@@ -94,7 +94,7 @@ class Sharding(Treatment):
             self._session.apply(RESHARD)
 
     def _prefetch(self) -> None:
-        """Each module asks for the weights of the next ones in the order of the first pass; 0 leaves that to torch."""
+        """Makes each module prefetch the weights of the next modules, in first-pass order; 0 leaves this to torch."""
         depth = self._session.value(PREFETCH)
         if depth is None:
             return
@@ -116,7 +116,7 @@ class Sharding(Treatment):
             replace(kind, "__init__", lambda original: _with_strategy(original, strategy))
 
     def _look(self) -> None:
-        """At the first step: what there is of the modules that train."""
+        """Reports the sharding of the trained modules at the first step."""
         modules = self._hook.modules.found
         sharded = sharded_in(modules)
         wrapped = _wrapped_in(modules)
@@ -135,26 +135,26 @@ class Sharding(Treatment):
 
 
 def _known(value: Any, order: list[nn.Module]) -> list[nn.Module]:
-    """The sharded modules of a process that trains already."""
+    """The sharded modules of a training process; raises `CannotChange` if unknown."""
     if value is None or not order:
         raise CannotChange("what the script has by itself comes back in a new process only")
     return order
 
 
 def sharded_in(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """The modules that `fully_shard` has sharded, the outermost first; none where nobody has imported it."""
+    """The modules sharded by `fully_shard`, the outermost first; empty if it was never imported."""
     kinds = tuple(filter(None, (getattr(sys.modules.get(place), "FSDPModule", None) for place in _PLACES)))
     return [inner for module in modules for inner in module.modules() if kinds and isinstance(inner, kinds)]
 
 
 def inner_of(sharded: list[nn.Module]) -> list[nn.Module]:
-    """Those that are in another one."""
+    """The sharded modules that are inside another sharded module."""
     inside = {id(inner) for module in sharded for inner in module.modules() if inner is not module}
     return [module for module in sharded if id(module) in inside]
 
 
 def resharding(sharded: list[nn.Module]) -> Optional[bool]:
-    """Whether weights are given back after the forward pass; `None` where modules differ, or torch does not tell."""
+    """True if weights are freed after the forward pass; `None` if modules differ, or torch does not tell."""
     try:
         found = {
             group.post_forward_mesh_info is not None
@@ -175,7 +175,7 @@ def _groups(module: Any) -> list[Any]:
 
 
 def _depth(sharded: list[nn.Module]) -> Optional[int]:
-    """How many modules ahead the script asks for weights; 0 where it leaves that to torch."""
+    """The number of modules whose weights the script prefetches; 0 if it leaves prefetching to torch."""
     try:
         states = [module._get_fsdp_state() for module in sharded]  # type: ignore[operator]
         return max(len(state._states_to_forward_prefetch) for state in states)
@@ -189,7 +189,7 @@ def _wrapped_in(modules: Iterable[nn.Module]) -> list[Any]:
 
 
 def _with_strategy(original: Function, strategy: Any) -> Function:
-    """Modules within are wrapped by the same constructor."""
+    """Replaces the strategy in the constructor, which FSDP1 also uses for inner modules."""
     signature = inspect.signature(original)
 
     def __init__(module: Any, *args: Any, **kwargs: Any) -> None:

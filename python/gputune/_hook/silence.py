@@ -1,7 +1,7 @@
-"""Keeps trackers and hubs silent in a probe where they have no variable of their own, or a script overrules it.
+"""Silences trackers and hubs without an environment variable for it, or whose variable a script overrides.
 
-gputune sets the documented variables of each tracker (`src/probe/trackers.rs`). A variable that the spec sets to another
-value is left alone, and so is what belongs to it here; `GPUTUNE_TRACKERS=allow` leaves all of it alone.
+gputune sets the documented variables of each tracker (`src/probe/trackers.rs`). If the spec sets a variable to another
+value, gputune changes neither that variable nor its functions here. `GPUTUNE_TRACKERS=allow` turns all of this off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 #: Set to `silent` in each probe.
 TRACKERS = "GPUTUNE_TRACKERS"
 
-#: Functions whose argument goes before the variable: module, name, argument, what it must be, variable and its value.
+#: Functions whose argument overrides the variable: module, name, argument, its forced value, variable and its value.
 _ARGUMENTS: tuple[tuple[str, str, str, Any, str, str], ...] = (
     ("wandb", "init", "mode", "disabled", "WANDB_MODE", "disabled"),
     ("neptune", "init_run", "mode", "debug", "NEPTUNE_MODE", "debug"),
@@ -40,14 +40,14 @@ _ARGUMENTS: tuple[tuple[str, str, str, Any, str, str], ...] = (
     ("trackio", "init", "server_url", None, TRACKERS, "silent"),
 )
 
-#: What writes to the hub: the beginnings of names of methods.
+#: Prefixes of the names of methods that write to the hub.
 _HUB_WRITES = ("create_", "upload_", "delete_", "add_", "move_", "update_", "super_squash_", "preupload_", "batch_bucket_")
 _HUB_WRITES += ("sync_bucket", "copy_files", "duplicate_", "merge_", "rename_", "edit_", "change_", "comment_", "enable_")
 _HUB_COMMITS = ("create_commit", "upload_file", "upload_folder", "delete_file", "delete_files", "delete_folder")
 
 
 def install() -> None:
-    """Does nothing outside a probe."""
+    """Installs the replacements. Does nothing outside a probe."""
     if os.environ.get(TRACKERS) != "silent":
         return
     for name in dict.fromkeys(row[0] for row in _ARGUMENTS):
@@ -81,7 +81,7 @@ def _fix(module: ModuleType, dotted: str, argument: str, value: Any) -> None:
         elif value is not None or argument in kwargs:
             kwargs[argument] = value
         if name.startswith("set_") and value is None:
-            return None  # it sets nothing but this
+            return None  # it sets only this value
         return original(*args, **kwargs)
 
     setattr(owner, name, functools.update_wrapper(call, original))
@@ -98,7 +98,7 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _stop_pushes(module: ModuleType) -> None:
-    """Loading goes on as ever: offline mode would stop that, too."""
+    """Stops writes to the hub. Loading still works, which offline mode would also stop."""
     kind: Any = getattr(module, "HfApi", None)
     api: Any = getattr(module, "api", None)
     if kind is None:
@@ -106,7 +106,7 @@ def _stop_pushes(module: ModuleType) -> None:
     for name in [name for name in vars(kind) if name.startswith(_HUB_WRITES) and callable(getattr(kind, name))]:
         setattr(kind, name, functools.update_wrapper(_pushing_nothing(module, name), getattr(kind, name)))
         if api is not None and hasattr(module, name):
-            setattr(module, name, getattr(api, name))  # functions of the module are methods that it has bound
+            setattr(module, name, getattr(api, name))  # the module's functions are bound methods of `api`
     _stop_clones(module)
 
 
@@ -130,7 +130,7 @@ def _pushing_nothing(module: Any, name: str) -> Function:
 def _commit(module: Any, url: str, message: str) -> Any:
     try:
         return module.CommitInfo(commit_url=url, commit_message=message, commit_description="", oid="0" * 40)
-    except (AttributeError, TypeError):  # before 0.11 the URL was all
+    except (AttributeError, TypeError):  # before 0.11 the result was the URL
         return url
 
 
@@ -143,7 +143,7 @@ def _finished(value: Any) -> Any:
 
 
 def _stop_clones(module: ModuleType) -> None:
-    """Before version 1 a repository could be pushed by git, too."""
+    """Stops pushes by git, which versions before 1 also offer."""
 
     def stop(repository: ModuleType) -> None:
         kind: Any = getattr(repository, "Repository", None)

@@ -1,4 +1,4 @@
-"""What the stack of a thread says: the line of the script that it is in, and what for."""
+"""Reads the stack of a thread: the script's line that it runs, and the kind of work."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from gputune._hook.call_sites import OURS, is_library
 from gputune._hook.dataset_watch import DatasetWatch
 from gputune._hook.line_table import Place, Seen
 
-#: Frames that are looked at: below them recursion is the same line again.
+#: Most frames of a stack: a deeper stack is recursion, which repeats the same lines.
 _DEEPEST = 256
-#: Files whose owner is remembered, and stacks of which it is remembered what they say.
+#: Most cached file owners, and most cached stacks.
 _MOST_FILES, _MOST_STACKS = 4096, 2048
-#: Files of torch that stand between a loader and its data set.
+#: Files of torch between a loader and its dataset.
 _FETCHING = (os.path.abspath(fetching.__file__), os.path.abspath(working.__file__))
 
-#: A data set at work, in whatever process.
+#: A dataset at work, in any process.
 LOADING = "loading"
 COLLATING = "collating"
-#: A worker that waits for what to load, or hands over what it has loaded.
+#: A worker that waits for indices, or hands over a batch.
 _IDLE = "idle"
 
-#: Whose code a function is.
+#: Owners of code.
 SCRIPT, LIBRARY, OURSELVES = range(3)
 _owners: dict[str, int] = {}
 
-#: A function's code and the line of it that is being run.
+#: A function's code and its current line.
 Point = tuple[CodeType, int]
 
 
 class Look(NamedTuple):
-    """What a stack says."""
+    """The meaning of a stack."""
 
     seen: Seen
     if_held: Optional[Seen] = None
-    """The same where the thread holds the interpreter's lock, and so runs Python; nothing where that makes no difference."""
+    """The meaning if the thread holds the interpreter's lock, and so runs Python; `None` if it is the same."""
 
 
 def snapshot(thread: int) -> list[tuple[FrameType, int]]:
-    """The stack of a thread and the lines that are being run, the innermost first.
+    """The stack of a thread with the current lines, the innermost first.
 
-    All of it happens in C: between two instructions of Python the interpreter may let the other thread run, which would change
-    its stack under our eyes. So no frame is asked for its code here: that is an event for audit hooks, which are Python.
+    All work happens in C: between two Python instructions the other thread may run and change its stack. So this does
+    not read the code of a frame, which would raise an event for audit hooks, which are Python.
     """
     frame = map(itemgetter(thread), starmap(sys._current_frames, ((),)))
     frames: Any = accumulate(chain(frame, repeat("f_back", _DEEPEST)), getattr)
@@ -63,11 +63,11 @@ def points_of(stack: list[tuple[FrameType, int]]) -> list[Point]:
 
 
 def owner_of(code: CodeType) -> int:
-    """Whose a function is."""
+    """The owner of a function."""
     path = code.co_filename
     owner = _owners.get(path)
     if owner is None:
-        if len(_owners) >= _MOST_FILES:  # a script that makes code as it goes
+        if len(_owners) >= _MOST_FILES:  # a script that generates code
             _owners.clear()
         owner = OURSELVES if path.startswith(OURS) else LIBRARY
         if owner == LIBRARY and (not is_library(path) or _is_beside_main(path)):
@@ -77,27 +77,27 @@ def owner_of(code: CodeType) -> int:
 
 
 def _is_beside_main(path: str) -> bool:
-    """Whether a file is in the package that was started by `python -m`, which may be installed like a library."""
+    """True if a file is in the package started by `python -m`, which may be installed like a library."""
     main = sys.modules.get("__main__")
     package, file = getattr(main, "__package__", None), getattr(main, "__file__", None)
     return bool(package) and bool(file) and path.startswith(os.path.dirname(os.path.abspath(str(file))) + os.sep)
 
 
 def place_of(point: Point) -> Place:
-    """The line, and the function that it is in."""
+    """The line and its function."""
     code, line = point
     return Place(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
 
 
 def reading(kind: str, stack: list[Point], common: int = 0) -> Seen:
-    """What a stack says, the outermost first, of which the first few are where the steps are made."""
+    """The meaning of a stack, given outermost first; the first `common` functions are the training loop."""
     owners = [owner_of(code) for code, _ in stack]
     at: Optional[int] = common - 1
     if common == 0 or owners[common - 1] != SCRIPT:
         inner = (at for at in range(common, len(stack)) if owners[at] == SCRIPT)
         outer = (at for at in range(common - 1, -1, -1) if owners[at] == SCRIPT)
         at = next(inner, next(outer, None))
-    if at is None:  # a library does it all: the first of its functions has the name that people know
+    if at is None:  # only library code: its outermost function is the public one
         known = (at for at in range(len(stack)) if owners[at] == LIBRARY)
         first = next((at for at in known if stack[at][0].co_filename not in _FETCHING), None)
         return Seen(kind, None if first is None else place_of(stack[first]), None, "")
@@ -114,41 +114,41 @@ def _name(code: CodeType) -> str:
     return f"{module}.{code.co_name}"
 
 
-#: By the identity of code, which is quicker than its hash: what stands around a data set.
+#: Functions around a dataset, keyed by the identity of their code, which is faster than its hash.
 AT_WORK = {id(DatasetWatch.fetch.__code__): LOADING, id(DatasetWatch.collate.__code__): COLLATING}
 
 
 class Stacks:
-    """What stacks say, remembered: most looks find what others have found."""
+    """Reads stacks with a cache, as most samples find a known stack."""
 
     def __init__(self, thread: int) -> None:
         self._thread = thread
         self._known: dict[Any, tuple[Look, list[Any]]] = {}
 
     def seen(self) -> Look:
-        """What the thread is at."""
+        """The current work of the thread."""
         stack = snapshot(self._thread)
         state = self._state()
         modules = list(map(attrgetter("f_globals"), map(itemgetter(0), stack)))
-        # A line of a module says which function it is in, and is had for less.
+        # Module and line identify the function, and are cheaper to read.
         key = (state, tuple(map(id, modules)), tuple(map(itemgetter(1), stack)))
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _MOST_STACKS:
                 self._known.clear()
-            # The modules are kept with it, so that nothing else has their identity.
+            # Keeping the modules alive keeps their identities unique.
             known = self._known[key] = (self._read(points_of(stack), state), modules)
         return known[0]
 
     def _state(self) -> Any:
-        """What else is to be known."""
+        """Further state that the meaning of a stack depends on."""
 
     def _read(self, stack: list[Point], state: Any) -> Look:
         raise NotImplementedError
 
 
 class WorkerStacks(Stacks):
-    """Those of a loader's worker."""
+    """Reads the stacks of a loader's worker."""
 
     def _read(self, stack: list[Point], state: Any) -> Look:
         for depth, (code, _) in enumerate(stack):

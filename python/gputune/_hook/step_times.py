@@ -1,4 +1,4 @@
-"""Seconds of a step's parts, from its marks: the phases, and how long the device waited for data."""
+"""Computes the seconds of a step's phases, and the device's wait for data, from the step's marks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any, Optional
 
 from gputune._hook.timeline import DATA_WAIT, HOST, Segment
 
-#: Copies of the host's tensors to the device.
+#: Copies of host tensors to the device.
 COPIES = "host_to_device"
 _COMPUTING = ("forward", "backward", "optimizer")
 
 
 class StepTimes:
-    """Parts that another stream has yet to finish are left out: nothing waits for them.
+    """The times of one step. Omits parts that another stream has not finished, as the hook does not wait for them.
 
-    Asked once for each step, before its end is the clock's base.
+    Create it once for each step, before the step's end becomes the clock's base.
     """
 
     def __init__(self, clock: Any, end: Any, segments: list[Segment]) -> None:
@@ -38,10 +38,10 @@ class StepTimes:
         return seconds
 
     def data_wait(self, on_host: float, aside: float = 0.0) -> float:
-        """What the device felt of the wait for data, during which it may still have worked on what was queued.
+        """The part of the wait for data that left the device idle; the device may still work on queued operations.
 
-        `on_host` are the seconds that the thread that trains waited, `aside` those of other threads: of these only what is
-        within the gap between two steps, and nothing where that is not known.
+        `on_host` is the wait of the training thread in seconds, `aside` the wait of other threads. `aside` counts only
+        within the gap between two steps, and not at all if the gap is unknown.
         """
         felt = on_host
         if self._has_waits:
@@ -51,7 +51,7 @@ class StepTimes:
         return felt + min(aside, max((self._gap or 0.0) - felt, 0.0))
 
     def release(self) -> None:
-        """Gives the marks back, which segments may share."""
+        """Returns the marks, which segments may share, to the clock."""
         for mark in self._done:
             self._clock.release(mark)
 
@@ -63,14 +63,14 @@ class StepTimes:
         self._done = [marks[key] for key in reached]
 
     def _find_gap(self) -> Optional[float]:
-        """From the end of the last step to where this one begins to compute."""
+        """Seconds from the end of the last step to the start of computing in this step."""
         for name, begin, _ in self._segments:
             if name in _COMPUTING:
                 return max(self._clock.since_base(begin), 0.0)
         return None
 
     def _seconds(self, begin: Any, end: Any) -> float:
-        """Of what another stream does, only what is within the gap: the rest is beside computing, and costs nothing."""
+        """Seconds of a part. For another stream only time within the gap counts: the rest overlaps with computing."""
         if not self._is_aside(end):
             return max(float(self._clock.seconds(begin, end)), 0.0)
         if self._gap is None:
@@ -79,7 +79,7 @@ class StepTimes:
         return max(min(last, self._gap) - max(first, 0.0), 0.0)
 
     def _is_aside(self, mark: Any) -> bool:
-        """Whether a mark is in another stream than the step's end."""
+        """True if a mark is in another stream than the step's end."""
         stream = getattr(mark, "gputune_stream", None)
         own = getattr(self._end, "gputune_stream", None)
         return stream is not None and own is not None and stream != own

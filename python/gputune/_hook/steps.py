@@ -1,4 +1,4 @@
-"""Counts steps, and reports each with its samples, its phases and its loss."""
+"""Counts steps, and reports each step with its samples, phases and loss."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from gputune._hook.step_times import StepTimes
 from gputune._hook.stopping import Stopping
 from gputune._hook.timeline import Phases, Segment
 
-#: Time that ranks spend on each other.
+#: Time that ranks spend on communication.
 COMMUNICATION = "communication"
 
 #: Seconds between two window edges.
 _WINDOW_SECONDS = 0.5
-#: Losses without any step after which none is expected; nobody is known to accumulate that many.
+#: Losses without a step after which no step is expected: no known script accumulates that many.
 _MOST_LOSSES = 1024
 _NO_STEP = (
     f"gradients were computed {_MOST_LOSSES} times, but no optimizer of torch.optim made a step, and no module's "
@@ -46,21 +46,21 @@ class Step:
     clock: Any
     end: Any
     samples: Optional[int]
-    waits: tuple[float, float]  # for data, in seconds: of the thread that trains, and of others
+    waits: tuple[float, float]  # seconds of waits for data: of the training thread, and of other threads
     segments: list[Segment]
     marks: list[str]
     losses: list[Any] = field(default_factory=list)
 
 
 class Steps:
-    """The clock of the training: an optimizer, the first that steps. When it is gone, the next that steps."""
+    """Counts the steps of one optimizer: the first that steps, or, once it is freed, the next that steps."""
 
     def __init__(
         self, session: Session, phases: Phases, loaders: Loaders, marks: Marks, memory: Memory, stopping: Stopping
     ) -> None:
         self.number = 0
         self.checks: list[Callable[[], None]] = []
-        """What to do at the end of the first step, before it is judged what took effect."""
+        """Called at the end of the first step, before the check of the settings that took effect."""
         self.reasons: dict[str, str] = {}
         self._session = session
         self._phases = phases
@@ -72,33 +72,33 @@ class Steps:
         self._pending: deque[Step] = deque()
         self._losses = Losses()
         self.losses_per_step: Optional[int] = None
-        """How often gradients were computed for the last step; `None` where no loss was seen."""
+        """How often gradients were computed for the last step; `None` if no loss was seen."""
         self._forwards = 0
         self.samples = Samples()
         self.graphs = Graphs(self.add_loss, self._end_replayed)
         self.edges: list[Callable[[bool], None]] = []
         """Called at window edges, and with `True` at the end."""
         self.endings: list[Callable[[bool], None]] = []
-        """Called at the end of each step, with whether it had a mark."""
+        """Called at the end of each step, with `True` if it had a mark."""
         self.beginnings: list[Callable[[], None]] = []
-        """Called where steps with other settings begin."""
+        """Called before the first step with other settings."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
-        """Seconds of a step that backward waits for other ranks."""
-        self._is_told = False  # what there is to tell at the end
+        """Seconds per step that backward waits for other ranks."""
+        self._is_told = False  # the final report was sent
         self._waited = 0.0
-        self._computed = (0, 0.0)  # steps, and seconds in them without data wait and communication
+        self._computed = (0, 0.0)  # steps, and their seconds without data wait and communication
         self._last_time: Optional[float] = None
         self._edge = -math.inf
         self._world = 1
         stopping.flush = self.flush
 
     def add_forward(self, args: Any, kwargs: Any) -> None:
-        """A training module was called."""
+        """Counts a call of a training module."""
         self._forwards += 1
         self.samples.add_input(args, kwargs)
 
     def add_loss(self, loss: torch.Tensor) -> None:
-        """A loss is to be differentiated. On a device it is read later."""
+        """Records a loss before backward. On a device it is read later."""
         if self.graphs.takes_loss(loss):
             return
         self._losses.add(loss)
@@ -107,11 +107,11 @@ class Steps:
 
     @property
     def has_loss(self) -> bool:
-        """Whether a loss was differentiated since the last step."""
+        """True if gradients of a loss were computed since the last step."""
         return self._losses.count > 0
 
     def drop_losses(self) -> None:
-        """What was computed so far belongs to no step."""
+        """Drops losses and samples so far, as they belong to no step."""
         self._losses.drop()
         self._forwards = 0
         self.samples.drop()
@@ -129,18 +129,18 @@ class Steps:
         return self._clock_optimizer() if self._clock_optimizer is not None else None
 
     def compute_seconds(self) -> Optional[float]:
-        """Mean time of a step that neither waits for data nor for other ranks."""
+        """Mean seconds of a step without waits for data and for other ranks."""
         steps, seconds = self._computed
         return seconds / steps if steps else None
 
     def end_step(self, optimizer: Any) -> None:
-        """An optimizer has stepped."""
+        """Counts and reports a step after an optimizer has stepped."""
         if not self.is_clock(optimizer) or _client.Reporter.current() is None:
             return
         if self.graphs.takes_step(CapturedStep(optimizer, self._forwards, self.samples.inputs)):
             self.drop_losses()
             return
-        if not self._session.is_ours:  # a child that was forked and trains itself
+        if not self._session.is_ours:  # a forked child that trains
             self.number = 0
             self._pending.clear()
         self.number += 1
@@ -178,7 +178,7 @@ class Steps:
         if is_edge:
             self._at_edge(False)
         if self.number == 1:
-            _client.at_exit(self.flush, 0)  # the connection is there: what it says at exit comes after this
+            _client.at_exit(self.flush, 0)  # after the connection exists, so that this runs before its `bye`
         for ending in self.endings:
             ending(bool(marks))
         self._stopping.after_step(self.number, now)
@@ -188,7 +188,7 @@ class Steps:
         self.end_step(step.optimizer)
 
     def _begin(self) -> None:
-        """At the first step it is known who trains, with what."""
+        """Runs the checks of the first step, which shows the process, loader and optimizer that train."""
         reporter = _client.Reporter.current()
         if reporter is not None:
             reporter.claim()
@@ -200,13 +200,13 @@ class Steps:
         self._session.check(self.reasons)
 
     def flush(self) -> None:
-        """Reports the steps that the device has yet to finish: waits for them, unless the run was ended by order."""
+        """Reports the remaining steps; waits for the device to finish them, unless gputune ended the run."""
         try:
             if self._pending and not self._stopping.is_leaving:
                 last = self._pending[-1]
                 last.clock.wait(last.end)
             self._report()
-        except RuntimeError:  # the device has failed, which the script has heard itself
+        except RuntimeError:  # the device has failed; the script gets the error itself
             self._pending.clear()
         if self.number > 0 and not self._is_told:
             self._is_told = True
@@ -214,7 +214,7 @@ class Steps:
         self._session.flush()
 
     def settle(self) -> None:
-        """Between two steps: waits for the device, and reports all that is over."""
+        """Waits for the device between two steps, and reports all steps so far."""
         if self._pending:
             last = self._pending[-1]
             last.clock.wait(last.end)
@@ -223,14 +223,14 @@ class Steps:
         self._at_edge(False)
 
     def go_on(self) -> None:
-        """After a pause between two steps, which belongs to none of them."""
+        """Restarts the clock after a pause between two steps, which belongs to neither step."""
         self._phases.restart()
         self._phases.take()
         self._last_time = None
         self._edge = -math.inf
 
     def begin_anew(self) -> None:
-        """The next step is the first with other settings."""
+        """Resets the measurements before the first step with other settings."""
         self._computed = (0, 0.0)
         self._losses.want()
         self._memory.begin_anew()
@@ -244,7 +244,7 @@ class Steps:
         self._session.flush()
 
     def _report(self) -> None:
-        """Reports the steps that are over. Nothing waits: the device may be several steps behind the host."""
+        """Reports the finished steps. Does not wait: the device may be several steps behind the host."""
         while self._pending and self._pending[0].clock.is_reached(self._pending[0].end):
             self._send(self._pending.popleft())
 
@@ -272,7 +272,7 @@ class Steps:
         self._session.send_soon(events, time.perf_counter())
 
     def _take_from_backward(self, sums: dict[str, float]) -> None:
-        """What DistributedDataParallel waits for within backward is communication."""
+        """Moves DistributedDataParallel's waits within backward to the phase `communication`."""
         waited = min(self._waited, sums.get("backward", 0.0))
         if waited > 0:
             sums["backward"] -= waited

@@ -11,34 +11,34 @@ from typing import Any, Callable, Optional
 from gputune._client import Reporter, end_now, rank_and_ranks
 from gputune._hook.writes import WRITES
 
-#: Steps from the order to the end in a distributed job, and seconds on top: more than the ranks may be apart, and than
-#: the order takes longer to one than to another.
+#: Steps from the order to the end in a distributed job: more than the ranks may be apart. The seconds come on top: more
+#: than the order's arrival times may differ between ranks.
 _STEPS_TO_AGREE = 2
 _AGREE_SECONDS = 0.05
-#: Least seconds between two looks: a look is a system call, which short steps would feel.
+#: Least seconds between two checks: a check is a system call, which would slow short steps down.
 _LOOK_SECONDS = 0.02
 _STORE_KEY = "gputune/last-step"
-#: Where what the script writes is thrown away after the probe, it need not tidy up either.
+#: Modes in which the script's writes are discarded after the probe, so its clean-up can be skipped.
 _THROWN_AWAY = ("scratch", "guard")
 
 
 class Stopping:
-    """The order to stop. All ranks of a job leave after the same step, as one that is missing blocks the others."""
+    """The order to stop. All ranks of a job leave after the same step, as a missing rank blocks the rest."""
 
     def __init__(self) -> None:
         self.is_ordered = False
         self.flush: Callable[[], None] = lambda: None
         self.between: Callable[[], None] = lambda: None
-        """Does what else is ordered between two steps, which may be to wait."""
+        """Obeys further orders between two steps; may wait."""
         self.is_leaving = False
         self._looked_at = 0.0
         self._begin: Optional[tuple[int, float]] = None
         self._ranks = (0, 1)
         self._last_step: Optional[int] = None
-        atexit.register(self._skip_destructors)  # so early that it comes after most of what the script registers
+        atexit.register(self._skip_destructors)  # early, so that it runs after most of the script's handlers
 
     def between_steps(self, now: float) -> None:
-        """Looks for the order where no step ends, now and then; ranks of a job wait for the end of their step."""
+        """Checks for the order while no step ends, now and then; ranks of a job leave only at the end of a step."""
         if now - self._looked_at < 5 * _LOOK_SECONDS:
             return
         if not self.is_ordered:
@@ -47,13 +47,13 @@ class Stopping:
             self.leave()
 
     def after_step(self, step: int, now: float) -> None:
-        """Looks for the order at the end of a step."""
+        """Checks for the order at the end of a step."""
         if self._begin is None:
             self._begin = (step, now)
             self._ranks = rank_and_ranks()
         rank, ranks = self._ranks
         if ranks > 1:
-            self._looked_at = -math.inf  # with each step, lest one rank goes on when the others leave
+            self._looked_at = -math.inf  # check at each step, so that no rank misses the end
         if not self.is_ordered and now - self._looked_at >= _LOOK_SECONDS:
             self.between()
             self._look(now)
@@ -68,9 +68,9 @@ class Stopping:
         self.is_ordered = reporter is not None and reporter.is_stopped()
 
     def leave(self) -> None:
-        """Ends the run, which has told what it was asked for."""
+        """Ends the run."""
         reporter = Reporter.current()
-        if self.is_leaving or reporter is None:  # somebody has caught the first
+        if self.is_leaving or reporter is None:  # the script has caught the first
             raise SystemExit(0)
         if self._begin is None:
             self._ranks = rank_and_ranks()
@@ -83,8 +83,8 @@ class Stopping:
     def _skip_destructors(self) -> None:
         """Ends a rank that gputune stopped before its process group is torn down.
 
-        A script that is cut short never gets to `destroy_process_group`, and threads of the group that still run when
-        Python is torn down abort the process (seen with gloo: "terminate called without an active exception").
+        A stopped script never calls `destroy_process_group`. Threads of the group that outlive Python abort the
+        process (seen with gloo: "terminate called without an active exception").
         """
         if not self.is_leaving or self._ranks[1] == 1:
             return
@@ -94,7 +94,7 @@ class Stopping:
         end_now()
 
     def _agreed_step(self, rank: int, step: int, now: float) -> int:
-        """The last step: rank 0 writes it to the store of the job, the others read it."""
+        """The last step: rank 0 writes it to the store of the job, and the other ranks read it."""
         if self._last_step is not None:
             return self._last_step
         try:

@@ -1,4 +1,4 @@
-"""Counts where a script waits for its device: it reads numbers of tensors, or synchronises."""
+"""Counts the calls in which a script waits for its device: it reads tensor values, or synchronises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputune._hook.devices import module_of
 from gputune._hook.patching import replace
 from gputune._hook.timeline import Phases
 
-#: Methods that need the values of a tensor on the host, and how the script's line is labelled.
+#: Methods that need the values of a tensor on the host, and their labels in the report.
 _METHODS = {
     "item": "item",
     "cpu": "cpu",
@@ -27,7 +27,7 @@ _METHODS = {
 
 
 class Syncs:
-    """Calls that make the host wait. With a GPU only those of its tensors count."""
+    """Counts calls that make the host wait. With a GPU only calls on its tensors count."""
 
     def __init__(self, phases: Phases) -> None:
         self.sites = CallSites("sync")

@@ -1,4 +1,4 @@
-"""What `apply` can set through the hook: one row for each target."""
+"""The targets that `apply` can set through the hook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gputune._hook.sharding import PREFETCH, RESHARD, STRATEGY
 
 @dataclass(frozen=True)
 class Target:
-    """A target, how it is put in place, and what the user reads when it found nothing to act on."""
+    """A target, the function that installs it, and the message if it found nothing to act on."""
 
     name: str
     install: Callable[[Hook], None]
@@ -27,7 +27,7 @@ class Target:
 
 
 def _by_itself(hook: Hook) -> None:
-    """Parts that are there in any case read this setting themselves."""
+    """Installs nothing: a part that always exists reads this setting itself."""
 
 
 _NO_LOADER = (

@@ -1,4 +1,4 @@
-"""When things happened: by the host's clock, or by events in the streams of a device."""
+"""Timestamps of a step: by the host's clock, or by events in the streams of a device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 from gputune._hook import devices
 
-#: From a mark before a loader is asked for a batch to one after it: the device's time, as long as it has nothing to do.
+#: Device time from a mark before the loader's call to a mark after it, as far as the device is idle.
 DATA_WAIT = "data_wait"
 
-#: The script's own code within a phase, which is no part of that phase: a closure that an optimizer calls.
+#: The script's own code within a phase, such as an optimizer's closure; it does not count to that phase.
 HOST = "host"
 
 #: A part of a step: its name and its two marks.
@@ -60,10 +60,10 @@ class HostClock:
 
 
 class DeviceClock:
-    """Marks are events in the current stream of a device, which reaches them once the work before them is done.
+    """Marks are events in the current stream of a device, which reaches a mark after the work before it.
 
-    Nothing waits for the device but `wait`, and nothing is asked of it while a CUDA graph is captured: that would end the
-    capture. Times count from a base event whose time on the host's clock is known. The end of each step is the next base:
+    Only `wait` waits for the device. The hook makes no query while a CUDA graph is captured, as that would end the
+    capture. Times count from a base event with a known time on the host's clock. The end of each step is the next base:
     `elapsed_time` is a 32-bit float of milliseconds, too coarse over minutes.
     """
 
@@ -82,7 +82,7 @@ class DeviceClock:
         self.is_base_of_step = False
 
     def mark(self) -> Optional[Any]:
-        """An event; nothing while a CUDA graph is being captured, which would take it in."""
+        """An event; `None` while a CUDA graph is captured, which would record the event."""
         if self.is_capturing():
             return None
         event = self._event()
@@ -102,11 +102,11 @@ class DeviceClock:
         return float(begin.elapsed_time(end)) / 1e3
 
     def since_base(self, mark: Any) -> float:
-        """Seconds from the end of the step before."""
+        """Seconds since the end of the previous step."""
         return self.seconds(self._base, mark)
 
     def time(self, mark: Optional[Any]) -> float:
-        """The mark on the host's clock; the mark is the base of later ones."""
+        """The mark's time on the host's clock. The mark becomes the base of later marks."""
         if mark is None:
             self.is_base_of_step = False
             return time.perf_counter()
@@ -117,14 +117,14 @@ class DeviceClock:
         return self._base_time
 
     def number(self, tensor: torch.Tensor) -> float:
-        """A number that was computed before a mark that is reached, read beside what was queued since."""
+        """Reads a number that the device has already computed, without waiting for operations queued since."""
         if self._aside is None:
             return float(tensor)
         with self._module.stream(self._aside):
             return float(tensor)
 
     def release(self, mark: Any) -> None:
-        """The mark is not needed any more."""
+        """Returns a mark to the pool."""
         if mark is not self._base:
             self._pool.append(mark)
 
@@ -140,31 +140,31 @@ def _stream(device: torch.device, module: Any) -> Any:
 
 
 class Phases:
-    """Parts of a step, each without those inside it: a closure's forward within the optimizer's step counts once."""
+    """Parts of a step, without their inner parts: a closure's forward within the optimizer's step counts once."""
 
     def __init__(self) -> None:
         self.clock: Any = HostClock()
         self.device: Optional[torch.device] = None
-        """Where the training runs, from the first backward pass on."""
+        """The training device; `None` before the first backward pass."""
         self.called_on: Optional[torch.device] = None
-        """Where the trained module is that was called last, since the last backward pass."""
+        """The device of the last trained module called since the last backward pass."""
         self.thread: Optional[int] = None
-        """The thread that trains; nothing before the first backward pass, and in children that were forked."""
+        """The training thread; `None` before the first backward pass, and in forked children."""
         self.changed: list[Callable[[torch.device], None]] = []
-        """Called when it is found where the training runs, and when that changes."""
+        """Called when the training device becomes known, and when it changes."""
         self._is_settled = False
         self._open: list[tuple[str, Any]] = []
         self.segments: list[Segment] = []
         self._of_parent: Any = None
         self.around_gaps: Optional[tuple[Callable[[], None], Callable[[], None]]] = None
-        """Called where a gap between phases ends, and where one begins."""
+        """Called when a gap between phases ends, and when a gap begins."""
         os.register_at_fork(after_in_child=self._forget)
 
     def decide(self, loss: Optional[torch.device]) -> None:
-        """A backward pass says where the training runs: where its loss is, or the module, if that is no host's.
+        """Finds the training device from a backward pass: the loss's device; if that is the CPU, the module's device.
 
-        A forward pass alone says nothing: it may be a try on the CPU before the model is moved. Once steps are made, only a
-        move away from the CPU counts.
+        A forward pass alone proves nothing: it may be a trial on the CPU before the model is moved. After the first
+        step only a move away from the CPU counts.
         """
         called, self.called_on = self.called_on, None
         device = loss if called is None or (loss is not None and loss.type != "cpu") else called
@@ -175,13 +175,13 @@ class Phases:
         self._use(device)
 
     def settle(self) -> None:
-        """The first step is made."""
+        """Fixes the training device after the first step."""
         if self.device is None:
             self.decide(None)
         self._is_settled = True
 
     def _use(self, device: torch.device) -> None:
-        """Marks of the clock before end here."""
+        """Switches to a device and its clock; drops the marks of the old clock."""
         module = devices.module_of(device)
         if module is not None and getattr(module, "is_current_stream_capturing", lambda: False)():
             return
@@ -195,7 +195,7 @@ class Phases:
             change(device)
 
     def _forget(self) -> None:
-        """In a child that was forked, which must not touch the parent's device: not even to let go of its events."""
+        """Resets the state in a forked child, which must not touch the parent's device, not even free its events."""
         self._of_parent = (self.clock, self.segments, self._open)
         self.clock = HostClock()
         self.device = self.called_on = self.thread = None
@@ -225,12 +225,12 @@ class Phases:
             self.begin_gap()
 
     def end_gap(self) -> None:
-        """The loop's own code is left for something else, such as the loader."""
+        """Notes that the loop's own code pauses, such as for the loader."""
         if self.around_gaps is not None:
             self.around_gaps[0]()
 
     def begin_gap(self) -> None:
-        """The loop's own code goes on."""
+        """Notes that the loop's own code goes on."""
         if self.around_gaps is not None:
             self.around_gaps[1]()
 
@@ -239,29 +239,29 @@ class Phases:
         return bool(self._open)
 
     def is_within(self, name: str) -> bool:
-        """Whether a phase is the innermost."""
+        """True if `name` is the innermost open phase."""
         return bool(self._open) and self._open[-1][0] == name
 
     def is_inside(self, name: str) -> bool:
         return any(inner == name for inner, _ in self._open) if self._open else False
 
     def add(self, name: str, begin: Any, end: Any) -> None:
-        """A part that was found out to be one when it was over."""
+        """Adds a part that was recognised only at its end."""
         self.segments.append((name, begin, end))
 
     def mark_wait(self) -> Any:
-        """Before a loader is asked for a batch. Evaluation, which has no gradients, is no part of a step."""
+        """A mark before a loader's call; `None` in evaluation, which has no gradients and is no part of a step."""
         if not self.clock.is_of_device or self.thread != threading.get_ident() or not torch.is_grad_enabled():
             return None
         return self.clock.mark()
 
     def add_wait(self, begin: Any) -> None:
-        """The loader has given the batch."""
+        """Adds the wait for data once the loader has given the batch."""
         if begin is not None:
             self.segments.append((DATA_WAIT, begin, self.clock.mark()))
 
     def restart(self) -> None:
-        """At a step's end within an open phase: its time until now is that step's."""
+        """Splits an open phase at the end of a step: the time until now counts to that step."""
         if self._open:
             name, begin = self._open[-1]
             self.segments.append((name, begin, self.clock.mark()))

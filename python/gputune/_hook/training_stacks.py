@@ -1,4 +1,4 @@
-"""What the stack of the thread that trains says: the part of the step that it is in, and the line of the script."""
+"""Reads the stack of the training thread: the current part of the step, and the line of the script."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ from gputune._hook.stacks import (
 #: The loop's own code.
 LOOP = "loop"
 DATA_WAIT = "data_wait"
-#: The sampler says which samples are the next batch; it is asked in the training process, whatever workers there are.
+#: The sampler chooses the samples of the next batch, in the training process even if the loader has workers.
 CHOOSING = "choosing"
 #: A function of torch that is no phase: a loss, clipping, zeroing gradients.
 TORCH = "torch"
-#: What gputune does itself, such as to report steps.
+#: gputune's own work, such as to report steps.
 HOOK = "gputune"
-#: Writing one, with whatever that calls.
+#: Writing a checkpoint, with all calls inside.
 CHECKPOINT = "checkpoint"
 
-#: The script's own Python within a part that computes: a layer, a hook, a function with gradients of its own.
+#: The script's own Python within a computing part: a layer, a hook, a function with its own gradients.
 PYTHON = "python"
 _COMPUTING = ("forward", "backward", "optimizer")
-#: What runs code that it has made itself, which is in no library's folder and keeps the interpreter's lock while it computes.
+#: Parts of torch that run generated code. That code is in no library's folder, and computes with the lock held.
 _COMPILED = tuple(call_sites.TORCH + name for name in ("_dynamo/", "_inductor/", "_functorch/"))
 
-#: Names of the code around calls that are counted (`call_sites`).
+#: Names of the wrappers around counted calls (`call_sites`).
 _CALLS = ("logging", "sync")
-#: The function of the hook that passes a script's `open` on (`logs`).
+#: The hook's function that forwards a script's `open` (`logs`).
 _PASSES_ON = "open"
 
 
 def _inner(function: Any, name: str) -> CodeType:
-    """The code of a function that another one makes."""
+    """The code of a function that `function` defines inside."""
     codes = (constant for constant in function.__code__.co_consts if isinstance(constant, CodeType))
     return next(code for code in codes if code.co_name == name)
 
 
 def _is_in_torch(stack: list[Point]) -> bool:
-    """Whether the script has called a function of torch that computes, the innermost function first."""
+    """True if the script has called a function of torch that computes. The stack is innermost first."""
     callee = ""
     for code, _ in stack:
         if owner_of(code) == SCRIPT:
@@ -68,7 +68,7 @@ def _is_in_torch(stack: list[Point]) -> bool:
 
 
 def _own_python(stack: list[Point]) -> Optional[Seen]:
-    """The line that runs of what torch has called, the innermost function first; nothing where torch itself runs."""
+    """The running line of a script's function that torch has called; `None` if torch itself runs."""
     if _is_in_torch(stack) or any(code.co_filename.startswith(_COMPILED) for code, _ in stack):
         return None
     inner = dropwhile(lambda point: owner_of(point[0]) != SCRIPT, stack)
@@ -77,12 +77,12 @@ def _own_python(stack: list[Point]) -> Optional[Seen]:
 
 
 class TrainingStacks(Stacks):
-    """Those of the thread that trains. To be made by it at the end of a step: by that it is known where the loop is."""
+    """Reads the stacks of the training thread, which must create this at the end of a step, to locate the loop."""
 
     def __init__(self, thread: int, hook: Any) -> None:
         super().__init__(thread)
         self._hook = hook
-        # These are the hook's own functions, or those that it has put in the place of torch's.
+        # The hook's own functions, and its replacements of torch's functions.
         parts: dict[str, Any] = {
             "forward": hook.modules.train,
             EVALUATION: hook.modules.evaluate,
@@ -97,7 +97,7 @@ class TrainingStacks(Stacks):
         self._parts[id(_inner(Optimizers._around_step, "step"))] = "optimizer"
         self._parts[id(_inner(Optimizers._around_closure, "run"))] = LOOP
         self._kept = parts
-        #: What is at work for the loader in this process.
+        #: Functions that work for the loader in this process.
         chooses = getattr(getattr(dataloader_module._BaseDataLoaderIter, "_next_index", None), "__code__", None)
         self._at_work = {**AT_WORK, id(chooses): CHOOSING}
         stack = [code for code, _ in points_of(snapshot(thread))]
@@ -114,7 +114,7 @@ class TrainingStacks(Stacks):
             part = self._parts.get(id(code)) or self._call(stack, depth)
             if part == DATA_WAIT:
                 kind = DATA_WAIT if state else EVALUATION
-                if state and cut is not None:  # the data set or a sampler is at work in this process
+                if state and cut is not None:  # the dataset or a sampler works in this process
                     return Look(reading(self._at_work[id(stack[cut][0])], stack[:cut][::-1]))
             elif part is not None and (kind is None or part == CHECKPOINT):  # writes to its file are the checkpoint's
                 kind, at_part = part, depth
@@ -127,7 +127,7 @@ class TrainingStacks(Stacks):
 
     @staticmethod
     def _call(stack: list[Point], depth: int) -> Optional[str]:
-        """The kind of a call that is counted; those of the hook itself are not."""
+        """The kind of a counted call; the hook's own calls have the kind `HOOK`."""
         code = stack[depth][0]
         if code.co_name not in _CALLS or owner_of(code) != OURSELVES:
             return None
@@ -135,7 +135,7 @@ class TrainingStacks(Stacks):
         return HOOK if caller is not None and owner_of(caller) == OURSELVES else code.co_name
 
     def _common(self, stack: list[Point]) -> int:
-        """How many of the functions are those in which the steps are made."""
+        """The number of outermost functions that belong to the training loop."""
         pairs = enumerate(zip(stack, self._loop))
         return next((at for at, (point, code) in pairs if point[0] is not code), min(len(stack), len(self._loop)))
 

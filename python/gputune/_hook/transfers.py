@@ -1,4 +1,4 @@
-"""Times copies from the host to the device that trains. On a CPU nothing is touched."""
+"""Times copies from the host to the training device. Does nothing on a CPU."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gputune._hook.timeline import Phases
 
 
 class Transfers:
-    """`Tensor.to` and `Tensor.cuda` of the host's tensors, through which modules and containers go, too.
+    """Wraps `Tensor.to` and `Tensor.cuda` of host tensors, which modules and containers also use.
 
-    Only those of the thread that trains, with gradients on: copies for an evaluation are no part of a step.
+    Times only copies in the training thread with gradients on: copies for an evaluation are no part of a step.
     """
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
-        self._kinds: set[str] = set()  # of devices
-        self._is_inside = False  # other classes of tensors come here again
+        self._kinds: set[str] = set()  # kinds of devices whose copies are wrapped
+        self._is_inside = False  # tensor subclasses call the wrapper again
 
     def install(self) -> None:
         self._phases.changed.append(self._begin)
@@ -58,7 +58,7 @@ class Transfers:
 
 
 def _target(args: Any, kwargs: Any, numbered: Any) -> Any:
-    """The kind of device that `Tensor.to` is asked for; a mere number is one of the kind `numbered`."""
+    """The kind of the target device of `Tensor.to`; a plain number means a device of the kind `numbered`."""
     wanted = kwargs.get("device", kwargs.get("other", args[0] if args else None))
     if isinstance(wanted, torch.Tensor):
         wanted = wanted.device

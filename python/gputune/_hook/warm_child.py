@@ -1,7 +1,7 @@
-"""What a fork of the zygote becomes: a supervisor, and below it the script, run whole as Python would have run it.
+"""Turns a fork of the zygote into a supervisor with a child that runs the whole script, as Python would.
 
-The supervisor is gputune's executable, as for a fresh probe; only its command is a process that is there already. That
-process takes over what a new one would have been given: mounts, working folder, environment, arguments, output.
+The supervisor is gputune's executable, as for a fresh probe; only its command is a process that already runs. That
+process takes over the inputs of a new process: mounts, working folder, environment, arguments, output.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _CAPABILITY_VERSION = 0x20080522
 
 @dataclass(frozen=True)
 class Start:
-    """What the zygote knows of how the script is started."""
+    """The zygote's knowledge of the script's start."""
 
     environment: dict[bytes, bytes]
-    """The variables before anything was imported."""
+    """The variables before the imports."""
     changed: dict[bytes, bytes]
-    """Those that the imports have set."""
+    """The variables that the imports have set."""
     task: dict[str, Any]
 
 
@@ -81,7 +81,7 @@ def become_supervisor(descriptors: list[int], task: dict[str, Any], start: Start
 
 
 def _run(link: socket.socket, output: int, start: Start) -> NoReturn:
-    """Waits for the order, takes it over, and runs the script; what cannot be had is said to the supervisor."""
+    """Waits for the order, applies it, and runs the script. Reports an error to the supervisor."""
     order = _order(link)
     if order is None:
         os._exit(1)
@@ -125,7 +125,7 @@ def _order(link: socket.socket) -> Optional[dict[str, Any]]:
 
 def _set_environment(env: dict[str, str], start: Start) -> None:
     whole = dict(start.environment)
-    for name, value in start.task["of_config"].items():  # another config may leave it out
+    for name, value in start.task["of_config"].items():  # another config may not set it
         if value is None:
             whole.pop(os.fsencode(name), None)
         else:
@@ -204,7 +204,7 @@ def _show(error: BaseException) -> None:
 
 
 def _finish(code: int) -> NoReturn:
-    """Does what Python does at its end, except for taking itself apart, which costs seconds."""
+    """Ends like Python, but skips the teardown of the interpreter, which costs seconds."""
     try:
         shutdown: Any = threading._shutdown  # type: ignore[attr-defined]
         shutdown()

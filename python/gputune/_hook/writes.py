@@ -1,8 +1,8 @@
-"""Keeps what a probe writes away from the user's files, where gputune asks the hook to do so.
+"""Keeps a probe's writes away from the user's files, if gputune requests it.
 
-Where the system gives no layer of its own (`GPUTUNE_WRITES=guard`), Python's functions for files and those of the usual
-libraries write to the folder that `GPUTUNE_SCRATCH` names, which is thrown away after the probe. Programs that are no
-Python are not covered.
+`GPUTUNE_WRITES=guard` means that the system offers no overlay. Then the file functions of Python and of common
+libraries write to the folder `GPUTUNE_SCRATCH`, which is deleted after the probe. Programs other than Python are not
+covered.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Optional
 
-#: How writes are kept away; the hook acts only for `guard`.
+#: Variables for the mode, in which the hook acts only for `guard`, and for the scratch folder.
 WRITES, SCRATCH = "GPUTUNE_WRITES", "GPUTUNE_SCRATCH"
 _GUARD = "guard"
 
@@ -19,7 +19,7 @@ _is_installed = False
 
 
 def install() -> None:
-    """Guards this process, once; raises where that was asked for and cannot be done."""
+    """Guards this process, once. Raises if the requested guard cannot be installed."""
     global _is_installed
     if _is_installed or os.environ.get(WRITES) != _GUARD:
         return
@@ -28,13 +28,13 @@ def install() -> None:
     scratch = os.environ.get(SCRATCH) or _own_scratch(ours)
     os.environ[SCRATCH] = scratch
     _install(scratch, ours)
-    # Byte code goes past Python's functions; what is there is read, none is added to the user's folders.
+    # Bytecode bypasses Python's file functions: Python reads existing files, but must not write to the user's folders.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 def _own_scratch(ours: str) -> str:
-    """Below the folder of the probe, which is thrown away after it, too."""
+    """A scratch folder below the probe's folder, which is also deleted after the probe."""
     path = os.path.join(ours, "writes")
     os.makedirs(path, exist_ok=True)
     return path
@@ -53,7 +53,7 @@ def _install(scratch: str, ours: str) -> None:
 
 
 def install_or_end() -> None:
-    """Ends the process where the guard was asked for and cannot be had: unguarded it might destroy files."""
+    """Ends the process if the requested guard cannot be installed: an unguarded script might destroy files."""
     try:
         install()
     except Exception as error:

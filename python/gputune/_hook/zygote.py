@@ -1,11 +1,11 @@
-"""A process that has imported what the script imports, and forks a child for each probe: the zygote.
+"""The zygote: a process that has imported the script's packages, and forks a child for each probe.
 
-Importing torch costs seconds of processor time, a fork milliseconds. The zygote imports the installed packages that the
-first probe had imported by its first step, never a module of the user's; the child runs the whole script
-(`warm_child.py`). `zygote_guards.py` says what keeps a process from being forked.
+Importing torch costs seconds of CPU time, a fork milliseconds. The zygote imports the installed packages that the first
+probe had imported by its first step, but no module of the user. The child runs the whole script (`warm_child.py`).
+`zygote_guards.py` lists the reasons against a fork.
 
-Lines of JSON on the socket that `GPUTUNE_ZYGOTE` names: first the task, then one line for each fork, with two file
-descriptors: the connection of the child's supervisor, and the pipe for what the child prints.
+The socket `GPUTUNE_ZYGOTE` carries lines of JSON: first the task, then one line for each fork. Each fork has two file
+descriptors: the connection of the child's supervisor, and the pipe for the child's output.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from gputune._hook.zygote_guards import Guards
 #: The socket of the gputune that started the zygote.
 SOCKET = "GPUTUNE_ZYGOTE"
 
-#: The descriptor of the mount namespace outside the zygote's own layers, where it has such layers.
+#: The descriptor of the mount namespace outside the zygote's own layers, if it has layers.
 _WAY_OUT = "GPUTUNE_WAY_OUT"
 
-#: With it `torch.cuda.is_available()` asks NVML and makes no context, after which no child could use the GPU
+#: Makes `torch.cuda.is_available()` ask NVML instead of creating a context, after which no child could use the GPU
 #: (torch/cuda/__init__.py).
 _ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
@@ -48,7 +48,7 @@ class Link:
         self._connection.sendall(json.dumps(fields).encode() + b"\n")
 
     def hear(self) -> tuple[Optional[dict[str, Any]], list[int]]:
-        """The next line, with the descriptors that came with it; nothing at the end."""
+        """The next line with its descriptors; `None` at the end."""
         size = array.array("i").itemsize
         descriptors: list[int] = []
         while b"\n" not in self._unread:
@@ -102,7 +102,7 @@ def _import_all(modules: list[list[Any]]) -> None:
         if is_installed and name not in sys.modules:
             try:
                 importlib.import_module(name)
-            except BaseException:  # what the script imported in another way, it will import again
+            except BaseException:  # the script will import it itself
                 pass
 
 

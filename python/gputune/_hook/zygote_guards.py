@@ -1,7 +1,6 @@
-"""What keeps a process from being forked for probes: each guard gives its reason, or nothing.
+"""Guards that prevent forking a process for probes: each guard returns its reason, or `None`.
 
-A child that is forked from a process with threads, with a device, or with other settings than its own would hang, fail
-or measure something else.
+A child would hang, fail or measure wrongly if its parent has threads, an open device, or other settings.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any, Optional
 _PAUSE_HARD = 2
 _OPENMP = ("libgomp", "libomp", "libiomp5")
 
-#: How libraries of OpenBLAS call the function that gives their number of threads: OpenBLAS itself, and the wheels of
-#: numpy and scipy.
+#: Names of the function that returns OpenBLAS's number of threads: in OpenBLAS itself, and in the wheels of numpy and
+#: scipy.
 _OPENBLAS_THREADS = (
     "openblas_get_num_threads",
     "openblas_get_num_threads64_",
@@ -38,7 +37,7 @@ class Guards:
         self._own = frozenset(task["own"])
 
     def against_imports(self, reads: set[str]) -> Optional[str]:
-        """Whether what was imported here is what the script imports."""
+        """The reason why the imports of this process differ from the script's, else `None`."""
         if "tensorflow" in sys.modules:
             return "TensorFlow starts threads when it is imported"
         for name, file, is_installed in self._modules:
@@ -54,7 +53,7 @@ class Guards:
         return None
 
     def against_fork(self) -> Optional[str]:
-        """Whether this process can be forked."""
+        """The reason why this process cannot be forked, else `None`."""
         return _python_threads() or _device() or _native_threads()
 
 
@@ -83,7 +82,7 @@ def _device() -> Optional[str]:
 
 
 def _native_threads() -> Optional[str]:
-    """Threads of OpenBLAS end before a fork (its `openblas_fork_handler`); others would be missing in the child."""
+    """Rejects native threads, which a forked child lacks, except OpenBLAS's: `openblas_fork_handler` ends them."""
     if len(os.listdir("/proc/self/task")) == 1:
         return None
     allowed = 0
@@ -115,7 +114,7 @@ def _libraries() -> list[str]:
 
 
 def _function(path: str, names: tuple[str, ...]) -> Optional[Any]:
-    """The first of these functions that a loaded library has."""
+    """The first of `names` that the library defines."""
     try:
         library = ctypes.CDLL(path)
     except OSError:

@@ -1,4 +1,4 @@
-//! Causes for a step that waits for data: what makes the data late.
+//! Causes for a step that waits for data: the reasons why data is late.
 
 use super::super::cause::{
     Basis, Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share,
@@ -149,7 +149,7 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
-/// Describes the files, where the data set opens any.
+/// Describes the files, if the dataset opens any.
 fn files(evidence: &Evidence) -> Option<String> {
     let opened = evidence.number("files.opened_per_sample").filter(|files| *files > 0.0)?;
     let size = evidence.number("files.mean_bytes").map(|bytes| {
@@ -161,14 +161,14 @@ fn files(evidence: &Evidence) -> Option<String> {
     Some(format!("{opened:.2} files{} opened for each sample{}", size.unwrap_or_default(), kind.unwrap_or_default()))
 }
 
-/// Whether loading a sample takes so little time that something else must make samples late.
+/// Returns true if loading a sample is too short to make samples late.
 fn takes_no_time(evidence: &Evidence) -> bool {
     let workers = f64::from(evidence.workers().unwrap_or(0).max(1));
     let item = evidence.item_wall().zip(evidence.rate());
     item.is_some_and(|(item, rate)| item * rate.value / workers < WAIT.value)
 }
 
-/// Returns what a sample costs in the loader, in words: in the data set, in its batch, and how much of it is computing.
+/// Describes the time of a sample in the loader: in the dataset, in collating, and the share of computing.
 pub(super) fn spent(evidence: &Evidence) -> Option<String> {
     let (wall, share) = (evidence.item_wall()?, evidence.item_cpu_share()?);
     let (collate, _) = evidence.collate_each();
@@ -206,7 +206,7 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
         found.add(Strength::Hint, words.words);
     }
     if evidence.workers() == Some(0) {
-        // If loading and training take turns, that is the first explanation of the wait.
+        // If loading and training take turns, that explains the wait first.
         found.against(Strength::Hint, "it is loaded in the training process");
     }
     if worker_overhead(evidence).is_some() {
@@ -221,21 +221,21 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Weakens a cause if one worker is much slower than the others: that explains the wait first, whatever makes it slow.
+/// Weakens a cause if one worker is much slower than the rest. That explains the wait first, whatever makes the worker slow.
 fn against_imbalance(evidence: &Evidence, found: &mut Found) {
     if imbalance(evidence).is_some() {
         found.against(Strength::Strong, "one worker has much more to do than the others");
     }
 }
 
-/// Returns what is left to gain once the load of the workers has been evened out, which comes first.
+/// Returns the worth that remains after spreading the work evenly over the workers, which comes first.
 fn beyond_imbalance(evidence: &Evidence, worth: Worth) -> Worth {
     let Some((imbalance, times)) = imbalance(evidence).zip(worth.times) else { return worth };
     let words = format!("{}; {} of it by even workers", worth.words, shown_times(imbalance));
     Worth { times: Some((times / imbalance).max(1.0)), words, ..worth }
 }
 
-/// Whether tasks waited for a processor so often that waiting for a turn can look like waiting for storage.
+/// Returns true if the CPU is so busy that waiting for a core can look like waiting for storage.
 fn is_crowded(evidence: &Evidence) -> bool {
     evidence.host(Metric::CpuPressure).is_some_and(|share| share >= LARGE.value)
         || cores_busy(evidence).is_some_and(|busy| busy >= CORES_FULL.value)
@@ -245,7 +245,7 @@ fn cores_busy(evidence: &Evidence) -> Option<f64> {
     Some((evidence.host(Metric::CpuCores)? / evidence.cores()?).min(1.0))
 }
 
-/// How many times as slow the job is with a cold cache, if that is beyond what the intervals of both rates allow.
+/// Returns the slowdown of the job with a cold cache, if it is beyond the intervals of both rates.
 fn slower_when_cold(evidence: &Evidence) -> Option<f64> {
     let gain = Gain::between(evidence.rate()?, evidence.rate_of(Differential::Cold)?)?;
     (gain.at_least >= 1.0).then_some(gain.times)
@@ -263,7 +263,7 @@ fn storage(evidence: &Evidence) -> Option<Found> {
         && !takes_no_time(evidence)
         && !is_shared(evidence)
     {
-        // If no file is seen, waiting for a turn on the cores looks the same.
+        // If the dataset opens no file, waiting for a core looks the same.
         let is_crowded = is_crowded(evidence) && pressure.is_none();
         speaks = !is_crowded || reads_files(evidence);
         let strength = if is_crowded { Strength::Hint } else { Strength::Strong };
@@ -309,7 +309,7 @@ fn but_for_computing(evidence: &Evidence, worth: Worth) -> Worth {
     let Some((without, times)) = without.zip(worth.times).filter(|(without, times)| without < times) else {
         return worth;
     };
-    // With enough workers the waiting is hidden, and they compute on more cores besides.
+    // Enough workers hide the waiting, and also compute on more cores.
     let without = starvation::with_workers(evidence).map_or(1.0, |best| best.times).max(without).max(1.0).min(times);
     let words = format!("{} ({}); {} of it without the waiting", worth.words, shown_times(times), shown_times(without));
     Worth { times: Some(without), words, basis: Basis::Estimated, ..worth }

@@ -164,13 +164,13 @@ pub(super) static CAUSES: [Cause; 6] = [
 fn launch_bound(evidence: &Evidence) -> Option<Found> {
     let larger = Larger::of(evidence);
     let sm = evidence.gpu(Metric::SmActive).filter(|active| *active < SM_LOW.value);
-    // The device's readings alone count only if it is busy; an idle device waits for something else.
+    // The device's readings alone count only if it is busy; an idle device has another bottleneck.
     let by_device = evidence.is_gpu()
         && sm.is_some()
         && evidence.gpu(Metric::GpuBusy).is_some_and(|busy| busy >= 0.4)
         && evidence.share("data_wait").is_some_and(|wait| wait < WAIT.value);
     let is_measured = larger.is_some();
-    // It is so only if it is beyond the ends of the intervals: on a machine whose speed changes, twice the batch gains by chance, too.
+    // The gain counts only beyond the intervals: on a machine whose speed changes, twice the batch also gains by chance.
     let gain = evidence.gain_over_replay(Differential::DoubleBatch);
     let unsure = gain.map_or(1.0, |gain| gain.at_least / gain.times);
     let by_batch = larger.filter(|larger| larger.twice * unsure >= PER_STEP.value);

@@ -227,7 +227,7 @@ fn host_to_device(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Describes where something happens, as far as the hook reports it.
+/// Formats the places in the script that the hook reports, if any.
 fn sites(evidence: &Evidence, name: &str) -> String {
     const LONGEST: usize = 60;
     let Some(sites) = evidence.text(name).filter(|sites| !sites.is_empty()) else { return String::new() };
@@ -242,8 +242,7 @@ pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
     let where_ = sites(evidence, "sync_sites");
     let mut found;
     if evidence.is_gpu() {
-        // Time in a call is mostly work that the device was asked for before. The loss is the device's idle time,
-        // without the part in which it waits for data.
+        // Time in a call is mostly work that the device was given before. The loss is the device's idle time, less its wait for data.
         let idle = 1.0 - evidence.gpu(Metric::GpuBusy)?;
         let waiting = super::super::starvation::exposed_wait(evidence).min(idle);
         let idle = idle - waiting;
@@ -255,7 +254,7 @@ pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
         found = Found::new(Worth::estimated(times_without(idle), words.clone()));
         found.add(Strength::Sign, words);
     } else {
-        // If nothing waits, the cost of many calls is what the host computes for each: Python code between the phases.
+        // If nothing waits, many calls cost the host's computing for each: Python code between the phases.
         let around = evidence.overhead().filter(|_| calls >= MANY.value);
         let share = within.into_iter().chain(around).fold(0.0, f64::max);
         if share < IDLE.value {
@@ -273,7 +272,7 @@ pub(super) fn logging(evidence: &Evidence) -> Option<Found> {
     let within = evidence.share_of_fact("log_seconds_per_step").filter(|share| *share >= LOGS.value)?;
     let seconds = evidence.number("log_seconds_per_step").unwrap_or(0.0);
     let writes = evidence.number("logs_per_step").unwrap_or(0.0);
-    // The preparation of many writes also takes place between the phases.
+    // Preparing many writes also takes time between the phases.
     let around = evidence.overhead().filter(|_| writes >= MANY.value);
     let share = around.unwrap_or(0.0).max(within);
     let words = if share > within {
@@ -310,7 +309,7 @@ fn crowded_cores(evidence: &Evidence) -> Option<Found> {
     if waited.is_some_and(|waited| waited < KEPT_WAITING.value) {
         return None;
     }
-    // The gain cannot exceed what was lost, or what others took.
+    // The gain cannot exceed the lost time, nor the share of other programs.
     let lost = waited.map_or(share, |waited| waited.min(share));
     let words = format!("other programs took {} of the processors, and next to none was idle", shown_share(share));
     let mut found = Found::new(Worth::estimated(times_without(lost), words.clone()));

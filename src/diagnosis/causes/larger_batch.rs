@@ -1,17 +1,16 @@
-//! What larger batches bring: how much of a step is there whatever its batch.
+//! The gain from larger batches: the part of a step that does not depend on its batch.
 
 use super::super::cause::{Worth, shown_times};
 use super::super::evidence::{Differential, Evidence, Gain, ratio};
 use super::super::lines;
 
-/// Returns the share of a step that does not depend on the batch, from the line through a step and one of twice the
-/// batch.
+/// Returns the share of a step that does not depend on the batch, from the line through a step and a step of twice the batch.
 pub(super) fn fixed_share(times: f64) -> f64 {
     (2.0 - 2.0 / times).clamp(0.0, 1.0)
 }
 
-/// The seconds of a step of replayed batches, and those that the device's own phases take of it: what the loop's own code takes in
-/// each step is no launch. Without phases all of it is the device's.
+/// The seconds of a step of replayed batches, and its part in the device's own phases. The rest is the loop's own code, not launches.
+/// Without phases, the device takes the whole step.
 #[derive(Clone, Copy)]
 struct Step {
     whole: f64,
@@ -19,7 +18,7 @@ struct Step {
 }
 
 impl Step {
-    /// Reads a run whose steps have so many batches of the job.
+    /// Reads a run whose steps have this many batches of the job.
     fn of(evidence: &Evidence, differential: Differential, batches: f64) -> Option<Self> {
         let run = evidence.run(differential)?;
         let by_rate = || ratio(batches, evidence.rate_of(differential)?.value);
@@ -30,21 +29,20 @@ impl Step {
         Some(Self { whole, device: device.unwrap_or(whole) })
     }
 
-    /// How many times as many samples per second there are if the device takes so long for each batch.
+    /// Returns the gain in samples per second if the device takes this long for each batch.
     fn with_device(self, seconds: f64) -> Option<f64> {
         ratio(self.whole, self.own() + seconds)
     }
 
-    /// What the loop's own code takes.
+    /// Returns the seconds of the loop's own code.
     fn own(self) -> f64 {
         (self.whole - self.device).max(0.0)
     }
 
-    /// How many times as many samples per second there would be if all vanished that is there whatever the batch: the loop's own code
-    /// with the launches, where it is the smaller part. `None` where eight batches take no longer than one by more than the
-    /// intervals leave open.
+    /// Returns the gain in samples per second without the fixed cost of a step: the launches, and the loop's own code if it is smaller.
+    /// `None` if the intervals hide the difference between one batch and eight.
     fn without_fixed(self, eight: Self, gain: Gain) -> Option<f64> {
-        // The line through both steps has the time that each batch adds.
+        // The slope of the line through both steps is the time that each batch adds.
         let added = |once: f64, eight: f64| {
             let unsure = eight * (1.0 - gain.at_least / gain.times);
             (eight - once > unsure).then_some((eight - once) / (EIGHT - 1.0))
@@ -59,11 +57,11 @@ impl Step {
 
 const EIGHT: f64 = 8.0;
 
-/// How many times as many samples per second larger batches bring.
+/// The gain in samples per second from larger batches.
 pub(super) struct Larger {
     /// Twice the batch, by the device's own phases.
     pub(super) twice: f64,
-    /// Eight times the batch, where that was measured, and if what is there whatever the batch vanished, where that is known.
+    /// Eight times the batch, if measured, and the gain without the fixed cost of a step, if known.
     eight: Option<(f64, Option<f64>)>,
 }
 
@@ -80,7 +78,7 @@ impl Larger {
         Some(Self { twice: by_device, eight })
     }
 
-    /// What it is worth if what is there whatever the batch vanished, and by the batch alone.
+    /// Returns the worth of removing the fixed cost of a step, and of larger batches alone.
     pub(super) fn worth(&self, evidence: &Evidence) -> Worth {
         let size = |batches: u32| {
             let sizes = evidence.batch_size().map(|size| format!(" ({size} to {})", size.saturating_mul(batches)));
@@ -113,7 +111,7 @@ mod tests {
 
     #[test]
     fn eight_batches_tell_what_is_left_if_launches_vanished() {
-        // A step of 0.95 whatever the batch, and 0.05 for each: twice the batch takes 1.05, eight times 1.35.
+        // A step takes 0.95 whatever the batch, and 0.05 for each batch: twice the batch takes 1.05, eight times 1.35.
         let twice = Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 100.0 * 2.0 / 1.05);
         let worth = |job: &Job| Larger::of(&job.evidence()).unwrap().worth(&job.evidence());
         assert!((worth(&twice).times.unwrap() - 2.0 / 1.05).abs() < 1e-9);

@@ -154,8 +154,8 @@ pub(super) static CAUSES: [Cause; 5] = [
     },
 ];
 
-/// Describes how uneven samples are, if they are: slow ones take several times the mean, or a few take most of the
-/// time, so that nearly all take less than the mean.
+/// Describes uneven samples. Either slow samples take several times the mean, or a few samples take most of the time. In the second
+/// case nearly all samples take less than the mean.
 fn uneven(evidence: &Evidence) -> Option<String> {
     let (slow, mean) = (evidence.number("loader.item_seconds_p95")?, evidence.number("loader.item_seconds")?);
     let (times, few) = (ratio(slow, mean)?, ratio(mean, slow)?);
@@ -166,8 +166,7 @@ fn uneven(evidence: &Evidence) -> Option<String> {
         .then(|| format!("few samples take most of the time: the mean is {} what 95 % stay below", shown_times(few)))
 }
 
-/// Returns how many times as fast as the job the loader's workers are alone, if that is fast enough and the cores would
-/// also allow it during training.
+/// Returns the rate of the loader alone over the job's rate, if it is high enough and the cores also allow it during training.
 pub(super) fn is_ahead(evidence: &Evidence) -> Option<f64> {
     evidence.workers().filter(|workers| *workers > 0)?;
     let job = evidence.rate()?.value;
@@ -177,8 +176,7 @@ pub(super) fn is_ahead(evidence: &Evidence) -> Option<f64> {
     (!held_back).then_some(times)
 }
 
-/// Returns how many times as fast the job would be if a queue that is short held more batches: as fast as the loader makes them, or as the
-/// job uses them up.
+/// Returns the speedup of the job if its short queue held more batches. The loader or the rest of the job is then the limit.
 fn with_a_longer_queue(evidence: &Evidence, starved: &Starvation) -> Option<f64> {
     let times = is_ahead(evidence)?;
     evidence.queue().filter(|queue| *queue <= QUEUE.value)?;
@@ -191,7 +189,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     let times = is_ahead(evidence)?;
     let (alone, job) = (evidence.loader_rate()?, evidence.rate()?.value);
     let queue = evidence.queue().filter(|queue| *queue <= QUEUE.value)?;
-    // An empty queue is explained by workers that every epoch starts anew, or that hand batches over slowly.
+    // Workers that start anew at each epoch, or hand batches over slowly, explain an empty queue.
     let is_explained = worker_start(evidence).is_some() || worker_overhead(evidence).is_some();
     if is_explained || choosing(evidence).is_some() {
         return None;
@@ -210,7 +208,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     if let Some(words) = uneven(evidence) {
         found.add(Strength::Sign, words);
     }
-    // However many batches are queued, they do not arrive faster on average than the loader makes them.
+    // A longer queue does not deliver batches faster on average than the loader makes them.
     if found.worth.times.is_some_and(|most| most > times) {
         let words = format!("{}; the loader alone: {}", found.worth.words, evidence.shown_rate(alone));
         found.worth = Worth { times: Some(times), words, ..found.worth };
@@ -220,7 +218,7 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Returns how many times as much as the mean worker the busiest one works, if that is much.
+/// Returns the work of the busiest worker over the mean of all workers, if it reaches the threshold.
 pub(super) fn imbalance(evidence: &Evidence) -> Option<f64> {
     evidence.number("loader.worker_imbalance").filter(|times| *times >= IMBALANCE.value)
 }
@@ -238,7 +236,7 @@ fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
             shown_times(imbalance)
         ),
     );
-    // If it were evenly spread, the same work would end this much sooner.
+    // Evenly spread, the same work would end this many times as fast.
     if found.worth.times.is_some_and(|times| times > imbalance) {
         let words = format!("{}; {} of it by even workers", found.worth.words, shown_times(imbalance));
         found.worth = Worth { times: Some(imbalance), words, ..found.worth };
@@ -246,7 +244,7 @@ fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Returns the share of a step that goes into choosing the next batch, if that is most of the wait for data, with the line that does it.
+/// Returns the share of a step that chooses the next batch, with its line, if it is at least half of the wait for data.
 pub(super) fn choosing(evidence: &Evidence) -> Option<(f64, Option<Place>)> {
     let least = (evidence.share("data_wait").unwrap_or(0.0) / 2.0).max(WAIT.value);
     lines::choosing(evidence).filter(|(share, _)| *share >= least)
@@ -270,7 +268,7 @@ pub(super) fn worker_overhead(evidence: &Evidence) -> Option<Found> {
     if imbalance(evidence).is_some() || worker_start(evidence).is_some() || choosing(evidence).is_some() {
         return None;
     }
-    // Handing over costs something there, too, but not as much as the empty queue.
+    // Handing batches over also costs time in this case, but less than the empty queue.
     if with_a_longer_queue(evidence, &starved).is_some_and(|times| times > none.times) {
         return None;
     }
@@ -314,7 +312,7 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
         }
     };
     let mut worth = Worth::estimated(times_without(share), words.clone());
-    // If the loader is fast once it runs, all of the waiting comes from its start.
+    // If the loader is fast once it runs, all waiting comes from its start.
     let is_fast =
         evidence.loader_rate().zip(evidence.rate()).is_some_and(|(alone, job)| alone >= job.value * AHEAD.value);
     if let Some(starved) = Starvation::of(evidence).filter(|starved| is_fast && starved.is_measured()) {

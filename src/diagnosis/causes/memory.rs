@@ -1,4 +1,4 @@
-//! Causes in a lack of memory: on the device, on the host, or in shared memory.
+//! Causes by a lack of memory: on the device, on the host, or in shared memory.
 
 use super::super::cause::{
     Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times,
@@ -121,8 +121,7 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
-/// Returns how many times as many samples per second a batch of twice the size would give, from the line through a step
-/// and one of half the batch.
+/// Returns the gain in samples per second of twice the batch, from the line through a step and a step of half the batch.
 fn without_limit(evidence: &Evidence) -> Option<f64> {
     let half = evidence.gain_over_replay(Differential::HalfBatch)?.times;
     // The share `1 / half - 1` of a step does not depend on its batch.
@@ -130,7 +129,7 @@ fn without_limit(evidence: &Evidence) -> Option<f64> {
     Some(1.0 / (1.0 - fixed / 2.0))
 }
 
-/// Whether twice the batch does not fit into the memory of the device, which is the host's if there is no GPU.
+/// Returns true if twice the batch does not fit into device memory. Without a GPU, this is host memory.
 fn does_not_fit_twice(evidence: &Evidence) -> bool {
     match evidence.ran_out_of_memory() {
         Some((Differential::DoubleBatch, Memory::Device)) => true,
@@ -191,7 +190,7 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
     if pressure.is_none() && left.is_none() && !failed {
         return None;
     }
-    // Data that the page cache could hold if it had the room is read from storage again and again.
+    // Without room in the page cache, the same data is read from storage again and again.
     let rereads = evidence.number("files.cached_share").is_some_and(|cached| cached < 0.5);
     let starved = Starvation::of(evidence).filter(|_| pressure.is_some() && rereads);
     let worth = match (&starved, pressure) {

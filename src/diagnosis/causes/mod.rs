@@ -25,7 +25,7 @@ pub fn causes() -> impl Iterator<Item = &'static Cause> {
         .chain(&ranks::CAUSES)
 }
 
-/// The cause of this name.
+/// Returns the cause of this name.
 pub fn cause(name: &str) -> Option<&'static Cause> {
     causes().find(|cause| cause.name == name)
 }

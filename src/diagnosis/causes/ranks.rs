@@ -1,4 +1,4 @@
-//! Causes in distributed jobs: what ranks lose to each other.
+//! Causes in distributed jobs: time that ranks lose to each other.
 
 use super::super::cause::{
     Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_gain, shown_share,
@@ -97,7 +97,7 @@ fn communication(evidence: &Evidence) -> Option<Found> {
     }
 }
 
-/// Training without communication was measured: it is worth that, whatever was seen of it.
+/// Finds communication by a probe without it. The worth is the measured speedup, whatever the phases show.
 fn of_experiment(evidence: &Evidence, exposed: &Exposed) -> Option<Found> {
     let share = evidence.share("communication").filter(|share| *share >= EXPOSED.value);
     if exposed.is_small() && share.is_none() {
@@ -123,7 +123,7 @@ fn of_experiment(evidence: &Evidence, exposed: &Exposed) -> Option<Found> {
     Some(found)
 }
 
-/// It was not: what the phases show, and one rank alone.
+/// Finds communication without such a probe: by the phases, and by one rank alone.
 fn of_shares(evidence: &Evidence, ranks: u32) -> Option<Found> {
     let share = evidence.share("communication").filter(|share| *share >= EXPOSED.value);
     let efficiency = evidence
@@ -167,7 +167,7 @@ fn straggler(evidence: &Evidence) -> Option<Found> {
     }
     let mut sorted: Vec<f64> = times.values().copied().filter(|seconds| seconds.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
-    // Takes the lower of two middle values, so that of two ranks the faster one is the reference.
+    // Take the lower of two middle values, so that the faster of two ranks is the reference.
     let median = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
     let (rank, slowest) = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let excess = ratio(slowest, median).filter(|times| *times >= SLOWEST.value)?;

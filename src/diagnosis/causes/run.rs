@@ -1,4 +1,4 @@
-//! Causes that are a branch of the account by themselves: what is outside of steps, and the loop's own code.
+//! Causes that are whole branches of the account: time outside of steps, and the loop's own code.
 
 use super::super::account::{Account, Branch, Leaf};
 use super::super::cause::{
@@ -92,7 +92,7 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
-/// Formats the interval of a leaf's share, where it is known.
+/// Formats the interval of a leaf's share, if it is known.
 fn shown_interval(account: &Account, leaf: &Leaf) -> String {
     let after_start = account.wall_s - account.start_s;
     match (leaf.seconds.low, leaf.seconds.high) {
@@ -103,7 +103,7 @@ fn shown_interval(account: &Account, leaf: &Leaf) -> String {
     }
 }
 
-/// Returns how strongly a share speaks: less where it says little about another run.
+/// Returns the strength of a share as evidence: less if the share says little about another run.
 fn strength(leaf: &Leaf) -> Strength {
     let is_wide = leaf.seconds.low.is_some_and(|low| low < leaf.seconds.value / 2.0);
     if is_wide { Strength::Strong } else { Strength::Proof }
@@ -121,7 +121,7 @@ fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
     Some(found)
 }
 
-/// Returns the share of the run that is the loop's own code and nothing else that is known.
+/// Finds the loop's own code, unless known calls explain most of it.
 fn own_code(evidence: &Evidence) -> Option<Found> {
     let account = Account::of(evidence)?;
     let within = account.leaf("python").map_or(0.0, |leaf| leaf.share_after_start);
@@ -131,12 +131,12 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
     if share < WAIT.value {
         return None;
     }
-    // Where torch's operations between the phases were not timed on a CPU, some of it is computing.
+    // Part of it is computing if torch's operations between the phases were not timed on a CPU.
     let is_known = evidence.is_gpu() || evidence.number("operation_seconds_per_step").is_some();
     if !is_known && within < WAIT.value && between < UNTIMED.value {
         return None;
     }
-    // Calls that are known to take at least half of it are its first explanation.
+    // Known calls that take at least half of it explain it first.
     let lost = |found: Found| found.worth.times.map_or(0.0, saved_by);
     let explained = [logging(evidence), synchronising_calls(evidence)].into_iter().flatten().map(lost);
     if explained.fold(0.0, f64::max) >= share / 2.0 {
@@ -147,7 +147,7 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
     let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
     worth = worth.by_parameters(Some(doubled.map_or(1.0, |gain| gain.times.max(1.0))));
     let mut found = Found::new(worth);
-    // A share that was seen by looks is as sure as one whose interval is narrow.
+    // A share from samples of the stack is as certain as a share with a narrow interval.
     let of_gaps = leaf.filter(|_| between >= within);
     let strength = if is_known { of_gaps.map_or(Strength::Proof, strength) } else { Strength::Strong };
     let interval = of_gaps.map_or_else(String::new, |leaf| shown_interval(&account, leaf));

@@ -1,4 +1,4 @@
-//! Data starvation where no other cause tells why, or where it is something that workers share.
+//! Data starvation without a known reason, or by a resource that workers share.
 
 use super::super::account::{Account, Branch};
 use super::super::cause::{
@@ -95,13 +95,13 @@ fn shared_source(evidence: &Evidence) -> Option<Found> {
 }
 
 fn data_starvation(evidence: &Evidence) -> Option<Found> {
-    /// What explains a wait for data besides the loader's own causes.
+    /// Causes outside the loader that explain a wait for data.
     const BESIDE: [&str; 4] = ["host_memory", "shared_memory", "cpu_quota", "crowded_cores"];
     let starved = Starvation::of(evidence)?;
     let beside = memory::CAUSES.iter().chain(&host::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
     let others = data::CAUSES.iter().chain(&loader::CAUSES).chain(&CAUSES[..1]).chain(beside);
     let mut found = starved.found(evidence);
-    // What replayed batches save beyond the wait, something else cost: watching the job does, too.
+    // Limit the worth to the wait. Replayed batches may save more, such as the cost of watching the job.
     let in_run = || Account::of(evidence).map(|account| account.share(Branch::Data));
     let wait = evidence.share("data_wait").or_else(in_run).filter(|wait| *wait >= WAIT.value)?;
     let most = times_without(wait);
@@ -109,7 +109,7 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
         let words = format!("{}; the wait is {}", found.worth.words, shown_share(wait));
         found.worth = Worth { times: Some(most), words, ..found.worth };
     }
-    // That there is a wait is no explanation of it.
+    // Ignore clues about the wait itself, which do not explain it.
     let explains = |mut other: Found| {
         other.clues.retain(|clue| !found.clues.contains(clue));
         other.sureness() >= SURE_ENOUGH

@@ -1,4 +1,4 @@
-//! Checks that each cause is found in a job that has it, and in no other.
+//! Checks that each cause is found in a job that has it, and in no other job.
 
 mod sick;
 
@@ -87,7 +87,7 @@ fn what_the_gpu_waits_for_data_is_not_lost_to_calls_that_wait_for_it() {
     let close = |times: Option<f64>, expected: f64| times.is_some_and(|times| (times - expected).abs() < 1e-9);
     assert!(close(found(job(0.5, 0.2)), 1.0 / 0.7), "what is left of the idle time");
     assert!(close(found(job(0.75, 0.0)), 1.0 / 0.75));
-    // A host that waits while the device keeps working loses nothing, as replayed batches show.
+    // Nothing is lost if the host waits while the device keeps working, as replayed batches show.
     assert!(close(found(job(0.75, 0.6).replay(100.0)), 1.0 / 0.75));
     assert_eq!(found(job(0.5, 0.6).replay(200.0)), None);
 }
@@ -130,7 +130,7 @@ fn thresholds_are_where_they_are_said_to_be() {
         (
             "launch_bound",
             Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 124.0),
-            // By as much as the intervals of 1 % allow.
+            // Above the threshold even with intervals of 1 %.
             Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 128.0),
         ),
         (
@@ -162,7 +162,7 @@ fn what_is_worth_more_comes_first() {
     let verdict = diagnose(&job.evidence());
     assert_eq!(names(&verdict)[0], "cpu_preprocessing");
     assert!(names(&verdict).contains(&"logging"));
-    // If other programs take less than the loader costs, they do not hide it, but make it less sure.
+    // If other programs take less than the loader costs, they do not hide it, but lower the confidence.
     let crowded =
         diagnose(&sick("cpu_preprocessing").with(|job| job.machine.foreign_cpu_share = Some(0.25)).evidence());
     assert_eq!(names(&crowded)[0], "cpu_preprocessing");
@@ -298,17 +298,17 @@ mod arbitrary {
     }
 }
 
-/// Checks jobs of `examples/sick` as they were measured, at 100 samples/s.
+/// Checks jobs of `examples/sick` with their measured numbers, at 100 samples/s.
 #[test]
 fn the_reason_comes_before_what_goes_with_it() {
     // On a machine with two cores workers are hardly faster than the training process, but they load in parallel to it.
     let taking_turns = Job::cpu().cores(2.0).host(Metric::CpuCores, 1.0).workers(0).wait(0.43).item(0.00404, 0.00397);
     let taking_turns = taking_turns.replay(205.0).replay_cpu(1.0);
     let taking_turns = taking_turns.loader(&[(0, 292.0), (1, 220.0), (2, 291.0), (4, 327.0)]);
-    // One worker has slow storage: it waits for storage, but the other one does not.
+    // One worker waits for slow storage; the other worker does not.
     let uneven = Job::cpu().cores(2.0).host(Metric::CpuCores, 0.57).wait(0.65).item(0.0107, 0.0009).replay(345.0);
     let uneven = uneven.loader(&[(0, 90.0), (2, 99.0), (4, 190.0)]).number("loader.worker_imbalance", 1.79);
-    // Short epochs: while samples come they come fast, and they only compute.
+    // Short epochs: once samples come, they come fast and only compute.
     let short = Job::cpu().cores(2.0).host(Metric::CpuCores, 1.32).wait(0.29).item(0.00094, 0.00086).replay(213.0);
     let short = short.loader(&[(0, 10_400.0), (2, 470.0)]).number("loader.first_batch_seconds", 4.0).with(|job| {
         job.timing.outliers.insert("epoch".to_owned(), Outliers { steps: 10, seconds: 18.0 });
@@ -331,7 +331,7 @@ fn without_storage_samples_still_have_to_be_computed() {
     let times = top.found.worth.times.unwrap();
     assert_eq!(top.cause.name, "storage");
     assert!((1.9..=2.0).contains(&times) && top.found.worth.words.contains("without the waiting"), "{:?}", top.found);
-    // More workers bring more than removing the waiting does.
+    // More workers gain more than removing the waiting.
     let verdict = diagnose(&job.loader(&[(1, 100.0), (4, 400.0)]).evidence());
     assert!(verdict.top().unwrap().found.worth.times.unwrap() > 3.0, "{verdict:#?}");
 }
@@ -363,7 +363,7 @@ fn what_a_cold_cache_costs_by_chance_is_no_storage() {
     assert!(diagnose(&evidence).is_healthy(), "{:#?}", diagnose(&evidence).causes);
 }
 
-/// Checks `examples/sick/handing_over.py` as it was measured, at 100 samples/s.
+/// Checks `examples/sick/handing_over.py` with its measured numbers, at 100 samples/s.
 #[test]
 fn workers_that_cost_more_than_they_bring_are_found() {
     let job = Job::cpu().cores(2.0).wait(0.21).replay(201.0).replay_cpu(1.0).item(0.00044, 0.00025);
@@ -373,8 +373,8 @@ fn workers_that_cost_more_than_they_bring_are_found() {
     assert!(top.found.worth.by_parameters.is_some_and(|times| times > 1.5), "{:?}", top.found);
 }
 
-/// Checks `examples/sick/too_little_prefetch.py` as it was measured once, at 100 samples/s: without workers, too, the job would have been
-/// faster, but by 1.1x.
+/// Checks `examples/sick/too_little_prefetch.py` with the numbers of one measurement, at 100 samples/s. Without workers the job would
+/// also be faster, but only by 1.1x.
 #[test]
 fn the_queue_that_brings_more_is_named_before_the_workers() {
     let job = Job::cpu().cores(2.0).workers(1).host(Metric::CpuCores, 1.28).wait(0.36).replay(190.6).replay_cpu(1.0);
@@ -385,7 +385,7 @@ fn the_queue_that_brings_more_is_named_before_the_workers() {
 
 #[test]
 fn a_queue_brings_no_more_than_the_loader_makes() {
-    // `shards.py --kind webdataset` at 100 samples/s: by chance its loader was faster alone than in the job.
+    // `shards.py --kind webdataset` at 100 samples/s. By chance, its loader was faster alone than in the job.
     let job = Job::cpu().cores(2.0).workers(1).host(Metric::CpuCores, 0.39).wait(0.83).replay(948.0).replay_cpu(1.0);
     let job = job.item(0.0101, 0.00186).text("files.kind", "webdataset").number("loader.prefetch_factor", 2.0);
     let verdict = diagnose(&job.loader(&[(0, 118.0), (1, 119.0), (2, 230.0), (4, 450.0)]).evidence());

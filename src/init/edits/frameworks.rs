@@ -1,4 +1,4 @@
-//! Finds the arguments that a training framework has for a target, in the call that takes them.
+//! Finds a framework's own arguments for a target, in the call that takes them.
 
 use serde_json::Value as Json;
 
@@ -8,17 +8,17 @@ use crate::report::emit::{FRAMEWORKS, KNOBS};
 
 /// A call that takes a framework's settings.
 struct Owner {
-    /// The framework's form in [`FRAMEWORKS`].
+    /// The framework's name in [`FRAMEWORKS`].
     framework: &'static str,
-    /// The modules by which the framework is recognised.
+    /// The modules that identify the framework.
     modules: &'static [&'static str],
-    /// The calls.
+    /// The names of the calls.
     calls: &'static [&'static str],
-    /// The prefix of its keys there.
+    /// The prefix of the framework's keys, which the call omits.
     prefix: &'static str,
-    /// The hint if the script has no such call.
+    /// The place to name if the script has no such call.
     otherwise: Option<&'static str>,
-    /// The targets for which it has arguments, if these are not all of the framework's.
+    /// The only target that the call has an argument for; `None` if the call takes all of the framework's settings.
     only: Option<&'static str>,
 }
 
@@ -60,7 +60,7 @@ const OWNERS: &[Owner] = &[
 /// A call and its arguments, as names and code.
 type Asked<'s> = (Result<Found<'s>, String>, Vec<(String, String)>);
 
-/// Returns the arguments for a setting of a target, and the call; `None` if the script's framework has none.
+/// Returns the call and its arguments for a setting of a target; `None` if the script's framework has none.
 pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, device: &str) -> Option<Asked<'s>> {
     let knob = KNOBS.iter().find(|facts| facts.target == Some(target))?.knob;
     let is_its = |owner: &&Owner| {
@@ -82,7 +82,7 @@ pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, dev
         };
         let arguments: Option<Vec<(String, String)>> = (key.write)(value).ok()?.into_iter().map(own).collect();
         let mut arguments = arguments?;
-        // The framework's check of bf16 looks for a GPU unless it is told not to.
+        // The framework's check of bf16 looks for a GPU unless `use_cpu` is set.
         let is_half = arguments.iter().any(|(name, code)| name == "bf16" && code == "True");
         if is_half && device == "cpu" {
             arguments.push(("use_cpu".to_owned(), "True".to_owned()));
@@ -91,7 +91,7 @@ pub(super) fn arguments<'s>(script: &'s Script, target: &str, value: &Value, dev
     })
 }
 
-/// A scalar of JSON as Python writes it.
+/// Formats a JSON scalar as Python code.
 fn python(value: &Json) -> String {
     match value {
         Json::Bool(true) => "True".to_owned(),

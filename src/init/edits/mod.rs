@@ -1,8 +1,7 @@
-//! Says what to write into a script so that it trains with settings that only an adapter's hook applies, in the
-//! script's own terms.
+//! Returns the code to write into a script for settings that only an adapter's hook applies, in the script's own terms.
 //!
-//! The first choice is a framework's own argument (`TrainingArguments(bf16=True)`), then an argument of a call that the
-//! script has (`DataLoader(num_workers=4)`), then separate lines ([`ByHand`](crate::probe::adapter::ByHand)).
+//! The first choice is a framework's own argument (`TrainingArguments(bf16=True)`). The second is an argument of a call in the
+//! script (`DataLoader(num_workers=4)`). The last is separate lines ([`ByHand`](crate::probe::adapter::ByHand)).
 
 mod frameworks;
 mod script;
@@ -19,15 +18,14 @@ use crate::report::Edit;
 
 use script::{Found, Script};
 
-/// Arguments that a `DataLoader` refuses if it has no workers (torch's documentation, `torch.utils.data`).
+/// Arguments that a `DataLoader` rejects without workers (torch's documentation, `torch.utils.data`).
 const OF_WORKERS: [&str; 4] = ["prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"];
 /// The positions of a `DataLoader`'s arguments that may be given without a name.
 const POSITIONS: &[(&str, usize)] = &[("batch_size", 1), ("num_workers", 5), ("pin_memory", 7)];
 
-/// Returns the changes for a config, in the order of the script; none for the baseline's config.
+/// Returns the changes for a config, in the order of the script; empty for the baseline's config.
 ///
-/// `words` is the command. A setting that equals the baseline's is what the script already does, unless its text says
-/// otherwise.
+/// `words` is the command. A setting that equals the baseline's needs no change, unless the script's text contradicts it.
 pub fn edits(
     step: &StepTemplate,
     words: &[String],
@@ -51,7 +49,7 @@ pub fn edits(
     writer.edits()
 }
 
-/// Returns what the hook applies, as values that the script would have without it: its loader then makes the pieces of
+/// Returns the settings that the hook applies, as the script would need them without the hook: its loader then makes the pieces of
 /// a batch.
 fn applied<'s>(step: &'s StepTemplate, settings: &'s Settings) -> Vec<(&'s Applied, Value)> {
     let pieces = pieces(step, settings);
@@ -71,13 +69,13 @@ fn pieces(step: &StepTemplate, settings: &Settings) -> i64 {
 /// The arguments that a call should have.
 struct Arguments<'s> {
     targets: Vec<String>,
-    /// The call in the script, or its usual name if none was found.
+    /// The call in the script, or its usual name if the script has no such call.
     call: Result<Found<'s>, String>,
     /// Names and code; an empty list removes the call.
     wanted: Vec<(String, String)>,
 }
 
-/// Collects changes, so that all changes in one place become one.
+/// Collects changes, and merges changes in the same place.
 struct Writer<'s> {
     script: &'s Script,
     names: Names,
@@ -98,7 +96,7 @@ impl<'s> Writer<'s> {
         let has_call = found.is_some();
         match found {
             Some((call, wanted)) => {
-                // If the text states the value, that is known; if it does not, the baseline decides.
+                // A literal in the text is certain; without a literal the baseline decides.
                 let is_known = wanted.iter().any(|(name, code)| is_another_literal(call.call, name, code));
                 if !is_as_before || is_known {
                     self.want(&applied.name, Ok(call), owned(wanted));
@@ -115,7 +113,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Adds arguments of a call that the script needs but that was not found in it.
+    /// Adds arguments of a required call that was not found in the script.
     fn want_new(&mut self, target: &str, own: Option<&OwnCall>, value: &Value) {
         let Some(own) = own.filter(|own| own.is_needed) else { return };
         let name = if own.names.len() == 1 { own.names.concat() } else { "the optimizer".to_owned() };
@@ -123,8 +121,8 @@ impl<'s> Writer<'s> {
         self.want(target, Err(name), owned(wanted));
     }
 
-    /// Adds the division of the batch: if the command has the batch size and the hook divides it into pieces, the
-    /// loader has to.
+    /// Adds the division of the batch. If the hook divides a batch size from the command into pieces, the loader must divide it
+    /// instead.
     fn add_pieces(&mut self, step: &StepTemplate, settings: &Settings) {
         let pieces = pieces(step, settings);
         let is_by_hook = step.apply.by_hook(settings).any(|(applied, _)| applied.name == "dataloader.batch_size");
@@ -190,20 +188,20 @@ fn reassigned(script: &Script, code: &str, target: &str) -> Option<Edit> {
     })
 }
 
-/// Returns the code of a call's argument as it is now.
+/// Returns the current code of a call's argument.
 fn now<'c>(call: &'c Call, name: &str) -> Option<&'c str> {
     let position = POSITIONS.iter().find(|(known, _)| *known == name && call.last() == "DataLoader");
     let by_position = || call.positional.get(position?.1).filter(|code| !code.starts_with('*')).map(String::as_str);
     call.get(name).or_else(by_position)
 }
 
-/// Whether a call states, as a literal, another value for an argument than this code.
+/// Returns true if a call passes a literal for this argument that differs from the literal in `code`.
 fn is_another_literal(call: &Call, name: &str, code: &str) -> bool {
     let literal = now(call, name).and_then(crate::init::literal);
     literal.is_some_and(|now| crate::init::literal(code).is_some_and(|wanted| wanted != now))
 }
 
-/// Makes the change of one call; `None` if it already has everything.
+/// Makes the change of one call; `None` if the call needs no change.
 fn of_call(arguments: Arguments<'_>) -> Option<Edit> {
     let Arguments { targets, call, wanted } = arguments;
     let code = |(name, code): (&String, &String)| format!("{name}={code}");
@@ -230,7 +228,7 @@ fn of_call(arguments: Arguments<'_>) -> Option<Edit> {
     if new.is_empty() && instead_of.is_empty() {
         return None;
     }
-    // Arguments that are passed as a dictionary may contain them, too.
+    // Arguments that are passed as a dictionary may contain the same names.
     let table = call.positional.iter().find(|code| code.starts_with("**"));
     let what = match table {
         Some(table) => format!("in {}(...), and out of {}", call.name, table.trim_start_matches('*')),

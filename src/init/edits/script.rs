@@ -1,4 +1,4 @@
-//! Reads a script for the purpose of changing it: its calls with their places, and the names it uses.
+//! Reads a script in order to change it: its calls with their places, and its variable names.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::init::calls;
 use crate::model::Value;
 use crate::probe::adapter::{Names, Spot};
 
-/// The calls that changes are about, or that reveal names.
+/// The calls that are changed, or that reveal names.
 const WANTED: &[&str] = &[
     "DataLoader",
     "autocast",
@@ -35,7 +35,7 @@ const WANTED: &[&str] = &[
 ];
 /// Optimizers of torch, whose first argument reveals the model's name.
 const OPTIMIZERS: &[&str] = &["AdamW", "Adam", "SGD", "Adagrad"];
-/// Words of which a script contains at least one if it can do by itself what a target does.
+/// Words of each target: a script without any of them cannot do on its own what the target does.
 const SIGNS: &[(&str, &[&str])] = &[
     ("torch.precision", &["autocast", "float16", "half", "precision", "tf32", "bf16", "fp16", "amp"]),
     ("torch.compile", &["compile"]),
@@ -46,26 +46,26 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("torch.grad_accumulation", &["accum"]),
     ("torch.checkpoint", &["checkpoint"]),
 ];
-/// Bytes of a file that are read.
+/// The bytes of a file that are read.
 const MOST_BYTES: usize = 512 * 1024;
 
-/// A call, and where it is.
+/// A call and its place.
 #[derive(Debug, Clone)]
 pub(super) struct Found<'s> {
     pub(super) call: &'s Call,
     pub(super) place: String,
 }
 
-/// A file of the script's own.
+/// One of the script's own files.
 #[derive(Debug)]
 struct File {
-    /// Its name relative to the folder that the command runs in.
+    /// The path relative to the working directory of the command.
     name: String,
     text: String,
     calls: Vec<Call>,
 }
 
-/// A script with the modules of its own that it imports.
+/// A script with its own modules that it imports.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     files: Vec<File>,
@@ -73,7 +73,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Reads the script of a command; one that cannot be read counts as empty.
+    /// Reads the script of a command; an unreadable script counts as empty.
     pub(super) fn read(words: &[String], cwd: &Path) -> Self {
         let path = Command::new(words.to_vec(), "python3").script(cwd);
         let Some(source) = path.and_then(|path| Source::read(&path, cwd).ok()) else { return Self::default() };
@@ -86,7 +86,7 @@ impl Script {
         Self { files: source.files.iter().filter_map(file).collect(), source }
     }
 
-    /// Whether it imports a module.
+    /// Returns true if the script imports a module.
     pub(super) fn imports(&self, module: &str) -> bool {
         self.source.imports(module)
     }
@@ -101,8 +101,7 @@ impl Script {
         named.into_iter().map(|(file, call)| Found { call, place: format!("{}:{}", file.name, call.line) })
     }
 
-    /// Returns the call of one of these names that is used in training: of several loaders the one that shuffles, else
-    /// the first.
+    /// Returns the training call among the calls of these names: the first loader that shuffles, else the first call.
     pub(super) fn call(&self, names: &[&str]) -> Option<Found<'_>> {
         let all: Vec<Found<'_>> = self.all(names).collect();
         let is_training = |found: &&Found<'_>| {
@@ -115,7 +114,7 @@ impl Script {
         training.cloned()
     }
 
-    /// Returns the names that it uses.
+    /// Returns the variable names that the script uses.
     pub(super) fn names(&self, is_gpu: bool) -> Names {
         let (first, usual) = (|code: &&String| is_path(code), Names::default());
         let optimizer = self.call(OPTIMIZERS);
@@ -143,7 +142,7 @@ impl Script {
         }
     }
 
-    /// Finds the forward pass: the last call of the model before the backward pass, else its first call.
+    /// Finds the forward pass: the model's last call before the backward pass, else its first call.
     fn forward(&self, model: &str) -> Option<(&File, Call)> {
         let last = model.rsplit('.').next().unwrap_or(model);
         let of = |file: &File| -> Vec<Call> {
@@ -157,8 +156,8 @@ impl Script {
         trains.or_else(|| self.files.iter().find_map(|file| Some((file, of(file).into_iter().next()?))))
     }
 
-    /// Whether nothing in its text is about a target's setting, so that the script alone cannot do what a baseline with
-    /// that setting does.
+    /// Returns true if the text contains no word of a target. The script alone cannot then do what a baseline with that setting
+    /// does.
     pub(super) fn cannot_do(&self, target: &str, value: &Value) -> bool {
         let is_plain = matches!(value, Value::Bool(false) | Value::Int(0 | 1))
             || matches!(value, Value::Text(name) if ["off", "fp32", "math"].contains(&name.as_str()));
@@ -167,7 +166,7 @@ impl Script {
         !self.files.iter().any(|file| words.iter().any(|word| file.text.contains(word)))
     }
 
-    /// Returns the place of a spot in it.
+    /// Returns the place of a spot in the script.
     pub(super) fn spot(&self, spot: Spot, names: &Names) -> Option<String> {
         match spot {
             Spot::Start => self.files.iter().find_map(|file| {
@@ -184,7 +183,7 @@ impl Script {
         }
     }
 
-    /// Returns where it makes the assignment in this code, and the line that does.
+    /// Returns the place and the line of the script that makes the same assignment as this code.
     pub(super) fn assignment(&self, code: &str) -> Option<(String, String)> {
         let (name, _) = code.split_once(" = ").filter(|(name, _)| name.starts_with("torch.backends."))?;
         self.files.iter().find_map(|file| {
@@ -201,7 +200,7 @@ impl Script {
     }
 }
 
-/// Whether code is a name, or names with dots between them.
+/// Returns true if code is a name, or names joined by dots.
 fn is_path(code: &str) -> bool {
     let is_name = |part: &str| {
         part.starts_with(|c: char| c.is_alphabetic() || c == '_')

@@ -1,4 +1,4 @@
-//! Tests what is written into scripts of many shapes.
+//! Tests the edits for scripts of many shapes.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::probe::{
     adapter::{Apply, Target},
 };
 
-/// Makes parameters with the names of their targets.
+/// Makes parameters that are named after their targets.
 fn step(folder: &Path, settings: &[(&str, Value)]) -> (StepTemplate, Settings) {
     let applied = settings.iter().map(|(name, _)| {
         let target = Target::parse(name).unwrap();

@@ -7,12 +7,12 @@ use super::{Ceilings, Clock, FORMAT, KINDS, Kind, Timed, schedule};
 use crate::machine::foreign::cuda::{Blas, CudaError, Driver, Gpu, Pinned, Stream};
 use crate::model::Precision;
 
-/// Seconds on the clock at which measuring ends; kinds that do not fit are left out, and reported as such. The rest of
-/// the 30 seconds that `gputune device --bench` may take is for a repetition that has begun.
+/// Seconds on the clock at which measuring ends; kinds that do not fit are left out and reported. The rest of the 30 seconds
+/// that `gputune device --bench` may take is for a repetition that has already started.
 const LIMIT: f64 = 27.0;
 
-/// Measures a GPU, by CUDA's number, until `clock` shows 27 seconds; the clock began when the user did. The ceilings
-/// are kept under `driver`, the driver's version. `heard` is called for each kind as it begins.
+/// Measures the GPU with CUDA's number `ordinal` until `clock` shows 27 seconds; the clock started with the command. The
+/// ceilings are stored under `driver`, the driver's version. `heard` is called at the start of each kind.
 ///
 /// # Errors
 /// The GPU cannot be used at all. If only some kinds fail, they are in `absent`.
@@ -73,7 +73,7 @@ fn products(stream: &Stream, precision: Precision) -> Result<Box<dyn Timed>, Cud
     Ok(Box::new(Products::new(stream, &Blas::new(stream)?, precision)?))
 }
 
-/// Opens the next GPU; after the last one comes the first.
+/// Opens the next GPU; the first GPU follows the last.
 fn peer(gpu: &Gpu) -> Result<Gpu, CudaError> {
     let devices = Driver::open()?.devices()?;
     if devices.len() < 2 {

@@ -1,6 +1,6 @@
-//! Ceilings: the best rates that a GPU can reach, measured once, kept, and compared with what a training step reaches.
+//! Ceilings: the best rates of a GPU, measured once, stored, and compared with the rates of a training step.
 //!
-//! `docs/device.md` says what is measured and how. The parts that need a GPU have not run on one yet.
+//! `docs/device.md` describes the measurements. The parts that need a GPU have not run on one yet.
 
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -25,7 +25,7 @@ pub use store::{StoreError, folder, known, load, save};
 
 use crate::model::{PRECISIONS, Precision};
 
-/// The format of the stored file; another one is not read.
+/// The format of the stored file; a file of another format is not read.
 pub const FORMAT: u32 = 1;
 
 /// A kind of work that has a ceiling.
@@ -64,11 +64,11 @@ pub enum PerSecond {
     Operations,
     /// Bytes.
     Bytes,
-    /// How many.
+    /// A count.
     Count,
 }
 
-/// All kinds in the order of a report, with their names for people.
+/// All kinds in the order of a report, with their display names.
 pub const KINDS: &[(Kind, &str, PerSecond)] = &[
     (Kind::MatmulFp32, "matmul fp32", PerSecond::Operations),
     (Kind::MatmulTf32, "matmul tf32", PerSecond::Operations),
@@ -84,7 +84,7 @@ pub const KINDS: &[(Kind, &str, PerSecond)] = &[
 ];
 
 impl Kind {
-    /// The matrix products of a precision.
+    /// Returns the matrix products of a precision.
     pub fn matmul(precision: Precision) -> Self {
         match precision {
             Precision::Fp32 => Self::MatmulFp32,
@@ -100,7 +100,7 @@ impl Kind {
         row.map_or(("", PerSecond::Count), |(_, name, unit)| (name, *unit))
     }
 
-    /// Returns its name for people.
+    /// Returns its display name.
     pub fn label(self) -> &'static str {
         self.row().0
     }
@@ -112,7 +112,7 @@ impl Kind {
 }
 
 impl PerSecond {
-    /// Formats a rate for people, such as `412 TFLOP/s`.
+    /// Formats a rate for display, such as `412 TFLOP/s`.
     pub fn show(self, rate: f64) -> String {
         let (step, prefixes, unit) = match self {
             Self::Operations => (1000.0, ["", "K", "M", "G", "T", "P"], "FLOP/s"),
@@ -137,7 +137,7 @@ pub struct Ceiling {
     pub low: f64,
     /// Their third quartile.
     pub high: f64,
-    /// How many samples.
+    /// The number of samples.
     pub samples: u32,
 }
 
@@ -166,27 +166,26 @@ pub struct Ceilings {
     pub elapsed_s: f64,
     /// The measured ceilings.
     pub measured: BTreeMap<Kind, Ceiling>,
-    /// The reasons why the others were not measured.
+    /// The kinds that were not measured, with the reasons.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<Kind, String>,
 }
 
 impl Ceilings {
-    /// The floating-point operations per second of matrix products in a precision.
+    /// Returns the floating-point operations per second of matrix products in a precision.
     pub fn matmul(&self, precision: Precision) -> Option<f64> {
         self.measured.get(&Kind::matmul(precision)).map(|ceiling| ceiling.median).filter(|rate| *rate > 0.0)
     }
 
-    /// Returns how many times as fast as in fp32 matrix products are in each precision. From this a search predicts
-    /// what a precision may gain.
+    /// Returns the speedup of matrix products in each precision over fp32. A search predicts the gain of a precision from
+    /// it.
     pub fn relative_speeds(&self) -> BTreeMap<Precision, f64> {
         let Some(full) = self.matmul(Precision::Fp32) else { return BTreeMap::new() };
         let all = PRECISIONS.iter().map(|facts| facts.precision);
         all.filter_map(|precision| Some((precision, self.matmul(precision)? / full))).collect()
     }
 
-    /// Returns the share of a precision's ceiling that is reached by this many floating-point operations per second on
-    /// this many such GPUs.
+    /// Returns the share of a precision's ceiling that `operations_per_second` reach on this many such GPUs.
     pub fn share(&self, precision: Precision, operations_per_second: f64, gpus: usize) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
         let ceiling = self.matmul(precision)? * gpus.max(1) as f64;

@@ -13,7 +13,7 @@ use crate::machine::foreign::cuda::{
 };
 use crate::model::Precision;
 
-/// Formats an error together with its cure.
+/// Formats an error together with its remedy.
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped by it")]
 pub(super) fn words(error: CudaError) -> String {
     match (&error, error.cure()) {
@@ -42,14 +42,14 @@ pub(super) struct Products {
     /// Left factor, right factor, result.
     matrices: [Buffer; 3],
     operations: f64,
-    /// The fastest of the algorithms that cuBLASLt proposes.
+    /// The fastest algorithm that cuBLASLt proposes.
     choice: usize,
 }
 
 impl Products {
-    /// Prepares the product of the largest size for which there is memory.
+    /// Prepares the largest product that fits into memory.
     pub(super) fn new(stream: &Stream, blas: &Blas, precision: Precision) -> Result<Self, CudaError> {
-        /// Sizes that are large enough for the start and end of the kernel not to matter, even on the largest GPUs.
+        /// Sizes at which the start and end of the kernel do not matter, even on the largest GPUs.
         const SIDES: [usize; 3] = [8192, 4096, 2048];
         let mut out_of_memory = None;
         for side in SIDES {
@@ -63,7 +63,7 @@ impl Products {
 
     fn of_side(stream: &Stream, blas: &Blas, precision: Precision, side: usize) -> Result<Self, CudaError> {
         let (factors, result) = (Element::of(precision), result_of(precision));
-        // The layout is that of a linear layer; fp8 allows no other.
+        // The layout of a linear layer; fp8 allows no other layout.
         let shape =
             ProductShape { rows: side, columns: side, inner: side, left_transposed: false, right_transposed: true };
         let product = blas.product(shape, precision, result)?;
@@ -85,7 +85,7 @@ impl Products {
     }
 
     fn fastest(&self) -> Result<usize, CudaError> {
-        /// The seconds after which the best algorithm so far is taken: cuBLASLt proposes its favourites first.
+        /// The seconds after which the best tried algorithm is used: cuBLASLt proposes its favourites first.
         const LIMIT: f64 = 0.6;
         let mut run = |choice| timed(&self.stream, || self.start(choice)).map_err(CudaError::NotSupported);
         fastest(self.product.choices(), LIMIT, &WallClock::default(), &mut run)
@@ -155,17 +155,17 @@ fn fill<T: Plain>(stream: &Stream, buffer: &Buffer, numbers: &[T]) -> Result<(),
     stream.synchronize()
 }
 
-/// Copies within a device, or from one to another.
+/// Copies within a device, or between two devices.
 pub(super) struct DeviceCopies {
     stream: Stream,
     from: Buffer,
     to: Buffer,
-    /// The weight of a byte: within a device it is read and written in the same memory, and counts twice.
+    /// The weight of a byte. Within a device, a byte is read and written in the same memory and counts twice.
     weight: f64,
 }
 
 impl DeviceCopies {
-    /// Sizes far above those of the caches; the smaller ones are for devices with less memory.
+    /// Sizes far above the cache sizes; the smaller sizes are for devices with less memory.
     const SIZES: [usize; 3] = [1 << 30, 256 << 20, 64 << 20];
 
     pub(super) fn within(stream: &Stream) -> Result<Self, CudaError> {
@@ -222,7 +222,7 @@ pub(super) struct HostCopies {
 }
 
 impl HostCopies {
-    /// The size of a batch of a large job; the smaller one is for machines with less memory.
+    /// The size of a batch of a large job, and a smaller size for machines with less memory.
     const SIZES: [usize; 2] = [256 << 20, 64 << 20];
 
     pub(super) fn new(stream: &Stream, host: impl Fn(usize) -> Result<Host, CudaError>) -> Result<Self, CudaError> {
@@ -247,7 +247,7 @@ impl Timed for HostCopies {
         self.device.bytes() as f64
     }
 
-    /// Times by the host's clock, since a copy from ordinary memory occupies the processor, too.
+    /// Times by the host's clock, since a copy from ordinary memory also occupies the CPU.
     fn run(&mut self, repetitions: u32) -> Result<f64, String> {
         self.stream.synchronize().map_err(words)?;
         let start = Instant::now();
@@ -272,7 +272,7 @@ pub(super) struct Launches {
 
 impl Launches {
     pub(super) fn new(stream: &Stream) -> Result<Self, CudaError> {
-        // The driver translates it; the target is one that every driver for the device knows.
+        // The driver translates the text; every driver for the device knows this target.
         let (version, target) =
             if stream.gpu().facts().compute_capability >= (7, 5) { ("6.3", "sm_75") } else { ("6.0", "sm_50") };
         let text =

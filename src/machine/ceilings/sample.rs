@@ -12,13 +12,13 @@ pub trait Timed {
     /// Runs this many repetitions, and returns the seconds that they took.
     ///
     /// # Errors
-    /// What went wrong, in a line.
+    /// The failure, in one line.
     fn run(&mut self, repetitions: u32) -> Result<f64, String>;
 }
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock {
-    /// Seconds since some moment.
+    /// Returns the seconds since a fixed moment.
     fn now(&self) -> f64;
 }
 
@@ -38,14 +38,14 @@ impl Clock for WallClock {
     }
 }
 
-/// How long to measure.
+/// The limits of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
     /// The seconds of work before the first sample, in which clocks rise and caches fill.
     pub warmup: f64,
     /// The shortest sample in seconds, so that its start and end do not matter.
     pub sample: f64,
-    /// The seconds for everything; one sample is taken in any case.
+    /// The seconds for the whole measurement; one sample is always taken.
     pub limit: f64,
     /// The most samples.
     pub samples: u32,
@@ -60,7 +60,7 @@ impl Default for Pace {
 /// Samples the rate of some work, per second.
 ///
 /// # Errors
-/// What went wrong, in a line.
+/// The failure, in one line.
 pub fn sample(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<Ceiling, String> {
     let start = clock.now();
     let repetitions = warm_up(work, pace, clock)?;
@@ -77,7 +77,7 @@ pub fn sample(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<Cei
     Ok(Ceiling { median: quantile(&rates, 0.5), low: quantile(&rates, 0.25), high: quantile(&rates, 0.75), samples })
 }
 
-/// Works until the warm-up is over, and finds how many repetitions make a sample.
+/// Works until the warm-up is over, and finds the number of repetitions in a sample.
 fn warm_up(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<u32, String> {
     const MOST: u32 = 1 << 20;
     let start = clock.now();
@@ -95,7 +95,7 @@ fn warm_up(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<u32, S
     }
 }
 
-/// Returns the value below which this share of the sorted numbers lies, interpolated between neighbours.
+/// Returns the quantile of sorted numbers at this share, interpolated between neighbours.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a handful")]
     let place = share * (sorted.len() - 1) as f64;
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that the work itself moves on.
+    /// A clock that the work advances.
     struct Fake {
         now: Cell<f64>,
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{Ceiling, Clock, Kind, Pace, Timed, sample};
 
-/// The seconds that preparing one kind usually takes: an assumption, since none of this has run on a GPU yet.
+/// The seconds that the preparation of a kind usually takes: an assumption, since this has not run on a GPU yet.
 const PREPARATION: f64 = 0.4;
 
-/// The seconds that are always reserved for preparing a kind and for the last repetition: a round number.
+/// The seconds that are always reserved for the preparation of a kind and for the last repetition: a round number.
 const RESERVE: f64 = 1.5;
 
 /// The seconds of the shortest measurement: a round number.
@@ -15,9 +15,9 @@ const SHORTEST: f64 = 0.6;
 
 const OVER: &str = "the time for measuring was over";
 
-/// Measures kinds until the clock shows `limit`. Kinds for which too little time is left are absent. If time is short,
-/// all get less of it. After one that failed, `is_lost` is asked whether anything can work any more: an error in a kernel stays
-/// with the process, and every later call returns it again (CUDA driver API reference, `CUresult`).
+/// Measures kinds until the clock shows `limit`. If time is short, each kind gets less of it; a kind without enough time is
+/// absent. After a failure, `is_lost` checks if the GPU is still usable. An error in a kernel stays with the process, and
+/// every later call returns it again (CUDA driver API reference, `CUresult`).
 pub(super) fn all<'w>(
     kinds: impl ExactSizeIterator<Item = Kind>,
     limit: f64,
@@ -66,8 +66,8 @@ fn one<'w>(
     sample(work.as_mut(), pace, clock)
 }
 
-/// Finds the fastest of several alternatives. Each is run twice, because the first run loads it and does not count. No
-/// further one begins after `limit` seconds. One that fails is skipped, unless all fail.
+/// Finds the fastest of several alternatives. Each alternative is run twice; the first run loads it and does not count. No
+/// alternative starts after `limit` seconds. A failed alternative is skipped, unless all fail.
 ///
 /// # Errors
 /// Every alternative that was tried failed.
@@ -101,7 +101,7 @@ mod tests {
     use super::super::KINDS;
     use super::*;
 
-    /// A clock that the work itself moves on.
+    /// A clock that the work advances.
     struct Fake(Cell<f64>);
 
     impl Clock for Fake {
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Returns when it ended and how many kinds were measured, for given seconds of looking at the machine, of
+    /// Returns the end time and the number of measured kinds. The arguments are the seconds of looking at the machine, of
     /// preparation and of a repetition.
     fn ended(looked: f64, preparation: f64, repetition: f64) -> (f64, usize) {
         let clock = Fake(Cell::new(looked));

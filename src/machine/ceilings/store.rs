@@ -1,4 +1,4 @@
-//! Keeps ceilings in the user's cache, in one file for each GPU and driver.
+//! Stores ceilings in the user's cache, in one file for each GPU and driver.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,34 +8,34 @@ use super::{Ceilings, FORMAT};
 use crate::machine::telemetry::Device;
 use crate::model::GpuUse;
 
-/// Why ceilings could not be read or kept.
+/// The error for ceilings that could not be read or stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no folder for it.
+    /// No folder for the cache is known.
     #[error("neither XDG_CACHE_HOME nor HOME names a folder")]
     NoFolder,
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,
     },
-    /// It is not what this program writes.
+    /// The file is not in this program's format.
     #[error("{} is damaged", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         source: serde_json::Error,
     },
 }
 
-/// The folder: `gputune/ceilings` in `XDG_CACHE_HOME`, or in `.cache` of the home folder (XDG Base Directory
+/// Returns the folder: `gputune/ceilings` in `XDG_CACHE_HOME`, or in `.cache` of the home folder (XDG Base Directory
 /// Specification).
 pub fn folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -44,7 +44,7 @@ pub fn folder() -> Option<PathBuf> {
 }
 
 fn file(folder: &Path, uuid: &str, driver: &str) -> PathBuf {
-    // For an instance, CUDA reports the identity without saying that it is one.
+    // CUDA reports the identity of a MIG instance without marking it as an instance.
     let uuid = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
@@ -77,15 +77,14 @@ fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
     parsed.map_err(|source| StoreError::Damaged { path, source })
 }
 
-/// Returns the ceilings for a device that trained on these of its GPUs: those of one of them, or else of another GPU of
-/// exactly the same model. `None` if models are mixed. Ceilings of another instance of a divided GPU are not used,
-/// since it may have another size. If it is not known which GPUs trained, the device's only model counts. A file that
-/// cannot be read counts as not measured.
+/// Returns the ceilings for a device that trained on `gpus`: the ceilings of one of these GPUs, or else of another GPU of
+/// exactly the same model. `None` if models are mixed. Ceilings of another MIG instance are not used, since its size may
+/// differ. If the training GPUs are not known, the device's only model counts. An unreadable file counts as not measured.
 ///
-/// A search uses them to predict what a precision may gain ([`Ceilings::relative_speeds`]), and a diagnosis to compare
-/// a step with the limit ([`Ceilings::share`]).
+/// A search predicts the gain of a precision from them ([`Ceilings::relative_speeds`]). A diagnosis compares a step with the
+/// limit ([`Ceilings::share`]).
 pub fn known(folder: &Path, device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
-    // An entry without a name only says why no GPU could be asked.
+    // An entry without a name only gives the reason why no GPU could be queried.
     let mut names = gpus.iter().map(|gpu| gpu.name.as_str()).filter(|name| !name.is_empty());
     let model = names.next().or_else(|| only_model(&device.name))?;
     if names.any(|name| name != model) {
@@ -111,10 +110,10 @@ fn of_model(folder: &Path, driver: &str, name: &str) -> Option<Ceilings> {
         .max_by_key(|ceilings| ceilings.measured_at)
 }
 
-/// Writes ceilings in place of earlier ones; a concurrent reader finds the old or the new file, complete.
+/// Replaces stored ceilings; a concurrent reader finds the old or the new file, complete.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn save(folder: &Path, ceilings: &Ceilings) -> Result<PathBuf, StoreError> {
     let path = file(folder, &ceilings.uuid, &ceilings.driver);
     let failed = |source| StoreError::Io { action: "write", path: path.clone(), source };

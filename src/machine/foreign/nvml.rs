@@ -1,12 +1,12 @@
-//! NVML calls for which `nvml-wrapper` has no safe form.
+//! NVML calls without a safe wrapper in `nvml-wrapper`.
 
 use std::mem::MaybeUninit;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 
-/// Returns the used and the total memory in bytes, by the call that every driver has. Memory that the driver keeps for
-/// itself counts as used; `Device::memory_info` separates it, but drivers before R510 lack that.
+/// Returns the used and the total memory in bytes, by the call that every driver has. Memory that the driver reserves counts
+/// as used. `Device::memory_info` separates it, but drivers before R510 lack that call.
 pub(crate) fn memory_by_first_version(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
     let mut memory = MaybeUninit::zeroed();
@@ -19,7 +19,7 @@ pub(crate) fn memory_by_first_version(device: &Device<'_>) -> Result<(u64, u64),
     Ok((memory.used, memory.total))
 }
 
-/// The number of the GPU instance that a MIG device is part of.
+/// Returns the number of the GPU instance that a MIG device is part of.
 pub(crate) fn gpu_instance_of(device: &Device<'_>) -> Result<u32, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
     let mut number = 0;
@@ -28,7 +28,7 @@ pub(crate) fn gpu_instance_of(device: &Device<'_>) -> Result<u32, NvmlError> {
     Ok(number)
 }
 
-/// Returns whether failed memory rows wait for a restart to be replaced, and whether some could not be replaced.
+/// Returns two flags for failed memory rows: some wait for a restart to be replaced, and some could not be replaced.
 pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<(bool, bool), NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
     let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);

@@ -1,4 +1,4 @@
-//! Adds facts from CUDA's driver. Its devices are those that `CUDA_VISIBLE_DEVICES` leaves.
+//! Adds facts from CUDA's driver, which shows the devices that `CUDA_VISIBLE_DEVICES` leaves.
 
 use super::{Library, Machine};
 use crate::machine::foreign::cuda::{Blas, Compiler, CudaError, DeviceFacts, Driver};
@@ -7,7 +7,7 @@ use crate::machine::telemetry::{GpuFacts, Mig, VISIBLE_GPUS};
 /// Adds the driver's version, its libraries, and the facts about GPUs that only it knows.
 pub(super) fn add(machine: &mut Machine) {
     add_devices(machine);
-    // Without a device the other libraries are of no use, and they take long to load.
+    // Without a device the other libraries are useless, and they load slowly.
     if machine.libraries.iter().any(|library| library.name == DRIVER && library.absent.is_some()) {
         return;
     }
@@ -36,8 +36,8 @@ pub(super) fn add_devices(machine: &mut Machine) {
     }
 }
 
-/// Marks the GPUs that CUDA does not show as hidden, where CUDA answers: it interprets the variable in its own way. It
-/// shows a program only one instance, even if the variable leaves more.
+/// Marks the GPUs that CUDA does not show as hidden, if CUDA answers: it interprets the variable in its own way. It shows a
+/// program only one MIG instance, even if the variable leaves several.
 fn hide(gpus: &mut [GpuFacts], devices: &Result<Vec<DeviceFacts>, CudaError>) {
     let shown = match devices {
         Ok(devices) => devices.as_slice(),
@@ -59,7 +59,7 @@ fn library(name: &'static str, error: Option<&CudaError>) -> Library {
     Library { name, absent: error.map(ToString::to_string), cure }
 }
 
-/// Compares identities: CUDA reports one without saying whether it is a GPU's or an instance's.
+/// Compares identities without their prefix: CUDA does not mark an identity as a GPU's or an instance's.
 fn is_same(gpu: &GpuFacts, device: &DeviceFacts) -> bool {
     let plain = |uuid: &str| uuid.trim_start_matches("GPU-").trim_start_matches("MIG-").to_owned();
     let (Some(a), Some(b)) = (&gpu.uuid, &device.uuid) else { return false };

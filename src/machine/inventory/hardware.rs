@@ -2,7 +2,7 @@
 
 use crate::model::Precision;
 
-/// The least capable of the GPUs that a program sees: formats that it lacks cannot be relied on.
+/// The least capable GPU that a program sees; formats that it lacks cannot be relied on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
     /// The model.
@@ -12,7 +12,7 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Asks the driver for the GPUs that programs see; `None` if there are none, or no driver answers.
+    /// Asks the driver for the GPUs that programs see; `None` without GPUs or an answer of the driver.
     pub fn detect() -> Option<Self> {
         Self::of(&super::patiently(super::visible_gpus)?)
     }
@@ -26,7 +26,7 @@ impl Hardware {
         known.min_by_key(|hardware| hardware.compute_capability)
     }
 
-    /// Whether it has a precision.
+    /// Returns true if it has a precision.
     pub fn has(&self, precision: Precision) -> bool {
         precision.is_in_hardware(self.compute_capability)
     }

@@ -1,4 +1,4 @@
-//! Processors, memory and disk.
+//! CPUs, memory and disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,35 +7,35 @@ use serde::Serialize;
 
 use crate::machine::telemetry::{HostMemory, SharedMemory};
 
-/// The machine's resources besides GPUs, and how much of them this process may use.
+/// The machine's resources besides GPUs, and the part of them that this process may use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Host {
-    /// The processors.
+    /// The CPUs.
     pub processors: Processors,
-    /// Memory, in bytes; the control group's limit where that is less.
+    /// Memory, in bytes; the control group's limit if that is lower.
     pub memory_bytes: Option<u64>,
     /// Memory that is available without swapping, in bytes.
     pub memory_available_bytes: Option<u64>,
-    /// The machine's memory, where a control group allows less, in bytes.
+    /// The machine's memory in bytes, if a control group allows less.
     pub machine_memory_bytes: Option<u64>,
     /// The size of `/dev/shm` in bytes.
     pub shared_memory_bytes: Option<u64>,
-    /// What is free there, in bytes.
+    /// The free part of `/dev/shm`, in bytes.
     pub shared_memory_free_bytes: Option<u64>,
-    /// Whether it is a virtual machine (the flag `hypervisor` in `/proc/cpuinfo`, cpuid(4)).
+    /// True if it is a virtual machine (the flag `hypervisor` in `/proc/cpuinfo`, cpuid(4)).
     pub is_virtual: bool,
-    /// Where results would be written.
+    /// The disk for results.
     pub disk: Option<Disk>,
 }
 
-/// Processor cores.
+/// CPU cores.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Processors {
     /// The model.
     pub model: Option<String>,
     /// All online cores, as the kernel counts them.
     pub online: usize,
-    /// Those that this process may run on (sched_setaffinity(2)).
+    /// The cores that this process may run on (sched_setaffinity(2)).
     pub usable: usize,
     /// The number of cores that the control group's quota allows to be busy; `None` without a quota.
     pub quota: Option<f64>,
@@ -44,11 +44,11 @@ pub struct Processors {
 /// A file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Disk {
-    /// The folder that was asked for; the nearest existing folder above it was examined.
+    /// The requested folder; its nearest existing ancestor was examined.
     pub folder: PathBuf,
-    /// All of it, in bytes.
+    /// The total size, in bytes.
     pub total_bytes: u64,
-    /// What this user may still write, in bytes.
+    /// The bytes that this user may still write.
     pub free_bytes: u64,
 }
 
@@ -76,7 +76,7 @@ fn meminfo_total(text: &str) -> Option<u64> {
 }
 
 impl Processors {
-    /// Looks at them now.
+    /// Reads them now.
     pub fn look() -> Self {
         let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let status = file("/proc/self/status");
@@ -92,7 +92,7 @@ impl Processors {
         }
     }
 
-    /// Whether there is a quota below what the processors are.
+    /// Returns true if a quota allows less than the usable cores.
     pub fn has_quota(&self) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
         let usable = self.usable as f64;
@@ -117,7 +117,7 @@ fn model(cpuinfo: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// How many numbers a list like `0-3,8` has.
+/// Counts the numbers of a list like `0-3,8`.
 fn counted(list: &str) -> usize {
     let count = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -127,8 +127,8 @@ fn counted(list: &str) -> usize {
     list.trim().split(',').filter_map(count).sum()
 }
 
-/// The smallest quota of this process's groups, in cores (kernel documentation, admin-guide/cgroup-v2.rst `cpu.max`, and
-/// scheduler/sched-bwc.rst for version 1).
+/// Returns the smallest quota of this process's groups, in cores (kernel documentation, admin-guide/cgroup-v2.rst `cpu.max`,
+/// and scheduler/sched-bwc.rst for version 1).
 fn quota(proc: &Path, root: &Path) -> Option<f64> {
     let text = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
     let mut smallest: Option<f64> = None;

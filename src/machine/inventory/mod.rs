@@ -1,6 +1,6 @@
-//! Describes the machine for a training job: GPUs, driver, cores, memory, disk, and problems with them.
+//! Describes the machine for a training job: GPUs, driver, cores, memory, disk, and their problems.
 //!
-//! `docs/device.md` describes what `gputune device` shows of it, and its JSON.
+//! `docs/device.md` describes the output of `gputune device`, and its JSON.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -37,9 +37,9 @@ pub struct Machine {
     pub cuda: Option<String>,
     /// The libraries that gputune itself uses on GPUs.
     pub libraries: Vec<Library>,
-    /// Processors, memory, disk.
+    /// CPUs, memory, disk.
     pub host: Host,
-    /// Problems, and what to do about them.
+    /// Problems, with remedies.
     pub warnings: Vec<Warning>,
 }
 
@@ -48,14 +48,14 @@ pub struct Machine {
 pub struct Library {
     /// Its name.
     pub name: &'static str,
-    /// Why it cannot be used; `None` where it can.
+    /// Why it cannot be used; `None` if it can be used.
     pub absent: Option<String>,
-    /// What to do about it, if that is known.
+    /// The remedy, if known.
     pub cure: Option<String>,
 }
 
 impl Machine {
-    /// Describes the machine. Changes no settings and takes no device memory. `out` is where results would be written.
+    /// Describes the machine. Changes no settings and takes no device memory. `out` is the folder for results.
     pub fn look(out: &Path) -> Self {
         let mut machine = patiently(look_at_gpus).unwrap_or_else(|| Self {
             libraries: vec![Library {
@@ -72,13 +72,13 @@ impl Machine {
         machine
     }
 
-    /// Returns the key under which ceilings are kept besides the GPU: the driver's version, or else that of its CUDA.
+    /// Returns the key of stored ceilings besides the GPU: the driver's version, or else its CUDA version.
     pub fn driver_key(&self) -> String {
         let cuda = || self.cuda.as_ref().map(|version| format!("cuda-{version}"));
         self.driver.clone().or_else(cuda).unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// Returns why no GPU can be used, in one line, with a cure; `None` if one can be used.
+    /// Returns why no GPU can be used, in one line, with a remedy; `None` if a GPU can be used.
     pub fn without_gpu(&self) -> Option<(String, Option<String>)> {
         if self.gpus.iter().any(|gpu| gpu.is_visible) {
             return None;
@@ -96,17 +96,17 @@ impl Machine {
     }
 }
 
-/// Asks a driver, but gives up on one that hangs; the thread then stays behind.
+/// Queries a driver, but gives up if it hangs; the thread then stays behind.
 fn patiently<T: Send + 'static>(ask: fn() -> T) -> Option<T> {
-    // Without persistence a driver starts all GPUs when it is first asked.
+    // Without persistence, a driver starts all GPUs at its first query.
     const PATIENCE: Duration = Duration::from_secs(45);
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new().name("driver".to_owned()).spawn(move || drop(sender.send(ask()))).ok()?;
     receiver.recv_timeout(PATIENCE).ok()
 }
 
-/// Returns the GPUs that programs see, with only those facts that CUDA reports at once. NVML's meters take longer, and
-/// are asked only if CUDA shows nothing, as when this process may not use the GPUs but the step's container may.
+/// Returns the GPUs that programs see, with only the facts that CUDA reports at once. NVML's meters take longer. They are
+/// queried only if CUDA shows nothing, for example if only the step's container may use the GPUs.
 fn visible_gpus() -> Vec<GpuFacts> {
     let mut machine = Machine::default();
     #[cfg(feature = "cuda")]

@@ -22,8 +22,8 @@ pub(super) fn add(machine: &mut Machine) {
     machine.gpus = found.unwrap_or_default();
 }
 
-/// Adds whether DCGM knows the GPUs that lack GPM; it is not needed for others. It asks once for all of them, since an
-/// engine that hangs takes seconds.
+/// Adds the DCGM state of GPUs that lack GPM; GPUs with GPM do not need DCGM. One query serves all GPUs, since a hanging
+/// engine takes seconds.
 pub(super) fn add_dcgm(gpus: &mut [GpuFacts]) {
     let mut known = None;
     for gpu in gpus {

@@ -1,4 +1,4 @@
-//! Warns of conditions that may slow training down on this machine, with cures.
+//! Warns of conditions that may slow training down on this machine, with remedies.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::model::quantity::{show_bytes, show_number};
 
 const GIB: u64 = 1 << 30;
 
-/// The share of time with a running kernel from which on a GPU counts as busy: a round number.
+/// A GPU counts as busy from this share of time with a running kernel on: a round number.
 pub const BUSY: f64 = 0.1;
 
 /// A condition that may slow training down.
@@ -16,9 +16,9 @@ pub const BUSY: f64 = 0.1;
 pub struct Warning {
     /// The name of its [`Rule`].
     pub rule: &'static str,
-    /// What is the matter, with numbers.
+    /// The problem, with numbers.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub cure: &'static str,
 }
 
@@ -27,9 +27,9 @@ pub struct Warning {
 pub struct Rule {
     /// Its name.
     pub name: &'static str,
-    /// What it looks at, and where its threshold comes from.
+    /// The condition that it checks, and the source of its threshold.
     pub about: &'static str,
-    /// What to do about it.
+    /// The remedy.
     pub cure: &'static str,
     find: fn(&Machine) -> Vec<String>,
 }

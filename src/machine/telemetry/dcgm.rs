@@ -1,13 +1,14 @@
-//! Reads the activity of a GPU's parts from DCGM, if a host engine of it is already running.
+//! Reads the activity of a GPU's parts from DCGM, if its host engine is already running.
 //!
-//! It is for GPUs without GPM: data-centre boards from Volta to Ada. The engine is asked through its own client:
-//! `dcgmi discovery -l` for the GPUs' numbers and identities, and then `dcgmi dmon -e FIELDS -d MILLISECONDS -i NUMBERS`,
-//! which prints one row for each GPU and period until it is ended (NVIDIA DCGM documentation, "dcgmi dmon" and "dcgmi
-//! discovery"; the forms are those of `dcgmi/DeviceMonitor.cpp` and `dcgmi/Query.cpp` in NVIDIA/DCGM). No engine is
-//! started and none is set up. While somebody listens the engine holds the profiling counters of these GPUs, for all
-//! programs: Nsight and CUPTI cannot read them then (NVIDIA/DCGM issues 56 and 62).
+//! It is for GPUs without GPM: data-centre boards from Volta to Ada. The engine's own client queries it. `dcgmi discovery
+//! -l` lists the GPUs' numbers and identities. `dcgmi dmon -e FIELDS -d MILLISECONDS -i NUMBERS` then prints one row for
+//! each GPU and period until it is stopped (NVIDIA DCGM documentation, "dcgmi dmon" and "dcgmi discovery"). The formats are
+//! in `dcgmi/DeviceMonitor.cpp` and `dcgmi/Query.cpp` of NVIDIA/DCGM.
 //!
-//! This has not run on a GPU yet; the tests use a stand-in for the program that prints in these forms.
+//! No engine is started or configured. While a client listens, the engine holds the profiling counters of these GPUs for all
+//! programs: Nsight and CUPTI cannot read them (NVIDIA/DCGM issues 56 and 62).
+//!
+//! This has not run on a GPU yet; the tests use a stand-in for the program that prints in these formats.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant};
 use super::tool;
 use crate::model::{Metric, Reading, Readings, Source};
 
-/// The fields that are watched (`dcgm_fields.h`). Sent and received data are in bytes per second from the GPU's point
-/// of view; the others are shares.
+/// The watched fields (`dcgm_fields.h`). Sent and received data are in bytes per second from the GPU's point of view; all
+/// other fields are shares.
 const FIELDS: &[(u16, Metric)] = &[
     (1002, Metric::SmActive),
     (1003, Metric::SmOccupancy),
@@ -32,10 +33,10 @@ const FIELDS: &[(u16, Metric)] = &[
     (1012, Metric::NvlinkReceived),
 ];
 
-/// How often the engine is asked. Each row has means over the time since the previous row.
+/// The period of the rows. Each row has means over the time since the previous row.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The rows that are kept for each listener; of more, every other one is dropped.
+/// The most rows that are kept for each listener; at this number, half of the rows are dropped.
 const KEPT: usize = 8192;
 
 /// Listens to a host engine until it is dropped.
@@ -44,7 +45,7 @@ pub struct Dcgm {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// The data received so far.
+/// The received data.
 #[derive(Debug, Default)]
 struct Heard {
     /// The engine's numbers of GPUs, by identity.
@@ -93,7 +94,7 @@ impl Dcgm {
     /// seconds.
     ///
     /// # Errors
-    /// No engine can be asked; the line says why.
+    /// No engine answers; the line says why.
     pub fn known() -> Result<BTreeSet<String>, String> {
         let program = tool::find("dcgmi").ok_or("dcgmi is not installed")?;
         Ok(discover(&program)?.into_keys().collect())
@@ -113,7 +114,7 @@ impl Dcgm {
     pub fn readings(&self, uuid: &str, from: Instant, to: Instant) -> Readings {
         let heard = locked(&self.heard);
         let Some(&number) = heard.numbers.get(uuid) else { return Readings::new() };
-        // A row covers the period before it, so the middle of that period must lie between the two.
+        // A row covers the period before it, so the middle of that period must lie between the two moments.
         let is_within = |row: &&Row| {
             let middle = row.at.checked_sub(PERIOD / 2).unwrap_or(row.at);
             row.number == number && (from..=to).contains(&middle)
@@ -131,13 +132,13 @@ impl Dcgm {
     }
 }
 
-/// Ends the client; the engine drops what is watched for it when its connection closes.
+/// Ends the client; the engine drops the client's watches when the connection closes.
 impl Drop for Dcgm {
     fn drop(&mut self) {
         let mut heard = locked(&self.heard);
         heard.is_over = true;
         if let Some(dmon) = &mut heard.dmon {
-            // It may have ended by itself.
+            // The client may already have ended.
             let _ = dmon.kill();
         }
     }
@@ -154,7 +155,7 @@ fn discover(program: &Path) -> Result<BTreeMap<String, u32>, String> {
     Ok(discovered(&listed.ok_or("no host engine answers")?))
 }
 
-/// Reads rows until the client ends; the error says why there were none.
+/// Reads rows until the client ends; the error says why it gave no rows.
 fn follow(program: &Path, uuids: &[String], heard: &Mutex<Heard>) -> Result<(), String> {
     let mut numbers = discover(program)?;
     numbers.retain(|uuid, _| uuids.contains(uuid));
@@ -183,7 +184,7 @@ fn follow(program: &Path, uuids: &[String], heard: &Mutex<Heard>) -> Result<(), 
     }
     let mut heard = locked(heard);
     if let Some(mut dmon) = heard.dmon.take() {
-        // Its output is closed; a client that goes on without it is useless.
+        // Its output is closed; a client that continues without it is useless.
         let _ = dmon.kill();
         let _ = dmon.wait();
     }
@@ -199,7 +200,7 @@ impl Heard {
         self.rows.push(row);
         if self.rows.len() >= KEPT {
             let mut at = 0_usize;
-            // Drops pairs of neighbours, so that with several GPUs none is lost.
+            // Drops blocks of neighbours, so that no GPU among several is lost.
             self.rows.retain(|_| {
                 at += 1;
                 at % 64 < 32
@@ -216,7 +217,7 @@ fn dmon(program: &Path, numbers: &BTreeMap<String, u32>) -> Command {
     command
 }
 
-/// Numbers by identity, from a table whose rows are like these:
+/// Returns numbers by identity, from a table with rows like these:
 ///
 /// ```text
 /// | 0      | Name: NVIDIA A100-SXM4-80GB                                          |

@@ -1,8 +1,7 @@
 //! Finds the device that trains.
 //!
-//! The GPUs are those that NVML lists. If it lists none, they are read from `/proc/driver/nvidia`, which the NVIDIA
-//! kernel module provides. Neither has run on a machine with a GPU yet; the tests use a stand-in for NVML, and recorded
-//! files.
+//! NVML lists the GPUs. If it lists none, they are read from `/proc/driver/nvidia`, which the NVIDIA kernel module provides.
+//! Neither way has run on a machine with a GPU yet; the tests use a stand-in for NVML, and recorded files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +13,8 @@ use super::nvml::{GpuIdentity, Visible};
 use super::{GpuMeter, HostMemory};
 use crate::model::quantity;
 
-/// The variable that names the GPUs that a program may see (CUDA C++ Programming Guide, "CUDA Environment Variables");
-/// empty, it hides all of them.
+/// The variable that names the GPUs that a program may see (CUDA C++ Programming Guide, "CUDA Environment Variables"). An
+/// empty value hides all GPUs.
 pub const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Which device is to train.
@@ -31,7 +30,7 @@ pub enum DeviceChoice {
     Gpu,
 }
 
-/// The error for a missing GPU, with what is missing.
+/// The error for a missing GPU, with the missing part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the spec asks for a GPU (`device = \"gpu\"`), and there is none: {missing}")]
 pub struct NoGpu {
@@ -41,11 +40,11 @@ pub struct NoGpu {
 /// The device that trains and its driver, as a study names them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// GPUs by model, or the processor with its cores and memory.
+    /// GPUs by model, or the CPU with its cores and memory.
     pub name: String,
     /// The GPU driver's version, or `none`.
     pub driver: String,
-    /// Whether there is a GPU.
+    /// True if it is a GPU.
     pub is_gpu: bool,
 }
 
@@ -57,22 +56,22 @@ struct Gpus {
 }
 
 impl Device {
-    /// Returns the device of this machine, whatever programs see of it.
+    /// Returns the device of this machine, including GPUs that programs do not see.
     pub fn detect() -> Self {
         let proc = Path::new("/proc");
         Gpus::detect(proc).map_or_else(|| Self::processor(proc), |gpus| gpus.named(&gpus.list, ""))
     }
 
-    /// Returns the requested device of this machine, as far as a step sees it.
+    /// Returns the requested device of this machine, limited to the GPUs that a step sees.
     ///
     /// # Errors
-    /// A GPU is required, and there is none or all are hidden.
+    /// A GPU is required, but none exists or all are hidden.
     pub fn choose(choice: DeviceChoice, visible: &Visible) -> Result<Self, NoGpu> {
         let proc = Path::new("/proc");
         Self::choose_from(proc, || Gpus::detect(proc), choice, visible)
     }
 
-    /// How many GPUs a step sees, as far as it is asked to train on them.
+    /// Returns the number of GPUs that a step sees; 0 if it is to train on the CPU.
     pub fn count_gpus(choice: DeviceChoice, visible: &Visible) -> u32 {
         let gpus = if choice == DeviceChoice::Cpu { None } else { Gpus::detect(Path::new("/proc")) };
         let seen = gpus.map_or(0, |gpus| visible.choose(&gpus.list).len());
@@ -104,13 +103,13 @@ impl Device {
 }
 
 impl Gpus {
-    /// `None` where there is none.
+    /// Returns `None` if no GPU is found.
     fn detect(proc: &Path) -> Option<Self> {
         Self::by_meter().or_else(|| Self::by_kernel(proc))
     }
 
-    /// Finds GPUs by NVML, which reports the instances of a divided GPU; the names of whole GPUs are those of the
-    /// kernel module.
+    /// Finds GPUs by NVML, which reports the instances of a divided GPU. Whole GPUs have the same names as in the kernel
+    /// module.
     fn by_meter() -> Option<Self> {
         let meter = GpuMeter::shared().ok()?;
         let list = meter.gpus().ok()?;
@@ -137,8 +136,7 @@ impl Gpus {
         (!seen.is_empty()).then(|| self.named(&seen, doubt))
     }
 
-    /// Returns the device of these GPUs, or of some of them. If `doubt` is not empty, it is what names the ones that
-    /// are meant.
+    /// Returns the device of these GPUs. A `doubt` that is not empty selects some of these GPUs, but does not show which.
     fn named(&self, gpus: &[GpuIdentity], doubt: &str) -> Device {
         let mut models: Vec<String> = gpus.iter().map(|gpu| gpu.name.clone()).collect();
         models.sort();
@@ -152,13 +150,13 @@ impl Gpus {
     }
 }
 
-/// Describes what hides the existing GPUs from a step.
+/// Describes the variable that hides the existing GPUs from a step.
 fn hidden(visible: &Visible) -> String {
     let list = visible.devices.as_deref().unwrap_or_default().replace(char::is_control, " ");
     format!("{VISIBLE_GPUS}={list} hides all of them")
 }
 
-/// Why there is no GPU.
+/// Returns why there is no GPU.
 fn absent(proc: &Path) -> String {
     match fs::read_to_string(proc.join("driver/nvidia/version")) {
         Ok(version) => format!("the NVIDIA driver {} is loaded and knows of no GPU", driver_version(&version)),
@@ -166,8 +164,8 @@ fn absent(proc: &Path) -> String {
     }
 }
 
-/// Returns the GPUs for which the kernel module has a folder, named by the bus. An identity that is not known yet, or
-/// not completely (`GPU-????????-...`), is empty.
+/// Returns the GPUs for which the kernel module has a folder, named by the bus. An identity that is not fully known yet
+/// (`GPU-????????-...`) is empty.
 fn listed_by_kernel(folder: &Path) -> Vec<GpuIdentity> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -5,13 +5,13 @@ use serde::{Serialize, Serializer};
 /// One GPU, or one MIG instance. Facts that the driver does not report are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct GpuFacts {
-    /// Its number in the order of the PCI bus; for an instance that of the whole GPU.
+    /// Its number in the order of the PCI bus; an instance has the number of its whole GPU.
     pub index: Option<u32>,
     /// Its identity: `GPU-...`, or `MIG-...` for an instance.
     pub uuid: Option<String>,
     /// The model.
     pub name: String,
-    /// Whether `CUDA_VISIBLE_DEVICES` shows it to programs.
+    /// True if `CUDA_VISIBLE_DEVICES` shows it to programs.
     pub is_visible: bool,
     /// Compute capability, such as 9.0.
     #[serde(serialize_with = "as_version")]
@@ -20,7 +20,7 @@ pub struct GpuFacts {
     pub multiprocessors: Option<u32>,
     /// Memory, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Memory in use by anybody, in bytes.
+    /// Memory in use by any process, in bytes.
     pub memory_used_bytes: Option<u64>,
     /// Its link to the host.
     pub pcie: Option<Pcie>,
@@ -28,17 +28,17 @@ pub struct GpuFacts {
     pub nvlinks: Option<u32>,
     /// Its power and power limits.
     pub power: Option<Power>,
-    /// Whether it is divided into instances.
+    /// Its division into instances.
     pub mig: Option<Mig>,
-    /// Whether the driver stays loaded while nobody uses the GPU.
+    /// True if the driver stays loaded while no process uses the GPU.
     pub persistence: Option<bool>,
     /// Share of the last sample period in which a kernel ran, from 0 to 1.
     pub busy: Option<f64>,
-    /// Whether rows of its memory wait for a restart to be replaced, or cannot be replaced.
+    /// Rows of its memory that failed.
     pub remapped_rows: Option<RemappedRows>,
     /// The processes that compute on it; `None` if the driver does not report them.
     pub processes: Option<Vec<Holder>>,
-    /// The sources of numbers that can be read while a probe runs.
+    /// The sources of numbers that are read while a probe runs.
     pub meters: Vec<MeterState>,
 }
 
@@ -74,7 +74,7 @@ pub struct Power {
     pub now_watts: Option<f64>,
     /// The power limit.
     pub limit_watts: Option<f64>,
-    /// The power limit by default.
+    /// The default power limit.
     pub default_limit_watts: Option<f64>,
 }
 
@@ -82,7 +82,7 @@ pub struct Power {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mig {
-    /// It could be divided, and is not.
+    /// It can be divided, but is not.
     Off,
     /// It is divided, but has no instance that can compute.
     WithoutInstances,
@@ -93,9 +93,9 @@ pub enum Mig {
 /// Rows of device memory that failed (NVIDIA, "GPU memory error management", row remapping).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RemappedRows {
-    /// Whether some wait for a restart of the GPU to be replaced.
+    /// True if some rows wait for a restart of the GPU to be replaced.
     pub is_pending: bool,
-    /// Whether some cannot be replaced.
+    /// True if some rows cannot be replaced.
     pub has_failed: bool,
 }
 
@@ -104,9 +104,9 @@ pub struct RemappedRows {
 pub struct Holder {
     /// Its process id; in a container it may be the number outside.
     pub pid: u32,
-    /// Its program, where that can be seen.
+    /// Its program, if visible.
     pub name: Option<String>,
-    /// The memory that it holds, in bytes, where the driver reports it.
+    /// The memory that it holds, in bytes, if the driver reports it.
     pub memory_bytes: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ pub struct Holder {
 pub struct MeterState {
     /// Its name, such as `GPM`.
     pub name: &'static str,
-    /// Why it does not work; `None` where it does.
+    /// Why it does not work; `None` if it works.
     pub absent: Option<String>,
 }
 

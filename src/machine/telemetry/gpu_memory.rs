@@ -1,7 +1,7 @@
 //! The memory of GPUs at some moment, and the processes that hold it.
 
-/// The memory that may be in use on a GPU without a process that explains it: a driver keeps a little for each process,
-/// and returns it with a delay. A round number.
+/// The memory that may be in use on a GPU without a process that explains it. A driver keeps a little for each process, and
+/// returns it with a delay. A round number.
 pub const UNEXPLAINED_BYTES: u64 = 64 << 20;
 
 /// The memory of one GPU.
@@ -11,24 +11,24 @@ pub struct GpuMemory {
     pub place: String,
     /// Its identity, such as `GPU-5ce9b4ab-...`.
     pub uuid: String,
-    /// In use by anybody, in bytes.
+    /// Memory in use by any process, in bytes.
     pub used_bytes: u64,
-    /// All of it, in bytes.
+    /// Total memory, in bytes.
     pub total_bytes: u64,
 }
 
 /// A process that computes on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuProcess {
-    /// Which GPU.
+    /// The identity of the GPU.
     pub uuid: String,
-    /// Which process; in a container it may be a number outside.
+    /// The process id; in a container it may be the number outside.
     pub pid: u32,
-    /// What it holds, in bytes, where the driver tells.
+    /// The memory that it holds, in bytes, if the driver reports it.
     pub used_bytes: Option<u64>,
 }
 
-/// What the GPUs hold at some moment.
+/// The memory of the GPUs at some moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuState {
     /// The GPUs that may be used.
@@ -43,7 +43,7 @@ impl GpuState {
         self.gpus.iter().find(|gpu| gpu.uuid == uuid).map(|gpu| gpu.used_bytes)
     }
 
-    /// Whether a process computes on a GPU.
+    /// Returns true if a process computes on a GPU.
     pub fn has(&self, pid: u32, uuid: &str) -> bool {
         self.processes.iter().any(|process| process.pid == pid && process.uuid == uuid)
     }

@@ -1,21 +1,21 @@
-//! The machine's memory: how much there is and how much is free.
+//! The machine's memory: total and available.
 
 use std::fs;
 use std::path::Path;
 
 use super::cgroup;
 
-/// The memory that this process may use: the machine's, or less where a control group limits it.
+/// The memory that this process may use: the machine's, or less if a control group limits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostMemory {
-    /// All of it, in bytes.
+    /// Total memory, in bytes.
     pub total_bytes: u64,
-    /// What can be had without swapping, in bytes; page cache counts as free.
+    /// Memory available without swapping, in bytes; page cache counts as free.
     pub available_bytes: u64,
 }
 
 impl HostMemory {
-    /// Reads it now; `None` where the kernel does not tell.
+    /// Reads it now; `None` if the kernel does not report it.
     pub fn read() -> Option<Self> {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"))
     }
@@ -46,7 +46,7 @@ fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// What a group uses, without the page cache that the kernel would give up first.
+/// Returns the memory of a group, without the page cache that the kernel would drop first.
 fn used_by_group(usage: &Path) -> Option<u64> {
     let used = number(usage)?;
     let stat = fs::read_to_string(usage.parent()?.join("memory.stat")).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Meters a probe's processes on the host: processor time, reads from storage, pressure, throttling, memory.
+//! Meters a probe's processes on the host: CPU time, reads from storage, pressure, throttling, memory.
 //!
-//! The kernel's counters only grow, so the difference of two readings is exact for the time between them, whatever
-//! happened in it. Which part of a probe is measured becomes known only afterwards. So the readings are kept, and those
-//! nearest to the ends of that part are compared.
+//! The kernel's counters only grow, so the difference of two readings is exact for the time between them. The measured part
+//! of a probe becomes known only afterwards. So the readings are kept, and the readings nearest to the ends of that part are
+//! compared.
 
 mod pressure;
 mod quota;
@@ -18,14 +18,14 @@ use pressure::Pressure;
 use quota::{Periods, Quota};
 use tree::{Tree, Usage};
 
-/// The kernel counts processor time for user space in these parts of a second (`USER_HZ`, time(7); 100 on x86-64 and
-/// on aarch64).
+/// The kernel's ticks per second of CPU time for user space (`USER_HZ`, time(7); 100 on x86-64 and on aarch64).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The readings that are kept: four per second for a quarter of an hour. Of more, every other one is dropped.
+/// The most readings that are kept: four per second for a quarter of an hour. At this number, every other reading is
+/// dropped.
 const KEPT: usize = 4096;
 
-/// The counters at some moment; what cannot be read is absent.
+/// The counters at some moment; an unreadable counter is absent.
 #[derive(Debug, Clone)]
 struct Sample {
     at: Instant,
@@ -49,27 +49,27 @@ pub struct HostMeter {
     samples: Vec<Sample>,
     /// Memory that the processes held, in bytes.
     held: Vec<(Instant, u64)>,
-    /// When it is time to look again.
+    /// The time of the next reading.
     next: Option<Instant>,
-    /// Whether it is of this process, and what others of those have read just now is as good.
+    /// True if it meters this process, so that a recent reading of another such meter is as good as its own.
     is_shared: bool,
 }
 
-/// What meters of this process share: the one that reads, with its last reading.
+/// The meter that reads for all meters of this process, with its last reading.
 static OWN: Mutex<Option<HostMeter>> = Mutex::new(None);
 
 impl HostMeter {
-    /// How often there is a look, at most.
+    /// The shortest time between two readings.
     const EVERY: Duration = Duration::from_millis(250);
 
-    /// Makes a meter of a process and its descendants. `group` is the folder of a control group of their own (version
-    /// 2), which need not exist yet.
+    /// Makes a meter of a process and its descendants. `group` is the folder of their own control group (version 2); it need
+    /// not exist yet.
     pub fn new(root: u32, group: Option<PathBuf>) -> Self {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"), root, group)
     }
 
-    /// Makes a meter of this process. Threads that look at the same time read once: of sixty-four slots, each with its meter, all
-    /// would read the files of sixty-four threads.
+    /// Makes a meter of this process. Threads that read at the same time share one reading. Otherwise 64 slots, each with
+    /// its meter, would each read the files of 64 threads.
     pub fn own() -> Self {
         Self { is_shared: true, ..Self::new(std::process::id(), None) }
     }
@@ -87,13 +87,13 @@ impl HostMeter {
         }
     }
 
-    /// Looks at the counters now.
+    /// Reads the counters now.
     pub fn look(&mut self) {
         self.look_at(Instant::now());
     }
 
-    /// Reads the counters if it is time: four times a second, or less often if a reading takes long. Returns when it is
-    /// time again.
+    /// Reads the counters if it is time: four times a second, or less often if a reading takes long. Returns the time of the
+    /// next reading.
     pub fn look_in_time(&mut self) -> Instant {
         let begin = Instant::now();
         match self.next {
@@ -113,9 +113,9 @@ impl HostMeter {
         thin_out(&mut self.samples);
     }
 
-    /// Returns the last reading of this process, or a new one where that is old.
+    /// Returns the last reading of this process, or a new reading if the last is old.
     fn shared(at: Instant) -> Sample {
-        /// For how long a reading counts as new: short against the time between two of one meter.
+        /// The time for which a reading counts as new, much shorter than the time between two readings of a meter.
         const NEW: Duration = Duration::from_millis(20);
         let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
         let own = own.get_or_insert_with(|| Self::new(std::process::id(), None));
@@ -163,7 +163,7 @@ impl HostMeter {
         readings
     }
 
-    /// Returns the readings nearest to two moments among those that have something, if they are two different ones.
+    /// Returns the readings nearest to two moments among the readings that pass `has`; `None` if both are the same reading.
     fn ends(&self, from: Instant, to: Instant, has: fn(&Sample) -> bool) -> Option<(&Sample, &Sample)> {
         let nearest = |moment: Instant| {
             let distance = |sample: &&Sample| {
@@ -175,8 +175,8 @@ impl HostMeter {
         (first.at < last.at).then_some((first, last))
     }
 
-    /// Returns the ends of the time that the probe was in its group, if that covers nearly all of the time between two
-    /// moments; the probe is moved there after its start.
+    /// Returns the ends of the time that the probe was in its group, if it covers nearly all of the time between two
+    /// moments. The probe is moved into the group after its start.
     fn in_group(&self, from: Instant, to: Instant) -> Option<(&Sample, Pressure, &Sample, Pressure)> {
         /// The share of the time that counts as nearly all of it: a round number.
         const NEARLY_ALL: f64 = 0.8;
@@ -185,7 +185,7 @@ impl HostMeter {
         is_covered.then_some((first, first.group?, last, last.group?))
     }
 
-    /// Returns the largest memory between two moments; if nothing was recorded between them, the value before.
+    /// Returns the largest memory between two moments; if nothing was recorded between them, the previous value.
     fn held_between(&self, from: Instant, to: Instant) -> Option<u64> {
         let within = self.held.iter().filter(|(at, _)| (from..=to).contains(at)).map(|(_, bytes)| *bytes).max();
         within.or_else(|| self.held.iter().rev().find(|(at, _)| *at < from).map(|(_, bytes)| *bytes))
@@ -201,7 +201,7 @@ fn usage_between(first: &Sample, last: &Sample, readings: &mut Readings) {
             put(readings, Metric::ReadRate, rise(then, now) / seconds, Source::Proc);
         }
     }
-    // If quotas are nested, the one that throttles the probe most counts.
+    // The most throttling quota counts if quotas are nested.
     let throttled = first.periods.iter().zip(&last.periods);
     let shares = throttled.filter_map(|(then, now)| then.as_ref()?.share(now.as_ref()?));
     if let Some(share) = shares.max_by(f64::total_cmp) {
@@ -244,7 +244,7 @@ fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Drops every other entry where there are too many; the newest stays.
+/// Drops every other entry if there are too many; the newest stays.
 fn thin_out<T>(entries: &mut Vec<T>) {
     if entries.len() >= KEPT {
         let mut is_kept = entries.len().is_multiple_of(2);

@@ -1,17 +1,17 @@
-//! How often the kernel has killed a process for lack of memory.
+//! Counts the processes that the kernel has killed for lack of memory.
 
 use std::fs;
 use std::path::Path;
 
 use super::cgroup;
 
-/// The kernel's counts at some moment; each is absent where the kernel does not tell.
+/// The kernel's counts at some moment; a count is absent if the kernel does not report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OomKills {
-    /// On the whole machine, inside control groups too (`oom_kill` in `/proc/vmstat`, since Linux 4.13).
+    /// On the whole machine, including control groups (`oom_kill` in `/proc/vmstat`, since Linux 4.13).
     machine: Option<u64>,
     /// In this process's control group, and below it in version 2 (`oom_kill` in `memory.events`, since Linux 4.13; in
-    /// version 1 `memory.oom_control`). A container may see this one only.
+    /// version 1 `memory.oom_control`). A container may see only this count.
     group: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ impl OomKills {
         Self { machine: counter(&proc.join("vmstat")), group }
     }
 
-    /// Whether there were any between an earlier reading and this one.
+    /// Returns true if any process was killed between an earlier reading and this reading.
     pub fn rose_since(&self, earlier: &Self) -> bool {
         let rose = |now: Option<u64>, then: Option<u64>| now.zip(then).is_some_and(|(now, then)| now > then);
         rose(self.machine, earlier.machine) || rose(self.group, earlier.group)

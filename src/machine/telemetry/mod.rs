@@ -1,4 +1,4 @@
-//! Reads changing values of the machine, its memory and its processors; it never writes, and every field is optional.
+//! Reads changing values of the machine, its memory and its CPUs; it never writes, and every field is optional.
 
 mod cgroup;
 mod dcgm;

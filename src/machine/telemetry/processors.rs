@@ -1,36 +1,36 @@
-//! Measures who uses the processors.
+//! Measures the use of the CPUs.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::machine::process_table;
 
-/// The kernel's counts of processor time at some moment, in clock ticks (proc(5), `/proc/stat`).
+/// The kernel's counts of CPU time at some moment, in clock ticks (proc(5), `/proc/stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessorTimes {
     busy: u64,
     idle: u64,
     stolen: u64,
-    /// The busy time of the given processes and of this one.
+    /// The busy time of the given processes and of this process.
     own: u64,
 }
 
-/// Shares of the time of the processors that this process may use; they add up to 1.
+/// Shares of the time of the CPUs that this process may use; they add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessorShares {
-    /// Used by the given processes, and by this one.
+    /// Used by the given processes, and by this process.
     pub own: f64,
     /// Used by other programs.
     pub foreign: f64,
-    /// Used by nobody.
+    /// Unused.
     pub idle: f64,
     /// Taken by the hypervisor for other machines.
     pub stolen: f64,
 }
 
 impl ProcessorTimes {
-    /// Reads them now, of the processors that the first of the processes may use, or else this one; `None` where the kernel does
-    /// not tell.
+    /// Reads the counts now, for the CPUs that the first given process may use, or else this process. `None` if the kernel
+    /// does not report them.
     pub fn read(pids: &[u32]) -> Option<Self> {
         let of_first = || fs::read_to_string(format!("/proc/{}/status", pids.first()?)).ok();
         let status = of_first().or_else(|| fs::read_to_string("/proc/self/status").ok())?;
@@ -42,8 +42,8 @@ impl ProcessorTimes {
 
     /// Returns how the time since an earlier reading was used; `None` if that time is too short.
     pub fn since(&self, earlier: &Self) -> Option<ProcessorShares> {
-        /// The fewest ticks that give a share, since the kernel counts in whole ticks: half a second of one processor
-        /// at the usual 100 ticks per second.
+        /// The fewest ticks that give a share, since the kernel counts in whole ticks: half a second of one CPU at the usual
+        /// 100 ticks per second.
         const FEWEST_TICKS: u64 = 50;
         let busy = self.busy.saturating_sub(earlier.busy);
         let idle = self.idle.saturating_sub(earlier.idle);
@@ -61,19 +61,18 @@ impl ProcessorTimes {
     }
 }
 
-/// The processor time that the calling thread has used, to a nanosecond (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
+/// Returns the CPU time of the calling thread, to a nanosecond (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
 pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The number of metering parts that are spaced by their cost: counters of GPUs, states of GPUs, counters of processes,
-/// their memory as it grows, and walks through all of it.
-/// as it grows, and walks through all of it.
+/// The number of metering parts that are spaced by their cost: GPU counters, GPU states, process counters, growing process
+/// memory, and walks through all process memory.
 const METERED_PARTS: u32 = 5;
 
-/// The largest share of one processor's time for each part, as its inverse: 1/1250, or 0.08 %. All parts together then
-/// take at most 0.4 %, a round number.
+/// The largest share of one CPU's time for each part, as its inverse: 1/1250, or 0.08%. All parts together then take at most
+/// 0.4%, a round number.
 const SHARE_OF_TIME: u32 = 250 * METERED_PARTS;
 
 /// Returns how long a meter waits from one reading to the next: the usual time, or longer if a reading takes long.
@@ -81,9 +80,8 @@ pub fn pause_after(cost: Duration, usual: Duration) -> Duration {
     usual.max(cost * SHARE_OF_TIME)
 }
 
-/// Sums the busy, idle and stolen ticks of some processors, from lines like `cpu0 user nice system idle iowait irq
-/// softirq steal guest guest_nice`; the guests' time is already in the first two.
-/// guest guest_nice`; the guests' time is in the first two already.
+/// Sums the busy, idle and stolen ticks of some CPUs, from lines like `cpu0 user nice system idle iowait irq softirq steal
+/// guest guest_nice`. The first two fields already include the guests' time.
 fn machine(stat: &str, allowed: &[(u32, u32)]) -> Option<(u64, u64, u64)> {
     let mut sums = (0, 0, 0);
     for line in stat.lines() {
@@ -101,7 +99,7 @@ fn machine(stat: &str, allowed: &[(u32, u32)]) -> Option<(u64, u64, u64)> {
     (sums.0 + sums.1 > 0).then_some(sums)
 }
 
-/// The ranges in a list like `0-3,8`.
+/// Returns the ranges in a list like `0-3,8`.
 fn ranges(list: &str) -> Vec<(u32, u32)> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -5,27 +5,27 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where POSIX shared memory lives on Linux (shm_overview(7)).
+/// The folder of POSIX shared memory on Linux (shm_overview(7)).
 pub const FOLDER: &str = "/dev/shm";
 
 /// The size and the free part of shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedMemory {
-    /// All of it, in bytes.
+    /// The total size, in bytes.
     pub total_bytes: u64,
-    /// What is free, in bytes.
+    /// The free part, in bytes.
     pub free_bytes: u64,
 }
 
 impl SharedMemory {
-    /// Reads it now; `None` where there is none.
+    /// Reads it now; `None` if it does not exist.
     pub fn read() -> Option<Self> {
         let stat = rustix::fs::statvfs(FOLDER).ok()?;
         let (total_bytes, free_bytes) = (stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize);
         (total_bytes > 0).then_some(Self { total_bytes, free_bytes })
     }
 
-    /// What is in use, in bytes.
+    /// Returns the used part, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes)
     }
@@ -36,7 +36,7 @@ impl SharedMemory {
 pub struct SharedFile {
     /// Its name, if it still has one.
     pub path: Option<PathBuf>,
-    /// Memory that it takes, in bytes; if only the mapping can be seen, the size of the mapping.
+    /// The memory that it takes, in bytes; the size of the mapping if only the mapping is visible.
     pub bytes: u64,
 }
 
@@ -50,7 +50,7 @@ pub fn files_of(pids: &[u32]) -> BTreeMap<u64, SharedFile> {
     files
 }
 
-/// Whether a link in `/proc` leads to shared memory; if so, also the file's name, if it still has one.
+/// Returns `Some` if a link in `/proc` leads to shared memory, with the file's name if it still has one.
 fn name_of(target: &str) -> Option<Option<PathBuf>> {
     let rest = target.strip_prefix(FOLDER)?.strip_prefix('/')?;
     Some((!rest.ends_with(" (deleted)")).then(|| Path::new(FOLDER).join(rest)))

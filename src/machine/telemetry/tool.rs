@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The file of a program in `PATH`.
+/// Returns the file of a program in `PATH`.
 pub(in crate::machine) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Returns the output of a program that succeeds within a time limit; it may hang while the driver does.
+/// Returns the output of a program that succeeds within a time limit; the program may hang while the driver does.
 pub(in crate::machine) fn output_within(program: &Path, arguments: &[&OsStr], limit: Duration) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Returns the memory of some processes, in bytes: what belongs to them alone, and their share of what they share.
+/// Returns the memory of some processes, in bytes: their private memory, and their share of shared memory.
 ///
 /// This is the *proportional* set size of anonymous and shared-memory pages: a page that four processes map counts a
 /// quarter for each (`/proc/PID/smaps_rollup`, proc(5); since Linux 4.14). Pages of files are left out, since the
@@ -18,12 +18,12 @@ pub fn anonymous_memory_of(pids: &[u32]) -> u64 {
     pids.iter().filter_map(anonymous).sum()
 }
 
-/// Returns a process's share of the anonymous pages that it shares with others, such as its forks: what is missing in
-/// their own shares.
+/// Returns a process's share of the anonymous pages that it shares with other processes, such as its forks. Their own shares
+/// lack this part.
 pub fn shared_memory_of(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let bytes = |name: &str| kib(&text, name).unwrap_or(0);
-    // What is private and anonymous has been written to. Pages of files that were written to are anonymous, too.
+    // Private anonymous pages have been written to. Pages of files that were written to are also anonymous.
     bytes("Pss_Anon:").saturating_sub(bytes("Private_Dirty:"))
 }
 

@@ -5,9 +5,9 @@
 pub enum Kind {
     /// A number, in the unit of the row.
     Number,
-    /// Yes or no.
+    /// True or false.
     Flag,
-    /// A text.
+    /// A string.
     Text,
 }
 
@@ -16,13 +16,13 @@ pub enum Kind {
 pub struct FactRow {
     /// Its name in the protocol; `W` at the end stands for a number of workers.
     pub name: &'static str,
-    /// What kind of fact it is.
+    /// Its kind of value.
     pub kind: Kind,
     /// The unit of a number; empty for the other kinds.
     pub unit: &'static str,
-    /// What it means, in one line.
+    /// Its meaning, in one line.
     pub about: &'static str,
-    /// Whether any probe gathers it; the others need an experiment.
+    /// True if every probe gathers it; any other fact needs an experiment.
     pub is_free: bool,
 }
 
@@ -57,7 +57,7 @@ const fn free(row: FactRow) -> FactRow {
     FactRow { is_free: true, ..row }
 }
 
-/// The facts, grouped by subject. The names are those that the adapter's hook sends (`python/gputune/_hook`).
+/// The facts, grouped by subject, with the names that the adapter's hook sends (`python/gputune/_hook`).
 pub const FACTS: &[FactRow] = &[
     free(text("device", "where the model is: `cpu`, `cuda` or another device of the framework")),
     free(text("precision", "of matrix products in the trained modules: `fp32`, `tf32`, `bf16` or `fp16`")),

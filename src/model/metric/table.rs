@@ -1,7 +1,7 @@
-//! A table of the metrics: what each means, which source reports it where, and what it must not be taken for.
+//! A table of the metrics: the meaning of each, its sources, and its common misreadings.
 //!
-//! The facts on GPUs are from the documentation of NVML (`nvml.h`, docs.nvidia.com/deploy/nvml-api) and of DCGM
-//! (`dcgm_fields.h`, "Profiling Metrics" in its feature overview), those on the host from proc(5), and the kernel's
+//! The GPU descriptions come from the documentation of NVML (`nvml.h`, docs.nvidia.com/deploy/nvml-api) and of DCGM
+//! (`dcgm_fields.h`, "Profiling Metrics" in its feature overview). The host descriptions come from proc(5) and the kernel's
 //! accounting/psi.rst, admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst.
 
 use super::{Metric, Source, Unit};
@@ -9,19 +9,19 @@ use super::{Metric, Source, Unit};
 /// The full description of a metric.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricRow {
-    /// Which metric.
+    /// The metric.
     pub metric: Metric,
     /// Its name in JSON.
     pub name: &'static str,
-    /// Its name in texts for people.
+    /// Its human-readable name.
     pub label: &'static str,
     /// The unit of its value.
     pub unit: Unit,
     /// The sources that can report it, the best first.
     pub sources: &'static [Origin],
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
-    /// What it is easily mistaken for.
+    /// Its common misreading.
     pub is_not: &'static str,
 }
 
@@ -30,7 +30,7 @@ pub struct MetricRow {
 pub struct Origin {
     /// The source.
     pub source: Source,
-    /// The devices that have it.
+    /// The devices that support it.
     pub architectures: &'static str,
     /// The privileges that the user needs.
     pub privileges: &'static str,
@@ -39,11 +39,11 @@ pub struct Origin {
 /// A source in words.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceRow {
-    /// Which source.
+    /// The source.
     pub source: Source,
     /// Its name in JSON.
     pub name: &'static str,
-    /// What it is.
+    /// Its description.
     pub meaning: &'static str,
 }
 
@@ -373,7 +373,7 @@ impl Metric {
         self.row().unit
     }
 
-    /// Returns its name in texts for people.
+    /// Returns its human-readable name.
     pub fn label(self) -> &'static str {
         self.row().label
     }
@@ -383,7 +383,7 @@ impl Metric {
 mod tests {
     use super::*;
 
-    /// The names of all variants, as the error about an unknown one lists them.
+    /// Returns the names of all variants, as the error for an unknown variant lists them.
     fn variants<T: serde::de::DeserializeOwned>() -> Vec<String> {
         let error = serde_json::from_str::<T>("\"?\"").err().unwrap().to_string();
         error.split('`').skip(3).step_by(2).map(str::to_owned).collect()

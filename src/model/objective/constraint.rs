@@ -1,4 +1,4 @@
-//! Reads bounds on metrics from text.
+//! Parses bounds on metrics.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub struct Constraint {
     bound: f64,
 }
 
-/// The error for a text that is no constraint.
+/// The error for a string that is no constraint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no constraint: {reason}")]
 pub struct ConstraintError {
@@ -52,11 +52,11 @@ impl From<Constraint> for String {
 }
 
 impl Constraint {
-    /// Reads `metric < bound`, with `<`, `<=`, `>` or `>=`; the bound is a number, a size (bytes), a duration (seconds)
-    /// or a percentage (a share).
+    /// Parses `metric < bound`, with `<`, `<=`, `>` or `>=`. The bound is a number, a size (bytes), a duration (seconds) or
+    /// a percentage (a share).
     ///
     /// # Errors
-    /// The text has another form.
+    /// The string has another format.
     pub fn parse(text: &str) -> Result<Self, ConstraintError> {
         let error = |reason: String| ConstraintError { text: text.to_owned(), reason };
         let (place, sign, comparison) = COMPARISONS
@@ -85,12 +85,12 @@ impl Constraint {
         }
     }
 
-    /// The name of the metric.
+    /// Returns the name of the metric.
     pub fn metric(&self) -> &str {
         &self.metric
     }
 
-    /// The constraint as it was written.
+    /// Returns the constraint as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }

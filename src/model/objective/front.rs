@@ -1,16 +1,15 @@
 //! Finds the rows of scores that no other row beats in all scores (the Pareto front), and orders them for
 //! recommendation.
 
-/// Whether row `a` is at least as good as row `b` in every score and better in at least one.
+/// Returns true if row `a` is at least as good as row `b` in every score and better in at least one.
 pub fn dominates(a: &[f64], b: &[f64]) -> bool {
     let pairs = || a.iter().zip(b);
     pairs().all(|(a, b)| a >= b) && pairs().any(|(a, b)| a > b)
 }
 
-/// Returns the places of the rows that no other row dominates, in their order; of equal rows only the first.
+/// Returns the indices of the rows that no other row dominates, in order; only the first of equal rows is returned.
 pub fn non_dominated(rows: &[Vec<f64>]) -> Vec<usize> {
-    // Rows are visited from the best in the first score down, so only rows that are kept already can dominate the next
-    // one.
+    // Rows are visited from the best first score down, so only rows that are already kept can dominate the next row.
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let by_scores = |a: &usize, b: &usize| {
         let pairs = rows[*a].iter().zip(&rows[*b]);
@@ -28,13 +27,15 @@ pub fn non_dominated(rows: &[Vec<f64>]) -> Vec<usize> {
     kept
 }
 
-/// Orders the rows by their distance to the best of each score. Rows at an end of the front (the best in some score)
-/// come behind all others; of equally near rows the one that is better in the first score comes first.
+/// Orders the rows by their distance to the best of each score. Rows at an end of the front (the best in some score) come
+/// last. At equal distance, the row with the better first score comes first.
 ///
-/// The first row is the compromise of Yu ("A class of solutions for group decision problems", Management Science 19,
-/// 1973) with Euclidean distance; on a front that bends it is the knee. If each score's numbers all have one sign,
-/// distances are ratios: 1.3 times the time counts as much as 1.3 times the memory, however little the front has to
-/// offer in one of them. Otherwise each score is scaled from 0 (the best) to 1 (the worst).
+/// The first row is the compromise of Yu ("A class of solutions for group decision problems", Management Science 19, 1973)
+/// with Euclidean distance. On a curved front it is the knee.
+///
+/// Distances are ratios if all numbers of each score have the same sign. Then 1.3 times the time counts as much as 1.3 times
+/// the memory, even if the front is narrow in one of them. Otherwise each score is scaled from 0 (the best) to 1 (the
+/// worst).
 pub fn by_compromise(rows: &[Vec<f64>]) -> Vec<usize> {
     let scores = rows.first().map_or(0, Vec::len);
     let by_ratio = (0..scores).all(|at| has_logarithms(rows, at));
@@ -58,12 +59,12 @@ pub fn by_compromise(rows: &[Vec<f64>]) -> Vec<usize> {
     order
 }
 
-/// Whether all scores of a column have the same sign, and none is zero.
+/// Returns true if all scores of a column have the same sign and none is zero.
 fn has_logarithms(rows: &[Vec<f64>], at: usize) -> bool {
     rows.iter().all(|row| row[at] > 0.0) || rows.iter().all(|row| row[at] < 0.0)
 }
 
-/// Returns a score as it is, or by its logarithm with the order kept.
+/// Returns a score unchanged, or on a logarithmic scale that keeps the order.
 fn place(score: f64, by_logarithm: bool) -> f64 {
     if !by_logarithm {
         return score;
@@ -75,10 +76,11 @@ fn ends(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
     numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(number), high.max(number)))
 }
 
-/// Returns the share of the hypervolume of all rows that some of them reach: the volume above the worst of each score,
-/// in logarithms where all numbers have the same sign (Zitzler and Thiele, "Multiobjective optimization using
-/// evolutionary algorithms", PPSN 1998). It is 1 where they are the whole front, or where no row is better than the
-/// worst in all scores.
+/// Returns the hypervolume of the `found` rows as a share of the hypervolume of `all` rows (Zitzler and Thiele,
+/// "Multiobjective optimization using evolutionary algorithms", PPSN 1998).
+///
+/// The hypervolume is the volume above the worst of each score, in logarithms if all its numbers have the same sign. The
+/// share is 1 if `found` has the whole front, or if no row is better than the worst in all scores.
 pub fn share(found: &[Vec<f64>], all: &[Vec<f64>]) -> f64 {
     let Some(scores) = all.first().map(Vec::len) else { return 1.0 };
     let scales: Vec<bool> = (0..scores).map(|at| has_logarithms(all, at)).collect();
@@ -91,7 +93,7 @@ pub fn share(found: &[Vec<f64>], all: &[Vec<f64>]) -> f64 {
     if whole > 0.0 { hypervolume(&placed(found), &worst) / whole } else { 1.0 }
 }
 
-/// Computes the volume between some rows and the worst, in slices along the last score.
+/// Computes the volume between rows and the worst, in slices along the last score.
 fn hypervolume(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
     let Some((floor, rest)) = worst.split_last() else { return 1.0 };
     let mut rows: Vec<&Vec<f64>> = non_dominated(rows).into_iter().map(|at| &rows[at]).collect();
@@ -131,13 +133,13 @@ mod tests {
         assert_eq!(nearest(&[[0.0, 1.0], [1.0, 0.0]]), Some(1), "of two ends the better in the first");
         assert_eq!(nearest(&[[5.0, 5.0]]), Some(0));
         assert_eq!(nearest(&[]), None);
-        // By logarithms 90 joules are next to 100, not next to 1.
+        // By logarithms, 90 joules are next to 100 and not next to 1.
         assert_eq!(nearest(&[[100.0, -100.0], [99.0, -90.0], [60.0, -4.0], [50.0, -1.0]]), Some(2));
     }
 
     #[test]
     fn an_end_is_no_compromise_and_little_memory_is_worth_little_speed() {
-        // The smallest config has 0.73 of the speed of the second for 6 MiB.
+        // The smallest config has 0.73 times the speed of the second config and saves 6 MiB.
         let table = [[2900.0, -98.0], [2880.0, -92.0], [2500.0, -89.0], [2110.0, -86.0]];
         assert_eq!(by_compromise(&rows(&table)), [1, 2, 0, 3]);
         let ends = [[10.0, -20.0], [9.0, -1.0]];

@@ -1,4 +1,4 @@
-//! Metrics as goals: their directions, those that are derived from others, and the units in which they are shown.
+//! Metrics as goals: their directions, the metrics derived from other metrics, and their displayed units.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,19 +15,19 @@ pub enum Direction {
     Minimize,
 }
 
-/// A metric and which way it is better.
+/// A metric and the direction in which it is better.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Goal {
     /// The metric's name.
     pub metric: String,
-    /// Whether more or less of it is better.
+    /// The direction in which it is better.
     pub direction: Direction,
 }
 
-/// The metric that needs a price.
+/// The cost metric; it needs a price.
 pub const COST: &str = "cost_per_sample";
 
-/// The metrics with an undisputed direction; for others the user states it.
+/// The metrics with an undisputed direction; the user states the direction of any other metric.
 const DIRECTIONS: &[(&str, Direction)] = &[
     ("throughput", Direction::Maximize),
     ("energy_per_sample", Direction::Minimize),
@@ -47,18 +47,18 @@ impl Goal {
         Self { metric: metric.into(), direction }
     }
 
-    /// Returns the goal for a metric whose direction is known; `None` for others.
+    /// Returns the goal for a metric, or `None` if its direction is not known.
     pub fn known(metric: &str) -> Option<Self> {
         let (metric, direction) = DIRECTIONS.iter().find(|(name, _)| *name == metric)?;
         Some(Self::new(*metric, *direction))
     }
 
-    /// The metrics whose direction is known.
+    /// Returns the metrics whose direction is known.
     pub fn known_metrics() -> impl Iterator<Item = &'static str> {
         DIRECTIONS.iter().map(|(name, _)| *name)
     }
 
-    /// The number to make as large as possible: the metric, or its negative when less is better.
+    /// Returns the number to maximise: the metric, or its negative if less is better.
     pub fn score(&self, metric: f64) -> f64 {
         match self.direction {
             Direction::Maximize => metric,
@@ -67,18 +67,18 @@ impl Goal {
     }
 }
 
-/// What an hour of training costs, in the user's currency.
+/// The price of an hour of training, in the user's currency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Price {
-    /// The price of an hour of the whole run, whatever it uses.
+    /// The price of an hour of the whole run, independent of its GPUs.
     PerHour(f64),
-    /// The price of an hour of each GPU that the probe used, or of each of its ranks where no GPU was seen.
+    /// The price of an hour of each GPU that the probe used, or of each rank if no GPU was seen.
     PerGpuHour(f64),
 }
 
 impl Price {
-    /// The price of an hour of this run.
+    /// Returns the price of an hour of this run.
     fn per_hour(self, measurement: &Measurement) -> Option<f64> {
         match self {
             Self::PerHour(price) => Some(price),
@@ -90,10 +90,10 @@ impl Price {
     }
 }
 
-/// Returns a metric of a measurement, with its interval where there is one.
+/// Returns a metric of a measurement, with its interval if it has one.
 ///
-/// Energy and cost per sample are quotients with the throughput, so they have its relative interval (first-order
-/// propagation of errors). The price is taken as exact; the variation of the power is not known and is left out.
+/// Energy and cost per sample are divided by the throughput, so they get its relative interval (first-order propagation of
+/// errors). The price counts as exact. The variation of the power is unknown and is ignored.
 pub(super) fn estimate(metric: &str, measurement: &Measurement, price: Option<Price>) -> Option<Estimate> {
     let by_throughput = |number: f64| {
         let half = measurement.throughput.and_then(|throughput| throughput.relative_half_width());
@@ -113,7 +113,7 @@ pub(super) fn estimate(metric: &str, measurement: &Measurement, price: Option<Pr
     }
 }
 
-/// Makes an estimate whose interval is this share of the number to either side.
+/// Makes an estimate whose interval extends by this share of the number to both sides.
 pub(super) fn with_half_width(number: f64, relative: Option<f64>) -> Estimate {
     match relative.filter(|half| half.is_finite()) {
         Some(half) => {
@@ -124,7 +124,7 @@ pub(super) fn with_half_width(number: f64, relative: Option<f64>) -> Estimate {
     }
 }
 
-/// Formats a metric's number for people; sizes as sizes.
+/// Formats a metric's number for display; byte counts are shown as sizes.
 pub(super) fn shown(metric: &str, number: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown with three digits")]
     match metric {
@@ -161,7 +161,7 @@ mod tests {
         let mut one_is_silent = measurement.clone();
         one_is_silent.machine.gpus.push(GpuUse::default());
         assert_eq!(estimate("energy_per_sample", &one_is_silent, None), None);
-        // A `power` that the step reports may come from a meter that sees more than the boards do.
+        // A `power` that the step reports comes first: its meter may cover more than the GPU boards.
         one_is_silent.metrics.insert("power".to_owned(), 600.0);
         assert_eq!(estimate("energy_per_sample", &one_is_silent, None).unwrap().value, 3.0);
         one_is_silent.metrics.insert("energy_per_sample".to_owned(), 7.0);

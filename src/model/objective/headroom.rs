@@ -1,4 +1,4 @@
-//! How much memory must stay free.
+//! The memory that must stay free.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::quantity;
 
-/// How much memory must stay free.
+/// The memory that must stay free.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Headroom {

@@ -1,17 +1,18 @@
-//! Turns several goals into one number by a weighting, with another weighting for each proposal.
+//! Turns several goals into one number by a weighting, with a new weighting for each proposal.
 //!
-//! ParEGO (Knowles, IEEE Transactions on Evolutionary Computation 10, 2006): the augmented Chebyshev function over
-//! normalised goals, with other weights each time, so that any strategy that makes one number large walks along the whole
-//! front, its concave parts too. Weights are not drawn by chance but follow a sequence that fills the range evenly
-//! (Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018). All of it follows from the history and the
-//! seed.
+//! It follows ParEGO (Knowles, IEEE Transactions on Evolutionary Computation 10, 2006): the augmented Chebyshev function
+//! over normalised goals, with new weights each time. So any strategy that maximises one number covers the whole front,
+//! including concave parts.
+//!
+//! The weights are not random draws. They follow a sequence that fills the range evenly (Roberts, "The unreasonable
+//! effectiveness of quasirandom sequences", 2018), determined by the history and the seed.
 
 use super::front;
 use super::goal::{Goal, with_half_width};
 use crate::model::outcome::Estimate;
 
-/// The weight of the sum beside the maximum, the rho of ParEGO: of two configs that are equal in the worst goal, the
-/// one that is better in the others scores higher.
+/// The weight of the sum that is added to the maximum, the rho of ParEGO. If two configs are equal in the worst goal, the
+/// config that is better in the other goals scores higher.
 const SUM: f64 = 0.05;
 
 /// Goals with their weights and their scales.
@@ -24,10 +25,10 @@ pub(super) struct Scalarised {
     size: f64,
 }
 
-/// How a goal is normalised: 0 at the best that is known, 1 at the other end of the front.
+/// The normalisation of a goal: 0 at the best known number, 1 at the other end of the front.
 #[derive(Debug, Clone, PartialEq)]
 struct Axis {
-    /// Whether differences are ratios; true where all known numbers are larger than zero.
+    /// True if differences are ratios, because all known numbers are larger than zero.
     is_ratio: bool,
     best: f64,
     range: f64,
@@ -35,7 +36,7 @@ struct Axis {
 
 impl Scalarised {
     /// Makes the weighting for the next proposal after `trials` trials; `known` has the goals' numbers of the feasible
-    /// ones.
+    /// trials.
     pub(super) fn new(goals: &[Goal], known: &[Vec<f64>], trials: usize, seed: u64) -> Self {
         let weights = weights(goals.len(), trials, seed);
         let scores: Vec<Vec<f64>> =
@@ -81,7 +82,7 @@ impl Scalarised {
 
 impl Axis {
     fn of(is_ratio: bool, front: Option<(f64, f64)>, all: Option<(f64, f64)>) -> Self {
-        /// Ranges narrower than this share carry no information yet. A round number; nothing was measured for it.
+        /// Narrower ranges, as a share, carry no information yet. A round number; nothing was measured for it.
         const NARROWEST: f64 = 0.01;
         let Some((_, best)) = all else { return Self { is_ratio, best: 0.0, range: 1.0 } };
         let narrowest = if is_ratio { NARROWEST } else { NARROWEST * best.abs().max(f64::MIN_POSITIVE) };
@@ -89,14 +90,14 @@ impl Axis {
         Self { is_ratio, best, range: wide(front).or_else(|| wide(all)).unwrap_or(narrowest) }
     }
 
-    /// The range as a difference of logarithms, or as a share where there are none.
+    /// Returns the range as a difference of logarithms, or as a share if the axis is not logarithmic.
     fn size(&self) -> f64 {
         if self.is_ratio { self.range } else { (self.range / self.best.abs().max(self.range)).min(1.0) }
     }
 
-    /// Returns the distance from the best, in ranges; negative if it is better than the best.
+    /// Returns the distance from the best in ranges; negative for a number better than the best.
     fn cost(&self, goal: &Goal, number: f64) -> f64 {
-        /// A bound so that no logarithm or exponential overflows; farther away differences do not matter.
+        /// Bounds the distance so that no logarithm or exponential overflows; larger differences do not matter.
         const FARTHEST: f64 = 20.0;
         let place = goal.score(transformed(self.is_ratio, number));
         ((self.best - place) / self.range).clamp(-FARTHEST, FARTHEST)
@@ -112,7 +113,7 @@ fn transformed(is_ratio: bool, number: f64) -> f64 {
     if is_ratio { libm::log(number.max(f64::MIN_POSITIVE)) } else { number }
 }
 
-/// Returns weights for some goals, none negative, their sum one, spread evenly over all such weights.
+/// Returns non-negative weights that add up to one, spread evenly over all such weights.
 ///
 /// The gaps between sorted numbers from 0 to 1 are uniform over the weights (Devroye, "Non-uniform random variate
 /// generation", 1986, chapter V).
@@ -135,14 +136,14 @@ fn weights(goals: usize, trials: usize, seed: u64) -> Vec<f64> {
     cuts.into_iter().map(|cut| cut - std::mem::replace(&mut last, cut)).collect()
 }
 
-/// Finds the root above 1 of x^(n + 1) = x + 1, from which the sequence is made: 1.618 for one free weight.
+/// Finds the root above 1 of x^(n + 1) = x + 1, the base of the sequence: 1.618 for one free weight.
 fn root(free: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a number of goals")]
     let power = 1.0 / (free as f64 + 1.0);
     (0..64).fold(2.0, |root, _| libm::pow(1.0 + root, power))
 }
 
-/// Returns where the sequence begins, from 0 to 1: the seed, mixed well (Steele, Lea and Flood, "Fast splittable
+/// Returns the start of the sequence, from 0 to 1: the seed, well mixed (Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014).
 fn begin(seed: u64, dimension: u64) -> f64 {
     let mut mixed = seed.wrapping_add(dimension.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn each_end_is_asked_for_by_its_own_weight_and_the_middle_though_the_front_is_concave() {
-        // If the points lay on a line in logarithms, the middle one would never be the best of a weighted sum.
+        // If the points lay on a line in logarithms, the middle point would never be the best of a weighted sum.
         let known = [[100.0, 400.0], [69.0, 200.0], [50.0, 100.0]].map(|row| row.to_vec());
         let mut asked = [0; 3];
         for trials in 0..100 {

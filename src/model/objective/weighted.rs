@@ -1,8 +1,8 @@
 //! Combines several metrics into one number: a product of ratios, each to the power of its weight.
 //!
-//! The weighted product (Bridgman, "Dimensional analysis", 1922; Miller and Starr, "Executive decisions and operations
-//! research", 1969) has no scale: another unit of a metric changes all scores by the same factor, and so does another
-//! reference. Its logarithm is a weighted sum of logarithms.
+//! The weighted product has no scale: another unit or another reference changes all scores by the same factor. Its logarithm
+//! is a weighted sum of logarithms. Sources: Bridgman, "Dimensional analysis", 1922; Miller and Starr, "Executive decisions
+//! and operations research", 1969.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,17 +19,18 @@ pub(super) struct Weighted {
 }
 
 impl Weighted {
-    /// Weights, larger than zero, in any proportion.
+    /// Normalises weights, which must be larger than zero and may have any proportion.
     pub(super) fn new(weights: impl IntoIterator<Item = (Goal, f64)>) -> Self {
         let (goals, weights): (Vec<Goal>, Vec<f64>) = weights.into_iter().unzip();
         let sum: f64 = weights.iter().sum();
         Self { goals, weights: weights.into_iter().map(|weight| weight / sum).collect(), reference: None }
     }
 
-    /// The score of some metrics: how many times better than the reference they are. Each must be larger than zero.
+    /// Returns the score of some metrics: how many times better than the reference they are. Each metric must be larger than
+    /// zero.
     ///
-    /// The intervals of the metrics rest on the same throughput. They are added as if the metrics moved together, which
-    /// never gives too narrow an interval.
+    /// The metrics share the same throughput, so their intervals are added as if fully correlated. This never gives too
+    /// narrow an interval.
     pub(super) fn score(&self, metrics: &[Estimate]) -> Estimate {
         let mut logarithm = 0.0;
         let mut half: Option<f64> = None;

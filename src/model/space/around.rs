@@ -1,25 +1,24 @@
-//! Finds the configs around one: those one step away in one parameter, with other parameters adjusted where rules
-//! demand it.
+//! Finds the neighbours of a config: one step away in one parameter, with other parameters adjusted if rules demand it.
 
 use super::{Advance, Config, INACTIVE, Space, Walk};
 
 impl Space {
-    /// The allowed configs that differ in one parameter by one step: the next smaller and larger setting of a number,
-    /// every other setting of a text or boolean.
+    /// Returns the allowed configs that differ in one parameter by one step. A step is the next smaller or larger setting of
+    /// a number, or any other setting of a string or boolean.
     ///
-    /// Parameters that a change makes inactive are dropped; those that it makes active start at their first setting.
+    /// A parameter that becomes inactive is dropped; a parameter that becomes active starts at its first setting.
     pub fn neighbours(&self, config: &Config) -> Vec<Config> {
         (0..self.parameters.len()).flat_map(|parameter| self.variations(config, parameter, 1)).collect()
     }
 
-    /// The allowed configs that differ from `config` in one parameter, by at most `reach` steps where it is a number;
-    /// nearest first, larger before smaller.
+    /// Returns the allowed configs that differ from `config` in one parameter, by at most `reach` steps if it is a number.
+    /// The nearest configs come first, larger before smaller.
     pub fn variations(&self, config: &Config, parameter: usize, reach: u32) -> Vec<Config> {
         let levels = self.levels_around(config, parameter, reach);
         levels.into_iter().filter_map(|other| self.with_level(config, parameter, other)).collect()
     }
 
-    /// Returns the other levels of an active parameter, at most `reach` steps away where it is a number; nearest first.
+    /// Returns the other levels of an active parameter, at most `reach` steps away if it is a number; nearest first.
     fn levels_around(&self, config: &Config, parameter: usize, reach: u32) -> Vec<u32> {
         let Some((knob, level)) = self.parameters.get(parameter).zip(config.level(parameter)) else {
             return Vec::new();
@@ -36,15 +35,15 @@ impl Space {
         }
     }
 
-    /// Returns the [variations](Self::variations) of one parameter. Where a rule forbids one, returns the nearest
-    /// config in which other parameters are adjusted, as `dp` and `tp` are under `dp * tp == 64`.
+    /// Returns the [variations](Self::variations) of one parameter. A forbidden variation is replaced by the nearest config
+    /// with other parameters adjusted, such as `tp` for `dp` under `dp * tp == 64`.
     pub fn moves(&self, config: &Config, parameter: usize, reach: u32) -> Vec<Config> {
         let moved = |level| self.with_level(config, parameter, level).or_else(|| self.detour(config, parameter, level));
         self.levels_around(config, parameter, reach).into_iter().filter_map(moved).collect()
     }
 
-    /// Finds an allowed config in which one parameter has another level and the others change as little as the rules
-    /// demand. `None` where bounded work finds none.
+    /// Finds an allowed config in which one parameter has another level and the rest changes as little as the rules demand.
+    /// `None` if bounded work finds no such config.
     pub(crate) fn detour(&self, config: &Config, parameter: usize, level: u32) -> Option<Config> {
         /// Settings tried before giving up: a round number, as a bound on the time for one detour.
         const FUEL: u64 = 400;
@@ -59,7 +58,7 @@ impl Space {
         }
     }
 
-    /// The allowed config in which one parameter has another level.
+    /// Returns the allowed config in which one parameter has another level.
     pub fn with_level(&self, config: &Config, parameter: usize, level: u32) -> Option<Config> {
         self.parameters.get(parameter).filter(|knob| u64::from(level) < knob.len() && !config.is_as_it_is())?;
         let mut levels: Vec<u32> = config.levels().map(|level| level.unwrap_or(0)).collect();

@@ -28,7 +28,7 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// Why parameters and rules do not make a space.
+/// The error for parameters and rules that do not make a space.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
@@ -47,7 +47,7 @@ pub enum SpaceError {
         /// The parameter.
         parameter: String,
     },
-    /// A setting stands in a list twice.
+    /// A setting is listed twice.
     #[error("`{parameter}` has the setting {value} twice")]
     DuplicateValue {
         /// The parameter.
@@ -115,9 +115,9 @@ impl SpaceBuilder {
         self
     }
 
-    /// Adds a value that is computed from others.
+    /// Adds a value that is computed from other values.
     ///
-    /// It is absent where it depends on an inactive parameter.
+    /// It is absent if it depends on an inactive parameter.
     #[must_use]
     pub fn derive(mut self, name: impl Into<String>, expression: Expression) -> Self {
         self.derived.push(Derived { name: name.into(), expression });
@@ -126,7 +126,7 @@ impl SpaceBuilder {
 
     /// Adds a condition that every config must meet.
     ///
-    /// A rule that uses an inactive parameter does not apply; one that cannot be evaluated forbids the config.
+    /// A rule that uses an inactive parameter does not apply. A rule that cannot be evaluated forbids the config.
     #[must_use]
     pub fn rule(mut self, condition: Expression) -> Self {
         self.rules.push(condition);
@@ -136,7 +136,7 @@ impl SpaceBuilder {
     /// Builds the space from these parts.
     ///
     /// # Errors
-    /// See [`SpaceError`]. Whether the rules leave any config is not checked here; [`Space::first`] finds out.
+    /// See [`SpaceError`]. This does not check that the rules allow any config; [`Space::first`] shows it.
     pub fn build(self) -> Result<Space, SpaceError> {
         if self.parameters.is_empty() {
             return Err(SpaceError::NoParameters);
@@ -198,7 +198,7 @@ fn check_settings(parameter: &Parameter) -> Result<(), SpaceError> {
     }
 }
 
-/// The parameters that each expression depends on in the end, through derived values and conditions.
+/// The parameters that each expression depends on, directly or through derived values and conditions.
 pub(super) struct Graph {
     conditions: Vec<Vec<usize>>,
     derived: Vec<Vec<usize>>,
@@ -277,7 +277,7 @@ impl Graph {
         self.rules.len()
     }
 
-    /// Returns the derived values, each behind those that it depends on.
+    /// Returns the derived values, each after the values that it depends on.
     pub(super) fn derived_in_order(&self) -> impl Iterator<Item = usize> + '_ {
         self.derived_order.iter().copied()
     }
@@ -287,7 +287,7 @@ impl Graph {
         !self.conditions[parameter].is_empty() || self.derived.iter().any(mentions) || self.rules.iter().any(mentions)
     }
 
-    /// Splits the parameters into groups such that no expression uses parameters of two groups.
+    /// Splits the parameters into groups so that no expression uses parameters of two groups.
     pub(super) fn groups(&self) -> Vec<Vec<usize>> {
         let mut group_of: Vec<usize> = (0..self.conditions.len()).collect();
         let conditions = self.conditions.iter().enumerate().map(|(parameter, needs)| {
@@ -309,7 +309,7 @@ impl Graph {
     }
 }
 
-/// A depth-first search over dependencies; `order` lists everything behind what it depends on.
+/// A depth-first search over dependencies; `order` lists each slot after its dependencies.
 struct Closure<'d> {
     direct: &'d [Vec<usize>],
     parameters: usize,
@@ -333,7 +333,7 @@ impl Closure<'_> {
         Ok(())
     }
 
-    /// Returns the parameters behind slots, including those of their conditions.
+    /// Returns the parameters that slots depend on, including the parameters of their conditions.
     fn needs(&self, slots: &[usize]) -> Vec<usize> {
         let mut found = BTreeSet::new();
         let mut open = slots.to_vec();
@@ -350,10 +350,10 @@ impl Closure<'_> {
     }
 }
 
-/// Evaluates every expression on some configs, without the rules excluding any.
+/// Evaluates every expression on some configs, including configs that the rules forbid.
 pub(super) fn try_expressions(space: &Space) -> Result<(), SpaceError> {
-    /// Configs tried: a round number, chosen to keep building a space quick. An error that shows only later is found
-    /// when it shows.
+    /// Configs tried: a round number, chosen to keep building a space quick. An error in any other config is reported when
+    /// it occurs.
     const CONFIGS: u64 = 2000;
     let mut slots = Slots::new(space);
     let size = space.raw_size().unwrap_or(1 << 126);

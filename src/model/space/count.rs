@@ -1,14 +1,14 @@
-//! Counts the configs of a space: exactly where that is quick, else by an estimate that is marked as one.
+//! Counts the configs of a space: exactly if that is quick, else by a marked estimate.
 //!
 //! Parameters that no condition, derived value or rule connects are independent, so the count is a product over the
-//! connected groups; each group is listed as a diagram, or sampled when it is too large for that.
+//! connected groups. Each group is listed as a diagram, or sampled if it is too large to list.
 
 use std::fmt;
 
 use super::rules::Amount;
 use super::{Advance, Space, Walk};
 
-/// How many configs a space has.
+/// The number of configs in a space.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Count {
@@ -18,15 +18,15 @@ pub enum Count {
     About {
         /// The estimate.
         count: f64,
-        /// Its standard error, as a share of it.
+        /// Its standard error, as a share of the estimate.
         error: f64,
     },
-    /// Bounded work could not tell; there may be none.
+    /// Bounded work found no answer; the space may be empty.
     Unknown,
 }
 
 impl Count {
-    /// Returns the count with `few` configs fewer.
+    /// Returns the count minus `few`.
     #[must_use]
     pub fn less(self, few: u128) -> Self {
         match self {
@@ -35,7 +35,7 @@ impl Count {
         }
     }
 
-    /// Whether there are certainly at most `limit` configs.
+    /// Returns true if there are certainly at most `limit` configs.
     pub fn fits(self, limit: u128) -> bool {
         matches!(self, Self::Exact(count) if count <= limit)
     }
@@ -93,11 +93,9 @@ fn to_f64(count: u128) -> f64 {
     count as f64
 }
 
-/// Counts the configs of a space that a function restricts, by walking through them or, if there are too many, by
-/// random draws.
+/// Counts the configs of a space that a function restricts, by a walk or, if there are too many, by random draws.
 fn count_restricted(space: &Space) -> Count {
-    /// Settings that the walk tries before it gives way to draws, and the number of draws: round numbers, as bounds on
-    /// time.
+    /// Settings that the walk tries before draws take over, and the number of draws: round numbers, as bounds on time.
     const FUEL: u64 = 150_000;
     const DRAWS: usize = 20_000;
     let (mut walk, mut fuel, mut found) = (Walk::new(space), FUEL, 0_u128);

@@ -1,8 +1,7 @@
-//! Reads and evaluates conditions and derived values: expressions over parameter names.
+//! Parses and evaluates conditions and derived values: expressions over parameter names.
 //!
-//! The language is that of Jinja expressions, as `MiniJinja` reads it: `batch_size * workers <= 8192`,
-//! `precision in ["bf16", "fp16"]`, `4096 // seq_len if packed else 1`. `/` divides exactly, `//` rounds down.
-//! The functions are [`FUNCTIONS`].
+//! The language is Jinja expressions, as `MiniJinja` parses them: `batch_size * workers <= 8192`, `precision in ["bf16",
+//! "fp16"]`, `4096 // seq_len if packed else 1`. `/` divides exactly, `//` rounds down. The functions are [`FUNCTIONS`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -65,7 +64,7 @@ pub struct Expression {
 pub struct ExpressionError {
     /// What is wrong.
     pub message: String,
-    /// The bytes of the expression's text that the error is about, where they are known.
+    /// The byte range in the expression's text that the error is about, if known.
     pub range: Option<Range<usize>>,
 }
 
@@ -83,7 +82,7 @@ impl From<minijinja::Error> for ExpressionError {
     }
 }
 
-/// Finds where a name stands in an expression, outside quoted texts.
+/// Finds the places of a name in an expression, outside quoted strings.
 fn places<'t>(text: &'t str, name: &'t str) -> impl Iterator<Item = Range<usize>> + 't {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).map(|(start, _)| start..start + name.len()).filter(move |range| {
@@ -106,7 +105,7 @@ fn ends_in_quotes(text: &str) -> bool {
     open.is_some()
 }
 
-/// Refuses a function that is named but not called: it would be compared as a value, which nobody means.
+/// Rejects a function that is named but not called: it would be compared as a value, which is never intended.
 fn check_calls(text: &str, names: &BTreeSet<String>) -> Result<(), ExpressionError> {
     for name in names.iter().filter(|name| FUNCTIONS.contains(&name.as_str())) {
         let is_called = |range: Range<usize>| text[range.end..].trim_start().starts_with('(');
@@ -135,33 +134,33 @@ impl Expression {
         Ok(Self { text, compiled: Arc::new(compiled), names })
     }
 
-    /// The expression as it was written.
+    /// Returns the expression as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The names that it depends on.
+    /// Returns the names that it depends on.
     pub fn names(&self) -> &BTreeSet<String> {
         &self.names
     }
 
-    /// Where a name stands in the text, as bytes.
+    /// Returns the byte range of a name's first use in the text.
     pub fn find(&self, name: &str) -> Option<Range<usize>> {
         places(&self.text, name).next()
     }
 
-    /// The value of the expression.
+    /// Returns the value of the expression.
     ///
-    /// A whole number comes back as an integer, however it was computed.
+    /// A whole number is returned as an integer, however it was computed.
     ///
     /// # Errors
-    /// A name has no value, an operation does not suit its operands (division by zero, a text plus a number), or
-    /// the result is no scalar.
+    /// A name has no value, an operation does not suit its operands (division by zero, a string plus a number), or the
+    /// result is no scalar.
     pub fn value<'v>(&self, lookup: impl Fn(&str) -> Option<&'v Value>) -> Result<Value, ExpressionError> {
         self.scalar(&self.evaluate(lookup)?)
     }
 
-    /// Whether the condition holds.
+    /// Returns true if the condition holds.
     ///
     /// # Errors
     /// As [`value`](Self::value); also when the result is neither true nor false.

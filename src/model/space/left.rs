@@ -1,13 +1,12 @@
-//! Finds configs that the rules of a space allow: the first, random ones, and whether there are any.
+//! Finds configs that the rules of a space allow, in order or at random, and proves that a space is empty.
 
 use super::rules::Outlook;
 use super::{Advance, Config, Count, Space, Walk};
 
 impl Space {
-    /// Returns the first config in the order of the walk. Where bounded work cannot find that one, returns some config
-    /// that the rules allow.
+    /// Returns the first config in the order of the walk, or any allowed config if bounded work cannot find the first.
     ///
-    /// `None` does not prove that there is no config; [`is_empty`](Self::is_empty) does.
+    /// `None` does not prove that the space is empty; [`is_empty`](Self::is_empty) does.
     pub fn first(&self) -> Option<Config> {
         self.found.first.get_or_init(|| self.find_first()).clone()
     }
@@ -41,7 +40,7 @@ impl Space {
         })
     }
 
-    /// Whether the rules are proved to allow no config at all.
+    /// Returns true if the rules provably allow no config.
     ///
     /// ```
     /// use gputune::model::space::{Expression, Parameter, Space};
@@ -70,7 +69,7 @@ impl Space {
         drawn.iter().filter_map(|levels| self.with_levels(levels)).collect()
     }
 
-    /// Whether the rules leave so small a share of the raw product that a random index seldom meets an allowed config.
+    /// Returns true if a random index of the raw product seldom meets an allowed config.
     pub(crate) fn is_sparse(&self) -> bool {
         /// A round number: below it, a random index meets an allowed config less than once in 64 tries.
         const SPARSE: f64 = 1.0 / 64.0;
@@ -84,15 +83,15 @@ impl Space {
         }
     }
 
-    /// Draws a random config: each with the same chance where all can be listed, with nearly the same chance elsewhere.
+    /// Draws a random config: uniformly if all configs can be listed, else nearly uniformly.
     ///
-    /// `None` where bounded work finds none.
+    /// `None` if bounded work finds no config.
     pub fn draw(&self, seed: u64) -> Option<Config> {
         self.draws(seed, 1).pop()
     }
 
-    /// Returns the config before which, parameter by parameter, a given share of all configs lies. Evenly spread shares
-    /// give configs that are spread evenly over what the rules allow. `None` where the configs cannot be listed.
+    /// Returns the config that has a given share of all configs before it, parameter by parameter. Evenly spread shares give
+    /// evenly spread configs. `None` if the configs cannot be listed.
     pub(crate) fn at_shares(&self, mut share: impl FnMut(usize) -> f64) -> Option<Config> {
         let levels = self.outlook().at_shares(self, &mut share)?;
         self.with_levels(&levels)

@@ -1,14 +1,14 @@
-//! Decides which configs need at least as much memory as one that did not fit.
+//! Decides which configs need at least as much memory as a config that did not fit.
 
 use super::{Config, INACTIVE, MemoryRole, Parameter, Space};
 use crate::model::outcome::Memory;
 
 impl Space {
-    /// Whether `candidate` needs at least as much memory as `failed`, as far as the parameters tell.
+    /// Returns true if the parameters show that `candidate` needs at least as much memory as `failed`.
     ///
-    /// For device memory [`Parameter::memory_role`] decides: the candidate must be at least as large in each
-    /// parameter that grows memory and the same in each whose effect is unknown. For host and shared memory every
-    /// number counts as growing (workers, prefetch and batch size all do), and everything else must be the same.
+    /// For device memory, [`Parameter::memory_role`] decides: the candidate must be at least as large in each parameter that
+    /// grows memory, and equal in each parameter of unknown effect. For host and shared memory, every number counts as
+    /// growing (as workers, prefetch and batch size do), and all other parameters must be equal.
     ///
     /// [`Parameter::memory_role`]: super::Parameter::memory_role
     pub fn needs_as_much_memory(&self, candidate: &Config, failed: &Config, memory: Memory) -> bool {
@@ -18,8 +18,8 @@ impl Space {
             .all(|(parameter, (&candidate, &failed))| needs_as_much(role(parameter, memory), candidate, failed))
     }
 
-    /// Returns what two configs must have in common before one can be shown to need as much memory as the other: the
-    /// levels that must be equal, and which of the growing parameters are active.
+    /// Returns the key that two configs must share before one can be shown to need as much memory as the other. It has the
+    /// levels that must be equal, and shows which growing parameters are active.
     pub(crate) fn memory_group(&self, config: &Config, memory: Memory) -> Box<[u32]> {
         let common = |(parameter, &level): (&Parameter, &u32)| match role(parameter, memory) {
             MemoryRole::Same => 0,
@@ -29,12 +29,12 @@ impl Space {
         self.parameters.iter().zip(&config.levels).map(common).collect()
     }
 
-    /// Returns how a kind of memory follows a parameter.
+    /// Returns the effect of a parameter on a kind of memory.
     pub(super) fn memory_role_of(&self, parameter: usize, memory: Memory) -> MemoryRole {
         role(&self.parameters[parameter], memory)
     }
 
-    /// Whether every config with these levels of the `known` parameters needs at least as much memory as `failed`.
+    /// Returns true if every config with these levels of the `known` parameters needs at least as much memory as `failed`.
     pub(super) fn leads_behind(&self, known: &[usize], levels: &[u32], failed: &Config, memory: Memory) -> bool {
         known.iter().all(|&at| needs_as_much(role(&self.parameters[at], memory), levels[at], failed.levels[at]))
             && (0..self.parameters.len()).filter(|at| !known.contains(at)).all(|at| {

@@ -1,7 +1,7 @@
 //! Defines what a search may try: parameters, the conditions between them, and the configs that they allow.
 //!
-//! A space is never listed. A [`Config`] is a vector of levels, one for each parameter; everything else (settings,
-//! index, neighbours, the walk over all configs) is computed from it when it is asked for.
+//! A space is never listed. A [`Config`] is a vector of levels, one for each parameter. Everything else (settings, index,
+//! neighbours, the walk over all configs) is computed from it on demand.
 
 mod around;
 mod build;
@@ -37,7 +37,7 @@ use plan::{Plan, Slots};
 
 /// One setting for every active parameter, as levels.
 ///
-/// Configs come from a [`Space`] and mean something only together with it.
+/// Configs come from a [`Space`] and have a meaning only together with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Config {
@@ -47,27 +47,27 @@ pub struct Config {
 /// The level of a parameter that is not active.
 const INACTIVE: u32 = u32::MAX;
 
-/// The level of a parameter that is left as the job has it.
+/// The level of a parameter that is not set, so that the job's own setting applies.
 const UNSET: u32 = u32::MAX - 1;
 
 impl Config {
-    /// The level of each parameter, in the order of the space; `None` where it is not active.
+    /// Returns the level of each parameter, in the order of the space; `None` if it is inactive or not set.
     pub fn levels(&self) -> impl ExactSizeIterator<Item = Option<u32>> + '_ {
         self.levels.iter().map(|&level| (level < UNSET).then_some(level))
     }
 
-    /// Whether it leaves parameters as the job has them. Such a config belongs to no space; see [`Space::as_it_is`].
+    /// Returns true if it leaves a parameter unset. Such a config belongs to no space; see [`Space::as_it_is`].
     pub fn is_as_it_is(&self) -> bool {
         self.levels.contains(&UNSET)
     }
 
-    /// The level of one parameter; `None` when it is not active.
+    /// Returns the level of one parameter; `None` if it is inactive or not set.
     pub fn level(&self, parameter: usize) -> Option<u32> {
         self.levels.get(parameter).copied().filter(|&level| level < UNSET)
     }
 }
 
-/// A value that is computed from others and not searched.
+/// A value that is computed from other values and not searched.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Derived {
     name: String,
@@ -80,7 +80,7 @@ impl Derived {
         &self.name
     }
 
-    /// Returns the expression that it is computed by.
+    /// Returns the expression that computes it.
     pub fn expression(&self) -> &Expression {
         &self.expression
     }
@@ -110,15 +110,15 @@ pub struct Space {
     derived: Vec<Derived>,
     rules: Vec<Expression>,
     only: Option<Predicate>,
-    /// Slot of each name: parameters first, derived values behind them.
+    /// Slot of each name: parameters first, then derived values.
     slots: HashMap<String, usize>,
     plan: Plan,
     found: Found,
-    /// An address that tells this space from all others while results about it are cached.
+    /// A unique address that identifies this space in caches of results about it.
     identity: Arc<()>,
 }
 
-/// Results about a space that take long to find, cached once they are known.
+/// Results about a space that take long to find, cached once found.
 #[derive(Default)]
 struct Found {
     outlook: OnceLock<rules::Outlook>,
@@ -126,7 +126,7 @@ struct Found {
     first: OnceLock<Option<Config>>,
 }
 
-/// Why settings do not name a config of the space.
+/// The error for settings that do not name a config of the space.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocateError {
@@ -136,7 +136,7 @@ pub enum LocateError {
         /// The name.
         name: String,
     },
-    /// The name is that of a derived value, which cannot be chosen.
+    /// The name belongs to a derived value, which cannot be chosen.
     #[error("`{name}` is derived from other parameters and cannot be set")]
     Derived {
         /// The name.
@@ -147,7 +147,7 @@ pub enum LocateError {
     UnknownValue {
         /// The parameter.
         name: String,
-        /// The value that was asked for.
+        /// The requested value.
         value: Value,
         /// Its settings, shortened.
         settings: String,
@@ -172,8 +172,8 @@ impl Space {
     /// Makes a space of independent parameters; [`builder`](Self::builder) adds derived values and rules.
     ///
     /// # Errors
-    /// A parameter without settings, with too many, with one twice or with an unusable name; a condition on an
-    /// unknown name or in a circle.
+    /// A parameter has no settings, too many, a duplicate setting or an unusable name; or a condition uses an unknown name
+    /// or is circular.
     pub fn new(parameters: impl IntoIterator<Item = Parameter>) -> Result<Self, SpaceError> {
         parameters.into_iter().fold(Self::builder(), SpaceBuilder::parameter).build()
     }
@@ -187,17 +187,17 @@ impl Space {
     #[must_use]
     pub fn restricted(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(belongs));
-        // The function does not change what the rules leave, so that result is kept.
+        // The function does not change the outlook of the rules, so the outlook is kept.
         self.found = Found { outlook: self.found.outlook, ..Found::default() };
         self.identity = Arc::default();
         self
     }
 
-    /// Returns the space in which the `closed` parameters have only their first setting. Its configs are configs of
+    /// Returns the space in which the `closed` parameters have only their first setting. Its configs are also configs of
     /// this space.
     ///
     /// # Errors
-    /// The reduced space cannot be built. Rules are not a reason: a space whose rules leave nothing can be built.
+    /// The reduced space cannot be built. Rules that forbid every config are no error.
     pub fn with_first_settings(&self, closed: &[&str]) -> Result<Self, SpaceError> {
         let is_closed = |parameter: &Parameter| closed.contains(&parameter.name());
         let kept = |parameter: &Parameter| if is_closed(parameter) { parameter.only(0) } else { parameter.clone() };
@@ -209,38 +209,38 @@ impl Space {
         Ok(space)
     }
 
-    /// Returns an address that no other space has while it is kept: spaces cannot be copied or changed.
+    /// Returns an address that is unique to this space while it is kept; spaces cannot be copied or changed.
     pub(crate) fn identity(&self) -> &Arc<()> {
         &self.identity
     }
 
-    /// The parameters, in order.
+    /// Returns the parameters, in order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// Whether one config can follow another in a process that trains: all that differs may change there.
+    /// Returns true if one config can follow another in a running training process: only live parameters differ.
     pub fn may_follow(&self, config: &Config, last: &Config) -> bool {
         let fixed = self.parameters.iter().enumerate().filter(|(_, parameter)| !parameter.is_live());
         fixed.into_iter().all(|(at, _)| config.level(at) == last.level(at))
     }
 
-    /// The derived values, in order.
+    /// Returns the derived values, in order.
     pub fn derived(&self) -> &[Derived] {
         &self.derived
     }
 
-    /// The rules, in order.
+    /// Returns the rules, in order.
     pub fn rules(&self) -> &[Expression] {
         &self.rules
     }
 
-    /// The place of a parameter in the order of the space.
+    /// Returns the position of a parameter in the space.
     pub fn parameter_index(&self, name: &str) -> Option<usize> {
         self.slots.get(name).copied().filter(|&slot| slot < self.parameters.len())
     }
 
-    /// Returns how many configs there would be without conditions and rules; `None` from 2^126 on.
+    /// Returns the number of configs without conditions and rules; `None` above 2^126.
     pub fn raw_size(&self) -> Option<u128> {
         self.parameters
             .iter()
@@ -250,8 +250,8 @@ impl Space {
 
     /// Returns the config at an index of the raw product, in which the last parameter changes fastest.
     ///
-    /// `None` past the end, where a rule forbids the config, and where an inactive parameter is not at its first level
-    /// (the same config then stands at another index).
+    /// `None` past the end, if a rule forbids the config, or if an inactive parameter is not at its first level. In the last
+    /// case, the same config has another index.
     pub fn config(&self, index: u128) -> Option<Config> {
         let mut rest = index;
         let mut levels = vec![0; self.parameters.len()];
@@ -268,8 +268,8 @@ impl Space {
         (canonical && self.is_member(&config)).then_some(config)
     }
 
-    /// Returns the index of a config; the inverse of [`config`](Self::config). `None` in spaces beyond 2^126 configs,
-    /// and for a config that sets nothing.
+    /// Returns the index of a config; the inverse of [`config`](Self::config). `None` in spaces beyond 2^126 configs, and
+    /// for a config with unset parameters.
     pub fn index(&self, config: &Config) -> Option<u128> {
         self.raw_size().filter(|_| !config.is_as_it_is())?;
         Some(
@@ -279,14 +279,14 @@ impl Space {
         )
     }
 
-    /// Returns the config that sets no parameter, so that the job is run as it is. It is not one of the space's
-    /// configs, since nothing says which settings the job uses; its own settings are empty.
+    /// Returns the config that sets no parameter: the unmodified job. It is not one of the space's configs, since the job's
+    /// settings are unknown; its own settings are empty.
     pub fn as_it_is(&self) -> Config {
         Config { levels: vec![UNSET; self.parameters.len()].into() }
     }
 
-    /// Returns the config that sets these parameters and leaves the others as the job has them. If it leaves none, it
-    /// is one of the space's own configs.
+    /// Returns the config that sets only these parameters and keeps the job's own settings for the rest. If it sets all
+    /// parameters, it is one of the space's configs.
     ///
     /// # Errors
     /// As for [`locate`](Self::locate).
@@ -301,8 +301,8 @@ impl Space {
         Ok(if set.is_empty() { self.as_it_is() } else { Config { levels: kept.into() } })
     }
 
-    /// Whether the config belongs to the space: its levels exist, the active parameters are those that the conditions
-    /// demand, and the rules hold.
+    /// Returns true if the config belongs to the space: its levels exist, its active parameters match the conditions, and
+    /// the rules hold.
     pub fn allows(&self, config: &Config) -> bool {
         config.levels.len() == self.parameters.len()
             && !config.is_as_it_is()
@@ -331,8 +331,8 @@ impl Space {
         settings
     }
 
-    /// Returns what a config that leaves parameters as the job has them does set, and the derived values that follow
-    /// from it.
+    /// Returns the settings of a config with unset parameters: the set parameters, and the derived values that follow from
+    /// them.
     fn settings_as_it_is(&self, config: &Config) -> Settings {
         let mut settings = Settings::default();
         for (parameter, level) in self.parameters.iter().zip(config.levels()) {
@@ -348,7 +348,7 @@ impl Space {
         settings
     }
 
-    /// Returns the config that settings name. An active parameter that they leave out takes its first setting.
+    /// Returns the config with these settings. An active parameter without a setting takes its first one.
     ///
     /// # Errors
     /// The settings use a name or a value that the space does not have, set an inactive parameter, or break a rule.
@@ -385,7 +385,7 @@ impl Space {
         }
     }
 
-    /// Whether a config has a level for each parameter, and none that a parameter lacks: it may be one of this space.
+    /// Returns true if each parameter of the config has an existing level, or is inactive or unset.
     pub(crate) fn has_levels_of(&self, config: &Config) -> bool {
         let is_one = |(&level, parameter): (&u32, &Parameter)| level >= UNSET || u64::from(level) < parameter.len();
         config.levels.len() == self.parameters.len() && config.levels.iter().zip(&self.parameters).all(is_one)
@@ -401,12 +401,12 @@ impl Space {
         exist.then(|| self.canonical(levels)).flatten().filter(|config| self.is_member(config))
     }
 
-    /// Returns how many configs there are under the conditions and rules.
+    /// Returns the number of configs under the conditions and rules.
     pub fn count(&self) -> Count {
         *self.found.count.get_or_init(|| count::count(self))
     }
 
-    /// Tries all expressions on the first configs.
+    /// Evaluates all expressions on some configs.
     ///
     /// # Errors
     /// The first expression that cannot be evaluated, with its owner and the settings.

@@ -1,4 +1,4 @@
-//! One parameter: its name, its settings in order, when it is active and how memory follows it.
+//! One parameter: its name, its ordered settings, its condition, and its effect on memory.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -14,7 +14,7 @@ enum Levels {
     Powers { first_exponent: u32, count: u64 },
 }
 
-/// How the memory that a step needs follows a parameter; it decides what one out-of-memory failure rules out.
+/// The effect of a parameter on the memory of a step. It decides which configs an out-of-memory failure rules out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryRole {
@@ -26,7 +26,7 @@ pub enum MemoryRole {
     Unknown,
 }
 
-/// How the settings of a parameter follow each other.
+/// The sequence of a parameter's settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape<'p> {
     /// Listed one by one, in no regular order.
@@ -58,15 +58,15 @@ pub enum Shape<'p> {
     },
 }
 
-/// The role of a parameter in a training step, as far as the model of step time uses it.
+/// The role of a parameter in the model of step time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// How many samples a step takes.
+    /// The number of samples per step.
     Batch,
     /// Processes that load data.
     Workers,
-    /// Batches that each of them loads ahead.
+    /// Batches that each worker loads ahead.
     Prefetch,
     /// Threads that compute.
     Threads,
@@ -76,14 +76,14 @@ pub enum Role {
     Power,
     /// The number of devices that take part.
     Devices,
-    /// The number of batches whose gradients are added up before an update: the update takes that many times the batch.
+    /// The number of batches whose gradients are summed for one update.
     Accumulation,
-    /// The number of equal pieces in which a batch is computed, with their gradients added up.
+    /// The number of equal pieces in which a batch is computed, with summed gradients.
     Pieces,
 }
 
 impl Role {
-    /// Whether only a number can have this role.
+    /// Returns true if only a number can have this role.
     pub fn takes_numbers(self) -> bool {
         self != Self::Precision
     }
@@ -112,24 +112,24 @@ pub struct Parameter {
     is_batch_size: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     full_precision: Option<Value>,
-    /// The fact that reports which setting a step really used.
+    /// The fact that reports the applied setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     told_by: Option<String>,
-    /// Whether another setting can take the place of one while a process trains.
+    /// True if the setting can change while a process trains.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_live: bool,
-    /// The stated role, which may be "no role" (`Some(None)`); `None` where the role follows from the name.
+    /// The stated role, which may be "no role" (`Some(None)`); `None` if the role follows from the name.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stated")]
     role: Option<Option<Role>>,
 }
 
-/// Reads a role that is written in the file as stated, with `null` for "no role".
+/// Reads a role that is stated in the file, with `null` for "no role".
 fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Role>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
 impl Parameter {
-    /// A parameter with listed settings. Numbers are tried in the order of their size, texts in the order given.
+    /// Makes a parameter with listed settings. Numbers are sorted by size; strings keep the given order.
     pub fn values<V: Into<Value>>(name: impl Into<String>, values: impl IntoIterator<Item = V>) -> Self {
         let mut values: Vec<Value> = values.into_iter().map(Into::into).collect();
         if values.iter().all(|value| value.as_f64().is_some()) {
@@ -138,9 +138,9 @@ impl Parameter {
         Self::new(name, Levels::Listed(values))
     }
 
-    /// The parameter of the whole numbers from `first` to `last`, both included where the step meets them.
+    /// Makes a parameter of the whole numbers from `first` up to `last` in steps of `step`.
     ///
-    /// An empty range (`last` below `first`, or a step that is not positive) is refused by [`Space::new`].
+    /// [`Space::new`] rejects an empty range (`last` below `first`, or a step that is not positive).
     ///
     /// [`Space::new`]: super::Space::new
     pub fn range(name: impl Into<String>, first: i64, last: i64, step: i64) -> Self {
@@ -149,7 +149,8 @@ impl Parameter {
         Self::new(name, Levels::Integers { start: first, step, count })
     }
 
-    /// The parameter of the numbers from `first` to `last`, both included where the step meets them up to rounding.
+    /// Makes a parameter of the numbers from `first` up to `last` in steps of `step`. A step that meets `last` up to
+    /// rounding includes it.
     pub fn float_range(name: impl Into<String>, first: f64, last: f64, step: f64) -> Self {
         let steps = (last - first) / step;
         #[expect(
@@ -165,7 +166,7 @@ impl Parameter {
         Self::new(name, Levels::Floats { start: first, step, count })
     }
 
-    /// The parameter of the powers of two between `low` and `high`, which are included if they are powers of two.
+    /// Makes a parameter of the powers of two from `low` to `high`, both inclusive.
     pub fn powers_of_two(name: impl Into<String>, low: i64, high: i64) -> Self {
         let bounds = u64::try_from(low.max(1)).ok().zip(u64::try_from(high).ok().filter(|high| *high > 0));
         let (first_exponent, count) = bounds.map_or((0, 0), |(low, high)| {
@@ -189,14 +190,14 @@ impl Parameter {
         }
     }
 
-    /// Makes the parameter active only where the condition holds.
+    /// Makes the parameter active only if the condition holds.
     #[must_use]
     pub fn when(mut self, condition: Expression) -> Self {
         self.when = Some(condition);
         self
     }
 
-    /// States how device memory follows the parameter; see [`memory_role`](Self::memory_role) for the default.
+    /// States the parameter's effect on device memory; see [`memory_role`](Self::memory_role) for the default.
     #[must_use]
     pub fn memory(mut self, role: MemoryRole) -> Self {
         self.memory = Some(role);
@@ -210,42 +211,41 @@ impl Parameter {
         self
     }
 
-    /// States that the parameter changes the numerical results, and its value in full precision, which need not be one
-    /// of its settings; see [`numerics`](crate::search::numerics).
+    /// States that the parameter changes the numerical results, and gives its value in full precision. The value need not be
+    /// one of its settings; see [`numerics`](crate::search::numerics).
     #[must_use]
     pub fn full_precision(mut self, value: impl Into<Value>) -> Self {
         self.full_precision = Some(value.into());
         self
     }
 
-    /// States the [fact](crate::model::fact) that reports the setting once it has taken effect, whatever the
-    /// parameter's name.
+    /// States the [fact](crate::model::fact) that reports the applied setting, whatever the parameter's name.
     #[must_use]
     pub fn told_by(mut self, fact: impl Into<String>) -> Self {
         self.told_by = Some(fact.into());
         self
     }
 
-    /// States that another setting can take the place of one while a process trains, so that such configs are cheap to
-    /// probe one after the other.
+    /// States that the setting can change while a process trains, which makes such configs cheap to probe one after the
+    /// other.
     #[must_use]
     pub fn live(mut self) -> Self {
         self.is_live = true;
         self
     }
 
-    /// Whether another setting can take the place of one while a process trains.
+    /// Returns true if the setting can change while a process trains.
     pub fn is_live(&self) -> bool {
         self.is_live
     }
 
-    /// Returns the stated fact that reports the setting once it has taken effect.
+    /// Returns the stated fact that reports the applied setting.
     pub fn fact(&self) -> Option<&str> {
         self.told_by.as_deref()
     }
 
-    /// States the role of the parameter in a training step, whatever its name; `None` for no role that a model of step
-    /// time knows. A role for numbers has no effect on settings that are not numbers.
+    /// States the role of the parameter in a training step, whatever its name; `None` for no role. A role for numbers has no
+    /// effect on settings that are not numbers.
     ///
     /// ```
     /// use gputune::model::space::{Parameter, Role};
@@ -261,7 +261,7 @@ impl Parameter {
         self
     }
 
-    /// Returns the role of the parameter in a training step: as stated, else as its name suggests.
+    /// Returns the role of the parameter in a training step: the stated role, or else the role that its name suggests.
     pub fn role(&self) -> Option<Role> {
         const DEVICES: &[&str] = &["gpus", "devices", "nodes", "ranks", "world_size"];
         const PRECISIONS: &[&str] = &["precision", "dtype", "autocast"];
@@ -287,7 +287,7 @@ impl Parameter {
         amount.or_else(|| DEVICES.iter().any(|word| name.ends_with(word)).then_some(Role::Devices))
     }
 
-    /// Returns the value in full precision, where the parameter is known to change the numerical results.
+    /// Returns the value in full precision, if the parameter is known to change the numerical results.
     pub fn in_full_precision(&self) -> Option<&Value> {
         self.full_precision.as_ref()
     }
@@ -297,12 +297,12 @@ impl Parameter {
         &self.name
     }
 
-    /// Returns the condition under which the parameter is active; without one it always is.
+    /// Returns the condition under which the parameter is active; without a condition it always is.
     pub fn condition(&self) -> Option<&Expression> {
         self.when.as_ref()
     }
 
-    /// How many settings there are.
+    /// Returns the number of settings.
     pub fn len(&self) -> u64 {
         match &self.levels {
             Levels::Listed(values) => values.len() as u64,
@@ -315,7 +315,7 @@ impl Parameter {
         Self { levels: Levels::Listed(vec![self.value(level)]), ..self.clone() }
     }
 
-    /// How the settings follow each other.
+    /// Returns the sequence of the settings.
     pub fn shape(&self) -> Shape<'_> {
         let end = |level| self.value(level).as_i64().unwrap_or(0);
         let float = |level| self.value(level).as_f64().unwrap_or(0.0);
@@ -327,12 +327,12 @@ impl Parameter {
         }
     }
 
-    /// Whether there is no setting at all.
+    /// Returns true if there are no settings.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The setting at a level; levels count from zero, and those past the end give the last one.
+    /// Returns the setting at a level. Levels count from zero; a level past the end gives the last setting.
     pub fn value(&self, level: u32) -> Value {
         let level = u64::from(level).min(self.len().saturating_sub(1));
         match &self.levels {
@@ -372,7 +372,7 @@ impl Parameter {
         same(&self.value(level), value).then_some(level)
     }
 
-    /// Whether the settings are ordered, so that the neighbours of one are the next smaller and the next larger.
+    /// Returns true if the settings are ordered, so that a setting has a next smaller and a next larger neighbour.
     pub fn is_ordinal(&self) -> bool {
         match &self.levels {
             Levels::Listed(values) => values.iter().all(|value| value.as_f64().is_some()),
@@ -380,11 +380,11 @@ impl Parameter {
         }
     }
 
-    /// How device memory follows the parameter.
+    /// Returns the parameter's effect on device memory.
     ///
-    /// If this is not stated, batch sizes grow. Other numbers are the same, except those whose name speaks of something
-    /// that divides or moves memory (devices, ranks, shards, checkpointing, accumulation, bits). Texts and booleans are
-    /// unknown, except the loader's switches.
+    /// By default, batch sizes are [`Grows`](MemoryRole::Grows). Other numbers are [`Same`](MemoryRole::Same), unless their
+    /// name mentions a way to divide or move memory (devices, ranks, shards, checkpointing, accumulation, bits). Strings and
+    /// booleans are [`Unknown`](MemoryRole::Unknown), except the loader's switches.
     pub fn memory_role(&self) -> MemoryRole {
         const DIVIDERS: &[&str] = &[
             "accum",
@@ -414,8 +414,8 @@ impl Parameter {
         }
     }
 
-    /// Whether the parameter is the number of samples per training step, of each process or in all, as stated or as its
-    /// name suggests.
+    /// Returns true if the parameter is the number of samples per training step, of each process or in total. Either it is
+    /// stated, or the name suggests it.
     pub fn is_batch_size(&self) -> bool {
         const OTHERS: &[&str] = &["eval", "val", "valid", "validation", "test", "predict"];
         self.is_stated_batch_size() || self.has_batch_name() && !self.name.split('_').any(|word| OTHERS.contains(&word))
@@ -430,7 +430,7 @@ impl Parameter {
         BATCHES.contains(&self.name.as_str()) || self.name.ends_with("_batch_size")
     }
 
-    /// Finds the first setting that stands in the list twice.
+    /// Finds the first setting that is listed twice.
     pub(super) fn duplicate(&self) -> Option<&Value> {
         let Levels::Listed(values) = &self.levels else { return None };
         values
@@ -440,7 +440,7 @@ impl Parameter {
             .map(|(_, v)| v)
     }
 
-    /// Returns the settings and the condition in full: two parameters with the same definition are the same.
+    /// Returns the settings and the condition in full: parameters with equal definitions are the same.
     pub fn definition(&self) -> String {
         let settings = match &self.levels {
             Levels::Listed(values) => values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", "),
@@ -469,10 +469,10 @@ impl Parameter {
     }
 }
 
-/// Whether two values are equal, or the same number in two kinds: a user may write 1 for 1.0.
+/// Returns true if two values are equal, or the same number in two kinds: a user may write 1 for 1.0.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        // Beyond 2^53 different integers map to the same float.
+        // Different integers beyond 2^53 map to the same float.
         (Value::Int(a), Value::Int(b)) => a == b,
         _ => a == b || (a.as_f64().is_some() && a.as_f64() == b.as_f64()),
     }

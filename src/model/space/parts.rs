@@ -1,4 +1,4 @@
-//! Reads and writes a space as a file keeps it: its parts, without anything that is computed from them.
+//! Reads and writes a space as a file: its parts, without computed results.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

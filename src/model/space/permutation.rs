@@ -1,4 +1,4 @@
-//! Gives the numbers below a bound in a random order, without a list of them.
+//! Permutes the numbers below a bound, without a list of them.
 //!
 //! It is a balanced Feistel network over the next even power of two, applied until the result lands below the bound
 //! ("cycle walking": Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Eight rounds of a 64-bit
@@ -26,7 +26,7 @@ impl Permutation {
         Self { len, half_bits: bits.div_ceil(2), keys }
     }
 
-    /// Returns the number at a place of the order; `None` past its end.
+    /// Returns the number at a place of the order; `None` past the end.
     pub fn at(&self, place: u128) -> Option<u128> {
         if place >= self.len {
             return None;

@@ -4,8 +4,8 @@
 use super::build::Graph;
 use super::{Config, Expression, INACTIVE, Space, Value};
 
-/// Parameters in an order in which every condition comes behind the parameters it depends on, and what can be computed
-/// after each.
+/// The order of the parameters, each condition after the parameters it uses, and the expressions that become computable at
+/// each place.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) order: Vec<usize>,
@@ -51,9 +51,9 @@ enum Verdict<T> {
 }
 
 impl Plan {
-    /// Makes a plan for the parameters of `wanted`, in that order as far as conditions allow.
+    /// Makes a plan for the parameters in `wanted`, in that order as far as conditions allow.
     ///
-    /// Uses only expressions all of whose parameters are among them.
+    /// An expression is included only if all of its parameters are in `wanted`.
     pub(super) fn new(graph: &Graph, wanted: &[usize]) -> Self {
         let mut order: Vec<usize> = Vec::with_capacity(wanted.len());
         for &parameter in wanted {
@@ -80,14 +80,14 @@ impl Plan {
         Some(depths?.into_iter().max().unwrap_or(0)).filter(|&depth| depth < self.order.len())
     }
 
-    /// Whether the parameter at this place is active, given those before it.
+    /// Returns true if the parameter at this place is active, given the earlier parameters.
     pub(super) fn is_active(&self, space: &Space, slots: &Slots, depth: usize) -> bool {
         let condition = space.parameters[self.order[depth]].condition();
         condition.is_none_or(|when| matches!(holds(space, slots, when), Verdict::Known(true)))
     }
 
-    /// Gives the parameter at this place a level and computes what is then ready; the error is the first rule that
-    /// fails.
+    /// Sets the level of the parameter at this place and computes the expressions that are then ready. The error is the
+    /// first rule that fails.
     pub(super) fn assign(&self, space: &Space, slots: &mut Slots, depth: usize, level: u32) -> Result<(), String> {
         let parameter = self.order[depth];
         slots.levels[parameter] = level;

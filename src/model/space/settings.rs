@@ -12,17 +12,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The value of a name; `None` when the parameter is inactive or unknown.
+    /// Returns the value of a name; `None` if the parameter is inactive or unknown.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.entries.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// The whole number that a name is set to; `None` also when it is something else.
+    /// Returns the whole number of a name; `None` also if its value is not a whole number.
     pub fn integer(&self, name: &str) -> Option<i64> {
         self.get(name)?.as_i64()
     }
 
-    /// The text that a name is set to; `None` also when it is something else.
+    /// Returns the string of a name; `None` also if its value is not a string.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
             Value::Text(text) => Some(text),
@@ -30,19 +30,19 @@ impl Settings {
         }
     }
 
-    /// Names and values, in order.
+    /// Returns names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.entries.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// These settings without the derived values of a space.
+    /// Returns the settings without the derived values of a space.
     #[must_use]
     pub fn chosen(&self, space: &super::Space) -> Self {
         let is_derived = |name: &str| space.derived().iter().any(|derived| derived.name() == name);
         Self { entries: self.entries.iter().filter(|(name, _)| !is_derived(name)).cloned().collect() }
     }
 
-    /// These settings without those of some names.
+    /// Returns the settings without these names.
     #[must_use]
     pub fn without(&self, names: &[&str]) -> Self {
         Self { entries: self.entries.iter().filter(|(name, _)| !names.contains(&name.as_str())).cloned().collect() }
@@ -50,8 +50,8 @@ impl Settings {
 
     /// Returns these settings with some replaced; the space's conditions and derived values are applied again.
     ///
-    /// The new values need not be in the space. A parameter whose condition no longer holds is left out; one whose
-    /// condition now holds has no value to take.
+    /// The new values need not be in the space. A parameter whose condition no longer holds is dropped. A parameter whose
+    /// condition now holds gets no value.
     #[must_use]
     pub fn changed(&self, changes: &[(&str, &Value)], space: &super::Space) -> Self {
         let mut changed = self.chosen(space);
@@ -76,12 +76,12 @@ impl Settings {
         self.entries.push((name.to_owned(), value));
     }
 
-    /// Whether nothing is set.
+    /// Returns true if nothing is set.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The settings in one line: `batch_size=64 workers=2`; `as it is` where nothing is set.
+    /// Returns the settings in one line: `batch_size=64 workers=2`; `as it is` if nothing is set.
     pub fn line(&self) -> String {
         if self.is_empty() {
             return super::AS_IT_IS.to_owned();

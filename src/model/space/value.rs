@@ -1,4 +1,4 @@
-//! One setting of a parameter: a boolean, an integer, a float or a text.
+//! One setting of a parameter: a boolean, an integer, a float or a string.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -22,19 +22,19 @@ pub enum Value {
     Text(String),
 }
 
-/// The setting that sets nothing and leaves a parameter as the script has it.
+/// The setting that leaves a parameter unmodified in the script.
 ///
-/// Every target that a parameter is applied to accepts it, beside the parameter's own settings: the step is rendered as
-/// if the parameter were not active.
+/// Every target of a parameter accepts it, in addition to the parameter's own settings. The step is then rendered as if the
+/// parameter were inactive.
 pub const AS_IT_IS: &str = "as it is";
 
 impl Value {
-    /// Whether it is the setting that [sets nothing](AS_IT_IS).
+    /// Returns true if it is the setting that [sets nothing](AS_IT_IS).
     pub fn is_as_it_is(&self) -> bool {
         matches!(self, Self::Text(text) if text == AS_IT_IS)
     }
 
-    /// The number that the value stands for, if it is one.
+    /// Returns the number that the value stands for, if any.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             #[expect(clippy::cast_precision_loss, reason = "settings are far below 2^53")]
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// The whole number that the value stands for, if it is one.
+    /// Returns the whole number that the value stands for, if any.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(*number),
@@ -52,7 +52,7 @@ impl Value {
         }
     }
 
-    /// The value that a text most plainly means: `true`, `8`, `0.5`, else the text itself.
+    /// Parses the plainest meaning of a string: `true`, `8`, `0.5`, else the string itself.
     pub fn parse(text: &str) -> Self {
         match text {
             "true" => return Self::Bool(true),
@@ -69,7 +69,7 @@ impl Value {
         }
     }
 
-    /// The word for the value's kind in messages.
+    /// Returns the word for the value's kind in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Bool(_) => "boolean",
@@ -107,8 +107,8 @@ impl Hash for Value {
 }
 
 impl Value {
-    /// The value in a line that a person reads: a text with line breaks, or signs that a terminal would act on, is quoted and
-    /// has them escaped.
+    /// Returns the value for one line of output. A string with line breaks or other control characters is quoted and
+    /// escaped.
     pub fn in_line(&self) -> String {
         match self {
             Self::Text(text) if text.contains(char::is_control) => format!("{text:?}"),
@@ -117,7 +117,7 @@ impl Value {
     }
 }
 
-/// The form that a command line, an environment variable or a rendered file gets.
+/// The format for a command line, an environment variable or a rendered file.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -8,28 +8,28 @@ use crate::model::outcome::Memory;
 
 /// A walk over the allowed configs of a space, in a fixed order and without a list of them.
 ///
-/// It can be an iterator, or be advanced with bounded work where rules may leave very little.
+/// Use it as an iterator, or advance it with bounded work if the rules may leave very few configs.
 #[derive(Debug)]
 pub struct Walk<'s> {
     space: &'s Space,
     plan: Plan,
     orders: Orders,
     slots: Slots,
-    /// Where each beginning can lead.
+    /// The look-ahead from each partial config.
     tracks: Tracks,
     /// Next place to try at each depth of the plan.
     next: Vec<u64>,
     depth: Option<usize>,
 }
 
-/// How far a bounded part of a [`Walk`] came.
+/// The result of a bounded part of a [`Walk`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Advance {
     /// The next config.
     Found(Config),
     /// There is no further config.
     End,
-    /// The allowed work is done; the walk can be advanced again.
+    /// The allowed work is done; the walk can continue later.
     OutOfFuel,
 }
 
@@ -37,9 +37,9 @@ pub enum Advance {
 #[derive(Debug)]
 enum Orders {
     Ascending,
-    /// One for each parameter.
+    /// One permutation for each parameter.
     Shuffled(Vec<Permutation>),
-    /// The settings nearest to those of a config first, with one parameter fixed at one level.
+    /// Settings near a config first, with one parameter fixed at one level.
     Near {
         levels: Vec<u32>,
         parameter: usize,
@@ -62,8 +62,8 @@ impl<'s> Walk<'s> {
         Self::over(space, &all)
     }
 
-    /// Walks with the first of `order` changing slowest; a parameter still comes behind those that its condition
-    /// depends on.
+    /// Walks with the first parameter of `order` changing slowest. A parameter still comes after the parameters that its
+    /// condition uses.
     ///
     /// `order` must name each parameter of the space, by its place; otherwise the configs are not whole.
     pub fn over(space: &'s Space, order: &[usize]) -> Self {
@@ -81,7 +81,7 @@ impl<'s> Walk<'s> {
         Self { orders: Orders::Shuffled(orders.collect()), ..Self::new(space) }
     }
 
-    /// Walks over configs in which one parameter has a level, beginning with the others as they are in a config.
+    /// Walks over configs in which one parameter has a given level. The rest starts at the levels of `config`.
     pub(super) fn near(space: &'s Space, config: &Config, parameter: usize, level: u32) -> Self {
         let others = (0..space.parameters.len()).filter(|&at| at != parameter);
         let order: Vec<usize> = std::iter::once(parameter).chain(others).collect();
@@ -104,7 +104,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Goes on to the next config, taking one from `fuel` for each setting tried.
+    /// Continues to the next config, taking one from `fuel` for each setting tried.
     pub fn advance(&mut self, fuel: &mut u64) -> Advance {
         loop {
             if *fuel == 0 && !self.is_over() {
@@ -119,12 +119,12 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Returns the next config that does not need as much memory as one of `walls`, skipping those that do without
-    /// visiting them.
+    /// Returns the next config that does not need as much memory as one of `walls`. All other configs are skipped without a
+    /// visit.
     ///
-    /// Returns `None` at the end, and after `patience` settings in a row that led to no config. In a walk that is not
-    /// shuffled, skipping a wall starts the count anew, so that a walk from the start does not give up earlier than one
-    /// from further on.
+    /// Returns `None` at the end, and after `patience` settings in a row without a config. In a walk that is not shuffled,
+    /// skipping a wall restarts the count. So a walk from the start does not give up earlier than a walk from a later
+    /// config.
     pub(crate) fn next_around(&mut self, walls: &[(&Config, Memory)], patience: u64) -> Option<Config> {
         let mut left = patience;
         while left > 0 {
@@ -139,7 +139,7 @@ impl<'s> Walk<'s> {
         None
     }
 
-    /// Leaves exhausted depths; returns whether nothing is left.
+    /// Leaves exhausted depths. Returns true if nothing is left.
     fn is_over(&mut self) -> bool {
         while let Some(depth) = self.depth {
             if self.next_level(depth).is_some() {
@@ -150,8 +150,8 @@ impl<'s> Walk<'s> {
         true
     }
 
-    /// Whether all configs that follow need too much memory; if so, whether that is also true of all further settings
-    /// at this depth.
+    /// Returns `Some` if all configs that follow need too much memory. The value is true if the same holds for all further
+    /// settings at this depth.
     fn is_behind_wall(&self, walls: &[(&Config, Memory)], depth: usize) -> Option<bool> {
         let known = &self.plan.order[..=depth];
         let is_behind = |failed, memory| self.space.leads_behind(known, &self.slots.levels, failed, memory);

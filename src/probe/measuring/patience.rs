@@ -37,6 +37,8 @@ pub(in crate::probe) struct Patience {
     shortest: Duration,
     /// The same where there are few steps.
     for_few_steps: Duration,
+    /// The longest time to wait for the end of a second epoch.
+    for_epochs: Duration,
     /// The longest time for steps that are compilations.
     for_compiling: Duration,
     /// The fewest steps that are kept if no more come.
@@ -86,6 +88,7 @@ impl Patience {
             longest,
             shortest: SHORTEST.min(longest),
             for_few_steps: longest / PART,
+            for_epochs: limits.measure_time / 2,
             // Compiling takes as long in a short probe.
             for_compiling: if only_warms_up { limits.probe_time } else { limits.measure_time * 2 },
             // A short probe is compared in rounds, or repeated for longer.
@@ -174,6 +177,10 @@ impl Patience {
         /// The number of steps in which a stall every hundred steps shows up.
         const MANY_STEPS: u64 = 200;
         let measured = throughput.measured;
+        if throughput.epochs == 1 && measured < self.for_epochs {
+            // The next end tells how long an epoch takes.
+            return false;
+        }
         if measured >= self.longest * 2 && throughput.steps >= 3 {
             return true;
         }

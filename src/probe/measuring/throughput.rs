@@ -39,6 +39,11 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) measured: Duration,
     /// When the last step ended, since the probe began.
     pub(in crate::probe) ended: Duration,
+    /// The ends of epochs after warm-up.
+    pub(in crate::probe) epochs: usize,
+    /// The rate over whole epochs, as a share of the rate between their ends. The estimate includes it. `None` if fewer than two ends
+    /// of epochs were seen.
+    pub(in crate::probe) epoch_factor: Option<f64>,
 }
 
 impl Throughput {
@@ -58,9 +63,12 @@ impl Throughput {
         let steady: Vec<usize> = (cut..observations.len()).filter(|&at| left_out[at].is_none()).collect();
         let works: Vec<Work> = steady.iter().map(|&at| observations[at].work).collect();
         let rate = MeanRate::of(&works)?;
+        let ends = ends_of_epochs(observations, kinds, cut);
+        let epoch_factor = rate_over_epochs(observations, &ends).map(|whole| whole / rate.rate);
+        let scale = epoch_factor.unwrap_or(1.0);
         let estimate = match rate.interval(0.95) {
-            Some((low, high)) => Estimate::interval(rate.rate, low, high),
-            None => Estimate::point(rate.rate),
+            Some((low, high)) => Estimate::interval(rate.rate * scale, low * scale, high * scale),
+            None => Estimate::point(rate.rate * scale),
         };
         let steps: u64 = steady.iter().map(|&at| observations[at].steps).sum();
         let last = observations.last()?;
@@ -68,6 +76,11 @@ impl Throughput {
             Some(before) => observations[before].at,
             None => observations[0].at - observations[0].work.seconds,
         };
+        let mut outliers = outliers(&observations[cut..], &left_out[cut..]);
+        if epoch_factor.is_some() {
+            // They count, so they are not left out.
+            outliers.remove(EPOCH);
+        }
         let steps_of = |observations: &[Observation]| observations.iter().map(|step| step.steps).sum::<u64>();
         let longest_step = steady.iter().map(|&at| observations[at].work.seconds / count(observations[at].steps));
         let amounts: Vec<f64> =
@@ -77,7 +90,9 @@ impl Throughput {
             steps,
             warmup_steps: steps_of(&observations[..cut]),
             compiling_steps: steps_of(&observations[..compiled]),
-            outliers: outliers(&observations[cut..], &left_out[cut..]),
+            outliers,
+            epochs: ends.len(),
+            epoch_factor,
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             longest_step: longest_step.fold(0.0, f64::max),
             amount: stats::median(&amounts)?,
@@ -102,6 +117,20 @@ impl Throughput {
     pub(in crate::probe) fn steps_after_warmup(&self) -> u64 {
         self.steps + self.outliers.values().map(|outliers| outliers.steps).sum::<u64>()
     }
+}
+
+/// Returns the places of steps that end an epoch, from a place on.
+fn ends_of_epochs(observations: &[Observation], kinds: &[String], from: usize) -> Vec<usize> {
+    let Some(epoch) = kinds.iter().position(|kind| kind == EPOCH) else { return Vec::new() };
+    (from..observations.len()).filter(|&at| observations[at].mark == Some(epoch)).collect()
+}
+
+/// Returns the rate from the first to the last end of an epoch, with everything between two epochs in its time.
+fn rate_over_epochs(observations: &[Observation], ends: &[usize]) -> Option<f64> {
+    let (&first, &last) = (ends.first()?, ends.last()?);
+    let amount: f64 = observations[first + 1..=last].iter().map(|step| step.work.amount).sum();
+    let seconds = observations[last].at - observations[first].at;
+    Some(amount / seconds).filter(|rate| last > first && amount > 0.0 && rate.is_finite())
 }
 
 /// Whether a step has the mark of a compilation.
@@ -345,7 +374,7 @@ mod tests {
     #[test]
     fn marked_steps_are_left_out_and_told_by_kind() {
         let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
-            30 | 60 => (time + 0.5, 0.0, Some("epoch")),
+            30 => (time + 0.5, 0.0, Some("epoch")),
             45 => (time + 1.0, 0.0, Some("evaluation")),
             // The step is as fast as any other, and is left out all the same.
             70 => (time, 0.0, Some("checkpoint")),
@@ -355,10 +384,11 @@ mod tests {
         assert_rate(&throughput, 3200.0);
         let counts: Vec<(&str, u64)> =
             throughput.outliers.iter().map(|(kind, outliers)| (kind.as_str(), outliers.steps)).collect();
-        assert_eq!(counts, [("checkpoint", 1), ("epoch", 2), ("evaluation", 1)]);
+        assert_eq!(counts, [("checkpoint", 1), ("epoch", 1), ("evaluation", 1)]);
         assert!((throughput.outliers["evaluation"].seconds - 1.01).abs() < 0.01);
-        assert_eq!(throughput.steps + throughput.warmup_steps, 96);
-        assert!(throughput.measured.as_secs_f64() > 2.5, "what is left out takes its time all the same");
+        assert_eq!((throughput.epochs, throughput.epoch_factor), (1, None));
+        assert_eq!(throughput.steps + throughput.warmup_steps, 97);
+        assert!(throughput.measured.as_secs_f64() > 2.0, "what is left out takes its time all the same");
     }
 
     #[test]
@@ -371,6 +401,18 @@ mod tests {
         let throughput = window(steps);
         assert_rate(&throughput, 3200.0);
         assert_eq!(throughput.outliers["epoch"].steps, 4);
+    }
+
+    /// Ten steps an epoch, and 0.8 s for new loader workers at its end.
+    #[test]
+    fn the_ends_of_epochs_count_once_two_were_seen() {
+        let epochs = |count: usize| {
+            (0..10 * count).map(|at| if at % 10 == 9 { (0.81, 0.0, Some("epoch")) } else { (0.01, 0.0, None) })
+        };
+        let throughput = window(epochs(6));
+        assert_rate(&throughput, 320.0 / 0.9);
+        assert!((throughput.epoch_factor.unwrap() - 0.1 / 0.9).abs() < 0.01, "{throughput:?}");
+        assert!(throughput.outliers.is_empty() && (throughput.step_seconds - 0.01).abs() < 1e-9, "{throughput:?}");
     }
 
     #[test]

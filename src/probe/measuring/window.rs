@@ -239,9 +239,9 @@ mod tests {
         assert!(window.observations.len() <= KEPT);
         assert_eq!(window.steps(), 200_000);
         let throughput = window.throughput().unwrap();
-        assert!((throughput.estimate.value / 32e6 - 1.0).abs() < 1e-6, "{throughput:?}");
+        assert!((throughput.estimate.value / 32e6 - 1.0).abs() < 1e-3, "{throughput:?}");
         assert!((throughput.step_seconds / 1e-6 - 1.0).abs() < 1e-6, "{throughput:?}");
-        assert_eq!((throughput.outliers["epoch"].steps, throughput.amount), (4, 32.0));
+        assert_eq!((throughput.epochs, throughput.amount), (4, 32.0));
     }
 
     #[test]

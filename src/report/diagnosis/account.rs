@@ -1,11 +1,11 @@
-//! Writes the account of a run for a screen.
+//! Writes the account of a run for the terminal.
 
 use std::fmt::Write as _;
 
 use crate::diagnosis::{Account, Branch, Leaf};
 use crate::model::quantity::show_seconds;
 
-/// Names of leaves on the screen; another is its own name.
+/// The names of leaves on the screen; a leaf that is not listed keeps its own name.
 const LABELS: &[(&str, &str)] = &[
     ("importing", "imports"),
     ("starting", "the rest of the start"),
@@ -22,12 +22,12 @@ const LABELS: &[(&str, &str)] = &[
     ("python", "Python within the model"),
 ];
 
-/// What a screen calls a leaf.
+/// Returns the name of a leaf on the screen.
 fn leaf_label(leaf: &Leaf) -> &str {
     LABELS.iter().find(|(name, _)| *name == leaf.name).map_or(&leaf.name, |(_, label)| label)
 }
 
-/// Formats a share with its interval: `48 % (44 to 52)`.
+/// Formats a share with its interval, such as `48 % (44 to 52)`.
 fn shown_share(leaf: &Leaf, after_start: f64) -> String {
     let percent = |seconds: f64| seconds / after_start * 100.0;
     let mut text = format!("{:.0} %", percent(leaf.seconds.value));
@@ -39,8 +39,7 @@ fn shown_share(leaf: &Leaf, after_start: f64) -> String {
     text
 }
 
-/// The lines of the account, each with its label: the start, what is outside of steps, and where it is not the device's,
-/// what is within.
+/// Returns the lines of the account, each with its label: the start, then each branch with its leaves.
 pub(super) fn account_lines(account: &Account) -> Vec<(&'static str, String)> {
     let after_start = account.wall_s - account.start_s;
     let imports = account
@@ -67,5 +66,5 @@ pub(super) fn account_lines(account: &Account) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The smallest share that is shown: half a percent is rounded to one.
+/// The smallest share that is shown; half a percent is rounded to one.
 const LEAST_SHOWN: f64 = 0.005;

@@ -1,4 +1,4 @@
-//! Draws where a step's time goes, as a bar.
+//! Draws a bar that shows where a step's time goes.
 
 use serde::Serialize;
 
@@ -7,28 +7,28 @@ use crate::diagnosis::Evidence;
 /// A part of a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
-    /// The phase as the protocol names it; `host_overhead` for what is left over.
+    /// The name of the phase in the protocol, or `host_overhead` for the rest of the step.
     pub name: String,
-    /// Seconds in it.
+    /// The seconds spent in it.
     pub seconds: f64,
     /// Its share of the step.
     pub share: f64,
     /// Its name on the screen.
     #[serde(skip)]
     label: String,
-    /// The character that it is drawn with.
+    /// The character that draws it.
     #[serde(skip)]
     sign: char,
 }
 
 impl Part {
-    /// What a screen calls it.
+    /// Returns the name of the part on the screen.
     pub(super) fn label(&self) -> &str {
         &self.label
     }
 }
 
-/// The phases in the order in which they are drawn, with their characters.
+/// The phases in drawing order, with their characters.
 const PHASES: &[(&str, &str, char)] = &[
     ("data_wait", "data wait", '░'),
     ("host_to_device", "host to device", '▒'),
@@ -39,7 +39,7 @@ const PHASES: &[(&str, &str, char)] = &[
 ];
 const OVERHEAD: (&str, &str, char) = ("host_overhead", "host overhead", '·');
 
-/// Returns the parts of a step, with the rest as the host's overhead; none where the job reports no phase.
+/// Returns the parts of a step, the rest being host overhead; empty if the job reports no phase.
 pub fn parts(evidence: &Evidence) -> Vec<Part> {
     let Some(step) = evidence.step() else { return Vec::new() };
     let known = |name: &str| PHASES.iter().any(|(phase, _, _)| *phase == name);
@@ -69,7 +69,7 @@ pub fn parts(evidence: &Evidence) -> Vec<Part> {
     all.into_iter().map(part).collect()
 }
 
-/// Draws the bar with each part in proportion; where there is room, every part gets at least one character.
+/// Draws the bar with each part in proportion. A part of at least 1% gets at least one character if the bar has room.
 pub(super) fn drawn(parts: &[Part], width: usize) -> String {
     let mut bar = String::new();
     let mut end = 0.0;

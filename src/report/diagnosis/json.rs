@@ -1,4 +1,4 @@
-//! A diagnosis for a program.
+//! Writes a diagnosis as JSON.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::diagnosis::{
 };
 use crate::model::{Estimate, Facts, GpuUse, Readings};
 
-/// The version of the JSON; it is raised when a member changes its meaning or is removed.
+/// The version of the JSON; it increases if a member changes its meaning or is removed.
 const FORMAT: u32 = 1;
 
-/// What `gputune diagnose --json` prints; `docs/diagnosis.md` describes it.
+/// The output of `gputune diagnose --json`; `docs/diagnosis.md` describes it.
 #[derive(Debug, Serialize)]
 pub struct DiagnosisReport<'e> {
     /// The version of this format.
@@ -29,13 +29,13 @@ pub struct DiagnosisReport<'e> {
     pub unit: String,
     /// Wall time of a step in seconds.
     pub step_seconds: Option<f64>,
-    /// The parts of its time.
+    /// The parts of a step's time.
     pub step: Vec<Part>,
-    /// Where the wall time of the run went; absent where its steps were not timed.
+    /// The wall time of the run, by branch; absent if its steps were not timed.
     pub account: Option<Account>,
     /// Samples per second with replayed batches.
     pub ceiling: Option<f64>,
-    /// What the communication between ranks costs; absent where it was not measured, and in a job of one rank.
+    /// The cost of the communication between ranks; absent if it was not measured, and in a job of one rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communication: Option<Exposed>,
     /// Largest device memory in use, in bytes.
@@ -48,15 +48,15 @@ pub struct DiagnosisReport<'e> {
     pub host: &'e Readings,
     /// The facts that the job reported about itself.
     pub facts: &'e Facts,
-    /// Lines of the script with their time: those on the host's side first, then those that compute or wait for data.
+    /// Lines of the script with their time: lines on the host first, then lines that compute or wait for data.
     pub lines: Vec<Line>,
-    /// The bottleneck; absent where nothing is known.
+    /// The bottleneck; absent if nothing is known.
     pub bottleneck: Option<CauseReport>,
-    /// How sure the bottleneck is, from 0 to 1.
+    /// The confidence in the bottleneck, from 0 to 1.
     pub sureness: f64,
-    /// The same in words.
+    /// The confidence in words.
     pub how_sure: &'static str,
-    /// Whether nothing holds the job back.
+    /// True if nothing holds the job back.
     pub is_healthy: bool,
     /// Further causes that were found, the worst first.
     pub others: Vec<CauseReport>,
@@ -64,7 +64,7 @@ pub struct DiagnosisReport<'e> {
     pub probes: Vec<ProbeLine>,
     /// Wall time in seconds.
     pub elapsed_s: f64,
-    /// Whether it was stopped before every probe was considered.
+    /// True if the diagnosis was stopped before every probe was considered.
     pub is_interrupted: bool,
     /// The version of gputune.
     pub gputune_version: &'static str,
@@ -73,32 +73,32 @@ pub struct DiagnosisReport<'e> {
 /// A cause that was found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CauseReport {
-    /// Its name.
+    /// The name of the cause.
     pub cause: &'static str,
-    /// Its name on the screen.
+    /// The name of the cause on the screen.
     pub title: &'static str,
-    /// What kind of cause it is.
+    /// The kind of the cause.
     pub kind: Kind,
-    /// How sure it is by itself, from 0 to 1.
+    /// The confidence in this cause alone, from 0 to 1.
     pub sureness: f64,
     /// The evidence.
     pub evidence: Vec<Clue>,
-    /// What it is worth.
+    /// The speedup that removing the cause is worth.
     pub worth: Worth,
-    /// Lines of the script that it is about, the worst first.
+    /// Lines of the script that cause it, the worst first.
     pub lines: Vec<Line>,
-    /// Parameters that are worth opening.
+    /// Parameters that are worth searching.
     pub open: Vec<Opening>,
-    /// Cures that no parameter can bring.
+    /// Remedies that no parameter can apply.
     pub by_hand: Vec<CureReport>,
 }
 
-/// A cure that is no parameter.
+/// A remedy that no parameter can apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CureReport {
-    /// What to do.
+    /// The change to make.
     pub what: &'static str,
-    /// Why.
+    /// The reason for the change.
     pub why: &'static str,
 }
 
@@ -109,10 +109,10 @@ pub struct ProbeLine {
     pub probe: &'static str,
     /// `measured`, `out_of_memory`, `failed` or `left_out`.
     pub result: &'static str,
-    /// Why, where it was not measured.
+    /// The reason, if the probe was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its samples per second.
+    /// The samples per second of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_per_second: Option<Estimate>,
     /// The samples per second of the loader alone, by workers.
@@ -121,7 +121,7 @@ pub struct ProbeLine {
 }
 
 impl CauseReport {
-    /// A cause with what helps.
+    /// Makes the report of a cause with its remedies.
     pub fn of(diagnosed: &Diagnosed, evidence: &Evidence) -> Self {
         let by_hand = diagnosed.cures(evidence).into_iter();
         Self {
@@ -138,7 +138,7 @@ impl CauseReport {
     }
 }
 
-/// The diagnosis for a program.
+/// Makes the JSON report of a diagnosis.
 pub fn diagnosis_json<'e>(examined: &'e Examined, job: &str, device: &str) -> DiagnosisReport<'e> {
     let Examined { evidence, verdict, elapsed, is_interrupted } = examined;
     let observed = &evidence.observed;

@@ -1,6 +1,6 @@
-//! Breaks texts into lines that fit.
+//! Breaks text into lines that fit.
 
-/// A label and a text that is broken between words, further lines below the first.
+/// Wraps text between words behind a label; further lines are indented below the first.
 pub(super) fn hanging(label: &str, text: &str, indent: usize, columns: usize) -> String {
     let width = columns.saturating_sub(indent).max(20);
     let mut shown = String::new();
@@ -12,8 +12,7 @@ pub(super) fn hanging(label: &str, text: &str, indent: usize, columns: usize) ->
     shown
 }
 
-/// Breaks a line into pieces of at most this many characters; words that are longer are cut. Text after `- ` is
-/// indented.
+/// Breaks a line into pieces of at most this many characters. Longer words are cut; text after `- ` is indented.
 fn broken(line: &str, width: usize) -> Vec<String> {
     let inner = if line.starts_with("- ") { "  " } else { "" };
     let mut lines: Vec<String> = Vec::new();
@@ -39,7 +38,7 @@ fn broken(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Entries side by side, each kept whole.
+/// Lays entries out side by side, without breaking any of them.
 pub(super) fn pairs(entries: &[String], width: usize) -> String {
     let mut lines = vec![String::new()];
     for entry in entries {

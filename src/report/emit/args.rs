@@ -1,10 +1,10 @@
-//! The arguments that carry the settings, in the command's own form.
+//! The arguments that carry the settings, spelled as in the command.
 
 use super::route::{Elsewhere, Route, Run};
 use super::{Chosen, Unwritable, Written, no_command, shell_word};
 use crate::probe::{Template, Word, protocol::CONFIG};
 
-/// The words of a command that carry settings, each with the option that it is the value of.
+/// Writes the words of a command that carry settings, each preceded by its option.
 pub(super) fn write(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     let run = chosen.run.as_ref().ok_or_else(no_command)?;
     let behind = run.arguments_from().map_err(|reason| {
@@ -23,7 +23,7 @@ pub(super) fn write(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     Ok(Written { text: shown.join(" ") + "\n", notes: notes(chosen, run) })
 }
 
-/// Whether a word contains a setting, or is the option in front of one.
+/// Returns true if a word contains a setting, or is the option in front of a setting.
 fn carries(run: &Run<'_>, words: &[Word], at: usize, behind: usize) -> bool {
     let template = |word: &Word| word.template.and_then(|at| Some((at, run.step.command.get(at)?)));
     let Some((place, own)) = words.get(at).and_then(template) else { return true };

@@ -1,4 +1,4 @@
-//! One `NAME=value` line for each variable that carries a setting, as a shell or an environment file takes it.
+//! One `NAME=value` line for each variable that carries a setting, as a shell or an environment file reads it.
 
 use super::route::{Elsewhere, Route};
 use super::shell::{assignment, is_variable};

@@ -1,4 +1,4 @@
-//! Writes settings under the names of a training framework, with notes on those that it has no name for.
+//! Writes settings under the names of a training framework, with notes on settings that the framework has no name for.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -7,32 +7,32 @@ use super::yaml::yaml_float;
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
 
-/// Keys with their values, or why there are none.
+/// Keys with their values; an error says why the setting has no keys.
 pub type Pairs = Result<Vec<(&'static str, Json)>, String>;
 
-/// The names of a knob in a framework.
+/// The names of one knob in a framework.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// The knob.
     pub knob: Knob,
-    /// The key, with dots for tables within tables; of several keys the first.
+    /// The key, with dots for nested tables; the first key if the knob has several.
     pub key: &'static str,
-    /// The keys with their values; an error says why there are none.
+    /// Returns the keys with their values; an error says why the setting has no keys.
     pub write: fn(&Value) -> Pairs,
 }
 
 /// A framework's configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Framework {
-    /// Its name, as people write it.
+    /// The name of the framework, in its usual spelling.
     pub name: &'static str,
-    /// Where its settings are documented.
+    /// The address of the framework's documentation of these settings.
     pub source: &'static str,
-    /// Its names for the knobs.
+    /// The framework's names for the knobs.
     pub keys: &'static [Key],
-    /// Further settings of its own that a parameter may be named after, each with its table.
+    /// Other settings of the framework whose names a parameter may have, grouped by the table that holds them.
     pub own: &'static [(&'static str, &'static [&'static str])],
-    /// Where knobs are set for which the framework has no name.
+    /// Hints for knobs that the framework has no name for: the place to set them.
     pub elsewhere: &'static [(Knob, &'static str)],
 }
 
@@ -46,7 +46,7 @@ pub(super) fn json(value: &Value) -> Json {
     }
 }
 
-/// The precision that a setting names.
+/// Returns the precision that a setting names.
 pub(super) fn precision(value: &Value) -> Result<Precision, String> {
     let named = match value {
         Value::Text(text) => Precision::named(text),
@@ -58,7 +58,7 @@ pub(super) fn precision(value: &Value) -> Result<Precision, String> {
 }
 
 impl Framework {
-    /// Returns the settings under the framework's names, in the order of its table, and notes.
+    /// Returns the settings under the framework's names, in the order of its table, and the notes.
     pub(super) fn map(&self, chosen: &Chosen<'_>) -> (Vec<(String, Json)>, Vec<String>) {
         let (entries, mut notes) = entries(chosen);
         let mut found: Vec<(usize, String, Json)> = Vec::new();
@@ -83,7 +83,7 @@ impl Framework {
         (found.into_iter().map(|(_, key, value)| (key, value)).collect(), notes)
     }
 
-    /// The keys and values of a setting, each with its place in the table.
+    /// Returns the keys and values of a setting, each with its place in the table.
     fn place(&self, entry: &Entry) -> Result<Vec<(usize, String, Json)>, String> {
         for (table, names) in self.own {
             if names.contains(&entry.name.as_str()) {
@@ -110,11 +110,11 @@ impl Framework {
         for (key, value) in pairs {
             insert(&mut object, &key, value);
         }
-        // Objects of scalars always have a form.
+        // Objects of scalars can always be serialised.
         Written { text: serde_json::to_string_pretty(&object).unwrap_or_default() + "\n", notes }
     }
 
-    /// Writes YAML with the notes as comments; `first` comes first.
+    /// Writes YAML with the notes as comments; the pairs in `first` come first.
     pub(super) fn write_yaml(&self, chosen: &Chosen<'_>, first: &[(&str, Json)], comments: &[&str]) -> Written {
         let (pairs, notes) = self.map(chosen);
         let mut text = String::new();
@@ -152,7 +152,7 @@ fn insert(object: &mut Map<String, Json>, key: &str, value: Json) {
     }
 }
 
-/// Writes a key with its value; texts are quoted, in the same way as in JSON.
+/// Writes a key with its value; strings are quoted as in JSON.
 fn yaml_lines(key: &str, value: &Json, depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth);
     match value {

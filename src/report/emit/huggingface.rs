@@ -27,7 +27,7 @@ pub(super) const HUGGINGFACE: Framework = Framework {
             knob: Knob::Precision,
             key: "bf16",
             write: |value| match precision(value)? {
-                // It is written only if it is asked for: setting `tf32` fails on a GPU that does not have it.
+                // `tf32` is written only if it was requested: setting it fails on a GPU without TF32.
                 Precision::Fp32 => Ok(vec![("bf16", json!(false)), ("fp16", json!(false))]),
                 Precision::Tf32 => Ok(vec![("bf16", json!(false)), ("fp16", json!(false)), ("tf32", json!(true))]),
                 Precision::Bf16 => Ok(vec![("bf16", json!(true)), ("fp16", json!(false))]),

@@ -1,39 +1,38 @@
-//! Maps a parameter to a knob of training frameworks: by the target that it is applied to, else by its name, else by
-//! its role.
+//! Maps a parameter to a knob of training frameworks: by its target, else by its name, else by its role.
 
 use super::Chosen;
 use crate::model::{Parameter, Role, Value};
 
-/// Something for which every framework has a name of its own.
+/// A setting that frameworks have their own names for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
-    /// Samples of a batch.
+    /// The samples in a batch.
     Batch,
-    /// Batches, or parts of one, whose gradients are added up.
+    /// The number of batches, or of parts of a batch, whose gradients are summed.
     Accumulation,
-    /// Processes that load data.
+    /// The processes that load data.
     Workers,
-    /// Batches that each of them loads ahead.
+    /// The number of batches that each worker loads ahead.
     Prefetch,
-    /// Whether batches are put into page-locked memory.
+    /// True if batches are put into page-locked memory.
     PinMemory,
-    /// Whether the loader's processes live on from epoch to epoch.
+    /// True if the loader's workers stay alive between epochs.
     PersistentWorkers,
-    /// Whether the last batch is left out where it is smaller.
+    /// True if a smaller last batch is left out.
     DropLast,
     /// The number format of the computation.
     Precision,
-    /// Whether and how the model is compiled.
+    /// The compile mode of the model, or off.
     Compile,
-    /// Whether cuDNN tries its algorithms.
+    /// True if cuDNN benchmarks its algorithms.
     CudnnBenchmark,
-    /// Whether the optimizer updates all weights in one kernel.
+    /// True if the optimizer updates all weights in one kernel.
     FusedOptimizer,
-    /// Whether activations are computed again in the backward pass.
+    /// True if activations are recomputed in the backward pass.
     Checkpoint,
-    /// Devices, or processes with one device each, of a machine.
+    /// The devices of a machine, or its processes with one device each.
     Devices,
-    /// Machines.
+    /// The number of machines.
     Nodes,
     /// The learning rate.
     LearningRate,
@@ -44,17 +43,17 @@ pub enum Knob {
 /// The ways to recognise a knob.
 #[derive(Debug, Clone, Copy)]
 pub struct KnobFacts {
-    /// Which.
+    /// The knob.
     pub knob: Knob,
     /// The adapter's target with the same meaning.
     pub target: Option<&'static str>,
-    /// Names that always mean the knob: those of frameworks' own settings, and of the arguments in their examples.
+    /// Names that always mean the knob: names in frameworks' settings and in the arguments of their examples.
     pub names: &'static [&'static str],
     /// The role with the same meaning.
     pub role: Option<Role>,
 }
 
-/// All of them.
+/// All knobs.
 pub const KNOBS: &[KnobFacts] = &[
     KnobFacts {
         knob: Knob::Batch,
@@ -134,7 +133,7 @@ pub const KNOBS: &[KnobFacts] = &[
     KnobFacts { knob: Knob::ZeroStage, target: None, names: &["zero_stage"], role: None },
 ];
 
-/// A setting to write, with the knob it stands for.
+/// A setting to write, with its knob.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -142,8 +141,8 @@ pub(super) struct Entry {
     pub(super) knob: Option<Knob>,
 }
 
-/// Returns all settings with their knobs. If a step is computed in pieces, that becomes a smaller batch with
-/// accumulation, as every framework has it.
+/// Returns all settings with their knobs. A step that is computed in pieces becomes a smaller batch with gradient accumulation,
+/// which every framework has.
 pub(super) fn entries(chosen: &Chosen<'_>) -> (Vec<Entry>, Vec<String>) {
     let all = chosen.settings.iter().map(|(name, value)| {
         let (knob, value) = match switch(name, value) {
@@ -177,7 +176,7 @@ pub(super) fn entries(chosen: &Chosen<'_>) -> (Vec<Entry>, Vec<String>) {
     (all, notes)
 }
 
-/// A boolean with the name of a precision, as that precision.
+/// Converts a boolean that is named after a precision to that precision.
 fn switch(name: &str, value: &Value) -> Option<Value> {
     let Value::Bool(is_on) = value else { return None };
     let is_one = ["bf16", "fp16", "tf32"].contains(&name);
@@ -193,7 +192,7 @@ fn knob_of(chosen: &Chosen<'_>, name: &str, value: &Value) -> Option<Knob> {
         let role = role(chosen, name, value)?;
         KNOBS.iter().find(|facts| facts.role == Some(role))
     };
-    // Any other target is something for which no framework has a name.
+    // No framework has a name for any other target.
     let is_other = target.is_some_and(|target| target != "arg" && !target.starts_with("env."));
     let found = by_target.or_else(|| if is_other { None } else { by_name().or_else(by_role) });
     found.map(|facts| facts.knob)

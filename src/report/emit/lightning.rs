@@ -7,7 +7,7 @@ use super::knob::Knob;
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
 
-/// The arguments of Lightning's `Trainer`, and of a data module that names its own as PyTorch's `DataLoader` does.
+/// The arguments of Lightning's `Trainer`, and of a data module that uses the argument names of PyTorch's `DataLoader`.
 pub(super) const LIGHTNING: Framework = Framework {
     name: "Lightning",
     source: "https://lightning.ai/docs/pytorch/stable/common/trainer.html#trainer-class-api",
@@ -21,7 +21,7 @@ pub(super) const LIGHTNING: Framework = Framework {
             knob: Knob::Precision,
             key: "trainer.precision",
             write: |value| {
-                // Lightning's own names say more than the precision: bf16-true is another than bf16-mixed.
+                // Lightning's own names say more than the precision: bf16-true differs from bf16-mixed.
                 const OWN: &[&str] = &["bf16-mixed", "bf16-true", "16-mixed", "16-true", "32-true", "64-true"];
                 let name = match value {
                     Value::Text(text) if OWN.contains(&text.as_str()) => text,

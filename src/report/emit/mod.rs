@@ -23,7 +23,7 @@ pub use route::Run;
 pub use shell::shell_word;
 pub use yaml::yaml_scalar;
 
-/// The frameworks that have forms of their own.
+/// The frameworks with a format of their own.
 pub const FRAMEWORKS: &[(&str, Framework)] = &[
     ("huggingface", huggingface::HUGGINGFACE),
     ("deepspeed", deepspeed::DEEPSPEED),
@@ -34,41 +34,41 @@ pub const FRAMEWORKS: &[(&str, Framework)] = &[
 /// A config to write.
 #[derive(Debug, Clone, Copy)]
 pub struct Chosen<'c> {
-    /// Its names and values.
+    /// The names and values of the config.
     pub settings: &'c Settings,
-    /// The targets that they are applied to.
+    /// The targets that the settings are applied to.
     pub apply: &'c [Applied],
-    /// The space, where it is known; it has the roles of the parameters.
+    /// The space, if known; it has the roles of the parameters.
     pub space: Option<&'c Space>,
-    /// The command that was tuned; none where a step in this process was.
+    /// The command that was tuned; `None` if an in-process step was tuned.
     pub run: Option<Run<'c>>,
-    /// The command to run next, as reports show it; `None` where no command was tuned.
+    /// The command to run next, as reports show it; `None` if no command was tuned.
     pub next: Option<&'c str>,
 }
 
 impl<'c> Chosen<'c> {
-    /// Makes one from names and values alone.
+    /// Makes a config from names and values alone.
     pub fn of(settings: &'c Settings) -> Self {
         Self { settings, apply: &[], space: None, run: None, next: None }
     }
 }
 
-/// A config as it is written.
+/// The text of a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     /// The text; ends with a line break unless it is empty.
     pub text: String,
-    /// What the text cannot contain, and why.
+    /// The settings that the text cannot contain, with the reasons.
     pub notes: Vec<String>,
 }
 
-/// Why a config cannot be written in a form, and what to do about it.
+/// The error for a config that a format cannot express, with a hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unwritable {
-    /// Why not.
+    /// The reason.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub hint: String,
 }
 
@@ -78,7 +78,7 @@ impl Unwritable {
     }
 }
 
-/// The error of a form that needs a command.
+/// Returns the error of a format that needs a command.
 fn no_command() -> Unwritable {
     Unwritable::new(
         "nothing is known of a command here, so it is not known what it takes",
@@ -86,28 +86,28 @@ fn no_command() -> Unwritable {
     )
 }
 
-/// A form in which a config can be written.
+/// A format for a config.
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it looks like, in a few words.
+    /// A short description of the format.
     pub about: &'static str,
     /// Writes a config.
     pub write: fn(&Chosen<'_>) -> Result<Written, Unwritable>,
 }
 
-/// Wraps a text with all names and values, in a form that can contain all of them.
+/// Wraps a text that contains all names and values.
 fn whole(text: String) -> Result<Written, Unwritable> {
     Ok(Written { text, notes: Vec::new() })
 }
 
-/// Writes what to run next, as reports show it.
+/// Writes the command to run next, as reports show it.
 fn next(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     chosen.next.map_or_else(|| Err(no_command()), |next| whole(format!("{next}\n")))
 }
 
-/// All forms, the default first. `docs/emit.md` describes each.
+/// All formats, the default first. `docs/emit.md` describes each.
 pub const FORMATS: &[Format] = &[
     Format { name: "toml", about: "batch_size = 64", write: |chosen| whole(toml::write(chosen.settings)) },
     Format { name: "json", about: "{\"batch_size\": 64}", write: |chosen| whole(json::write(chosen.settings)) },
@@ -146,7 +146,7 @@ pub const FORMATS: &[Format] = &[
     Format { name: "none", about: "nothing", write: |_| whole(String::new()) },
 ];
 
-/// The form of this name.
+/// Returns the format of this name.
 pub fn format(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Settings as a script with an adapter has them, under names that carry no meaning.
+    /// Returns settings that an adapter applies, under names that carry no meaning.
     fn applied() -> (Settings, Vec<Applied>) {
         let all = [
             ("a", "dataloader.batch_size", Value::from(256)),
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Writes a command in a form, with its variables and notes.
+    /// Writes a command in a format, with its variables and notes.
     fn of_command(words: &[&str], env: &[(&str, &str)], settings: &Settings, apply: &[Applied], form: &str) -> String {
         let step = StepTemplate {
             command: words.iter().map(|word| Template::parse(word)).collect(),

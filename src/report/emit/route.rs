@@ -6,12 +6,12 @@ use super::shell;
 use crate::model::{Settings, Space, Value};
 use crate::probe::{StepTemplate, Template, Word, adapter::By, protocol::CONFIG};
 
-/// A command that a config is run with.
+/// The command that runs a config.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'c> {
     /// The command before settings are filled in.
     pub step: &'c StepTemplate,
-    /// The space, where it is known.
+    /// The space, if known.
     pub space: Option<&'c Space>,
     /// The path of this program.
     pub gputune: &'c Path,
@@ -22,34 +22,34 @@ pub struct Run<'c> {
 /// A way for a setting to reach the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
-    /// In an argument of the script.
+    /// An argument of the script.
     Argument,
-    /// In a word before the script's arguments: one of its launcher, or the script's own name.
+    /// A word before the script's arguments: a word of its launcher, or the script's own name.
     Launcher(String),
-    /// In a variable.
+    /// An environment variable.
     Variable(String),
-    /// In a file that is rendered.
+    /// A rendered file.
     File(String),
-    /// By an adapter's hook, and in nothing that could be written around a command.
+    /// An adapter's hook, which no command line can replace.
     Hook,
-    /// In the variable that holds the whole config.
+    /// The variable that holds the whole config.
     Config,
 }
 
-/// Programs that start a script, which need not be in Python; the words in front of the script belong to them.
+/// Programs that start a script, in Python or not; the words in front of the script belong to the launcher.
 const LAUNCHERS: &[&str] = &["torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun"];
-/// Python modules that are such programs.
+/// Launchers that are Python modules.
 const LAUNCHER_MODULES: &[&str] = &["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
 /// Programs that take a whole command line as one word.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish", "ksh"];
 
 impl Run<'_> {
-    /// The words of the command.
+    /// Returns the words of the command.
     pub(super) fn words(&self, settings: &Settings) -> Vec<Word> {
         self.step.words(settings, self.gputune, self.probe_dir)
     }
 
-    /// Returns where the script's own arguments begin among the templates of the command, or why that is not known.
+    /// Returns the index of the script's first own argument among the templates of the command, or why it is not known.
     pub(super) fn arguments_from(&self) -> Result<usize, &'static str> {
         let command: Vec<&str> = self.step.command.iter().map(Template::text).collect();
         let base = |at: usize| command.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
@@ -69,7 +69,7 @@ impl Run<'_> {
         if is_launched { Err("which of the command's words is the script cannot be told") } else { Ok(1) }
     }
 
-    /// Returns the routes of a setting; none where it only serves to derive others.
+    /// Returns the routes of a setting; empty if the setting only serves to derive other settings.
     pub(super) fn routes(&self, name: &str) -> Vec<Route> {
         let has = |template: &Template| template.names().any(|(found, _)| found == name);
         let behind = self.arguments_from().unwrap_or(usize::MAX);
@@ -101,7 +101,7 @@ impl Run<'_> {
         self.space.map(|space| self.step.unheard(space)).unwrap_or_default()
     }
 
-    /// Returns the variables that carry settings, including that of the whole config if a setting has no other route.
+    /// Returns the variables that carry settings. They include the variable of the whole config if a setting has no other route.
     pub(super) fn variables(&self, settings: &Settings) -> Vec<(String, String)> {
         let tuned = |name: &str| {
             let template = self.step.env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
@@ -113,7 +113,7 @@ impl Run<'_> {
         all
     }
 
-    /// All variables of the command, each once.
+    /// Returns all variables of the command, each once.
     fn environment(&self, settings: &Settings) -> Vec<(String, String)> {
         let rendered = self.step.render(settings, self.gputune, self.probe_dir);
         let is_heard = self.step.uses_settings() && self.unheard().iter().all(|name| settings.get(name).is_none());
@@ -121,14 +121,14 @@ impl Run<'_> {
         let config = (!is_heard).then(|| (CONFIG.to_owned(), json()));
         let mut all: Vec<(String, String)> = Vec::new();
         for (name, value) in config.into_iter().chain(rendered.env) {
-            // The last one counts, as for a process.
+            // The last value of a variable counts, as in a process.
             all.retain(|(known, _)| *known != name);
             all.push((name, value));
         }
         all
     }
 
-    /// The command as a shell would take it, with its variables in front.
+    /// Returns the command as a shell would take it, with its variables in front.
     pub fn command_line(&self, settings: &Settings) -> String {
         let words = self.words(settings);
         let command = shell::command(words.iter().map(|word| word.text.as_str()));
@@ -136,7 +136,7 @@ impl Run<'_> {
     }
 }
 
-/// Notes on settings that a form cannot contain: each reason once, with the settings it holds for.
+/// Notes on settings that a format cannot contain: each reason once, with its settings.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere(Vec<(String, Vec<String>)>);
 
@@ -150,7 +150,7 @@ impl Elsewhere {
         }
     }
 
-    /// A sentence for each reason.
+    /// Returns a sentence for each reason.
     pub(super) fn notes(self) -> impl Iterator<Item = String> {
         self.0.into_iter().map(|(why, settings)| format!("{why}: {}", settings.join(", ")))
     }

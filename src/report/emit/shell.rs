@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 
-/// Words that begin a command of the shell's own where they stand bare (POSIX.1-2017, 2.4 Reserved Words, with those that
-/// it lets a shell add).
+/// Bare words that begin a shell construct: POSIX.1-2017, 2.4 Reserved Words, and the words that POSIX lets a shell add.
 const RESERVED: &[&str] = &[
     "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
     "time", "until", "while",
 ];
 
-/// Variables that shells reserve: bash ignores values for some, zsh ties others to its search paths.
+/// Variables that shells reserve: bash ignores values for some, zsh ties other names to its search paths.
 const KEPT: &[&str] = &[
     "BASHOPTS",
     "BASH_VERSINFO",
@@ -34,15 +33,15 @@ const KEPT: &[&str] = &[
     "watch",
 ];
 
-/// Returns a word for a POSIX shell: bare where that is safe, else quoted. Characters that a terminal would act on
-/// (escape sequences) are written as numbers.
+/// Returns a word for a POSIX shell, quoted unless a bare word is safe. Characters that a terminal would interpret (escape
+/// sequences) are written as numbers.
 pub fn shell_word(word: &str) -> String {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
-    // A word that begins with `=` names a program to zsh.
+    // zsh reads a word that begins with `=` as the path of a program.
     if !word.is_empty() && !word.starts_with('=') && word.chars().all(is_safe) {
         return word.to_owned();
     }
-    // `$(...)` drops line breaks at the end of its text, so line breaks are not written this way.
+    // `$(...)` drops line breaks at the end of its output, so line breaks are not written this way.
     let is_command = |c: char| c.is_control() && c != '\n';
     let mut quoted = String::from("'");
     for c in word.chars() {
@@ -62,7 +61,7 @@ pub fn shell_word(word: &str) -> String {
     quoted
 }
 
-/// Returns words as a command; the first is a program, whatever its name.
+/// Returns words as a command; the first word is a program, whatever its name.
 pub(super) fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     let mut words = words.into_iter();
     let program = words.next().map(|program| {
@@ -73,7 +72,7 @@ pub(super) fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     program.into_iter().chain(words.map(shell_word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a command with variables in front; those that a shell cannot set are set by `env`.
+/// Returns a command with variables in front; `env` sets variables that a shell cannot set.
 pub(super) fn command_with(variables: &[(String, String)], command: &str) -> String {
     if variables.is_empty() {
         return command.to_owned();
@@ -86,19 +85,19 @@ pub(super) fn command_with(variables: &[(String, String)], command: &str) -> Str
     format!("{env}{} {command}", set.collect::<Vec<_>>().join(" "))
 }
 
-/// A variable with its value, as a shell sets it.
+/// Returns a variable with its value, as a shell sets it.
 pub(super) fn assignment(name: &str, value: &str) -> String {
     format!("{name}={}", shell_word(value))
 }
 
-/// Whether a shell can set a variable of this name without harming itself.
+/// Returns true if a shell can safely set a variable of this name.
 pub(super) fn is_variable(name: &str) -> bool {
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     is_name && !KEPT.contains(&name)
 }
 
-/// Whether a shell takes a word in front of a command for a variable.
+/// Returns true if a shell reads a word in front of a command as an assignment.
 fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -112,7 +111,7 @@ mod tests {
     use proptest::prelude::*;
     use std::process::Command;
 
-    /// What a shell makes of a text behind `printf '%s\0'`.
+    /// Returns the words that a shell passes to `printf '%s\0'`.
     fn read_back(shell: &str, words: &str) -> Vec<String> {
         let script = format!("set -- {words}\nfor word in \"$@\"; do printf '%s\\0' \"$word\"; done");
         let output = Command::new(shell).args(["-c", &script]).output().unwrap();

@@ -1,4 +1,4 @@
-//! One `name: value` line for each setting; texts are quoted, so that `no` stays a text.
+//! One `name: value` line for each setting; strings are quoted, so that `no` stays a string.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ pub(super) fn write(settings: &Settings) -> String {
     text
 }
 
-/// Returns a value in a form that every YAML reader accepts: texts in quotes, and numbers with an exponent as in YAML
-/// 1.1, which reads `1e-5` as a text (<https://yaml.org/type/float.html>).
+/// Returns a value that every YAML reader reads alike. Strings are quoted, and numbers have the exponent of YAML 1.1, which reads
+/// `1e-5` as a string (<https://yaml.org/type/float.html>).
 pub fn yaml_scalar(value: &Value) -> String {
     match value {
         // A JSON string is a YAML double-quoted scalar.
@@ -23,7 +23,7 @@ pub fn yaml_scalar(value: &Value) -> String {
     }
 }
 
-/// A number with a dot, and with a sign in its exponent.
+/// Formats a number with a dot, and with a sign in its exponent.
 pub(super) fn yaml_float(number: f64) -> String {
     let text = format!("{number:?}");
     let Some((digits, exponent)) = text.split_once('e') else { return text };

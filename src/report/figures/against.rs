@@ -8,7 +8,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     (0..studied.study.space.parameters().len()).filter(is_searched).filter_map(|at| one(studied, at)).collect()
 }
 
-/// The figure of one parameter; none where nothing was measured.
+/// Makes the figure of one parameter; `None` if nothing was measured.
 fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
     let along = Along::of(studied.study, at);
     let mut scatter = Scatter::default();
@@ -48,7 +48,7 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
         _ => text += &format!(" {absent} trials do not use {name}."),
     }
     let (x, limits, series) = (along.axis, Vec::new(), scatter.done());
-    // Between names a line would have no meaning.
+    // Between category names a line would have no meaning.
     let line = (x.scale != Scale::Categories && best.len() > 1).then(|| Line {
         label: "best at each setting".to_owned(),
         is_steps: false,

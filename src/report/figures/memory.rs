@@ -1,4 +1,4 @@
-//! Plots peak device memory against the parameters it grows with, and the capacity.
+//! Plots peak device memory against the parameters that it grows with, and the memory capacity.
 
 use super::{Along, Scatter, Studied, figure, float};
 use crate::model::{Estimate, MemoryRole, Role, quantity::show_bytes};
@@ -31,7 +31,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     }
     let mut limits = Vec::new();
     let mut text = format!("The largest peak is {}", show_bytes(most));
-    // A limit more than this many times above everything would leave no room for the points below it.
+    // A limit more than this many times above all points would leave no room for the points.
     const FAR: u64 = 4;
     if let Some(capacity) = capacity {
         let free = study.objective.headroom().of(capacity);

@@ -1,4 +1,4 @@
-//! The figures of a study: each kind is one file and one row of a table.
+//! The figures of a study: each kind has one file and one row of the table.
 
 mod against;
 mod memory;
@@ -15,17 +15,17 @@ use crate::search::{Best, Study};
 /// A kind of figure.
 #[derive(Debug, Clone, Copy)]
 pub struct FigureRow {
-    /// Its name.
+    /// The name of the kind.
     pub name: &'static str,
-    /// The head of its part of a page.
+    /// The heading of its section on the page.
     pub title: &'static str,
-    /// What it shows.
+    /// A short description.
     pub about: &'static str,
-    /// The figures of a study, if there is something to show.
+    /// Makes the figures of a study; empty if the study has no data for them.
     build: fn(&Studied<'_>) -> Vec<Figure>,
 }
 
-/// All kinds, in the order in which a page has them.
+/// All kinds, in the order of the page.
 pub const FIGURES: &[FigureRow] = &[
     FigureRow {
         name: "against",
@@ -65,7 +65,7 @@ pub const FIGURES: &[FigureRow] = &[
     },
 ];
 
-/// Returns all figures that have something to show.
+/// Returns all figures that a study has data for.
 pub fn figures(study: &Study) -> Vec<Figure> {
     Studied::of(study).figures()
 }
@@ -74,7 +74,7 @@ pub fn figures(study: &Study) -> Vec<Figure> {
 pub(super) struct Studied<'s> {
     pub(super) study: &'s Study,
     pub(super) best: Option<Best>,
-    /// The configs of the front, where the result is one.
+    /// The configs of the front; empty if the objective is no front.
     pub(super) front: Vec<Config>,
 }
 
@@ -85,12 +85,12 @@ impl<'s> Studied<'s> {
         Self { study, best: study.best(), front }
     }
 
-    /// Returns all figures that have something to show.
+    /// Returns all figures that the study has data for.
     pub(super) fn figures(&self) -> Vec<Figure> {
         FIGURES.iter().flat_map(|row| (row.build)(self)).collect()
     }
 
-    /// Returns the mark for the result of a trial.
+    /// Returns the mark of a trial's result.
     pub(super) fn mark(&self, trial: &Trial) -> Mark {
         let is = |config: &Config| trial.config == *config;
         match &trial.outcome {
@@ -135,7 +135,7 @@ impl<'s> Studied<'s> {
         }
     }
 
-    /// Whether `a` is the better value of the objective.
+    /// Returns true if `a` is a better value of the objective than `b`.
     pub(super) fn is_better(&self, a: f64, b: f64) -> bool {
         match self.study.objective.direction() {
             Direction::Maximize => a > b,
@@ -144,7 +144,7 @@ impl<'s> Studied<'s> {
     }
 }
 
-/// How a metric is written.
+/// Returns the unit of a metric.
 pub(super) fn metric_unit(metric: &str) -> Unit {
     match metric {
         "peak_memory" | "host_memory" => Unit::Bytes,
@@ -154,18 +154,18 @@ pub(super) fn metric_unit(metric: &str) -> Unit {
     }
 }
 
-/// The axis of a parameter, with a mapping from a config's setting to its place.
+/// The axis of a parameter, with a mapping from configs to positions on it.
 pub(super) struct Along<'s> {
     study: &'s Study,
     at: usize,
     pub(super) axis: Axis,
-    /// The levels that have a place, for texts.
+    /// The levels that have a position, for text values.
     levels: Vec<Option<u32>>,
 }
 
 impl<'s> Along<'s> {
-    /// Makes the axis of a parameter, by its place in the space. Texts are in their order; those that occur in no trial
-    /// are left out, and so are configs without a value, unless they share the axis with texts.
+    /// Makes the axis of the parameter with this index in the space. Text values keep their order; values that occur in no trial
+    /// are left out. Configs without a value get a position only on an axis of text values.
     pub(super) fn of(study: &'s Study, at: usize) -> Self {
         let parameter = &study.space.parameters()[at];
         let values = || study.history.trials().iter().map(|trial| value_of(study, at, &trial.config));
@@ -188,7 +188,7 @@ impl<'s> Along<'s> {
         Self { study, at, axis, levels }
     }
 
-    /// Returns the place of a config; `None` where the parameter has no setting in it.
+    /// Returns the position of a config; `None` if the config has no setting for the parameter.
     pub(super) fn place(&self, config: &Config) -> Option<f64> {
         let value = value_of(self.study, self.at, config);
         if self.axis.scale == Scale::Categories {
@@ -199,8 +199,8 @@ impl<'s> Along<'s> {
     }
 }
 
-/// Returns the setting of a parameter, by its place in the space, that a config ran with. For the job as it is that is
-/// what it used, which need not be in the space.
+/// Returns the setting that a config ran with, for the parameter with this index. The unmodified job may have used a value outside
+/// of the space.
 fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
     let parameter = &study.space.parameters()[at];
     match config.level(at) {
@@ -210,16 +210,16 @@ fn value_of(study: &Study, at: usize, config: &Config) -> Option<Value> {
     }
 }
 
-/// Chooses the scale: sizes that differ by a large factor, as powers of two do, get equal distances for equal ratios.
+/// Chooses the scale: a logarithmic one for sizes that differ by a large factor, as powers of two do.
 fn scale_of(numbers: &[f64]) -> Scale {
-    /// A round number: powers of two over four doublings have a larger factor.
+    /// A round number: powers of two over four doublings span a larger factor.
     const MUCH: f64 = 15.0;
     let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
     let most = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if numbers.len() > 2 && least > 0.0 && most / least > MUCH { Scale::Log } else { Scale::Linear }
 }
 
-/// The settings themselves, while they are few.
+/// Returns a tick for each setting, if there are few settings.
 fn ticks_of(parameter: &Parameter, levels: &[Option<u32>]) -> Vec<Tick> {
     const FEW: usize = 10;
     let tick = |level: &Option<u32>| {
@@ -234,7 +234,7 @@ pub(super) fn float(count: usize) -> f64 {
     count as f64
 }
 
-/// Points by what became of the trial, in the order of the marks.
+/// Points grouped by the result of the trial, in the order of the marks.
 #[derive(Default)]
 pub(super) struct Scatter(Vec<Series>);
 
@@ -258,12 +258,12 @@ impl Scatter {
         self.0
     }
 
-    /// Whether any point has a number.
+    /// Returns true if any point has a number.
     pub(super) fn has_numbers(&self) -> bool {
         self.0.iter().any(|series| series.y.iter().any(Option::is_some))
     }
 
-    /// How many points have no number, in words.
+    /// Returns the number of points without a number, in words.
     pub(super) fn failures(&self) -> String {
         match self.0.iter().flat_map(|series| &series.y).filter(|y| y.is_none()).count() {
             0 => String::new(),

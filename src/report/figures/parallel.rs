@@ -1,10 +1,10 @@
-//! All parameters at once: a line for each trial.
+//! Plots all parameters at once, with a line for each trial.
 
 use super::{Along, Studied, figure, float};
 use crate::model::Trial;
 use crate::report::figure::{Drawing, Figure, Parallel, Strand};
 
-/// The most lines that can still be distinguished, more or less: a round number.
+/// The most lines that can still be distinguished: a round number.
 const MOST: usize = 400;
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
@@ -18,7 +18,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     if along.len() < 2 || scored.is_empty() {
         return Vec::new();
     }
-    // The worst comes first, so that the best are drawn on top.
+    // The worst trial comes first, so that the best is drawn on top.
     scored.sort_by(|a, b| study.objective.score(a.0).total_cmp(&study.objective.score(b.0)));
     let last = float(scored.len().saturating_sub(1).max(1));
     let strand = |trial: &Trial, rank: Option<f64>, value: Option<f64>| Strand {
@@ -46,7 +46,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     vec![figure("parallel", "parallel".to_owned(), title, text, Drawing::Parallel(Parallel { axes, lines }))]
 }
 
-/// Keeps the best lines for half of the room, and an even selection of the others for the rest.
+/// Keeps the best lines for half of the limit, and an even selection of the rest for the other half.
 fn thinned(mut lines: Vec<Strand>) -> Vec<Strand> {
     let best = lines.split_off(lines.len() - MOST / 2);
     let step = lines.len().div_ceil(MOST / 2).max(1);

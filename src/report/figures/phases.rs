@@ -1,4 +1,4 @@
-//! Plots where the time of steps went.
+//! Plots where the time of steps goes.
 
 use super::{Studied, figure};
 use crate::model::{Measurement, Trial, quantity::show_seconds};
@@ -8,10 +8,10 @@ use crate::report::row::sorted;
 /// The most bars that can be compared side by side: a round number.
 const MOST: usize = 16;
 
-/// The phases of a step in their order (docs/protocol.md); others follow by name.
+/// The phases of a step in their order (docs/protocol.md); other phases follow by name.
 const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "communication", "optimizer"];
 
-/// The name of the time that belongs to no phase.
+/// The name of time that belongs to no phase.
 const REST: &str = "everything else";
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
@@ -52,7 +52,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     vec![figure("phases", "phases".to_owned(), "where a step's time went".to_owned(), text + &rest, drawing)]
 }
 
-/// Returns the time of a step; where only a rate was read, the sum of its phases.
+/// Returns the time of a step, or the sum of its phases if only a rate was read.
 fn step_seconds(measurement: &Measurement) -> Option<f64> {
     let phases: f64 = measurement.phase_seconds.values().sum();
     measurement.timing.step_seconds.map(|seconds| seconds.max(phases)).or(Some(phases)).filter(|seconds| *seconds > 0.0)

@@ -1,4 +1,4 @@
-//! Plots the result of each probe, and the best so far.
+//! Plots the result of each probe, and the best value to date.
 
 use super::{Scatter, Studied, figure};
 use crate::model::Purpose;

@@ -16,18 +16,18 @@ use crate::report::redact::redacted;
 use crate::report::row::{shown_estimate, shown_numerics};
 use crate::search::Study;
 
-/// One trial.
+/// The facts about one trial.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Detail {
     /// Labels, each with a text of one or more lines.
     facts: Vec<(String, String)>,
-    /// Where its log is, from the folder of the search.
+    /// The path of the trial's log, relative to the folder of the search.
     #[serde(skip_serializing_if = "Option::is_none")]
     log_name: Option<String>,
-    /// The last lines that it printed.
+    /// The last lines of the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
-    /// Its timeline.
+    /// The timeline of the trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<Timeline>,
 }
@@ -47,7 +47,7 @@ fn detail(trial: &Trial, kept: Kept) -> Detail {
     }
     if let Some(failure) = trial.outcome.failure() {
         facts.add("why it failed", &redacted(&failure.reason));
-        // A log has these lines, too.
+        // The log already has these lines.
         if kept.log.is_none() && !failure.last_lines.is_empty() {
             facts.add("last lines", &redacted(&failure.last_lines.join("\n")));
         }
@@ -124,8 +124,8 @@ fn readings(host: &Readings, facts: &mut Facts) {
     }
 }
 
-/// Returns a text without escape sequences (ECMA-48) and other control characters, except line ends and tabs. Of a line
-/// that a progress bar overwrote, the last text is kept.
+/// Returns text without escape sequences (ECMA-48) and other control characters, except line ends and tabs. If a progress bar
+/// overwrote a line, its last text is kept.
 fn plain(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.split('\n') {
@@ -143,19 +143,19 @@ fn without_escapes(line: &str) -> String {
         match c {
             '\u{1b}' if chars.peek() == Some(&'[') => {
                 chars.next();
-                // Parameters, then one final character.
+                // Skip the parameters, then one final character.
                 while chars.next_if(|c| matches!(c, '\u{20}'..='\u{3f}')).is_some() {}
                 chars.next_if(|c| matches!(c, '\u{40}'..='\u{7e}'));
             }
             '\u{1b}' if chars.peek() == Some(&']') => {
-                // A title or a link, up to BEL or ESC \.
+                // Skip a title or a link, up to BEL or ESC \.
                 while chars.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}')).is_some() {}
                 if chars.next() == Some('\u{1b}') {
                     chars.next_if_eq(&'\\');
                 }
             }
             '\t' => safe.push(c),
-            // Marks that reverse the direction of writing could disguise a text (CVE-2021-42574).
+            // Marks that reverse the writing direction could disguise a text (CVE-2021-42574).
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
             c if c.is_control() => {}
             c => safe.push(c),

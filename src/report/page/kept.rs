@@ -1,4 +1,4 @@
-//! Reads what the folder of a search keeps of each trial besides the journal, as far as a page has room for it.
+//! Reads the files of each trial in the folder of the search, as far as a page has room for them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,32 +10,32 @@ use crate::probe::{CommandProber, Effort, Timeline};
 use crate::report::Subject;
 use crate::report::redact::redacted;
 
-/// The most bytes of all logs together in a page, and of a single one; with many trials each gets less. The limits here
-/// are round numbers.
+/// The most bytes in a page for all logs together, and for a single log; with many trials each log gets less. The limits here are
+/// round numbers.
 const ALL_LOGS: usize = 2 << 20;
 const ONE_LOG: usize = 8 << 10;
 
-/// The most numbers of all timelines together; one is about seven bytes.
+/// The most numbers for all timelines together; a number takes about seven bytes.
 const ALL_NUMBERS: usize = 250_000;
 
 /// The fewest bytes of a log that are worth showing.
 const LEAST_LOG: usize = 400;
 
-/// What is kept of a trial besides its outcome.
+/// The stored data of a trial besides its outcome.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
-    /// Why the strategy proposed it.
+    /// The reason why the strategy proposed the trial.
     pub(super) why: Option<String>,
-    /// Where its log is, from the folder of the search.
+    /// The path of the log, relative to the folder of the search.
     pub(super) log_name: Option<String>,
-    /// The last lines that it printed.
+    /// The last lines of the log.
     pub(super) log: Option<String>,
-    /// Its timeline.
+    /// The timeline of the trial.
     pub(super) timeline: Option<Timeline>,
 }
 
-/// Reads what is kept of each trial, by its number. Where there is no room for all, the best come first, then those
-/// that failed.
+/// Reads the stored data of each trial, by its number. If the page has no room for all, the best trials come first, then failed
+/// trials.
 pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let Subject { study, best, folder, .. } = *subject;
     let trials = study.history.trials();
@@ -68,8 +68,8 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     kept
 }
 
-/// Returns the last complete lines of a file, in at most `most` bytes, with invalid UTF-8 replaced; `None` where there
-/// is no file.
+/// Returns the last complete lines of a file, in at most `most` bytes, with invalid UTF-8 replaced; `None` if the file does not
+/// exist.
 fn tail(path: &Path, most: usize) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
@@ -79,7 +79,7 @@ fn tail(path: &Path, most: usize) -> Option<String> {
     file.take(most as u64).read_to_end(&mut bytes).ok()?;
     let begin = if from == 0 { 0 } else { bytes.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1) };
     let text = String::from_utf8_lossy(bytes.get(begin..).unwrap_or_default()).into_owned();
-    // A byte that is replaced becomes three.
+    // A replaced byte becomes three bytes.
     let over = text.len().saturating_sub(most);
     let cut = (over..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     Some(text.get(cut..).unwrap_or_default().trim_end().to_owned())

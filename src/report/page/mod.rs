@@ -1,8 +1,8 @@
-//! Writes a study as one page for a browser: everything is in the file, nothing is loaded, and no text in it can run.
+//! Writes a study as one page for a browser. The file contains everything, loads nothing, and none of its text can run.
 //!
-//! Texts of the user's command, its settings and its output go in as JSON in which no character ends its element, and are
-//! put in place as text, never as HTML. A Content-Security-Policy allows the page's own script and style and nothing else:
-//! no request, no image, no frame, no handler in an attribute.
+//! The user's command, its settings and its output are embedded as JSON in which no character ends the element. The script inserts
+//! them as text, never as HTML. A Content-Security-Policy allows only the page's own script and style: no request, no image, no
+//! frame, no handler in an attribute.
 
 mod detail;
 mod kept;
@@ -32,14 +32,14 @@ struct Content<'c> {
     title: &'c str,
     version: &'static str,
     summary: Summary,
-    /// The parts of the page that have figures.
+    /// The kinds of figures, each a section of the page.
     kinds: Vec<Kind>,
     figures: Vec<Figure>,
     marks: &'static [MarkRow],
     table: Rows,
     details: BTreeMap<u32, Detail>,
     about: Vec<(&'static str, String)>,
-    /// How to get the same result again: purposes with commands or texts.
+    /// Instructions to reproduce the result: purposes with commands or texts.
     reproduce: Vec<(&'static str, String)>,
 }
 
@@ -50,7 +50,7 @@ struct Kind {
     about: &'static str,
 }
 
-/// The page of a search that is kept in a folder.
+/// Writes the page of a search that is kept in a folder.
 pub fn page(subject: &Subject<'_>) -> String {
     let studied = Studied::of(subject.study);
     let kept = kept::kept(subject);
@@ -66,12 +66,12 @@ pub fn page(subject: &Subject<'_>) -> String {
         about: summary::about(subject),
         reproduce: reproduce(subject),
     };
-    // Only maps with keys that are no texts cannot be written, and numbers are.
+    // Serialising fails only for map keys that are neither strings nor numbers; these keys are numbers.
     let json = serde_json::to_string(&content).unwrap_or_else(|_| "null".to_owned());
     assembled(subject.name, &in_an_element(&json))
 }
 
-/// How to get the same again.
+/// Returns instructions to reproduce the result.
 fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let (spec, folder) = (shell_word(subject.name), shell_word(&subject.folder.display().to_string()));
     let mut steps = vec![
@@ -105,7 +105,7 @@ fn assembled(name: &str, json: &str) -> String {
     filled(include_str!("page.html"), &parts)
 }
 
-/// Replaces names in a text; the replacements are not searched again.
+/// Replaces names in a template; the inserted parts are not searched again.
 fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len() + parts.iter().map(|(_, part)| part.len()).sum::<usize>());
     let mut rest = template;
@@ -120,14 +120,14 @@ fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     text
 }
 
-/// Returns a number that nobody who wrote any of the shown text could know in advance. It comes from the keys that the
-/// standard library draws to protect maps against crafted keys.
+/// Returns a number that no author of the shown text could predict. It comes from the random keys that protect the standard
+/// library's maps against crafted keys.
 fn nonce() -> String {
     let word = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", word(), word())
 }
 
-/// Escapes JSON so that nothing in it ends or opens an element, or a line of a script (U+2028, U+2029; ECMA-262, "Line
+/// Escapes JSON so that nothing in it starts or ends an element, or ends a script line (U+2028, U+2029; ECMA-262, "Line
 /// Terminators").
 fn in_an_element(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());

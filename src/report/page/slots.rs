@@ -1,4 +1,4 @@
-//! The slots of a search, for the page: where they are, what they measured, how fast they are.
+//! Describes the slots of a search for the page: their hardware, their trials and their speed.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub(super) struct Place {
     has: String,
     trials: String,
     busy: String,
-    /// How fast it is against the first.
+    /// The speed relative to the first slot.
     level: String,
 }
 
@@ -37,7 +37,7 @@ fn shown(level: f64) -> String {
     format!("{level:.2}x")
 }
 
-/// What a slot has, in a line.
+/// Describes the hardware of a slot in one line.
 pub(super) fn described(slot: &Slot) -> String {
     let host = (!slot.host.is_empty()).then(|| slot.host.clone());
     let processors = (!slot.cores.is_empty()).then(|| format!("processors {}", slot.processors()));

@@ -1,4 +1,4 @@
-//! Makes the head of the page: what was found, how sure, why, and what to do next.
+//! Makes the head of the page: the result, its confidence, the reasons, and the next commands.
 
 use std::collections::BTreeMap;
 
@@ -27,31 +27,31 @@ use crate::search::{Best, StopReason, Study, Verdict};
 /// The head of the page.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Summary {
-    /// The finding, in a few words.
+    /// The result in a few words.
     headline: String,
-    /// How sure it is, or what it means.
+    /// The confidence in the result, or its meaning.
     sub: String,
-    /// Whether a config was found.
+    /// True if a best config was found.
     is_found: bool,
-    /// Whether the search was cut short.
+    /// True if the search was interrupted.
     is_interrupted: bool,
     /// The most important numbers.
     cards: Vec<Card>,
-    /// The config, next to the baseline's.
+    /// The best config, next to the baseline's settings.
     settings: Vec<Setting>,
-    /// Configs that cannot be distinguished from it.
+    /// Configs that tie with the best config.
     ties: Vec<String>,
-    /// What so many samples or steps took with the baseline, and take with the config.
+    /// The time of each branch with the baseline and with the best config.
     account: Vec<Branch>,
-    /// So many what.
+    /// The work that the account covers, such as `1,000 samples`.
     account_of: String,
-    /// Where the next factor is.
+    /// A sentence on the largest remaining branch.
     next_factor: Option<String>,
-    /// What each slot measured; nothing where one probe ran at a time on the whole machine.
+    /// The results of each slot; empty if one probe ran at a time on the whole machine.
     slots: Vec<Place>,
     /// Further findings, each with a label.
     lines: Vec<(String, String)>,
-    /// What to run next: purposes with commands.
+    /// The next commands, each with its purpose.
     next: Vec<(String, String)>,
 }
 
@@ -66,11 +66,11 @@ struct Card {
 struct Setting {
     name: String,
     value: String,
-    /// The baseline's setting, where it differs.
+    /// The baseline's setting, if it differs.
     before: Option<String>,
 }
 
-/// A branch of the accounts.
+/// A branch of the account.
 #[derive(Debug, Serialize)]
 struct Branch {
     name: String,
@@ -111,7 +111,7 @@ impl Summary {
             let texts: Vec<&str> = lines.iter().map(|line| line.get(10..).unwrap_or(line).trim()).collect();
             summary.lines.push(("limit".to_owned(), texts.join("; ")));
         }
-        // The lines of care and the front begin with a label, ten characters wide.
+        // The lines of care and the front begin with a label of ten characters.
         for line in Care::of(study).lines() {
             summary.add_line(&line);
         }
@@ -121,7 +121,7 @@ impl Summary {
         summary
     }
 
-    /// A line with its label in the first ten characters.
+    /// Adds a line whose first ten characters are its label.
     fn add_line(&mut self, line: &str) {
         let at = line.char_indices().nth(10).map_or(line.len(), |(at, _)| at);
         let (label, text) = line.split_at(at);
@@ -197,7 +197,7 @@ fn measured_times(rounds: usize) -> String {
     }
 }
 
-/// The finding, and how sure it is.
+/// Returns the result and its confidence.
 fn headline(study: &Study, best: &Best) -> (String, String) {
     let word = comparative(study);
     match best.speedup.or(best.unproven_speedup) {
@@ -252,9 +252,9 @@ fn compared(settings: &Settings, before: Option<&Settings>) -> Vec<Setting> {
     all
 }
 
-/// Describes what changed most in the time per sample, where the phases of both are known.
+/// Describes the largest change in the time per sample, if the phases of both measurements are known.
 fn why(before: &Measurement, now: &Measurement) -> Option<String> {
-    /// A change that explains a smaller share is no explanation: a round number.
+    /// The smallest share of the saved time that counts as an explanation: a round number.
     const NOTABLE: f64 = 0.2;
     let each = |m: &Measurement, phase: &str| Some(m.phase_seconds.get(phase)? / m.timing.samples_per_step?);
     let whole = |m: &Measurement| Some(m.timing.step_seconds? / m.timing.samples_per_step?);
@@ -277,7 +277,7 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
     })
 }
 
-/// What ran where.
+/// Returns the facts about the device, the software and the space.
 pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let study = subject.study;
     let mut about = vec![("device", subject.device.name.clone()), ("driver", subject.device.driver.clone())];

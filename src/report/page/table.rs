@@ -1,4 +1,4 @@
-//! The trials as rows of numbers and texts.
+//! The trials as rows of numbers and text.
 
 use serde::Serialize;
 
@@ -7,26 +7,26 @@ use crate::report::figure::{Mark, Unit};
 use crate::report::figures::{Studied, metric_unit};
 use crate::report::row::{shown_result, sorted};
 
-/// A table.
+/// The table of trials.
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
     columns: Vec<Column>,
-    /// The rows, the best first; then come rounds, and short probes of configs that were measured longer.
+    /// The rows, the best first; rounds and short probes of configs with a longer measurement come last.
     rows: Vec<Row>,
 }
 
-/// A column.
+/// A column of the table.
 #[derive(Debug, Serialize)]
 struct Column {
     label: String,
     unit: Unit,
-    /// Whether it is a parameter's.
+    /// True if the column is a parameter.
     is_setting: bool,
-    /// Whether it is a text to be read rather than compared.
+    /// True if the column is text to be read and not compared.
     is_words: bool,
 }
 
-/// A trial.
+/// The row of a trial.
 #[derive(Debug, Serialize)]
 struct Row {
     trial: u32,
@@ -34,7 +34,7 @@ struct Row {
     cells: Vec<Cell>,
 }
 
-/// A number, a text, or nothing.
+/// A number, a string, or nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 enum Cell {
@@ -43,7 +43,7 @@ enum Cell {
     Text(String),
 }
 
-/// A column with a result of trials; it is left out if no trial has it.
+/// A column with a measured value; it is left out if no trial has the value.
 type Told = (&'static str, Unit, fn(&Measurement) -> Option<f64>);
 
 const TOLD: &[Told] = &[
@@ -71,7 +71,7 @@ impl Rows {
         let goals: Vec<&str> = study.objective.goals().iter().map(|goal| goal.metric.as_str()).collect();
         columns.extend(goals.iter().map(|metric| column(metric, metric_unit(metric), false)));
         let is_told = |told: &&Told| trials.iter().filter_map(measurement).any(|m| (told.2)(&m).is_some());
-        // The objective already has a column.
+        // Leave out values that are objectives, which have their own columns.
         let counts = |told: &&Told| goals.iter().any(|goal| goal.replace('_', " ") == told.0);
         let told: Vec<&Told> = TOLD.iter().filter(|told| !counts(told)).filter(is_told).collect();
         columns.extend(told.iter().map(|(label, unit, _)| column(label, *unit, false)));
@@ -97,7 +97,7 @@ impl Rows {
     }
 }
 
-/// Returns all trials: those that reports list, in their order, and then all others.
+/// Returns all trials: first the trials that reports list, in their order, then the rest.
 fn ordered<'s>(studied: &Studied<'s>) -> Vec<&'s Trial> {
     let mut trials = sorted(studied.study);
     let listed: std::collections::HashSet<u32> = trials.iter().map(|trial| trial.number).collect();
@@ -114,7 +114,7 @@ fn setting(value: &Value) -> Cell {
     value.as_f64().map_or_else(|| Cell::Text(value.to_string()), Cell::Number)
 }
 
-/// Returns a number with six digits, since there are many numbers and more digits cannot be read.
+/// Rounds a number to six digits, since a page has many numbers and more digits are unreadable.
 fn number(number: Option<f64>) -> Cell {
     let Some(number) = number.filter(|number| number.is_finite()) else { return Cell::Nothing };
     Cell::Number(format!("{number:.5e}").parse().unwrap_or(number))

@@ -1,8 +1,6 @@
-//! Decides which names suggest a secret, by their words: `hf_token` does, but `num_tokens`, `key_dim` and `keyboard` do
-//! not.
+//! Decides by the words of a name if it suggests a secret: `hf_token` does, but `num_tokens`, `key_dim` and `keyboard` do not.
 
-/// Words that make a name that of a secret, unless a word after them says that it is something else
-/// (`password_length`).
+/// Words that make a name secret, unless a later word says otherwise (`password_length`).
 const SECRET: &[&str] = &[
     "password",
     "passwd",
@@ -26,13 +24,13 @@ const SECRET: &[&str] = &[
     "bearer",
 ];
 
-/// Words that may follow such a word in the name of the secret itself.
+/// Words that may follow a secret word without making the name harmless.
 const OF_SECRETS: &[&str] = &[
     "key", "keys", "token", "value", "string", "text", "id", "hash", "json", "base64", "b64", "data", "access",
     "secret",
 ];
 
-/// Words in front of `token` that make it one of a language.
+/// Words in front of `token` that make it a token of a language.
 const OF_LANGUAGE: &[&str] = &[
     "pad",
     "padding",
@@ -98,7 +96,7 @@ const OF_LANGUAGE: &[&str] = &[
     "input",
 ];
 
-/// Words in front of `key` that make it one of a table, a sort or a column.
+/// Words in front of `key` that make it the key of a table, a sort or a column.
 const OF_TABLES: &[&str] = &[
     "sort",
     "primary",
@@ -176,11 +174,11 @@ const OF_TABLES: &[&str] = &[
     "by",
 ];
 
-/// Words in front of a switch: `--use-auth-token` has no value.
+/// First words of switches: `--use-auth-token` has no value.
 const OF_SWITCHES: &[&str] =
     &["use", "no", "enable", "disable", "with", "without", "skip", "require", "is", "has", "allow"];
 
-/// Whether a value of this name is a secret.
+/// Returns true if a name suggests that its value is a secret.
 pub(super) fn speaks_of_a_secret(name: &str) -> bool {
     let words = words(name);
     let Some((last, before)) = words.split_last() else { return false };
@@ -198,18 +196,17 @@ pub(super) fn speaks_of_a_secret(name: &str) -> bool {
     }
 }
 
-/// Whether a name stands for a switch, which takes no value behind a space.
+/// Returns true if a name is a switch, which takes no value after a space.
 pub(super) fn is_switch(name: &str) -> bool {
     words(name).first().is_some_and(|first| OF_SWITCHES.contains(&first.as_str()))
 }
 
-/// Whether a word stands for a secret; `PGPASSWORD` and `mypasswd` are single words.
+/// Returns true if a word means a secret; `PGPASSWORD` and `mypasswd` are single words.
 fn is_secret(word: &str) -> bool {
     SECRET.contains(&word) || ["password", "passwd", "apikey"].iter().any(|end| word.ends_with(end))
 }
 
-/// Splits a name into lower-case words: `WANDB_API_KEY`, `hf-token`, `apiKey`, `HFToken`. A number at the end is
-/// dropped.
+/// Splits a name into lower-case words: `WANDB_API_KEY`, `hf-token`, `apiKey`, `HFToken`. A trailing number is dropped.
 fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let chars: Vec<char> = name.trim_end_matches(|c: char| c.is_ascii_digit() || "_-.".contains(c)).chars().collect();

@@ -1,4 +1,4 @@
-//! Draws lines, shapes and texts of an SVG file, and places numbers on an axis.
+//! Draws lines, shapes and text of an SVG file, and places numbers on an axis.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ pub(super) const GRID: &str = "#e4e6e3";
 pub(super) const ACCENT: &str = "#0060a8";
 pub(super) const BAD: &str = "#b3430a";
 
-/// A place in pixels.
+/// A position in pixels.
 pub(super) type Place = (f64, f64);
 
-/// An SVG file that is being written.
+/// An SVG file under construction.
 pub(super) struct Canvas(String);
 
 impl Canvas {
@@ -56,7 +56,7 @@ impl Canvas {
         );
     }
 
-    /// The shape of a mark.
+    /// Draws the shape of a mark.
     pub(super) fn mark(&mut self, (x, y): Place, mark: Mark) {
         let Some(row) = mark.row() else { return };
         let colour = row.colour;
@@ -113,7 +113,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Maps numbers to places on an axis.
+/// Maps numbers to positions on an axis.
 pub(super) struct Ruler {
     scale: Scale,
     least: f64,
@@ -123,7 +123,7 @@ pub(super) struct Ruler {
 }
 
 impl Ruler {
-    /// Makes the map from the smallest and the largest number to a range of pixels.
+    /// Maps the range from the smallest to the largest number to a range of pixels.
     pub(super) fn new(scale: Scale, (least, most): (f64, f64), (from, to): Place) -> Self {
         Self { scale, least, most, from, to }
     }
@@ -138,7 +138,7 @@ impl Ruler {
     }
 }
 
-/// Returns the ticks of an axis between two numbers: its own, or about five round numbers.
+/// Returns the ticks of an axis between two numbers: the axis' own ticks, or about five round numbers.
 pub(super) fn ticks(axis: &Axis, least: f64, most: f64) -> Vec<Tick> {
     if !axis.ticks.is_empty() {
         return axis.ticks.clone();
@@ -151,19 +151,19 @@ pub(super) fn ticks(axis: &Axis, least: f64, most: f64) -> Vec<Tick> {
     let first = (least / step).ceil();
     let tick = |at: u32| first.mul_add(step, step * f64::from(at));
     let all = (0..12).map(tick).take_while(|at| *at <= most + step * 1e-9);
-    // A number that is nearly zero compared with the step is zero.
+    // A number that is tiny compared with the step is zero.
     let all = all.map(|at| if at.abs() < step * 1e-9 { 0.0 } else { at });
     all.map(|at| Tick { at, text: axis.unit.shown(at) }).collect()
 }
 
-/// 1, 2 or 5 times a power of ten, no less than a number.
+/// Returns the smallest of 1, 2 or 5 times a power of ten that is no less than a number.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let rounds = [1.0, 2.0, 5.0, 10.0].into_iter().map(|round| round * power);
     rounds.clone().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(power * 10.0)
 }
 
-/// The least and the largest of some numbers.
+/// Returns the smallest and the largest of some numbers.
 pub(super) fn ends(numbers: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let finite = numbers.filter(|number| number.is_finite());
     finite.fold(None, |ends, number| {

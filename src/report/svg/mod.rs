@@ -1,4 +1,4 @@
-//! Figures as SVG files, for papers and slides: the same data as in the page, in the colours of its light mode.
+//! Draws figures as SVG files, for papers and slides, with the page's data and the colours of its light mode.
 
 mod canvas;
 mod points;
@@ -7,7 +7,7 @@ mod wide;
 use super::figure::{Drawing, Figure};
 use canvas::Canvas;
 
-/// The file of a figure.
+/// Draws a figure as an SVG file.
 pub fn svg(figure: &Figure) -> String {
     match &figure.drawing {
         Drawing::Points(points) => points::draw(figure, points),
@@ -16,7 +16,7 @@ pub fn svg(figure: &Figure) -> String {
     }
 }
 
-/// Begins a canvas with the figure's title, and its description for readers who cannot see it.
+/// Starts a canvas with the figure's title, and its description for readers who cannot see it.
 fn begun(figure: &Figure, width: f64, height: f64) -> Canvas {
     let mut canvas = Canvas::new(width, height, &figure.title, &figure.text);
     let mut title = figure.title.clone();

@@ -1,4 +1,4 @@
-//! Points in a plane, with their intervals.
+//! Draws points in a plane, with their intervals.
 
 use super::begun;
 use super::canvas::{ACCENT, BAD, Canvas, GRID, INK, MUTED, Ruler, ends, shortened, ticks};
@@ -21,7 +21,7 @@ pub(super) fn draw(figure: &Figure, points: &Points) -> String {
     let (least, most) = heights(points);
     let has_failed = points.series.iter().any(|series| series.y.iter().any(Option::is_none));
     let is_top = figure.kind == "memory";
-    // Points without a number are drawn in a strip of their own.
+    // Points without a number are drawn in a separate strip.
     let strip = if has_failed { 26.0 } else { 0.0 };
     let (low, high) = if is_top { (BOTTOM, TOP + strip) } else { (BOTTOM - strip, TOP) };
     let up = Ruler::new(Scale::Linear, (least, most), (low, high));
@@ -71,7 +71,7 @@ fn fill(colour: &str) -> String {
     format!("fill=\"{colour}\"")
 }
 
-/// Returns the range of the axis: all measured values, and intervals only as far as the values stay readable.
+/// Returns the range of the axis. It holds all measured values; intervals are cut off if the values would become unreadable.
 fn heights(points: &Points) -> (f64, f64) {
     let measured = points.series.iter().flat_map(|series| series.y.iter().flatten().copied());
     let others = points.limits.iter().map(|limit| limit.at);

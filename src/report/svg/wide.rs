@@ -1,10 +1,10 @@
-//! Bars that are made of parts, and lines over many axes.
+//! Draws bars made of parts, and lines over many axes.
 
 use super::begun;
 use super::canvas::{ACCENT, BAD, INK, MUTED, Ruler, ends, shortened};
 use crate::report::figure::{Bars, Figure, Mark, Parallel, Scale, Strand};
 
-/// Colours that are light enough for black text: those of Okabe and Ito, where they are.
+/// Colours that are light enough for black text, from Okabe and Ito if light enough.
 const PARTS: &[&str] = &["#e69f00", "#56b4e9", "#35b08b", "#d68fb8", "#efe356", "#7fa6dd", "#c3a58a", "#9ad0c2"];
 const REST: &str = "#b9bdc4";
 

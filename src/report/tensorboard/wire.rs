@@ -1,9 +1,9 @@
 //! Encodes Protocol Buffers and TFRecord, as far as events need them.
 //!
-//! This is an encoder of our own: six messages with four kinds of fields need less code than a generator and its output
+//! This encoder is our own: six messages with four kinds of fields need less code than a generator and its output
 //! (<https://protobuf.dev/programming-guides/encoding/>).
 
-/// A message that is being written, field after field.
+/// A message under construction, field by field.
 #[derive(Debug, Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
@@ -18,21 +18,21 @@ impl Message {
         &self.bytes
     }
 
-    /// A whole number, a boolean or an enum.
+    /// Adds a whole number, a boolean or an enum.
     pub(super) fn number(mut self, field: u64, value: u64) -> Self {
         self.varint(field << 3);
         self.varint(value);
         self
     }
 
-    /// A `double`.
+    /// Adds a `double`.
     pub(super) fn double(mut self, field: u64, value: f64) -> Self {
         self.varint(field << 3 | 1);
         self.bytes.extend(value.to_le_bytes());
         self
     }
 
-    /// A `float`.
+    /// Adds a `float`.
     pub(super) fn float(mut self, field: u64, value: f64) -> Self {
         self.varint(field << 3 | 5);
         #[expect(clippy::cast_possible_truncation, reason = "the field has so many bits")]
@@ -40,12 +40,12 @@ impl Message {
         self
     }
 
-    /// A text.
+    /// Adds a string.
     pub(super) fn text(self, field: u64, text: &str) -> Self {
         self.block(field, text.as_bytes())
     }
 
-    /// Another message.
+    /// Adds another message.
     pub(super) fn message(self, field: u64, message: &Self) -> Self {
         self.block(field, &message.bytes)
     }
@@ -66,7 +66,7 @@ impl Message {
     }
 }
 
-/// A record of a TFRecord file.
+/// Makes a record of a TFRecord file.
 pub(super) fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let mut bytes = Vec::with_capacity(data.len() + 16);
@@ -77,13 +77,12 @@ pub(super) fn record(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a checksum as TFRecord stores it, rotated and shifted so that data that contains checksums can be checked,
-/// too (`crc32c.h` of TensorFlow).
+/// Returns a checksum as TFRecord stores it: rotated and shifted, so that data may contain checksums (`crc32c.h` of TensorFlow).
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (RFC 3720, appendix B.4), by a table of all bytes.
+/// Computes CRC-32C (RFC 3720, appendix B.4) with a table of all bytes.
 fn crc32c(data: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_the_standard() {
-        // RFC 3720, B.4, and the usual check value.
+        // From RFC 3720, B.4, and the usual check value.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);

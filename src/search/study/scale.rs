@@ -12,6 +12,9 @@ pub(super) enum Scale {
     Difference,
 }
 
+/// How well the time of an epoch's end is known from the few that a probe sees: a round number, as a share.
+const EPOCHS_KNOWN: f64 = 0.2;
+
 impl Scale {
     /// Returns the scale that suits all values.
     pub(super) fn of(mut values: impl Iterator<Item = f64>) -> Self {
@@ -58,6 +61,7 @@ impl Scale {
         };
         // A process that took other settings before is none of the config's own.
         let process = Some(round.process).filter(|_| !measurement.is_live);
-        Some(Run { value, round: round.number, process, variance })
+        let of_epochs = EPOCHS_KNOWN * measurement.timing.epoch_factor.map_or(0.0, |factor| (1.0 - factor).abs());
+        Some(Run { value, round: round.number, process, variance, of_epochs })
     }
 }

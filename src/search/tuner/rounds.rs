@@ -169,7 +169,8 @@ impl Search<'_, '_> {
             let outcome = match (failed, duelled.side(side)) {
                 (Some(failed), _) if disturbed.is_none() => failed.clone(),
                 (None, Some(Outcome::Measured(measurement))) if is_complete => {
-                    Outcome::Measured(of_round(measurement, &duelled, (side, number), elapsed))
+                    let whole = self.epoch_factor_of(&order.config);
+                    Outcome::Measured(of_round(measurement, &duelled, (side, number), (elapsed, whole)))
                 }
                 _ => continue,
             };
@@ -266,6 +267,12 @@ impl Search<'_, '_> {
         self.time_left() >= self.time_per_config() * count
     }
 
+    /// The rate of a config over whole epochs, as a share of its rate between their ends. Slices leave out the ends of epochs.
+    fn epoch_factor_of(&self, config: &Config) -> Option<f64> {
+        let probes = self.history.of(config).filter_map(|trial| trial.outcome.measurement());
+        probes.filter(|probe| probe.round.is_none()).filter_map(|probe| probe.timing.epoch_factor).last()
+    }
+
     /// The time that a round takes for each of its configs: as the last one did, and at first two slices and the steps that are
     /// dropped before each, but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
@@ -279,9 +286,9 @@ fn of_round(
     measurement: &Measurement,
     duelled: &Duelled,
     (side, number): (Side, u32),
-    elapsed: Duration,
+    (elapsed, whole): (Duration, Option<f64>),
 ) -> Measurement {
-    let slices = duelled.slices(side);
+    let slices: Vec<f64> = duelled.slices(side).into_iter().map(|rate| rate * whole.unwrap_or(1.0)).collect();
     let process = duelled.processes.get(side.place()).copied().unwrap_or(0);
     let mean = stats::mean(&slices).map(Estimate::point);
     let throughput = if slices.len() > 1 { mean } else { measurement.throughput };
@@ -291,6 +298,7 @@ fn of_round(
     let mut of_round = measurement.clone();
     (of_round.throughput, of_round.spent) = (throughput, Some(spent));
     of_round.timing.is_unstable = false;
+    of_round.timing.epoch_factor = whole;
     of_round.round = Some(InRound { number, process, slices });
     of_round
 }

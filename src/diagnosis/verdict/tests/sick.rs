@@ -1,10 +1,10 @@
-//! Makes a job for each cause that has it.
+//! Makes a job for each cause.
 
 use crate::diagnosis::Differential;
 use crate::diagnosis::sample::Job;
 use crate::model::{Metric, Outliers};
 
-/// Makes a job with a problem, by the name of the cause.
+/// Makes a job that has the cause of this name.
 pub(super) fn sick(name: &str) -> Job {
     match name {
         "cpu_preprocessing" => {

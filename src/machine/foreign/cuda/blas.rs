@@ -20,14 +20,14 @@ pub(crate) enum Element {
     F32,
     /// 16 bits.
     F16,
-    /// 16 bits with the range of 32.
+    /// 16 bits with the exponent range of 32 bits.
     Bf16,
     /// 8 bits, E4M3.
     F8,
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Returns the bytes of one number.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -73,7 +73,7 @@ pub(crate) struct ProductShape {
 }
 
 impl ProductShape {
-    /// Floating-point operations: one multiplication and one addition for each term.
+    /// Returns the floating-point operations: one multiplication and one addition for each term.
     pub(crate) fn operations(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53 each")]
         let [rows, columns, inner] = [self.rows, self.columns, self.inner].map(|side| side as f64);
@@ -121,8 +121,7 @@ impl Drop for Handle {
 }
 
 impl Blas {
-    /// Finds and loads the library. `driver_major` is the driver's CUDA version, which decides between several
-    /// libraries.
+    /// Finds and loads the library. `driver_major` is the driver's CUDA version, which decides between several libraries.
     ///
     /// # Errors
     /// No library can be loaded.
@@ -149,10 +148,10 @@ impl Blas {
         Ok(Self(Arc::new(Handle { table, handle, scratch, stream: stream.clone() })))
     }
 
-    /// Prepares a product. Sums are kept in 32 bits; for [`Precision::Fp8`] in the shorter registers of the tensor
-    /// cores, as is usual in forward passes, and then the result cannot be fp8. fp8 requires that the left factor is
-    /// stored as it is and the right one transposed, so that both inner sides are contiguous, and that sides are
-    /// multiples of 16.
+    /// Prepares a product. Sums are kept in 32 bits. For [`Precision::Fp8`], they are kept in the shorter registers of the
+    /// tensor cores, as is usual in forward passes, and the result cannot be fp8. fp8 requires an untransposed left factor
+    /// and a transposed right factor, so that both inner sides are contiguous. It also requires sides that are multiples of
+    /// 16.
     ///
     /// # Errors
     /// [`CudaError::NotSupported`] if the device cannot compute it.
@@ -186,7 +185,7 @@ impl Blas {
     }
 }
 
-/// A product that is ready to run, again and again.
+/// A product that is ready to run repeatedly.
 #[derive(Debug)]
 pub(crate) struct MatrixProduct {
     blas: Blas,
@@ -203,16 +202,16 @@ pub(crate) struct MatrixProduct {
 unsafe impl Send for MatrixProduct {}
 
 impl MatrixProduct {
-    /// How many algorithms cuBLASLt proposes, its favourite first; at least one.
+    /// Returns the number of algorithms that cuBLASLt proposes, at least one; the first is its favourite.
     pub(crate) fn choices(&self) -> usize {
         self.proposals.len()
     }
 
-    /// `result = alpha * left * right + beta * result`, after the work that is in the stream; does not wait. `choice` is
-    /// the number of an algorithm below [`Self::choices`].
+    /// Computes `result = alpha * left * right + beta * result` after the work already in the stream, without waiting.
+    /// `choice` is the number of an algorithm below [`Self::choices`].
     ///
     /// # Errors
-    /// Where a matrix is shorter than its shape, or the device fails.
+    /// A matrix is shorter than its shape, or the device fails.
     pub(crate) fn run(
         &self,
         choice: usize,
@@ -326,7 +325,7 @@ impl Description {
         // SAFETY: it writes one handle, destroyed once.
         unsafe { table.cublasLtMatmulDescCreate(&raw mut description, compute as c_int, Element::F32.code()) }?;
         let made = Self { table, description };
-        // `cublasOperation_t`: 0 as it is, 1 transposed. The right factor is cuBLASLt's first.
+        // `cublasOperation_t`: 0 means untransposed, 1 transposed. The right factor is cuBLASLt's first.
         made.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(shape.right_transposed))?;
         made.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(shape.left_transposed))?;
         if precision == Precision::Fp8 {

@@ -13,7 +13,7 @@ use super::library::{Wanted, functions, load};
 
 const LIBRARY: Wanted = Wanted { name: "libcublasLt", file: "libcublasLt.so" };
 
-/// What cuBLASLt proposes for a product; its own struct has an enum that cannot hold the codes of later versions.
+/// A proposal of cuBLASLt for a product. The library's own struct has an enum that cannot hold the codes of later versions.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(super) struct Proposal {
@@ -74,7 +74,7 @@ const ALLOC_FAILED: c_int = 3;
 const NOT_SUPPORTED: c_int = 15;
 
 impl BlasTable {
-    /// Finds the library, once for the process.
+    /// Loads the library, once for the process.
     pub(super) fn open(driver_major: Option<i32>) -> Result<&'static Self, CudaError> {
         static TABLE: OnceLock<Result<BlasTable, CudaError>> = OnceLock::new();
         let table = TABLE.get_or_init(|| load(&LIBRARY, driver_major).map(Self::of));
@@ -102,7 +102,7 @@ fn failure(call: &'static str, code: c_int) -> CudaError {
 mod tests {
     use super::*;
 
-    /// Needs the library, but no GPU; where it is not installed, this says so and checks nothing.
+    /// Needs the library, but no GPU. Without the library, the test says so and checks nothing.
     #[test]
     #[expect(clippy::print_stderr, reason = "says that it was skipped")]
     fn the_library_has_every_function_and_descriptions_need_no_gpu() {

@@ -45,7 +45,7 @@ impl Table {
 pub(crate) struct Program(Vec<u8>);
 
 impl Program {
-    /// From PTX, which the driver translates for its device.
+    /// Makes a program from PTX, which the driver translates for its device.
     pub(crate) fn from_ptx(text: &str) -> Self {
         let mut image = text.as_bytes().to_vec();
         image.push(0);
@@ -56,7 +56,7 @@ impl Program {
         &self.0
     }
 
-    /// Whether it is machine code, not PTX.
+    /// Returns true if it is machine code, not PTX.
     #[cfg(test)]
     pub(crate) fn is_machine_code(&self) -> bool {
         self.0.starts_with(b"\x7fELF")
@@ -74,15 +74,15 @@ impl Compiler {
     /// several compilers.
     ///
     /// # Errors
-    /// Where there is none that loads.
+    /// No compiler can be loaded.
     pub(crate) fn open(driver_major: Option<i32>) -> Result<Self, CudaError> {
         static TABLE: OnceLock<Result<Table, CudaError>> = OnceLock::new();
         let table = TABLE.get_or_init(|| load(&LIBRARY, driver_major).map(Table::of));
         table.as_ref().map(|table| Self { table }).map_err(Clone::clone)
     }
 
-    /// Compiles kernels for devices of a compute capability: to machine code where the compiler knows the device, which
-    /// older drivers load, too; else to PTX of the nearest architecture below.
+    /// Compiles kernels for devices of a compute capability. The result is machine code if the compiler knows the device;
+    /// older drivers load it as well. Otherwise the result is PTX of the nearest lower architecture.
     ///
     /// # Errors
     /// [`CudaError::NotCompiled`] with the compiler's words, or [`CudaError::NotSupported`] for a device that is too old
@@ -102,7 +102,7 @@ impl Compiler {
         if nearest == wanted { program.machine_code() } else { program.ptx() }
     }
 
-    /// The architectures that it knows, such as 90 for compute capability 9.0.
+    /// Returns the architectures that it knows, such as 90 for compute capability 9.0.
     fn architectures(&self) -> Result<Vec<c_int>, CudaError> {
         let mut count = 0;
         // SAFETY: it writes one integer.
@@ -209,7 +209,7 @@ mod tests {
         }
     "#;
 
-    /// Compiling needs no GPU, but the compiler; where it is not installed, this says so and checks nothing.
+    /// Needs the compiler, but no GPU. Without the compiler, the test says so and checks nothing.
     #[test]
     #[expect(clippy::print_stderr, reason = "says that it was skipped")]
     fn kernels_are_compiled_for_their_device() {

@@ -1,4 +1,4 @@
-//! The driver, and the facts about its devices that can be had without occupying them.
+//! The driver, and the facts about its devices that are available without occupying them.
 
 use std::ffi::{c_char, c_int};
 use std::fmt;
@@ -30,15 +30,15 @@ impl fmt::Display for DriverVersion {
     }
 }
 
-/// The driver's facts about a device. Its number counts the devices that `CUDA_VISIBLE_DEVICES` leaves, in CUDA's
-/// order, which is not NVML's; match devices by UUID.
+/// The driver's facts about a device. Its number counts the devices that `CUDA_VISIBLE_DEVICES` leaves, in CUDA's order.
+/// NVML's order differs, so match devices by UUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
     /// CUDA's number.
     pub ordinal: i32,
     /// The model.
     pub name: String,
-    /// `GPU-` or `MIG-` and the identity, as NVML writes it; `None` where the driver does not tell.
+    /// `GPU-` or `MIG-` and the identity, as NVML writes it; `None` if the driver does not report it.
     pub uuid: Option<String>,
     /// Compute capability.
     pub compute_capability: (i32, i32),
@@ -54,7 +54,7 @@ impl Driver {
     /// Loads and initialises the driver, once for the process.
     ///
     /// # Errors
-    /// Where library, function, device or permission is missing.
+    /// The library, a function, a device or a permission is missing.
     pub(crate) fn open() -> Result<Self, CudaError> {
         static DRIVER: OnceLock<Result<DriverTable, CudaError>> = OnceLock::new();
         let opened = DRIVER.get_or_init(|| {
@@ -66,10 +66,10 @@ impl Driver {
         opened.as_ref().map(|table| Self { table }).map_err(Clone::clone)
     }
 
-    /// The version of CUDA that it supports.
+    /// Returns the version of CUDA that it supports.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// The driver fails.
     pub(crate) fn version(&self) -> Result<DriverVersion, CudaError> {
         let mut version = 0;
         // SAFETY: it writes one integer.
@@ -77,10 +77,10 @@ impl Driver {
         Ok(DriverVersion { major: version / 1000, minor: version % 1000 / 10 })
     }
 
-    /// The devices that may be used.
+    /// Returns the devices that may be used.
     ///
     /// # Errors
-    /// Where the driver fails, and [`CudaError::NoDevice`] where there is none.
+    /// The driver fails, or [`CudaError::NoDevice`] if it shows no device.
     pub(crate) fn devices(&self) -> Result<Vec<DeviceFacts>, CudaError> {
         let mut count = 0;
         // SAFETY: it writes one integer.
@@ -128,9 +128,9 @@ impl Driver {
         Ok(value)
     }
 
-    /// Returns the identity. The second version of the call reports a MIG instance's identity instead of its parent's
-    /// (CUDA 11.4). Neither says which of the two it is; the prefix is that of a whole GPU, so the caller has to find
-    /// out whether it is an instance.
+    /// Returns the identity. The second version of the call reports a MIG instance's identity instead of its parent's (CUDA
+    /// 11.4). Neither version marks instances: the prefix always belongs to a whole GPU, so the caller must find out if it
+    /// is an instance.
     fn uuid(&self, device: CUdevice) -> Option<String> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: it writes 16 bytes.
@@ -143,7 +143,7 @@ impl Driver {
     }
 }
 
-/// A text that a function writes into a place of limited length.
+/// Returns the string that a function writes into a place of limited length.
 fn text(write: impl Fn(*mut c_char, c_int) -> Result<(), CudaError>) -> Result<String, CudaError> {
     const LONGEST: u8 = 128;
     let mut place: [c_char; LONGEST as usize] = [0; LONGEST as usize];

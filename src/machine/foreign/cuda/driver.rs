@@ -73,7 +73,7 @@ pub(super) const OUT_OF_MEMORY: c_int = 2;
 const NO_DEVICE: c_int = 100;
 
 impl DriverTable {
-    /// Loads the library, and nothing else: no device is touched.
+    /// Loads the library without touching any device.
     pub(super) fn load() -> Result<Self, CudaError> {
         let library = open(Path::new(LIBRARY)).map_err(|reason| {
             let absent = reason.contains("No such file");
@@ -97,7 +97,7 @@ impl DriverTable {
 
     fn name_of(&self, call: &str, code: c_int) -> String {
         let mut name = ptr::null();
-        // The failure to name a code is not named in turn.
+        // A failure to name a code has no name itself.
         let asked = call != "cuGetErrorName"
             // SAFETY: the driver writes the address of a constant text, or leaves a null pointer.
             && unsafe { self.cuGetErrorName(code, &raw mut name) }.is_ok();
@@ -113,7 +113,7 @@ impl DriverTable {
 mod tests {
     use super::*;
 
-    /// The installed driver may lack one of the two functions for the identity, and those that came with CUDA 12.4.
+    /// The installed driver may lack one of the two identity functions, and the functions of CUDA 12.4.
     #[test]
     #[expect(clippy::print_stderr, reason = "says that it was skipped")]
     fn the_driver_has_every_function() {

@@ -1,4 +1,4 @@
-//! The errors of CUDA, each in one line, with cures.
+//! The errors of CUDA, each in one line, with remedies.
 
 use thiserror::Error;
 
@@ -12,20 +12,20 @@ pub enum CudaError {
         /// Such as `libcuda.so.1`.
         library: &'static str,
     },
-    /// There is a file of that name, but it cannot be loaded.
+    /// A file of that name exists, but it cannot be loaded.
     #[error("{library} cannot be loaded: {reason}")]
     Broken {
         /// Such as `libcuda.so.1`.
         library: &'static str,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
-    /// The library is too old, or not what its name says.
+    /// The library is too old, or a different library.
     #[error("{library} has no {symbol}")]
     NoSymbol {
         /// Such as `libcuda.so.1`.
         library: &'static str,
-        /// The function that was looked for.
+        /// The missing function.
         symbol: &'static str,
     },
     /// The driver works but shows no device.
@@ -34,13 +34,13 @@ pub enum CudaError {
     /// The device does not have enough memory left.
     #[error("out of memory{}", asked(*.bytes))]
     OutOfMemory {
-        /// The requested size; 0 where that is not known.
+        /// The requested size; 0 if unknown.
         bytes: u64,
     },
-    /// The host does not have enough memory left that the device can reach by itself.
+    /// The host does not have enough pinned memory left, which the device can access directly.
     #[error("out of pinned host memory{}", asked(*.bytes))]
     OutOfHostMemory {
-        /// The requested size; 0 where that is not known.
+        /// The requested size; 0 if unknown.
         bytes: u64,
     },
     /// A call failed.
@@ -56,7 +56,7 @@ pub enum CudaError {
     /// The compiler rejected a kernel.
     #[error("the kernel does not compile: {log}")]
     NotCompiled {
-        /// What the compiler said.
+        /// The compiler's messages.
         log: String,
     },
     /// The device or the library does not support this.
@@ -67,7 +67,7 @@ pub enum CudaError {
     BadSize(String),
 }
 
-/// Cures for the codes that the driver returns when it is first called (CUDA driver API reference, `CUresult`).
+/// Remedies for the codes that the driver returns on its first call (CUDA driver API reference, `CUresult`).
 const CURES: &[(i32, &str)] = &[
     (34, "a stub of the CUDA toolkit was loaded instead of the driver: take its folder out of LD_LIBRARY_PATH"),
     (35, "the NVIDIA driver is older than its libraries: update it"),
@@ -83,7 +83,7 @@ const CURES: &[(i32, &str)] = &[
 ];
 
 impl CudaError {
-    /// Returns what to do about it, if that is known.
+    /// Returns the remedy, if known.
     pub fn cure(&self) -> Option<&'static str> {
         match self {
             Self::NotFound { library: "libcuda.so.1" } => {
@@ -109,7 +109,7 @@ impl CudaError {
         CURES.iter().find(|(known, _)| *known == code).map(|(_, cure)| *cure)
     }
 
-    /// Whether less memory might have been enough.
+    /// Returns true if memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. } | Self::OutOfHostMemory { .. })
     }

@@ -8,8 +8,8 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 use super::driver::DriverTable;
 use super::{CudaError, DeviceFacts, Driver};
 
-/// A device with its primary context, which occupies some hundred MiB of its memory until the last clone and everything
-/// made from it are dropped.
+/// A device with its primary context. The context occupies some hundred MiB of device memory until the last clone and
+/// everything made from it are dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Gpu(Arc<Context>);
 
@@ -34,10 +34,10 @@ impl Drop for Context {
 }
 
 impl Gpu {
-    /// Takes a device into use. `ordinal` is CUDA's number, among those that `CUDA_VISIBLE_DEVICES` leaves.
+    /// Opens a device. `ordinal` is CUDA's number among the devices that `CUDA_VISIBLE_DEVICES` leaves.
     ///
     /// # Errors
-    /// Where the driver fails or there is no such device.
+    /// The driver fails, or no such device exists.
     pub(crate) fn open(ordinal: i32) -> Result<Self, CudaError> {
         let driver = Driver::open()?;
         let facts = driver.devices()?.into_iter().find(|facts| facts.ordinal == ordinal).ok_or(CudaError::NoDevice)?;
@@ -48,12 +48,12 @@ impl Gpu {
         Ok(Self(Arc::new(Context { driver, device, context, facts })))
     }
 
-    /// What the driver tells of it.
+    /// Returns the driver's facts about the device.
     pub(crate) fn facts(&self) -> &DeviceFacts {
         &self.0.facts
     }
 
-    /// The driver's functions, with this device's context current on the calling thread.
+    /// Returns the driver's functions, with this device's context current on the calling thread.
     pub(super) fn enter(&self) -> Result<&'static DriverTable, CudaError> {
         let table = self.0.driver.table;
         // SAFETY: the context lives as long as `self`.
@@ -65,10 +65,10 @@ impl Gpu {
         self.0.context
     }
 
-    /// Free and total memory, in bytes.
+    /// Returns free and total memory, in bytes.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// The driver fails.
     pub(crate) fn memory(&self) -> Result<(u64, u64), CudaError> {
         let (mut free, mut total) = (0, 0);
         let table = self.enter()?;
@@ -77,7 +77,7 @@ impl Gpu {
         Ok((free as u64, total as u64))
     }
 
-    /// Lets this device access another's memory directly, without going through the host.
+    /// Lets this device access another device's memory directly, without going through the host.
     ///
     /// # Errors
     /// [`CudaError::NotSupported`] if these two devices cannot.

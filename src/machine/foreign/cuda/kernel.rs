@@ -1,4 +1,4 @@
-//! Kernels: loading them, and starting them.
+//! Loads and starts kernels.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -38,7 +38,7 @@ impl Drop for Loaded {
 pub(crate) struct Kernel {
     module: Module,
     function: CUfunction,
-    /// The bytes of each parameter, where the driver tells.
+    /// The bytes of each parameter, if the driver reports them.
     parameters: Option<Vec<usize>>,
 }
 
@@ -47,7 +47,7 @@ unsafe impl Send for Kernel {}
 // SAFETY: as for the module.
 unsafe impl Sync for Kernel {}
 
-/// How many threads run a kernel.
+/// The number of threads that run a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// Blocks in each direction.
@@ -59,7 +59,7 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// At least one thread for each of `count` items, `threads` to a block.
+    /// Makes a grid with at least one thread for each of `count` items, `threads` to a block.
     pub(crate) fn linear(count: usize, threads: u32) -> Self {
         let blocks = count.div_ceil(threads.max(1) as usize).clamp(1, i32::MAX as usize);
         Self {
@@ -70,7 +70,7 @@ impl Grid {
     }
 }
 
-/// An argument of a kernel; its kind must be that of the kernel's parameter.
+/// An argument of a kernel; its kind must match the kernel's parameter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Argument<'a> {
     /// A pointer to device memory.
@@ -84,7 +84,7 @@ pub(crate) enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// How many of [`Self::bytes`] count.
+    /// Returns how many of [`Self::bytes`] count.
     fn size(&self) -> usize {
         match self {
             Self::Memory(_) | Self::U64(_) => 8,
@@ -92,7 +92,7 @@ impl Argument<'_> {
         }
     }
 
-    /// Its bytes at the front, as the driver reads them.
+    /// Returns its value with the bytes at the front, as the driver reads them.
     fn bytes(&self) -> u64 {
         let four = |bytes: [u8; 4]| {
             let mut eight = [0; 8];
@@ -112,7 +112,7 @@ impl Module {
     /// Loads a program on a device.
     ///
     /// # Errors
-    /// Where the program is not for this device or driver.
+    /// The program is not for this device or driver.
     pub(crate) fn load(gpu: &Gpu, program: &Program) -> Result<Self, CudaError> {
         let mut module = ptr::null_mut();
         let table = gpu.enter()?;
@@ -121,10 +121,10 @@ impl Module {
         Ok(Self(Arc::new(Loaded { gpu: gpu.clone(), module })))
     }
 
-    /// The kernel of a name, which was declared `extern "C"`.
+    /// Returns the kernel of a name, which must be declared `extern "C"`.
     ///
     /// # Errors
-    /// Where there is none.
+    /// No kernel has this name.
     pub(crate) fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
         let name = CString::new(name).map_err(|_| CudaError::NotSupported(format!("a kernel named {name:?}")))?;
         let mut function = ptr::null_mut();
@@ -135,9 +135,9 @@ impl Module {
     }
 }
 
-/// The bytes of each of a kernel's parameters; `None` where the driver is older than CUDA 12.4 or does not tell.
+/// Returns the bytes of each parameter of a kernel; `None` if the driver is older than CUDA 12.4 or does not report them.
 fn parameters(table: &DriverTable, function: CUfunction) -> Option<Vec<usize>> {
-    /// `CUDA_ERROR_INVALID_VALUE`, behind the last parameter.
+    /// `CUDA_ERROR_INVALID_VALUE`, returned after the last parameter.
     const INVALID_VALUE: i32 = 1;
     /// The most bytes of parameters on all devices before CUDA 12.1 (CUDA C++ Programming Guide, "Function
     /// Parameters").
@@ -155,7 +155,7 @@ fn parameters(table: &DriverTable, function: CUfunction) -> Option<Vec<usize>> {
     None
 }
 
-/// Returns an error if the driver would read more than there is. It does not read arguments after the last parameter.
+/// Returns an error if the driver would read more bytes than given. It does not read arguments after the last parameter.
 fn suit(parameters: &[usize], arguments: &[Argument<'_>]) -> Result<(), CudaError> {
     if arguments.len() < parameters.len() {
         let (given, wanted) = (arguments.len(), parameters.len());
@@ -169,10 +169,10 @@ fn suit(parameters: &[usize], arguments: &[Argument<'_>]) -> Result<(), CudaErro
 }
 
 impl Stream {
-    /// Starts a kernel after the work that is in the stream, and does not wait.
+    /// Starts a kernel after the work already in the stream, without waiting.
     ///
-    /// The kernels are part of this program and are known to stay within their buffers. One that did not could make the
-    /// device fail or change other buffers there; it cannot reach host memory.
+    /// The kernels are part of this program and are known to stay within their buffers. A faulty kernel could make the
+    /// device fail or change other buffers there, but it cannot reach host memory.
     ///
     /// The arguments do not fit the kernel, as far as the driver can tell (from CUDA 12.4 on), the kernel belongs to
     /// another device, the device cannot run the grid, or an earlier kernel failed.

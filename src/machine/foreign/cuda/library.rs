@@ -9,8 +9,8 @@ use libloading::Library;
 
 use super::CudaError;
 
-/// A table of functions of a library, each of which may be absent. A call returns an error where the function is absent
-/// or returns another code than 0.
+/// A table of a library's functions, which may be absent. A call returns an error if the function is absent or returns
+/// another code than 0.
 macro_rules! functions {
     ($(#[$attribute:meta])* $table:ident of $library:literal {
         $($(#[$function_attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?);)*
@@ -22,7 +22,7 @@ macro_rules! functions {
 
         #[expect(non_snake_case, reason = "the library's own names")]
         impl $table {
-            /// The functions that the library does not have.
+            /// Returns the functions that the library does not have.
             #[cfg(test)]
             pub(super) fn missing(&self) -> Vec<&'static str> {
                 let all = [$((stringify!($name), self.$name.is_none())),*];
@@ -52,7 +52,7 @@ macro_rules! functions {
 }
 pub(super) use functions;
 
-/// A function of the library, if it is there.
+/// Returns a function of the library, if it exists.
 ///
 /// # Safety
 /// `T` is the function's type.
@@ -64,17 +64,17 @@ pub(super) unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Option<T>
 
 /// A library that may come in several major versions, such as `libcublasLt.so.13`.
 pub(super) struct Wanted {
-    /// What messages call it.
+    /// Its name in messages.
     pub(super) name: &'static str,
     /// The file name without version, such as `libcublasLt.so`.
     pub(super) file: &'static str,
 }
 
-/// Major versions of the CUDA libraries that are looked for; the interface used here is the same in both.
+/// The searched major versions of the CUDA libraries; the interface used here is the same in both.
 const MAJORS: [c_int; 2] = [13, 12];
 
-/// Loads the first library that works: by name where the loader finds it, then in [`search_folders`]. Versions that the
-/// driver supports come first, the latest of them first.
+/// Loads the first library that works: by name through the loader, then in [`search_folders`]. Versions that the driver
+/// supports come first, latest first.
 pub(super) fn load(wanted: &Wanted, driver_major: Option<c_int>) -> Result<&'static Library, CudaError> {
     let mut majors = MAJORS.to_vec();
     majors.sort_by_key(|&major| driver_major.is_some_and(|driver| major > driver));
@@ -86,7 +86,7 @@ pub(super) fn load(wanted: &Wanted, driver_major: Option<c_int>) -> Result<&'sta
         for path in std::iter::once(PathBuf::from(&file)).chain(in_folders) {
             match open(&path) {
                 Ok(library) => return Ok(library),
-                // It is no error if a plain name is not found; a file that does not load is one.
+                // A plain name that is not found is no error; a file that does not load is an error.
                 Err(error) if path.is_absolute() || !error.contains("No such file") => refused = Some(error),
                 Err(_) => {}
             }
@@ -98,7 +98,7 @@ pub(super) fn load(wanted: &Wanted, driver_major: Option<c_int>) -> Result<&'sta
     }))
 }
 
-/// Loads a library for the rest of the process. It must never be unloaded, because things it started still use it.
+/// Loads a library for the rest of the process. It must never be unloaded, because the work it started still uses it.
 pub(super) fn open(path: &Path) -> Result<&'static Library, String> {
     // SAFETY: the initialisers of the NVIDIA libraries have no preconditions; the names are theirs.
     let library = unsafe { Library::new(path) };
@@ -110,9 +110,9 @@ pub(super) fn open(path: &Path) -> Result<&'static Library, String> {
     })
 }
 
-/// Returns the folders for libraries that the loader does not find: `CUDA_HOME` and `CUDA_PATH`, the wheels of the
-/// Python environments in `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, those that pip installed for the user or beside the
-/// system's Python, and `/usr/local/cuda`.
+/// Returns the folders for libraries that the loader does not find: `CUDA_HOME` and `CUDA_PATH`, Python wheels, and
+/// `/usr/local/cuda`. The wheels are in the Python environments of `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, installed by
+/// pip for the user, or next to the system's Python.
 fn search_folders() -> Vec<PathBuf> {
     let mut folders = candidates(&|name| std::env::var_os(name));
     let mut seen = BTreeSet::new();

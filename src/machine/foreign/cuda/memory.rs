@@ -1,4 +1,4 @@
-//! Memory of the device, and host memory that it can reach by itself.
+//! Memory of the device, and pinned host memory that the device can access directly.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -22,8 +22,8 @@ macro_rules! plain {
 }
 plain!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
-/// Memory of a device. Kernels and copies may change it while it is borrowed; work that begins later on the same stream
-/// sees what they wrote.
+/// Memory of a device. Kernels and copies may change it while it is borrowed; later work on the same stream sees their
+/// results.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     gpu: Gpu,
@@ -40,10 +40,10 @@ pub(crate) struct Part<'a> {
 }
 
 impl Buffer {
-    /// Takes memory, whose content is undefined.
+    /// Allocates memory with undefined content.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`] where there is not as much.
+    /// [`CudaError::OutOfMemory`] if the memory does not suffice.
     pub(crate) fn new(gpu: &Gpu, bytes: usize) -> Result<Self, CudaError> {
         let table = gpu.enter()?;
         let mut address = 0;
@@ -58,15 +58,15 @@ impl Buffer {
         self.bytes
     }
 
-    /// The whole.
+    /// Returns the whole buffer.
     pub(crate) fn all(&self) -> Part<'_> {
         Part { buffer: self, offset: 0, bytes: self.bytes }
     }
 
-    /// `bytes` from `offset` on, both in bytes.
+    /// Returns `bytes` bytes from byte `offset` on.
     ///
     /// # Errors
-    /// [`CudaError::BadSize`] where it reaches beyond the end.
+    /// [`CudaError::BadSize`] if it reaches beyond the end.
     pub(crate) fn part(&self, offset: usize, bytes: usize) -> Result<Part<'_>, CudaError> {
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         let part = Part { buffer: self, offset, bytes };
@@ -97,7 +97,7 @@ impl Part<'_> {
         self.buffer.address + self.offset as CUdeviceptr
     }
 
-    /// An error where it is shorter than `bytes`.
+    /// Returns an error if it is shorter than `bytes`.
     pub(super) fn holds(&self, bytes: usize, what: &str) -> Result<(), CudaError> {
         let enough = self.bytes >= bytes;
         enough
@@ -106,13 +106,13 @@ impl Part<'_> {
     }
 }
 
-/// Host memory at a fixed address, so that the device can copy from and to it without the processor.
+/// Host memory at a fixed address, so that the device can copy from and to it without the CPU.
 #[derive(Debug)]
 pub(crate) struct Pinned<T: Plain> {
     gpu: Gpu,
     start: NonNull<T>,
     length: usize,
-    /// The end of the last copy: each waits for the one before, and the host for the last.
+    /// The end of the last copy. Each copy waits for the previous copy, and the host for the last copy.
     copied: Event,
 }
 
@@ -120,10 +120,10 @@ pub(crate) struct Pinned<T: Plain> {
 unsafe impl<T: Plain> Send for Pinned<T> {}
 
 impl<T: Plain> Pinned<T> {
-    /// Takes memory for `length` numbers, all of them 0.
+    /// Allocates memory for `length` numbers, all of them 0.
     ///
     /// # Errors
-    /// [`CudaError::OutOfHostMemory`] where there is not as much.
+    /// [`CudaError::OutOfHostMemory`] if the memory does not suffice.
     pub(crate) fn new(gpu: &Gpu, length: usize) -> Result<Self, CudaError> {
         let too_long = || CudaError::BadSize(format!("{length} numbers are too many"));
         let bytes = length.checked_mul(size_of::<T>()).ok_or_else(too_long)?.max(1);
@@ -141,7 +141,7 @@ impl<T: Plain> Pinned<T> {
     /// Returns its content for changes, once the last copy has ended.
     ///
     /// # Errors
-    /// Where the copy failed.
+    /// The copy failed.
     pub(crate) fn write(&mut self) -> Result<&mut [T], CudaError> {
         self.copied.synchronize()?;
         // SAFETY: `length` numbers that were written in `new`; the device reads and writes only during copies, the last of
@@ -157,7 +157,7 @@ impl<T: Plain> Pinned<T> {
         self.length * size_of::<T>()
     }
 
-    /// Puts a copy after the one before it and in front of everything that waits for it.
+    /// Enqueues a copy after the previous copy and before all work that waits for it.
     pub(super) fn in_order(
         &self,
         stream: &Stream,
@@ -171,7 +171,7 @@ impl<T: Plain> Pinned<T> {
 
 impl<T: Plain> Drop for Pinned<T> {
     fn drop(&mut self) {
-        // Whatever still copies must end before the memory is another's.
+        // A running copy must end before the memory is freed.
         let _ = self.copied.synchronize();
         if let Ok(table) = self.gpu.enter() {
             // SAFETY: taken once in `new`; no copy is under way.

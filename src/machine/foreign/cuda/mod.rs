@@ -1,10 +1,10 @@
 //! CUDA: the driver's devices, memory, streams and kernels, cuBLASLt's matrix products, and NVRTC's compiler.
 //!
-//! `cudarc` provides types and constants. Functions are looked up one by one when they are first needed. The reasons
-//! are that cudarc's own functions panic where the library or symbol is absent, that its enums cannot hold the codes of
-//! later drivers, and that it cannot be told which of several versions of a library to use.
+//! `cudarc` provides types and constants. Functions are looked up one by one when they are first needed, for three reasons.
+//! cudarc's own functions panic if the library or symbol is absent. Its enums cannot hold the codes of later drivers. It
+//! cannot choose between several versions of a library.
 //!
-//! The parts that need a GPU have not run on one yet. Lookup, errors and the compiler are tested without one.
+//! The parts that need a GPU have not run on one yet. Lookup, errors and the compiler are tested without a GPU.
 
 mod blas;
 mod blas_table;

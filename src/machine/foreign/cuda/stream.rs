@@ -1,4 +1,4 @@
-//! Streams, which do their work in order, and events, which are marks in them.
+//! Streams, which do their work in order, and events, which mark places in streams.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -33,10 +33,10 @@ impl Drop for Handle {
 }
 
 impl Stream {
-    /// A new stream, which waits for no other.
+    /// Makes a stream that waits for no other stream.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// The driver fails.
     pub(crate) fn new(gpu: &Gpu) -> Result<Self, CudaError> {
         let mut stream = ptr::null_mut();
         let table = gpu.enter()?;
@@ -57,7 +57,7 @@ impl Stream {
     /// Waits until all work in it is done.
     ///
     /// # Errors
-    /// Where work failed.
+    /// Some work failed.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         let table = self.gpu().enter()?;
         // SAFETY: the handle is alive.
@@ -67,7 +67,7 @@ impl Stream {
     /// Sets the mark after the work that is in the stream now.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// The driver fails.
     pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
         let table = self.gpu().enter()?;
         // SAFETY: both handles are alive.
@@ -77,17 +77,17 @@ impl Stream {
     /// Makes later work in this stream wait for the mark.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// The driver fails.
     pub(crate) fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
         let table = self.gpu().enter()?;
         // SAFETY: both handles are alive; 0 is the default.
         unsafe { table.cuStreamWaitEvent(self.0.stream, event.event, 0) }
     }
 
-    /// Copies as much as `to` takes from pinned memory, and does not wait.
+    /// Copies the length of `to` from pinned memory, without waiting.
     ///
     /// # Errors
-    /// Where `from` is shorter, or the driver fails.
+    /// `from` is shorter, or the driver fails.
     pub(crate) fn upload<T: Plain>(&self, from: &Pinned<T>, to: Part<'_>) -> Result<(), CudaError> {
         fits(to.bytes(), from.bytes())?;
         let table = self.gpu().enter()?;
@@ -98,10 +98,10 @@ impl Stream {
         })
     }
 
-    /// Copies all of `from` to pinned memory, and does not wait.
+    /// Copies all of `from` to pinned memory, without waiting.
     ///
     /// # Errors
-    /// Where `to` is shorter, or the driver fails.
+    /// `to` is shorter, or the driver fails.
     pub(crate) fn download<T: Plain>(&self, from: Part<'_>, to: &mut Pinned<T>) -> Result<(), CudaError> {
         fits(from.bytes(), to.bytes())?;
         let table = self.gpu().enter()?;
@@ -111,10 +111,10 @@ impl Stream {
         })
     }
 
-    /// Copies as much as `to` takes from ordinary memory, and waits for it.
+    /// Copies the length of `to` from ordinary memory, and waits for the copy.
     ///
     /// # Errors
-    /// Where `from` is shorter, or the driver fails.
+    /// `from` is shorter, or the driver fails.
     pub(crate) fn upload_slice<T: Plain>(&self, from: &[T], to: Part<'_>) -> Result<(), CudaError> {
         fits(to.bytes(), size_of_val(from))?;
         let table = self.gpu().enter()?;
@@ -123,10 +123,10 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Copies all of `from` to ordinary memory, and waits for it.
+    /// Copies all of `from` to ordinary memory, and waits for the copy.
     ///
     /// # Errors
-    /// Where `to` is shorter, or the driver fails.
+    /// `to` is shorter, or the driver fails.
     pub(crate) fn download_slice<T: Plain>(&self, from: Part<'_>, to: &mut [T]) -> Result<(), CudaError> {
         fits(from.bytes(), size_of_val(to))?;
         let table = self.gpu().enter()?;
@@ -136,10 +136,10 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Copies within the device, or from another one, and does not wait.
+    /// Copies within the device or from another device, without waiting.
     ///
     /// # Errors
-    /// Where the lengths differ, or the driver fails.
+    /// The lengths differ, or the driver fails.
     pub(crate) fn copy(&self, from: Part<'_>, to: Part<'_>) -> Result<(), CudaError> {
         fits(from.bytes(), to.bytes())?;
         let table = self.gpu().enter()?;
@@ -152,10 +152,10 @@ impl Stream {
         unsafe { table.cuMemcpyPeerAsync(to.address(), target, from.address(), source, from.bytes(), self.0.stream) }
     }
 
-    /// Sets every byte, and does not wait.
+    /// Sets every byte, without waiting.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// The driver fails.
     pub(crate) fn fill(&self, to: Part<'_>, byte: u8) -> Result<(), CudaError> {
         let table = self.gpu().enter()?;
         // SAFETY: within the buffer.
@@ -184,7 +184,7 @@ impl Event {
     /// Makes a mark that is not set yet; waiting for it returns at once.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// The driver fails.
     pub(crate) fn new(gpu: &Gpu) -> Result<Self, CudaError> {
         let mut event = ptr::null_mut();
         let table = gpu.enter()?;
@@ -196,18 +196,18 @@ impl Event {
     /// Waits until the work before the mark is done.
     ///
     /// # Errors
-    /// Where that work failed.
+    /// That work failed.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         let table = self.gpu.enter()?;
         // SAFETY: the handle is alive.
         unsafe { table.cuEventSynchronize(self.event) }
     }
 
-    /// Seconds of device time from an earlier mark to this one; waits for this one. The clock ticks about every half
-    /// microsecond.
+    /// Returns the seconds of device time from an earlier mark to this mark, after waiting for this mark. The clock ticks
+    /// about every half microsecond.
     ///
     /// # Errors
-    /// Where one of them was not set, or the driver fails.
+    /// A mark was not set, or the driver fails.
     pub(crate) fn seconds_since(&self, earlier: &Self) -> Result<f64, CudaError> {
         self.synchronize()?;
         let mut milliseconds = 0.0;

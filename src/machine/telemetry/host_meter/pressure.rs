@@ -1,10 +1,10 @@
-//! Reads the time in which work waited for a processor, for storage or for memory.
+//! Reads the time in which work waited for a CPU, for storage or for memory.
 
 use std::fs;
 use std::path::Path;
 
-/// The kernel's counts of lost time, in microseconds: `total` in the lines `some` of its pressure files, which is the
-/// time in which at least one task waited (kernel documentation, accounting/psi.rst; since Linux 4.20).
+/// The kernel's counts of lost time, in microseconds: `total` in the lines `some` of its pressure files. It is the time in
+/// which at least one task waited (kernel documentation, accounting/psi.rst; since Linux 4.20).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Pressure {
     pub(super) cpu: Option<u64>,
@@ -32,7 +32,7 @@ impl Pressure {
     }
 }
 
-/// The total in a line like `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`.
+/// Returns the total in a line like `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`.
 fn some_total(file: &Path) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;

@@ -1,11 +1,11 @@
-//! Reads the processor quotas of control groups, and how often they throttle.
+//! Reads the CPU quotas of control groups, and how often they throttle.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::machine::telemetry::cgroup;
 
-/// A group that has a quota; its size does not matter.
+/// A group with a quota; its size does not matter.
 #[derive(Debug)]
 pub(super) struct Quota {
     /// `cpu.stat` of the group.
@@ -20,7 +20,7 @@ pub(super) struct Periods {
     throttled: u64,
 }
 
-/// Finds the quotas that this process is under, including those of outer groups. They also apply to probes.
+/// Finds the quotas that this process is under, including quotas of outer groups. They also apply to probes.
 pub(super) fn find(proc: &Path, cgroup_root: &Path) -> Vec<Quota> {
     let folders = cgroup::folders(proc, cgroup_root, "cpu").into_iter();
     folders.filter(|folder| has_quota(folder)).map(|folder| Quota { stat: folder.join("cpu.stat") }).collect()
@@ -48,8 +48,8 @@ impl Quota {
 }
 
 impl Periods {
-    /// Returns the share of the periods since then in which a task had to wait. The counts of throttled *time* in the
-    /// same file are sums over processors, so they are no share.
+    /// Returns the share of the periods since then in which a task had to wait. The counts of throttled *time* in the same
+    /// file are sums over CPUs, so they are no share.
     pub(super) fn share(&self, now: &Self) -> Option<f64> {
         let (all, throttled) = (now.all.checked_sub(self.all)?, now.throttled.checked_sub(self.throttled)?);
         #[expect(clippy::cast_precision_loss, reason = "a share")]

@@ -1,4 +1,4 @@
-//! Looks at recorded files, and at this machine.
+//! Tests the meter on recorded files, and on this machine.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ impl Machine {
         fs::remove_dir_all(self.folder.path().join(path)).unwrap();
     }
 
-    /// A process with what it has used: user and system time, and that of its children.
+    /// Writes a process with its user and system time, and the times of its children.
     fn process(&self, pid: u32, parent: u32, ticks: [u64; 4], read_bytes: Option<u64>) {
         let [user, system, child_user, child_system] = ticks;
         let stat = format!(
@@ -65,7 +65,7 @@ fn value(readings: &Readings, metric: Metric) -> Option<f64> {
 fn the_looks_nearest_to_the_ends_are_compared() {
     let machine = Machine::new();
     let mut meter = machine.meter();
-    // A busy warm-up of two seconds, then half a processor and 1000 bytes each second.
+    // A busy warm-up of two seconds, then half a CPU and 1000 bytes each second.
     for (second, ticks) in [(0, 0), (1, 400), (2, 800), (3, 850), (4, 900), (5, 950)] {
         machine.process(11, 10, [ticks, 0, 0, 0], Some(second * 1000));
         meter.look_at(machine.at(second as f64));
@@ -101,7 +101,7 @@ fn what_ended_between_two_looks_is_not_lost() {
         machine.remove("proc/13");
         machine.process(11, 10, [11, 0, 110, 22], Some(70));
         assert_eq!(used(&mut meter), Usage { ticks: 144, read_bytes: Some(70) });
-        // Nobody waits for this one.
+        // No process waits for this process.
         machine.process(14, 11, [30, 0, 0, 0], Some(8));
         if lists_children {
             machine.write("proc/11/task/11/children", "14 ");
@@ -129,7 +129,7 @@ fn processes_outside_are_read_once() {
     let mut meter = machine.meter();
     assert_eq!(meter.tree.usage().unwrap().ticks, 1);
     assert!(meter.tree.foreign.len() == 101 && !meter.tree.foreign.contains(&300), "{:?}", meter.tree.foreign);
-    // Where they are known they may change as they like.
+    // Known foreign processes are not read again, so they may change.
     machine.process(150, 10, [1000, 0, 0, 0], None);
     machine.process(299, 10, [5, 0, 0, 0], None);
     assert_eq!(meter.tree.usage().unwrap().ticks, 7);

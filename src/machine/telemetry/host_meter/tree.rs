@@ -1,10 +1,10 @@
-//! Counts what a process and its descendants have used so far, including those that have ended.
+//! Counts the resource use of a process and its descendants, including ended processes.
 //!
-//! When a parent waits for a process that has ended, the kernel adds what the process used to the parent's account:
-//! processor time as `cutime` and `cstime` (proc(5), `/proc/PID/stat`), and also what it read, without a field of its
-//! own (`wait_task_zombie` in the kernel's `exit.c`; `/proc/PID/io`). Orphans are waited for by the probe's supervisor.
-//! So nothing is lost when a process ends between two readings, unless its parent told the kernel that it does not wait
-//! (SIGCHLD ignored); then a part of what the tree used between those two readings is missing.
+//! When a parent waits for an ended process, the kernel adds the process's use to the parent's account. CPU time is added as
+//! `cutime` and `cstime` (proc(5), `/proc/PID/stat`). Reads are also added, without their own field (`wait_task_zombie` in
+//! the kernel's `exit.c`; `/proc/PID/io`). The probe's supervisor waits for orphans. So nothing is lost when a process ends
+//! between two readings, unless its parent ignores SIGCHLD and thus does not wait. Then a part of the use between those
+//! readings is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 /// Counters of a tree of processes; they only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Processor time, in clock ticks.
+    /// CPU time, in clock ticks.
     pub(super) ticks: u64,
-    /// Bytes that were read from storage; absent if one of the processes may not be inspected.
+    /// Bytes that were read from storage; absent if a process may not be inspected.
     pub(super) read_bytes: Option<u64>,
 }
 
@@ -32,17 +32,17 @@ impl Usage {
 pub(super) struct Tree {
     proc: PathBuf,
     root: u32,
-    /// Whether the kernel tells whose children there are (`CONFIG_PROC_CHILDREN`); where not, all processes are read.
+    /// True if the kernel lists the children of a process (`CONFIG_PROC_CHILDREN`); otherwise all processes are read.
     pub(super) lists_children: bool,
-    /// Processes that are known not to be in the tree. They can never enter it, since an orphan only goes to one of its
+    /// Processes that are known not to be in the tree. They can never enter it, since an orphan only goes to its own
     /// ancestors.
     pub(super) foreign: BTreeSet<u32>,
     scans: u32,
     /// The living processes at the last reading.
     pids: Vec<u32>,
-    /// What the living processes had used at the last reading.
+    /// The use of the living processes at the last reading.
     last: Usage,
-    /// What processes had used that ended and were not waited for.
+    /// The use of processes that ended and were not waited for.
     lost: Usage,
 }
 
@@ -60,16 +60,16 @@ impl Tree {
         }
     }
 
-    /// The living at the last look, the root among them.
+    /// Returns the living processes at the last reading, including the root.
     pub(super) fn pids(&self) -> &[u32] {
         &self.pids
     }
 
-    /// Returns what was used until now; `None` when the tree is gone.
+    /// Returns the use until now; `None` if the tree is gone.
     pub(super) fn usage(&mut self) -> Option<Usage> {
         let mut now = self.living()?;
         if now.is_less_than(&self.last) {
-            // One may have ended while the others were read; by now its parent's account includes it.
+            // A process may have ended during the reading; by now its parent's account includes it.
             now = self.living()?;
         }
         self.lost.ticks += self.last.ticks.saturating_sub(now.ticks);
@@ -83,8 +83,8 @@ impl Tree {
         })
     }
 
-    /// Returns the sum over the living processes and those that were waited for. Parents are read before their
-    /// children, so that a process which ends meanwhile does not count twice.
+    /// Returns the sum over the living processes and the waited-for processes. Parents are read before their children, so
+    /// that a process that ends during the reading does not count twice.
     fn living(&mut self) -> Option<Usage> {
         self.pids.clear();
         let mut sum = Usage { ticks: self.ticks(self.root)?, read_bytes: Some(0) };
@@ -101,7 +101,7 @@ impl Tree {
 
     fn ticks(&self, pid: u32) -> Option<u64> {
         const USER_TIME: usize = 14;
-        // User and system time, its own and that of those it waited for.
+        // User and system time, of the process and of the children it waited for.
         const FIELDS: usize = 4;
         let stat = self.stat(pid)?;
         let fields = after_name(&stat)?.skip(USER_TIME - 3).take(FIELDS);
@@ -114,19 +114,19 @@ impl Tree {
     }
 
     fn stat(&self, pid: u32) -> Option<String> {
-        // The name may be anything but UTF-8.
+        // The name need not be UTF-8.
         let bytes = fs::read(self.proc.join(format!("{pid}/stat"))).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// What a process has read from storage; an error where it does not let itself be looked at.
+    /// Returns the bytes that a process has read from storage; an error if it may not be inspected.
     fn read_bytes(&self, pid: u32) -> Result<u64, NotAllowed> {
         match fs::read_to_string(self.proc.join(format!("{pid}/io"))) {
             Ok(text) => {
                 let number = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
                 number.and_then(|number| number.trim().parse().ok()).ok_or(NotAllowed)
             }
-            // It has ended meanwhile; its parent's account has it, or will.
+            // The process has just ended; its parent's account includes it, or will.
             Err(error) if error.kind() == ErrorKind::NotFound && !self.proc.join(format!("{pid}/stat")).exists() => {
                 Ok(0)
             }
@@ -135,7 +135,7 @@ impl Tree {
         }
     }
 
-    /// Everything below the root, parents before children.
+    /// Returns all descendants of the root, parents before children.
     fn descendants(&mut self) -> Vec<u32> {
         if !self.lists_children {
             return self.scan();
@@ -150,7 +150,7 @@ impl Tree {
         found
     }
 
-    /// The children of all threads of a process (proc(5), `/proc/PID/task/TID/children`).
+    /// Returns the children of all threads of a process (proc(5), `/proc/PID/task/TID/children`).
     fn children(&self, pid: u32) -> Vec<u32> {
         let threads = fs::read_dir(self.proc.join(format!("{pid}/task"))).into_iter().flatten().flatten();
         let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -161,8 +161,8 @@ impl Tree {
 
     /// Finds the descendants in the list of all processes, without reading known foreign processes again.
     fn scan(&mut self) -> Vec<u32> {
-        /// The number of scans after which all processes are read again, because a number may have been reused between
-        /// two scans. A round number.
+        /// The number of scans after which all processes are read again, because a number may be reused between two scans. A
+        /// round number.
         const ANEW: u32 = 64;
         self.scans += 1;
         if self.scans.is_multiple_of(ANEW) {
@@ -188,8 +188,8 @@ impl Tree {
         found
     }
 
-    /// Whether a process descends from one that is known to be foreign, or from none. For a process whose parent ended
-    /// while the list was read, that is not known yet.
+    /// Returns true if a process descends from a known foreign process, or from no process. This is not known yet if the
+    /// process's parent ended while the list was read.
     fn is_foreign(&self, pid: u32, parents: &BTreeMap<u32, u32>) -> bool {
         let mut pid = pid;
         for _ in 0..=parents.len() {
@@ -208,12 +208,13 @@ impl Tree {
 /// The error for a process that may not be inspected.
 struct NotAllowed;
 
-/// Adds a number to a sum; the sum is absent as soon as one of its numbers is.
+/// Adds a number to a sum; an absent number makes the sum absent.
 fn add(sum: &mut Option<u64>, number: Result<u64, NotAllowed>) {
     *sum = sum.zip(number.ok()).map(|(sum, number)| sum + number);
 }
 
-/// The fields of a line of `/proc/PID/stat` from the third on; the second, the name, may hold blanks and parentheses.
+/// Returns the fields of a line of `/proc/PID/stat` from the third on. The second field, the name, may contain blanks and
+/// parentheses.
 fn after_name(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
     Some(stat[stat.rfind(')')? + 1..].split_whitespace())
 }

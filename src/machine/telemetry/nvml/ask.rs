@@ -1,8 +1,8 @@
-//! Puts questions to NVML, and keeps the reasons for missing answers.
+//! Queries NVML, and keeps the reasons for missing answers.
 
 use nvml_wrapper::error::NvmlError;
 
-/// An answer, or the reason why there is none, in words.
+/// An answer, or the reason for a missing answer, in words.
 pub(super) type Told<T> = Result<T, String>;
 
 /// A question that is asked repeatedly, until an answer shows that it will always fail.
@@ -37,13 +37,13 @@ impl Question {
     }
 }
 
-/// Whether asking again is useless. A lost GPU does not come back before the machine restarts.
+/// Returns true if asking again is useless. A lost GPU does not come back before the machine restarts.
 fn is_final(error: &NvmlError) -> bool {
     use NvmlError::{FailedToLoadSymbol, FunctionNotFound, GpuLost, NoPermission, NotSupported};
     matches!(error, FailedToLoadSymbol(_) | FunctionNotFound | GpuLost | NoPermission | NotSupported)
 }
 
-/// An error in a few words.
+/// Describes an error in a few words.
 pub(super) fn reason(error: &NvmlError) -> String {
     match error {
         NvmlError::NotSupported => "not supported by this device".to_owned(),
@@ -55,7 +55,7 @@ pub(super) fn reason(error: &NvmlError) -> String {
             format!("this driver has no {symbol}")
         }
         NvmlError::UnexpectedVariant(value) => format!("NVML answers {value}, which has no meaning here"),
-        // The loader's text has a line of its own for each library that it tried.
+        // The loader's text has one line for each library that it tried.
         NvmlError::LibloadingError(error) => {
             let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
             text.replace(char::is_control, " ")
@@ -64,13 +64,13 @@ pub(super) fn reason(error: &NvmlError) -> String {
     }
 }
 
-/// Why NVML cannot be used, and what to do about it.
+/// The reason why NVML cannot be used, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("NVML: {reason}")]
 pub struct NoNvml {
-    /// In a few words.
+    /// The reason, in a few words.
     pub reason: String,
-    /// What helps.
+    /// The remedy.
     pub cure: &'static str,
 }
 
@@ -92,11 +92,11 @@ const CHECK_PERMISSIONS: &str = "check the permissions of /dev/nvidia*, and the 
 
 const LOOK_INTO_THE_LOG: &str = "look into the kernel's log with `dmesg`; a GPU that is lost needs a restart";
 
-/// Returns what to do if the library does not open (NVML API reference, `nvmlReturn_t`).
+/// Returns the remedy if the library does not open (NVML API reference, `nvmlReturn_t`).
 fn cure(error: &NvmlError, reason: &str) -> &'static str {
     let has = |words| reason.to_lowercase().contains(words);
     match error {
-        // `dlopen` tells only in words which it is (`elf/dl-load.c` of glibc, `ldso/dynlink.c` of musl).
+        // `dlopen` distinguishes these errors only in words (`elf/dl-load.c` of glibc, `ldso/dynlink.c` of musl).
         NvmlError::LibloadingError(_) if has("no such file") => INSTALL,
         NvmlError::LibloadingError(_) if has("permission denied") => "check the permissions of the library's file",
         NvmlError::LibraryNotFound => INSTALL,

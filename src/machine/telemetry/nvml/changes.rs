@@ -18,7 +18,7 @@ pub(super) mod why {
 /// The settings that only an administrator can change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// The power limit in milliwatts. It is the one that was set: the enforced one of a laptop changes all the time.
+    /// The configured power limit in milliwatts; the enforced limit of a laptop changes all the time.
     power_limit: Option<u32>,
     /// Application clocks in megahertz.
     sm_clock: Option<u32>,
@@ -34,7 +34,7 @@ impl Settings {
         }
     }
 
-    /// Describes what has changed since `before`.
+    /// Describes the changes since `before`.
     pub(super) fn changes_since(&self, before: &Self) -> Vec<String> {
         let watts = |milliwatts: u32| format!("{} W", milliwatts / 1000);
         let megahertz = |clock: u32| format!("{clock} MHz");
@@ -52,10 +52,10 @@ fn changed(name: &str, before: Option<u32>, now: Option<u32>, shown: impl Fn(u32
     Some(format!("its {name} was {} before the first probe and is {} now", shown(before), shown(now)))
 }
 
-/// Detects that somebody locked or unlocked the clocks while a probe ran. NVML does not report locked clocks. They show
-/// if a setting limits the clock in some readings only, nothing else does in the others, and the clock differs.
+/// Detects that the clocks were locked or unlocked while a probe ran. NVML does not report locked clocks. They show if a
+/// setting limits the clock in some readings, nothing limits it in other readings, and the clock differs.
 pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
-    /// The smallest difference that counts: clocks change in steps of about 1 % by themselves. A round number.
+    /// The smallest difference that counts: clocks change on their own in steps of about 1%. A round number.
     const LEAST: f64 = 0.05;
     const LIMITED: u64 = why::IDLE | why::POWER_CAP | why::SLOWDOWN | why::HEAT | why::POWER_BRAKE;
     let clock = |test: &dyn Fn(u64) -> bool| {
@@ -71,7 +71,7 @@ pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
         .then(|| format!("its clocks were set while the probe ran ({set:.0} MHz and {free:.0} MHz)"))
 }
 
-/// Returns the share of readings with one of these bits; `None` where they were not reported.
+/// Returns the share of readings with one of these bits; `None` if the bits were not reported.
 pub(super) fn share_with(looks: &[&States], bits: u64) -> Option<f64> {
     let told: Vec<u64> = looks.iter().filter_map(|look| look.reasons.as_ref().ok().copied()).collect();
     let with = told.iter().filter(|reasons| *reasons & bits != 0).count();

@@ -1,4 +1,4 @@
-//! Computes what a GPU did in the measured window, and whether other programs disturbed it.
+//! Computes a GPU's readings in the measured window, and the disturbances by other programs.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ pub(super) struct Circumstances<'c> {
     pub(super) owners: &'c Owners,
     /// The memory that was in use before the probe.
     pub(super) idle: &'c GpuState,
-    /// Whether the probe's processes can be distinguished from others by their numbers.
+    /// True if the probe's processes can be distinguished from other processes by their numbers.
     pub(super) is_matched: bool,
     /// The settings of the device before the first probe.
     pub(super) first_settings: &'c Settings,
-    /// The source for what GPM does not report, where it is asked.
+    /// The source for metrics that GPM does not report, if it is used.
     pub(super) dcgm: Option<&'c Dcgm>,
 }
 
@@ -100,9 +100,9 @@ fn from_gpm(watched: &Watched, of: &Circumstances<'_>, numbers: &mut Numbers) {
     }
 }
 
-/// Returns by how much a counter rose per second.
+/// Returns the rise of a counter per second.
 fn rate(watched: &Watched, window: Window, counter: fn(&Counters) -> &Told<f64>) -> Told<f64> {
-    // If reading failed midway, nothing is known about the whole time.
+    // If a reading failed midway, nothing is known about the whole time.
     if let Some(failure) = watched.counters.last().and_then(|look| counter(look).as_ref().err()) {
         return Err(failure.clone());
     }
@@ -144,8 +144,8 @@ fn from_states(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], num
     numbers.put(Metric::MemoryClock, Source::Nvml, mean(looks, |look| &look.memory_clock));
 }
 
-/// Returns the mean over readings, or why there is none. If reading failed midway, nothing is known about the whole
-/// time.
+/// Returns the mean over readings, or the reason for a missing mean. If a reading failed midway, nothing is known about the
+/// whole time.
 fn mean(looks: &[&States], of: fn(&States) -> &Told<f64>) -> Told<f64> {
     if looks.is_empty() {
         return Err(NO_LOOKS.to_owned());
@@ -196,14 +196,14 @@ fn memory(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], numbers:
     }
 }
 
-/// Returns everything that happened to the device in the window and was not caused by the probe.
+/// Returns the outside influences on the device in the window.
 ///
-/// * A process that was not there before the probe, or one that was and computes for [`BUSY`] of the time.
-/// * Heat for [`HEAT`] of the time, and protections of the hardware, for however short.
-/// * Settings that somebody changed since the first probe, or clocks that somebody locked.
+/// * A process that came after the start of the probe, or an older process that computes for [`BUSY`] of the time.
+/// * Heat for [`HEAT`] of the time, and any hardware protection, however short.
+/// * Settings that were changed since the first probe, or clocks that were locked.
 ///
-/// A power cap is not a disturbance: a device at full load works at its cap all the time, and every probe would count
-/// as disturbed. The readings say for how long it was throttled.
+/// A power cap is not a disturbance: a device at full load works at its cap all the time, so every probe would count as
+/// disturbed. The readings show how long it was throttled.
 fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], readings: &Readings) -> Vec<String> {
     let place = watched.handle.identity.place();
     let mut found = newcomers(watched, of, looks);
@@ -221,15 +221,15 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
     found
 }
 
-/// The share of time from which on heat is a disturbance. It is a choice: clocks that are lower for less time change a
-/// throughput by less than half a per cent, which probes cannot detect.
+/// Heat is a disturbance from this share of time on. The value is a choice: lower clocks for less time change a throughput
+/// by less than half a percent, which probes cannot detect.
 const HEAT: f64 = 0.005;
 
-/// The share of time from which on another program's kernels are a disturbance. It is a choice: less than that changes
-/// a throughput by no more than the widest tie.
+/// Another program's kernels are a disturbance from this share of time on. The value is a choice: less time changes a
+/// throughput by no more than the widest tie.
 const BUSY: f64 = 0.05;
 
-/// Whether a process is certainly not the probe's.
+/// Returns true if a process certainly does not belong to the probe.
 fn is_foreign(pid: u32, watched: &Watched, of: &Circumstances<'_>) -> bool {
     let was_there = of.idle.has(pid, &watched.handle.identity.uuid);
     match of.owners.of(pid) {
@@ -245,7 +245,7 @@ fn newcomers(watched: &Watched, of: &Circumstances<'_>, looks: &[&States]) -> Ve
     for look in looks.iter().filter(|_| of.is_matched) {
         for &(pid, bytes) in look.processes.iter().flatten() {
             let is_own = of.owners.of(pid) == Owner::Own;
-            // A process number that does not exist is believed only if there is memory that nobody else holds.
+            // A process number that does not exist here counts only if some memory has no known holder.
             let is_real = of.owners.of(pid) == Owner::Foreign || has_unexplained_memory(look, watched, of);
             if !is_own && is_real && !of.idle.has(pid, &identity.uuid) {
                 let known = seen.entry(pid).or_default();
@@ -260,7 +260,7 @@ fn newcomers(watched: &Watched, of: &Circumstances<'_>, looks: &[&States]) -> Ve
     told.collect()
 }
 
-/// Whether more memory is in use than before the probe and by the probe together.
+/// Returns true if more memory is in use than before the probe and by the probe together.
 fn has_unexplained_memory(look: &States, watched: &Watched, of: &Circumstances<'_>) -> bool {
     let before = of.idle.used_of(&watched.handle.identity.uuid).unwrap_or(0);
     let own = own(look, of.owners).unwrap_or(u64::MAX);

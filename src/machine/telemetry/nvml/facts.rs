@@ -1,4 +1,4 @@
-//! Reads NVML's facts about the GPUs, other than what a probe does on them.
+//! Reads NVML's facts about the GPUs, other than a probe's activity.
 
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::machine::telemetry::{GpuFacts, Holder, MeterState, Mig, Pcie, Power, 
 /// Time between two samples of GPM; the driver's own period is 100 ms (nvml.h, `nvmlGpmSampleGet`).
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(150);
 
-/// All GPUs and instances, those that `visible` hides included.
+/// Returns all GPUs and instances, including the GPUs that `visible` hides.
 pub(super) fn facts(nvml: &'static Nvml, visible: &Visible) -> Told<Vec<GpuFacts>> {
     let found = handles(nvml)?;
     let identities: Vec<GpuIdentity> = found.iter().map(|handle| handle.identity.clone()).collect();
@@ -29,7 +29,7 @@ pub(super) fn facts(nvml: &'static Nvml, visible: &Visible) -> Told<Vec<GpuFacts
     Ok(facts)
 }
 
-/// Finds out by two samples why GPM does not work on each GPU.
+/// Finds the reasons why GPM does not work on the GPUs, by two samples.
 fn gpm_states(nvml: &'static Nvml, found: &[Handle]) -> Vec<Option<String>> {
     let mut meters: Vec<Gpm> = found.iter().map(|_| Gpm::default()).collect();
     let first: Vec<_> = found.iter().zip(&mut meters).map(|(handle, gpm)| gpm.sample(nvml, handle)).collect();
@@ -81,7 +81,7 @@ fn of(handle: &Handle, gpm: Option<String>, is_visible: bool) -> GpuFacts {
     facts
 }
 
-/// Returns the sources that are read while a probe runs, and whether each works now.
+/// Returns the sources that are read while a probe runs, each with its current state.
 fn meters(
     device: &Device<'_>,
     gpm: Option<String>,
@@ -116,7 +116,7 @@ fn pcie(device: &Device<'_>) -> Option<Pcie> {
     (pcie != Pcie::default()).then_some(pcie)
 }
 
-/// `None` where the device has no links that could be up.
+/// Returns `None` if the device has no links that could be up.
 fn nvlinks(device: &Device<'_>) -> Option<u32> {
     /// `NVML_NVLINK_MAX_LINKS` in nvml.h.
     const MOST: u32 = 18;
@@ -134,7 +134,7 @@ fn power(device: &Device<'_>) -> Option<Power> {
     (power != Power::default()).then_some(power)
 }
 
-/// Returns divided GPUs without an instance, which are in no list of devices that can compute.
+/// Returns divided GPUs without an instance, which are missing in all lists of devices that can compute.
 fn divided_without_instances(nvml: &'static Nvml, known: &[GpuIdentity]) -> Vec<GpuFacts> {
     /// `NVML_DEVICE_MIG_ENABLE` in nvml.h.
     const ENABLED: u32 = 1;

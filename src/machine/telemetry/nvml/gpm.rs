@@ -1,7 +1,7 @@
-//! GPU performance monitoring (GPM): what the multiprocessors did between two samples.
+//! GPU performance monitoring (GPM): the activity of the multiprocessors between two samples.
 //!
-//! Whether a device has it is found out by taking two samples, never from its architecture or the driver's answer:
-//! virtual GPUs answer yes, and then sampling fails (NVIDIA/dcgm-exporter #701).
+//! Two samples show if a device supports it. Its architecture and the driver's answer do not: virtual GPUs answer yes, but
+//! sampling then fails (NVIDIA/dcgm-exporter #701).
 
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
@@ -14,8 +14,8 @@ use crate::model::Metric;
 
 const MIB: f64 = 1_048_576.0;
 
-/// The metrics to ask for, with the factors from NVML's units to ours: per cent, and MiB per second as the GPU sees it,
-/// so that what it receives comes from the host (nvml.h, `nvmlGpmMetricId_t`).
+/// The requested metrics, with the factors from NVML's units to ours. NVML's units are percent, and MiB per second from the
+/// GPU's view: received data comes from the host (nvml.h, `nvmlGpmMetricId_t`).
 pub(super) const METRICS: &[(Metric, GpmMetricId, f64)] = &[
     (Metric::SmActive, GpmMetricId::SmUtil, 0.01),
     (Metric::SmOccupancy, GpmMetricId::SmOccupancy, 0.01),
@@ -63,7 +63,7 @@ impl Gpm {
         }
     }
 
-    /// Checks whether two samples give any numbers.
+    /// Checks that two samples give any numbers.
     pub(super) fn prove(&mut self, nvml: &Nvml, first: &GpmSample<'static>, last: &GpmSample<'static>) {
         if self.is_proven {
             return;
@@ -75,13 +75,13 @@ impl Gpm {
         }
     }
 
-    /// Why there are no samples, where there are none.
+    /// Returns why there are no samples, if so.
     pub(super) fn failure(&self) -> Option<&str> {
         self.question.refusal().or(self.failure.as_deref())
     }
 }
 
-/// The means between two samples, in our units.
+/// Returns the means between two samples, in our units.
 pub(super) fn between(nvml: &Nvml, first: &GpmSample<'_>, last: &GpmSample<'_>) -> Vec<(Metric, Told<f64>)> {
     let ids: Vec<GpmMetricId> = METRICS.iter().map(|(_, id, _)| *id).collect();
     let told = match gpm_metrics_get(nvml, first, last, &ids) {
@@ -95,10 +95,10 @@ pub(super) fn between(nvml: &Nvml, first: &GpmSample<'_>, last: &GpmSample<'_>) 
     METRICS.iter().zip(told).map(in_our_unit).collect()
 }
 
-/// Checks a value: NVML returns "not a number" for what it could not measure. A share may be a little above 1 because
-/// it refers to another clock.
+/// Checks a value: NVML returns "not a number" for an unmeasured metric. A share may be a little above 1 because it refers
+/// to another clock.
 fn sensible(value: f64, unit: f64) -> Told<f64> {
-    /// In per cent. A round number: how far above 100 another clock can bring a share.
+    /// The largest share in percent, a round number: another clock can bring a share above 100.
     const MOST: f64 = 110.0;
     let is_share = unit < 1.0;
     if !value.is_finite() || value < 0.0 || is_share && value > MOST {

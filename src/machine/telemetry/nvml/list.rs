@@ -8,7 +8,7 @@ use crate::machine::foreign::nvml::gpu_instance_of;
 /// The identity of a GPU, or of one of its instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuIdentity {
-    /// The number of the GPU, in the order of the PCI bus; that of the whole GPU for an instance.
+    /// The number of the GPU in the order of the PCI bus; an instance has the number of its whole GPU.
     pub index: u32,
     /// Its identity: `GPU-...`, or `MIG-...` for an instance.
     pub uuid: String,
@@ -28,7 +28,7 @@ impl GpuIdentity {
     }
 }
 
-/// The handle of one of them.
+/// The handle of a GPU or an instance.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) identity: GpuIdentity,
@@ -46,7 +46,7 @@ impl Handle {
 
 /// Lists all GPUs in the order of the PCI bus, with the instances of a divided GPU in place of the GPU itself.
 ///
-/// A GPU that cannot be reached is left out, such as one that a container may not use.
+/// An unreachable GPU is left out, such as a GPU that a container may not use.
 pub(super) fn handles(nvml: &'static Nvml) -> Told<Vec<Handle>> {
     let count = nvml.device_count().map_err(|error| reason(&error))?;
     let mut failure = None;
@@ -54,7 +54,7 @@ pub(super) fn handles(nvml: &'static Nvml) -> Told<Vec<Handle>> {
     for number in 0..count {
         match nvml.device_by_index(number) {
             Ok(device) => {
-                // Without an address NVML's own order is taken, which is that of the bus.
+                // Without an address, NVML's own order is used, which is also the order of the bus.
                 let address = device.pci_info().map_or((0, 0, number), |pci| (pci.domain, pci.bus, pci.device));
                 devices.push((address, device));
             }

@@ -35,20 +35,19 @@ const TIME_TO_LOOK: Duration = Duration::from_millis(300);
 const TIME_TO_END: Duration = Duration::from_secs(2);
 
 impl GpuMeter {
-    /// The meter of this process, opened when it is first asked for.
+    /// Returns the meter of this process, opened at its first use.
     ///
     /// # Errors
-    /// Why there is none, in a line.
+    /// The reason why no meter can be opened, in one line.
     pub fn shared() -> Result<&'static Self, &'static NoNvml> {
         static METER: OnceLock<Result<GpuMeter, NoNvml>> = OnceLock::new();
         METER.get_or_init(|| Self::open("libnvidia-ml.so.1".as_ref())).as_ref()
     }
 
-    /// Opens the library of a certain name, which the loader looks for, or path.
+    /// Opens the library of a path, or of a name that the loader looks for.
     ///
     /// # Errors
-    /// There is no library, or it is broken, too old, without driver or permission, or does not answer; the line says
-    /// which.
+    /// The library is missing, broken, too old, without driver or permission, or does not answer; the line says which.
     pub fn open(library: &OsStr) -> Result<Self, NoNvml> {
         let (requests, theirs) = channel();
         let answered = Arc::new(AtomicU64::new(0));
@@ -72,15 +71,15 @@ impl GpuMeter {
         Ok(Self { requests: Mutex::new(requests), sent: AtomicU64::new(0), answered, driver })
     }
 
-    /// The driver's version.
+    /// Returns the driver's version.
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// All GPUs and MIG instances, in the order of the PCI bus.
+    /// Returns all GPUs and MIG instances, in the order of the PCI bus.
     ///
     /// # Errors
-    /// Why they cannot be listed.
+    /// The GPUs cannot be listed; the line says why.
     pub fn gpus(&self) -> Result<Vec<GpuIdentity>, String> {
         self.ask(Request::List, TIME_TO_ANSWER)?
     }
@@ -93,8 +92,7 @@ impl GpuMeter {
         self.ask(|reply| Request::Read(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
-    /// Returns the facts about all GPUs and instances, including those that a program does not see, and which numbers
-    /// each can report.
+    /// Returns the facts about all GPUs and instances, including hidden GPUs, and the numbers that each can report.
     ///
     /// # Errors
     /// The facts cannot be read; the line says why.
@@ -102,8 +100,8 @@ impl GpuMeter {
         self.ask(|reply| Request::Facts(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
-    /// Begins to watch a probe: the process `root` and its descendants, on the GPUs that it sees. `idle` is what was in
-    /// use before it. Returns at once.
+    /// Starts to watch a probe: the process `root` and its descendants, on the GPUs that it sees. `idle` is the memory in
+    /// use before the probe. Returns at once.
     pub fn begin(&self, visible: &Visible, root: u32, idle: GpuState) {
         self.send(Request::Begin { visible: visible.clone(), root, idle });
     }
@@ -113,8 +111,8 @@ impl GpuMeter {
         let _ = self.ask(Request::Look, TIME_TO_LOOK);
     }
 
-    /// Asks what the watched GPUs did between two moments, without waiting for the answer and without ending the watch.
-    /// `None` while another question is open.
+    /// Requests the activity of the watched GPUs between two moments, without waiting and without ending the watch. `None`
+    /// while another request is open.
     pub fn ask_now(&self, window: Window) -> Option<Receiver<Result<Metered, String>>> {
         if self.behind() > 0 {
             return None;
@@ -123,7 +121,7 @@ impl GpuMeter {
         self.send(Request::Now(window, reply)).then_some(answer)
     }
 
-    /// Ends the watch; returns what the GPUs did in the measured time.
+    /// Ends the watch and returns the activity of the GPUs in the measured time.
     ///
     /// # Errors
     /// Nothing is known about any GPU; the line says why.
@@ -138,16 +136,16 @@ impl GpuMeter {
         requests.send(request).is_ok()
     }
 
-    /// How many requests are not answered yet.
+    /// Returns the number of unanswered requests.
     fn behind(&self) -> u64 {
-        // Others may ask in between, so the count that is read first can only be too small.
+        // Other threads may send requests in between, so the count that is read first can only be too small.
         let answered = self.answered.load(Ordering::SeqCst);
         self.sent.load(Ordering::SeqCst).saturating_sub(answered)
     }
 
     fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Request, time: Duration) -> Told<T> {
         const SILENT: &str = "NVML does not answer";
-        // One request that was made without waiting may still be open; if there are more, an earlier one timed out.
+        // One request without waiting may still be open; if more are open, an earlier request timed out.
         if self.behind() > 1 {
             return Err(SILENT.to_owned());
         }

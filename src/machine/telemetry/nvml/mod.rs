@@ -1,9 +1,8 @@
-//! Reads from NVIDIA's management library (NVML) what GPUs do while a probe runs.
+//! Reads the activity of GPUs during a probe from NVIDIA's management library (NVML).
 //!
-//! The library comes with the driver and is opened at run time. Nothing is ever set on a device. Each number is
-//! optional: if a device, a driver or a permission does not provide it, it is absent, with the reason. All calls are
-//! made in a thread of their own, since a call may hang as long as the driver does; whoever waits for that thread gives
-//! up after a while.
+//! The library comes with the driver and is opened at run time. No setting of a device is ever changed. Each number is
+//! optional: if a device, a driver or a permission does not provide it, it is absent, with the reason. A separate thread
+//! makes all calls, since a call may hang as long as the driver does; waiting for that thread has a time-out.
 //!
 //! It has not run on a GPU yet: the tests use a stand-in for the library.
 

@@ -7,15 +7,15 @@ use crate::machine::process_table::{self, descendants, numbers_inside, parent};
 /// The owner of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The probe's.
+    /// The probe.
     Own,
-    /// Somebody else's.
+    /// Another program.
     Foreign,
     /// The number is unknown here: the process is outside this container, or the driver is mistaken.
     Unseen,
 }
 
-/// Distinguishes the processes of one probe from others.
+/// Distinguishes the processes of one probe from other processes.
 #[derive(Debug)]
 pub(super) struct Owners {
     root: u32,
@@ -51,12 +51,12 @@ impl Owners {
     }
 }
 
-/// Finds the owner of a process. In a container a process has another number inside than outside, and a driver may
-/// report either.
+/// Finds the owner of a process. A process in a container has different numbers inside and outside, and a driver may report
+/// either number.
 fn owner_of(pid: u32, root: u32) -> Owner {
     let mut ancestor = pid;
     let mut is_seen = false;
-    // Deeper than any tree of processes, in case numbers are reused during the climb.
+    // More steps than any tree of processes has, in case numbers are reused during the climb.
     for _ in 0..1000 {
         if ancestor == root {
             return Owner::Own;

@@ -6,14 +6,14 @@ use nvml_wrapper::enums::device::SampleValue;
 
 use super::ask::{Question, Told};
 
-/// Samples that are kept; the driver makes six to fifty a second.
+/// The most samples that are kept; the driver makes six to fifty a second.
 const KEPT: usize = 1 << 14;
 
-/// Samples of one kind; each covers the time since the one before it.
+/// Samples of one kind; each covers the time since the previous sample.
 #[derive(Debug)]
 pub(super) struct Samples {
     kind: Sampling,
-    /// The largest number that makes sense.
+    /// The largest plausible number.
     largest: f64,
     question: Question,
     /// Microseconds since 1970, rising, and the number.

@@ -7,17 +7,17 @@ use nvml_wrapper::GpmSample;
 use super::Window;
 use super::ask::Told;
 
-/// The readings that are kept; of more, every other one of the older half is dropped.
+/// The most readings that are kept; at this number, every other reading of the older half is dropped.
 const KEPT: usize = 512;
 
-/// Counters. They are read often, so that a reading is near each end of the measured window, which is only known
+/// Counters. They are read often, so that a reading is near each end of the measured window, which becomes known only
 /// afterwards.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) at: Instant,
     /// Joules since the driver was loaded.
     pub(super) energy: Told<f64>,
-    /// Seconds since then in which power, and heat, held the clocks down.
+    /// Seconds since then in which power, and heat, limited the clocks.
     pub(super) by_power: Told<f64>,
     pub(super) by_heat: Told<f64>,
     pub(super) gpm: Option<GpmSample<'static>>,
@@ -28,7 +28,7 @@ pub(super) struct Counters {
 pub(super) struct States {
     pub(super) at: Instant,
     pub(super) memory: Told<Memory>,
-    /// Processes with what each holds, in bytes, where it is told.
+    /// Processes with the memory that each holds, in bytes, if reported.
     pub(super) processes: Told<Vec<(u32, Option<u64>)>>,
     /// Watts.
     pub(super) power: Told<f64>,
@@ -43,14 +43,14 @@ pub(super) struct States {
     pub(super) shares: Told<Vec<(u32, f64)>>,
 }
 
-/// The memory of a GPU, in bytes, without what the driver keeps for itself where it tells that.
+/// The memory of a GPU, in bytes, without the driver's own memory if that is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
     pub(super) used: u64,
     pub(super) total: u64,
 }
 
-/// Adds a look.
+/// Adds a reading.
 pub(super) fn keep<T>(looks: &mut Vec<T>, look: T) {
     if looks.len() >= KEPT {
         let mut place = 0;
@@ -71,7 +71,7 @@ fn margin(window: Window) -> Duration {
 /// Returns the readings nearest to the ends of a window, if they are outside by no more than the [`margin`] and cover
 /// at least half of it.
 pub(super) fn ends<T>(looks: &[T], at: impl Fn(&T) -> Instant, window: Window) -> Option<(&T, &T)> {
-    /// NVML refreshes what GPM samples no faster (nvml.h, `nvmlGpmMetricsGet`).
+    /// NVML refreshes GPM's samples no faster than this (nvml.h, `nvmlGpmMetricsGet`).
     const SHORTEST: Duration = Duration::from_millis(100);
     let margin = margin(window);
     let inside = |look: &&T| {
@@ -84,7 +84,7 @@ pub(super) fn ends<T>(looks: &[T], at: impl Fn(&T) -> Instant, window: Window) -
     (between >= SHORTEST.max(window.length() / 2)).then_some((first, last))
 }
 
-/// Returns the readings within a window, or else the last one before its end.
+/// Returns the readings within a window, or else the last reading before its end.
 pub(super) fn within(looks: &[States], window: Window) -> Vec<&States> {
     let margin = margin(window);
     let inside = |look: &&States| look.at + margin >= window.begin && look.at <= window.end + margin;

@@ -4,29 +4,30 @@ use std::collections::BTreeMap;
 
 use super::GpuIdentity;
 
-/// The variables in a program's environment that decide it (CUDA C++ Programming Guide, "CUDA Environment Variables").
+/// The environment variables that decide it (CUDA C++ Programming Guide, "CUDA Environment Variables").
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Visible {
-    /// `CUDA_VISIBLE_DEVICES`, where it is set.
+    /// `CUDA_VISIBLE_DEVICES`, if set.
     pub devices: Option<String>,
-    /// `CUDA_DEVICE_ORDER`, where it is set.
+    /// `CUDA_DEVICE_ORDER`, if set.
     pub order: Option<String>,
 }
 
 impl Visible {
-    /// Returns what a program sees whose environment is this process's, plus these variables of its own.
+    /// Returns the variables of a program that has this process's environment, plus these variables of its own.
     pub fn of(own: &BTreeMap<String, String>) -> Self {
         let variable = |name: &str| own.get(name).cloned().or_else(|| std::env::var(name).ok());
         Self { devices: variable("CUDA_VISIBLE_DEVICES"), order: variable("CUDA_DEVICE_ORDER") }
     }
 
-    /// Returns the GPUs that the variables select, as rising places in the list.
+    /// Returns the GPUs that the variables select, as rising indices into the list.
     ///
-    /// The list ends at the first word that selects none, and a list with a word twice selects none at all (PyTorch
-    /// reads it so, `_parse_visible_devices` in `torch/cuda/__init__.py`). A number refers to CUDA's order. That is the
-    /// order of the bus only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or if all GPUs are of one model: by default the
-    /// fastest comes first. If models differ, a number may mean any of them, and only the processes show which. A
-    /// divided GPU has a number, too; CUDA then uses one of its instances.
+    /// The list ends at the first word that selects no GPU. A list with a duplicate word selects no GPU at all (as PyTorch
+    /// reads it, `_parse_visible_devices` in `torch/cuda/__init__.py`).
+    ///
+    /// A number refers to CUDA's order, in which the fastest GPU comes first by default. It is the order of the bus only
+    /// with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or if all GPUs are of one model. If models differ, a number may mean any GPU,
+    /// and only the processes show which. A divided GPU also has a number; CUDA then uses one of its instances.
     pub(in crate::machine::telemetry) fn choose(&self, gpus: &[GpuIdentity]) -> Vec<usize> {
         let all: Vec<usize> = (0..gpus.len()).collect();
         let Some(devices) = &self.devices else { return all };
@@ -56,7 +57,7 @@ impl Visible {
         places
     }
 
-    /// Whether it is uncertain which of the GPUs from [`choose`](Self::choose) are meant.
+    /// Returns true if it is uncertain which of the GPUs from [`choose`](Self::choose) are selected.
     pub(in crate::machine::telemetry) fn is_doubtful(&self, gpus: &[GpuIdentity]) -> bool {
         let count = count(gpus);
         let number = |word: &str| word.trim().parse::<u32>().ok().filter(|&number| number < count);
@@ -70,14 +71,14 @@ impl Visible {
     }
 }
 
-/// How many numbers there are.
+/// Returns the number of whole GPUs.
 fn count(gpus: &[GpuIdentity]) -> u32 {
     gpus.last().map_or(0, |gpu| gpu.index + 1)
 }
 
-/// Returns what a word selects: the beginning of one identity, or `MIG-GPU-<identity>/<GPU instance>/<compute
-/// instance>`, which drivers before R470 use. The beginning of several identities selects none. A divided GPU selects
-/// all of its instances.
+/// Returns the GPUs that a word selects. The word is the beginning of one identity, or `MIG-GPU-<identity>/<GPU
+/// instance>/<compute instance>` as in drivers before R470. The beginning of several identities selects no GPU. A divided
+/// GPU selects all of its instances.
 fn named(word: &str, gpus: &[GpuIdentity]) -> Vec<usize> {
     let places = |test: &dyn Fn(&GpuIdentity) -> bool| -> Vec<usize> {
         gpus.iter().enumerate().filter(|(_, gpu)| test(gpu)).map(|(at, _)| at).collect()

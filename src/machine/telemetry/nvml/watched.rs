@@ -31,7 +31,7 @@ pub(super) struct Watched {
     pub(super) power: Samples,
     /// Codes of Xid errors since the probe began.
     pub(super) xids: Vec<u64>,
-    /// The reason why they are not known, if so.
+    /// The reason why the codes are not known, if so.
     pub(super) no_events: Option<String>,
     /// Uncorrected memory errors when the probe began.
     ecc_before: Told<u64>,
@@ -121,7 +121,7 @@ impl Watched {
     }
 
     fn hear_events(&mut self) {
-        /// More than there can be in a second, unless something is broken: a round number.
+        /// More events than a working device can have in a second: a round number.
         const MOST: usize = 64;
         let Some(events) = &self.events else { return };
         for _ in 0..MOST {
@@ -141,19 +141,19 @@ impl Watched {
         }
     }
 
-    /// Memory errors that could not be corrected since the probe began.
+    /// Returns the uncorrected memory errors since the probe began.
     pub(super) fn new_ecc_errors(&self) -> Told<u64> {
         let before = self.ecc_before.clone()?;
         Ok(uncorrected(self.handle.whole())?.saturating_sub(before))
     }
 
-    /// What is set on it now.
+    /// Returns the current settings of the GPU.
     pub(super) fn settings(&self) -> Settings {
         Settings::read(self.handle.whole())
     }
 }
 
-/// What NVML gives for an Xid error whose code it does not know (nvml.h, `nvmlEventData_t`).
+/// NVML's code for an Xid error that it does not know (nvml.h, `nvmlEventData_t`).
 const UNKNOWN_XID: u64 = 999;
 
 fn events(nvml: &'static Nvml, device: &Device<'static>) -> Told<EventSet<'static>> {
@@ -170,9 +170,9 @@ fn uncorrected(device: &Device<'_>) -> Told<u64> {
     told.map_err(|error| super::ask::reason(&error))
 }
 
-/// Returns the seconds in which power and heat limited the clocks: from fields 74 and 75, counters in nanoseconds, or
-/// by the older call. Fields 251 to 273 are more detailed, but have other numbers in drivers before 580.82
-/// (nvml-wrapper #134).
+/// Returns the seconds in which power and heat limited the clocks. The source is fields 74 and 75, counters in nanoseconds,
+/// or the older call. Fields 251 to 273 are more detailed, but have other numbers in drivers before 580.82 (nvml-wrapper
+/// #134).
 fn throttled(device: &Device<'_>, asked: &mut Asked) -> (Told<f64>, Told<f64>) {
     const FIELDS: [u32; 2] = [NVML_FI_DEV_PERF_POLICY_POWER, NVML_FI_DEV_PERF_POLICY_THERMAL];
     const NANO: f64 = 1e-9;
@@ -228,8 +228,8 @@ pub(super) fn processes(
     Ok(processes)
 }
 
-/// Reads the share of time in which kernels of each process ran since the last reading. Old samples and those above 100
-/// % are dropped; drivers return both (nvtop #110).
+/// Reads the share of time in which kernels of each process ran since the last reading. Old samples and samples above 100%
+/// are dropped; drivers return both (nvtop #110).
 fn shares(device: &Device<'_>, asked: &mut Asked) -> Told<Vec<(u32, f64)>> {
     let since = asked.shares_until;
     let samples = asked.shares.ask(|| match device.process_utilization_stats(since) {

@@ -21,7 +21,7 @@ use crate::machine::telemetry::{
     Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time,
 };
 
-/// A request to the thread. The one who asked may have given up waiting.
+/// A request to the thread. The requester may have given up waiting.
 pub(super) enum Request {
     List(SyncSender<Told<Vec<GpuIdentity>>>),
     Read(Visible, SyncSender<Told<GpuState>>),
@@ -45,35 +45,35 @@ struct Session {
     owners: Owners,
     idle: GpuState,
     watched: Vec<Watched>,
-    /// The source for what GPM does not report.
+    /// The source for metrics that GPM does not report.
     dcgm: Option<Dcgm>,
     /// The reason why there is no GPU to watch.
     failure: Option<String>,
     next_counters: Instant,
     next_states: Instant,
-    /// How often states were read.
+    /// The number of state readings.
     looks: u32,
 }
 
-/// How often something is read.
+/// The interval between two readings.
 #[derive(Clone, Copy)]
 struct Rhythm {
-    /// The interval while reading costs next to nothing.
+    /// The interval while a reading costs next to nothing.
     usual: Duration,
-    /// The longest interval, however much reading costs: with fewer readings a window might not contain two, and there
-    /// would be no numbers.
+    /// The longest interval, however much a reading costs. With fewer readings, a window might not contain two readings and
+    /// would give no numbers.
     longest: Duration,
 }
 
 const COUNTERS: Rhythm = Rhythm { usual: Duration::from_millis(200), longest: Duration::from_secs(4) };
 const STATES: Rhythm = Rhythm { usual: Duration::from_secs(1), longest: Duration::from_secs(5) };
 
-/// The first readings of states follow each other faster, because a step may end, or a device be lost, early on.
+/// The first readings of states are closer together, because a step may end, or a device be lost, early on.
 const FIRST_LOOKS: u32 = 8;
 const FIRST_STATES: Rhythm = Rhythm { usual: Duration::from_millis(250), ..STATES };
 
 impl Rhythm {
-    /// Returns when the next reading is due after one that took this much processor time.
+    /// Returns when the next reading is due after a reading that took this much CPU time.
     fn next(self, begin: Instant, cost: Duration) -> Instant {
         begin + pause_after(cost, self.usual).min(self.longest)
     }
@@ -84,7 +84,7 @@ impl Worker {
         Self { nvml, session: None, first_settings: BTreeMap::new() }
     }
 
-    /// Serves requests until nobody can send any more; `answered` counts those that are done.
+    /// Serves requests until all senders are gone; `answered` counts the finished requests.
     pub(super) fn serve(mut self, requests: &Receiver<Request>, answered: &Arc<AtomicU64>) {
         const LONG: Duration = Duration::from_secs(3600);
         loop {
@@ -105,7 +105,7 @@ impl Worker {
     }
 
     fn answer(&mut self, request: Request) {
-        // Nobody waits any longer for an answer that came late.
+        // A late answer has no receiver any more.
         match request {
             Request::List(reply) => {
                 let listed = handles(self.nvml);
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// What the watched GPUs did in a window.
+    /// Returns the activity of the watched GPUs in a window.
     fn metered(&self, window: Window) -> Told<Metered> {
         let session = self.session.as_ref().ok_or("the probe was not watched")?;
         session.metered(self.nvml, window, &self.first_settings)
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Asks a host engine about GPUs that turned out to lack GPM. The engine does not know MIG instances by name.
+    /// Starts to listen to a host engine for GPUs that lack GPM. The engine does not know MIG instances by name.
     fn ask_dcgm(&mut self) {
         let without = self.watched.iter().filter(|watched| watched.gpm.failure().is_some());
         let uuids: Vec<String> = without.map(|watched| watched.handle.identity.uuid.clone()).collect();
@@ -269,13 +269,13 @@ impl Session {
         Ok(metered)
     }
 
-    /// Whether a process of the probe was seen on it.
+    /// Returns true if a process of the probe was seen on the GPU.
     fn is_matched_on(&self, watched: &Watched) -> bool {
         let mut seen = watched.states.iter().filter_map(|look| look.processes.as_ref().ok()).flatten();
         seen.any(|(pid, _)| self.owners.of(*pid) == Owner::Own)
     }
 
-    /// Whether the probe used the GPU: by its processes if they can be identified, else by memory that has been in use
+    /// Returns true if the probe used the GPU. This shows by its processes if they can be identified, else by memory in use
     /// since it began. A device that reports neither counts as used.
     fn is_used(&self, watched: &Watched, is_matched: bool) -> bool {
         if is_matched {

@@ -1,9 +1,9 @@
 //! Computes the range of a term over all values of the parameters that it still depends on.
 //!
-//! This is interval arithmetic with the numbers of the expression language: whole numbers exactly, others as floats.
-//! Rounding is monotonic, so the computed ends are the ends of what the language computes. Beyond 2^53, where a float
-//! no longer names one whole number, ends are moved outwards. Booleans count as 0 and 1, texts as the numbers that
-//! stand for them.
+//! It uses interval arithmetic on the numbers of the expression language: whole numbers exactly, all other numbers as
+//! floats. Rounding is monotonic, so the computed ends are the ends of the language's results. A float beyond 2^53 no longer
+//! names one whole number, so ends are moved outwards there. Booleans count as 0 and 1, strings as the numbers that
+//! represent them.
 
 use super::syntax::Sign;
 use super::term::Function;
@@ -34,7 +34,7 @@ impl Bounds {
         self.low > 0.0 && !self.may_fail
     }
 
-    /// Whether the term is false or fails in every case.
+    /// Returns true if the term is false or fails in every case.
     pub(super) fn is_never_true(self) -> bool {
         self.high <= 0.0
     }
@@ -94,8 +94,8 @@ impl Bounds {
         self.low.abs().max(self.high.abs())
     }
 
-    /// Returns the range of a quotient. A divisor that may be zero is a whole number, so it is at least one in size
-    /// where it is not zero.
+    /// Returns the range of a quotient. A divisor that may be zero is a whole number, so any other divisor is at least one
+    /// in size.
     fn divided(self, other: Self, function: impl Fn(f64, f64) -> f64) -> Self {
         if !other.has_zero() {
             return self.corners(other, function);
@@ -119,7 +119,7 @@ impl Bounds {
         if first != last || ends.iter().any(|end| end.fract() != 0.0 || end.abs() >= EXACT) {
             return most;
         }
-        // If the quotient is the same throughout, the remainder is the dividend less that multiple of the divisor.
+        // If the quotient is constant, the remainder is the dividend minus that multiple of the divisor.
         let multiple = Self::new(-first, -first).times(other);
         let left = Self { may_fail, ..self.plus(multiple) };
         Self { low: left.low.max(most.low), high: left.high.min(most.high), may_fail }
@@ -136,7 +136,7 @@ pub(super) fn modulo(a: f64, b: f64) -> f64 {
     if left != 0.0 && (left < 0.0) != (b < 0.0) { left + b } else { left }
 }
 
-/// The bounds of an operation on two numbers.
+/// Returns the bounds of an operation on two numbers.
 pub(super) fn of_arithmetic(sign: Sign, a: Bounds, b: Bounds) -> Bounds {
     match sign {
         Sign::Plus => a.plus(b),
@@ -146,7 +146,7 @@ pub(super) fn of_arithmetic(sign: Sign, a: Bounds, b: Bounds) -> Bounds {
         Sign::FloorDivided => a.divided(b, floor_divided).outwards(),
         Sign::Modulo => a.modulo(b).outwards(),
         Sign::Power if a.low >= 1.0 && b.low >= 0.0 => {
-            // A library's power may be off by one unit in the last place where the language is exact.
+            // The library's power may be off by one unit in the last place; the language is exact.
             let ends = a.corners(b, libm::pow);
             Bounds { low: ends.low.next_down(), high: ends.high.next_up(), ..ends }
         }

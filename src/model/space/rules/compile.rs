@@ -1,7 +1,7 @@
 //! Translates the expressions of a space into terms that can be simplified and bounded.
 //!
-//! An expression becomes terms if its kinds fit (numbers, texts, booleans, not mixed) and no number in it grows beyond
-//! what is computed exactly. Any other expression is kept as it is and evaluated once all of its names have values.
+//! An expression becomes terms if its kinds fit (numbers, strings, booleans, not mixed) and its numbers stay in the exact
+//! range. Any other expression is kept unchanged and evaluated once all of its names have values.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::syntax::{self, Relation, Sign, Tree};
 use super::term::{Function, Id, OpaqueExpression, Term, Terms};
 use crate::model::space::{Expression, Parameter, Space, Value};
 
-/// What kind of values a term has.
+/// The kind of a term's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Whole,
@@ -21,7 +21,7 @@ enum Kind {
     Mixed,
 }
 
-/// A term with its kind, and the largest number that occurs in computing it.
+/// A term with its kind, and the largest number in its computation.
 #[derive(Clone, Copy)]
 struct Typed {
     id: Id,
@@ -32,7 +32,7 @@ struct Typed {
 /// The largest whole number that may occur. Below it the order of additions and multiplications makes no difference.
 const LARGEST: f64 = 1.2e30;
 
-/// What happens to a config that fails a constraint.
+/// The consequence for a config that fails a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// The config is not allowed.
@@ -45,7 +45,7 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone)]
 pub(super) struct Constraint {
     pub(super) meaning: Meaning,
-    /// The parameters whose values the constraint uses. It does not apply where one of them is not active.
+    /// The parameters whose values the constraint uses. The constraint does not apply if any of them is inactive.
     pub(super) names: BTreeSet<usize>,
     pub(super) root: Id,
 }
@@ -133,7 +133,7 @@ struct Compiler<'s> {
 }
 
 impl Compiler<'_> {
-    /// Returns the parameters whose values an expression uses, including those of derived values.
+    /// Returns the parameters whose values an expression uses, including the parameters behind derived values.
     fn names(&self, expression: &Expression) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut open = vec![expression];
@@ -266,7 +266,7 @@ impl Compiler<'_> {
         let size = match sign {
             Sign::Plus | Sign::Minus => a.size + b.size,
             Sign::Times => a.size * b.size,
-            // A divisor that may be zero must be a whole number: then it is at least one in size where it is not zero.
+            // A divisor that may be zero must be a whole number: any non-zero divisor is then at least one in size.
             _ if divides && may_be_zero && b.kind != Kind::Whole => return None,
             Sign::Divided | Sign::FloorDivided => a.size.max(a.size / if may_be_zero { 1.0 } else { least }) + 1.0,
             Sign::Modulo => a.size.max(b.size),

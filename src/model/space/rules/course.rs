@@ -7,14 +7,14 @@ use super::compile::{self, Constraint, Meaning};
 use super::term::{Id, Term, Terms};
 use crate::model::space::{INACTIVE, Space};
 
-/// What is left of each constraint once some parameters have values.
+/// The remainder of each constraint once some parameters have values.
 pub(super) type State = Box<[Id]>;
 
-/// The error that says that the bound on work was reached.
+/// The error for a reached bound on work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spent;
 
-/// The number of steps that may still be done.
+/// The number of remaining steps.
 #[derive(Debug)]
 pub(super) struct Fuel(pub(super) u64);
 
@@ -25,8 +25,7 @@ impl Fuel {
     }
 }
 
-/// A run of levels after which the same constraints are left; one level that is [`INACTIVE`] where the parameter is not
-/// active.
+/// A run of levels that leave the same constraints. An inactive parameter has the single level [`INACTIVE`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Branch {
     pub(super) first: u32,
@@ -34,21 +33,21 @@ pub(super) struct Branch {
     pub(super) state: State,
 }
 
-/// Whether a constraint holds while a parameter is within some levels.
+/// The truth of a constraint while a parameter is within some levels.
 enum Verdict {
     Holds,
     Fails,
     Open,
 }
 
-/// Parameters that rules connect, in an order in which each condition comes behind the parameters it uses.
+/// Parameters that rules connect, with each condition after the parameters it uses.
 #[derive(Debug, Clone)]
 pub(super) struct Course {
     pub(super) order: Vec<usize>,
     constraints: Vec<Constraint>,
     places: Vec<Place>,
-    /// For each constraint, the place of its last parameter that has a condition. Until that parameter is decided the
-    /// constraint may turn out not to apply, even if it is already known to be false.
+    /// For each constraint, the place of its last conditional parameter. Until that parameter is decided, even a false
+    /// constraint may turn out not to apply.
     settled: Vec<Option<usize>>,
 }
 
@@ -62,7 +61,7 @@ struct Place {
 }
 
 impl Course {
-    /// Makes the course of some parameters, with the constraints that use no others.
+    /// Makes the course of some parameters, with the constraints that use only these parameters.
     pub(super) fn new(space: &Space, constraints: &[Constraint], order: &[usize]) -> Self {
         let among = |constraint: &&Constraint| {
             let condition = if let Meaning::Condition(at) = constraint.meaning { Some(at) } else { None };
@@ -92,12 +91,12 @@ impl Course {
         self.order.len()
     }
 
-    /// Whether no constraint uses any of the parameters.
+    /// Returns true if no constraint uses any of the parameters.
     pub(super) fn is_free(&self) -> bool {
         self.constraints.is_empty()
     }
 
-    /// Returns what is left before any parameter has a value; `None` where that cannot be met.
+    /// Returns the state before any parameter has a value; `None` if no config can meet it.
     pub(super) fn start(&self, terms: &mut Terms) -> Option<State> {
         let mut state = Vec::with_capacity(self.constraints.len());
         for at in 0..self.constraints.len() {
@@ -106,7 +105,7 @@ impl Course {
         Some(state.into())
     }
 
-    /// Returns what is left of a constraint in its shortest form; `None` where no config is left.
+    /// Returns the remainder of a constraint in its shortest form; `None` if no config is left.
     fn left(&self, terms: &mut Terms, constraint: usize, id: Id, depth: Option<usize>) -> Option<Id> {
         if !terms.bounds(id).is_never_true() {
             return Some(id);
@@ -117,7 +116,7 @@ impl Course {
         Some(terms.truth(false))
     }
 
-    /// Whether it is certain that a constraint applies.
+    /// Returns true if a constraint certainly applies.
     fn is_settled(&self, constraint: usize, depth: Option<usize>) -> bool {
         self.settled[constraint].is_none_or(|last| depth.is_some_and(|depth| depth >= last))
     }
@@ -127,7 +126,7 @@ impl Course {
         condition.is_none_or(|at| matches!(terms.term(state[at]), Term::Bool(true)))
     }
 
-    /// Returns what is left once a parameter has a value; `None` where there is no config with that value.
+    /// Returns the state once a parameter has a value; `None` if no config has that value.
     pub(super) fn enter(
         &self,
         space: &Space,
@@ -196,7 +195,7 @@ impl Course {
         Ok(found)
     }
 
-    /// Returns what is left for all levels of a run, if it is the same for all: no config at all, or one state.
+    /// Returns the common result of all levels of a run, if they agree: no config at all, or one state.
     pub(super) fn within(
         &self,
         space: &Space,
@@ -228,7 +227,7 @@ impl Course {
         if !is_decided {
             return None;
         }
-        // A constraint that was known to be false may from here on be certain to apply.
+        // From here on, a constraint that is known to be false may be certain to apply.
         let never = terms.truth(false);
         let demands = place.touching.iter().filter(|at| self.constraints[**at].meaning == Meaning::Demand);
         if demands.into_iter().any(|&at| next[at] == never && self.is_settled(at, Some(depth))) {
@@ -257,14 +256,14 @@ impl Course {
         self.places[depth].len
     }
 
-    /// Finds the next place whose parameter shares a constraint with this one.
+    /// Finds the next place whose parameter shares a constraint with this place.
     pub(super) fn partner(&self, terms: &Terms, state: &[Id], depth: usize) -> Option<usize> {
         let place = &self.places[depth];
         let shared: Vec<usize> = place.touching.iter().copied().filter(|at| !terms.is_constant(state[*at])).collect();
         (depth + 1..self.len()).find(|&next| shared.iter().any(|&at| terms.mentions(state[at], self.places[next].slot)))
     }
 
-    /// Estimates how many levels of a later parameter remain while another one is within some levels; never too few.
+    /// Estimates how many levels of a later parameter remain while this parameter is within some levels; never too few.
     pub(super) fn room(
         &self,
         space: &Space,
@@ -310,7 +309,7 @@ pub(super) fn level(level: u64) -> u32 {
     u32::try_from(level).unwrap_or(INACTIVE - 1)
 }
 
-/// Adds a branch, or extends the branch before if the same is left after it.
+/// Adds a branch, or extends the previous branch if the state is the same.
 fn push(found: &mut Vec<Branch>, next: Branch) {
     match found.last_mut() {
         Some(last) if last.state == next.state && u64::from(last.first) + last.len == u64::from(next.first) => {

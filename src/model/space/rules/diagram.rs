@@ -1,5 +1,4 @@
-//! Lists all configs of some parameters as a decision diagram, which tells how many there are and which one stands at a
-//! place.
+//! Lists all configs of some parameters as a decision diagram, which gives their number and the config at a place.
 
 use std::collections::HashMap;
 
@@ -10,22 +9,22 @@ use crate::model::space::Space;
 /// The number of a node.
 pub(super) type NodeId = u32;
 
-/// The node behind the last parameter.
+/// The node after the last parameter.
 const END: NodeId = 0;
 
 #[derive(Debug)]
 struct Node {
-    /// Runs of levels and what follows each: the first level, the number of levels, the node.
+    /// Runs of levels: the first level, the number of levels, and the node that follows.
     edges: Box<[(u32, u64, NodeId)]>,
     /// The number of configs that follow.
     count: u128,
 }
 
-/// The nodes of all states that were visited so far.
+/// The nodes of all visited states.
 #[derive(Debug)]
 pub(super) struct Diagram {
     nodes: Vec<Node>,
-    /// The node of each state at each place; `None` where nothing follows.
+    /// The node of each state at each place; `None` if no config follows.
     known: Vec<HashMap<State, Option<NodeId>>>,
 }
 
@@ -35,7 +34,7 @@ impl Diagram {
         Self { nodes: vec![end], known: (0..course.len()).map(|_| HashMap::new()).collect() }
     }
 
-    /// Returns the node of the configs from a place on; `None` where there are none.
+    /// Returns the node of the configs from a place on; `None` if there are no configs.
     pub(super) fn node(
         &mut self,
         space: &Space,
@@ -67,7 +66,7 @@ impl Diagram {
         Ok(node)
     }
 
-    /// Drops the states by which nodes were found; call it once all nodes are known.
+    /// Drops the index from states to nodes; call it once all nodes are known.
     pub(super) fn finish(&mut self) {
         self.known = Vec::new();
     }

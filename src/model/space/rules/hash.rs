@@ -1,4 +1,4 @@
-//! A quick hash of terms. It need not resist chosen collisions, since nobody chooses the terms to make any.
+//! A fast hash of terms. It need not resist chosen collisions, since the terms come from no adversary.
 
 use std::hash::Hasher;
 

@@ -1,9 +1,9 @@
-//! Reasons about rules: sees dead ends ahead, counts and draws configs, and proves that there are none.
+//! Reasons about rules: detects dead ends early, counts and draws configs, and proves that a space is empty.
 //!
-//! Each expression becomes a [term]. As parameters get values, the term is simplified, and its bounds decide as early
-//! as they can. Beginnings of configs after which the same rules are left are treated as one, so a sum is handled as a
-//! walk over its partial sums and a product over its factors (a decision diagram: Andersen, Hadzic, Hooker and
-//! Tiedemann, "A constraint store based on multivalued decision diagrams", CP 2007).
+//! Each expression becomes a [term]. As parameters get values, the term is simplified, and its bounds decide it as early as
+//! possible. Partial configs that leave the same rules are merged, so a sum is handled by its partial sums and a product by
+//! its factors. This is a decision diagram (Andersen, Hadzic, Hooker and Tiedemann, "A constraint store based on multivalued
+//! decision diagrams", CP 2007).
 
 mod bounds;
 mod compile;

@@ -1,5 +1,4 @@
-//! Brings terms into their simplest form: folds constants, orders sums and products, and replaces terms that their
-//! bounds decide.
+//! Simplifies terms: folds constants, orders sums and products, and replaces terms that their bounds decide.
 
 use super::bounds;
 use super::syntax::Sign;
@@ -27,7 +26,7 @@ impl Terms {
         self.bounds(id).may_fail
     }
 
-    /// Returns the term, or its value if its bounds leave only one.
+    /// Returns the term, or its truth value if its bounds decide it.
     fn decided(&mut self, term: Term) -> Id {
         let id = self.intern(term);
         let bounds = self.bounds(id);
@@ -98,8 +97,8 @@ impl Terms {
         self.sum(0, &[(times, product)])
     }
 
-    /// Whether a whole-number term is zero. If all multiples in a sum share a divisor that does not divide its
-    /// constant, it never is.
+    /// Makes the test that a whole-number term is zero. It never is if all multiples in a sum share a divisor that does not
+    /// divide the constant.
     pub(super) fn is_zero(&mut self, id: Id) -> Id {
         let (constant, parts, divisor) = match self.term(id) {
             Term::Fails => return id,
@@ -120,7 +119,7 @@ impl Terms {
         self.decided(Term::IsZero(simple))
     }
 
-    /// Whether a whole-number term is at most zero.
+    /// Makes the test that a whole-number term is at most zero.
     pub(super) fn is_not_positive(&mut self, id: Id) -> Id {
         let (constant, parts, divisor) = match self.term(id) {
             Term::Fails => return id,
@@ -134,7 +133,7 @@ impl Terms {
         if divisor <= 1 {
             return self.decided(Term::IsNotPositive(id));
         }
-        // The constant beside multiples of a divisor may be rounded up to the next multiple.
+        // The constant next to multiples of a divisor can be rounded up to the next multiple.
         let rounded = constant.div_euclid(divisor) + i128::from(constant.rem_euclid(divisor) != 0);
         let parts: Vec<(i128, Id)> = parts.iter().map(|(times, part)| (times / divisor, *part)).collect();
         let simple = self.sum(rounded, &parts);
@@ -144,7 +143,7 @@ impl Terms {
         self.decided(Term::IsNotPositive(simple))
     }
 
-    /// An operation that has no normal form.
+    /// Makes an operation that has no normal form.
     pub(super) fn arithmetic(&mut self, sign: Sign, a: Id, b: Id) -> Id {
         if self.fails(a) || self.fails(b) {
             return self.intern(Term::Fails);
@@ -189,17 +188,17 @@ impl Terms {
         }
     }
 
-    /// Whether all parts hold; evaluation stops at the first that does not.
+    /// Makes the test that all parts hold; evaluation stops at the first part that does not.
     pub(super) fn all(&mut self, parts: &[Id]) -> Id {
         self.chain(parts, true)
     }
 
-    /// Whether any part holds; evaluation stops at the first that does.
+    /// Makes the test that any part holds; evaluation stops at the first part that does.
     pub(super) fn any(&mut self, parts: &[Id]) -> Id {
         self.chain(parts, false)
     }
 
-    /// Makes a chain of `and` or `or`, which goes on while its parts are equal to `neutral`.
+    /// Makes a chain of `and` or `or`, which continues while its parts equal `neutral`.
     fn chain(&mut self, parts: &[Id], neutral: bool) -> Id {
         let mut kept: Vec<Id> = Vec::with_capacity(parts.len());
         for &part in parts {
@@ -274,7 +273,8 @@ impl Term {
     }
 }
 
-/// Applies a function to a constant; the result is a whole number where the language gives one for all arguments.
+/// Applies a function to a constant. The result is a whole number if it has no fraction and the function rounds or the
+/// constant is whole.
 fn function_of(terms: &mut Terms, function: Function, argument: Id, number: f64) -> Id {
     let is_whole = matches!(terms.term(argument), Term::Whole(_));
     let result = function.of(number);

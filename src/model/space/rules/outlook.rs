@@ -1,5 +1,5 @@
-//! Keeps what is known of a space as a whole. For each group of parameters that rules connect, that is all of its
-//! configs or an estimate of their number; for a walk, it is whether a beginning leads to any config.
+//! Keeps the knowledge about a whole space. For each group of parameters that rules connect, it has all configs or an
+//! estimate of their number. For a walk, it predicts if a partial config leads to any config.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ const DRAWING: u64 = 400_000;
 /// The largest number of terms kept while a space is explored: a round number, as a bound on memory.
 const MOST_TERMS: usize = 3_000_000;
 
-/// What is known of a group of parameters that no rule connects with others.
+/// The knowledge about a group of parameters that no rule connects with another group.
 #[derive(Debug)]
 enum Group {
     /// One parameter that no rule uses.
@@ -33,7 +33,7 @@ enum Group {
     Large { course: Course, estimate: Option<Estimate> },
 }
 
-/// What is known of a space.
+/// The knowledge about a whole space.
 #[derive(Debug)]
 pub(in crate::model::space) struct Outlook {
     terms: Terms,
@@ -41,7 +41,7 @@ pub(in crate::model::space) struct Outlook {
     groups: Vec<Group>,
 }
 
-/// How many configs a group has.
+/// The number of configs in a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::model::space) enum Amount {
     Exactly(u128),
@@ -53,7 +53,7 @@ pub(in crate::model::space) enum Amount {
 impl Outlook {
     pub(in crate::model::space) fn of(space: &Space) -> Self {
         let (mut terms, constraints) = compile::compile(space);
-        // A condition that is never true leaves configs, without its parameter.
+        // A condition that is never true still leaves configs, without its parameter.
         let never = |constraint: &Constraint| {
             let is_rule = !matches!(constraint.meaning, Meaning::Condition(_));
             is_rule && constraint.names.is_empty() && terms.bounds(constraint.root).is_never_true()
@@ -78,12 +78,12 @@ impl Outlook {
         Self { terms, constraints, groups }
     }
 
-    /// Whether there is proved to be no config.
+    /// Returns true if the space is proved to be empty.
     pub(in crate::model::space) fn is_empty(&self) -> bool {
         self.groups.iter().any(|group| matches!(group, Group::Empty))
     }
 
-    /// How many configs each group has.
+    /// Returns the number of configs in each group.
     pub(in crate::model::space) fn amounts(&self, space: &Space) -> Vec<Amount> {
         let amount = |group: &Group| match group {
             Group::Free(parameter) => Amount::Exactly(space.parameters[*parameter].len().into()),
@@ -96,7 +96,7 @@ impl Outlook {
         self.groups.iter().map(amount).collect()
     }
 
-    /// Whether shares of zero give the levels of the first config.
+    /// Returns true if shares of zero give the levels of the first config.
     pub(in crate::model::space) fn is_in_order(&self) -> bool {
         self.groups.iter().all(|group| match group {
             Group::Free(_) => true,
@@ -105,8 +105,8 @@ impl Outlook {
         })
     }
 
-    /// Returns the levels of a config that has a given share of the allowed configs before it in each parameter, where
-    /// all are listed.
+    /// Returns the levels of the config that has a given share of the allowed configs before it in each parameter, if all
+    /// configs are listed.
     pub(in crate::model::space) fn at_shares(
         &self,
         space: &Space,
@@ -115,8 +115,8 @@ impl Outlook {
         self.put_together(space, share, &mut || None)
     }
 
-    /// Draws the levels of random configs: uniform where all are listed, nearly so elsewhere. Returns fewer when the
-    /// bound on work is reached.
+    /// Draws the levels of random configs: uniformly if all configs are listed, else nearly uniformly. Returns fewer configs
+    /// if the bound on work is reached.
     pub(in crate::model::space) fn draws(&self, space: &Space, seed: u64, most: usize) -> Vec<Vec<u32>> {
         let (mut draws, mut others) = (Draws::new(seed), Draws::new(seed ^ 0xA5A5_A5A5));
         let mut samplers: Vec<Sampler<'_>> = Vec::new();
@@ -134,7 +134,7 @@ impl Outlook {
         (0..most).map_while(one).collect()
     }
 
-    /// Whether a rule uses a parameter, so that others may have to change with it.
+    /// Returns true if a rule uses a parameter, so that other parameters may have to change with it.
     pub(in crate::model::space) fn is_tied(&self, parameter: usize) -> bool {
         self.constraints.iter().any(|constraint| constraint.names.contains(&parameter))
     }
@@ -222,8 +222,8 @@ fn group_of(space: &Space, constraints: &[Constraint], terms: &Terms, graph: &Gr
             Err(_) => {}
         }
     }
-    // Which order gives the better estimate is not known in advance, so both are tried: of equally long parameters the
-    // first or the last one first.
+    // The better order for an estimate is not known in advance, so two orders are tried: parameters of equal length in
+    // forward or in reverse order.
     let mut others = group.to_vec();
     others.reverse();
     others.sort_by_key(|&parameter| space.parameters[parameter].len());
@@ -241,12 +241,12 @@ fn group_of(space: &Space, constraints: &[Constraint], terms: &Terms, graph: &Gr
     Group::Large { course, estimate }
 }
 
-/// Steps that a walk may look ahead from one config to the next, and from one level.
-/// The two are round numbers: at a third of a microsecond per step, at most about 17 ms from one config to the next.
+/// Steps that a walk may look ahead from one config to the next, and from one level. Both are round numbers: at a third of a
+/// microsecond per step, at most about 17 ms from one config to the next.
 const ALLOWANCE: u64 = 50_000;
 const LOOK: u64 = 5_000;
 
-/// Where a walk stands in each group of parameters, and whether it can still reach a config from there.
+/// The position of a walk in each group of parameters, with a look-ahead for dead ends.
 #[derive(Debug)]
 pub(in crate::model::space) struct Tracks {
     terms: Terms,
@@ -259,18 +259,18 @@ pub(in crate::model::space) struct Tracks {
 #[derive(Debug)]
 struct Track {
     course: Course,
-    /// What is left before each place, as far as the walk came; empty where the group has no config.
+    /// The state before each place that the walk has reached; empty if the group has no config.
     states: Vec<State>,
-    /// Whether a state leads to a config, or is assumed to.
+    /// True for a state that leads to a config, or is assumed to.
     known: Vec<HashMap<State, bool>>,
 }
 
 impl Tracks {
-    /// Gives a parameter a level; returns whether that leads to a config, as far as bounded work can tell.
+    /// Sets a parameter's level. Returns true if it leads to a config, as far as bounded work shows.
     pub(in crate::model::space) fn enter(&mut self, space: &Space, parameter: usize, level: u32) -> bool {
         let Some((track, depth)) = self.place[parameter] else { return true };
         if self.terms.len() > MOST_TERMS {
-            // The bound on memory is reached: forget what was looked up, and let the walk go on without looking ahead.
+            // The bound on memory is reached: forget the lookups, and let the walk continue without looking ahead.
             self.place.fill(None);
             return true;
         }
@@ -286,7 +286,7 @@ impl Tracks {
         leads
     }
 
-    /// Renews the allowance of steps, after a config was found, for the way to the next one.
+    /// Renews the allowance of steps once a config is found.
     pub(in crate::model::space) fn refill(&mut self) {
         self.allowance = ALLOWANCE;
     }

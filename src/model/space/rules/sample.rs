@@ -1,9 +1,9 @@
-//! Draws configs where there are too many states to list, each with the number of configs that it stands for.
+//! Draws configs if there are too many states to list, each with the number of configs that it represents.
 //!
-//! A config is put together level by level; the product of the inverse probabilities is an unbiased estimate of the
-//! number of configs (Knuth, "Estimating the efficiency of backtrack programs", Mathematics of Computation 1975). The
-//! probability of a level is proportional to the room that it leaves to the parameter that a rule ties to it
-//! (importance sampling). As soon as what follows is small, it is counted instead of drawn.
+//! A config is put together level by level. The product of the inverse probabilities is an unbiased estimate of the number
+//! of configs (Knuth, "Estimating the efficiency of backtrack programs", Mathematics of Computation 1975). The probability
+//! of a level is proportional to the room that it leaves to the parameter that a rule ties to it (importance sampling). A
+//! small rest is counted instead of drawn.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ impl Draws {
         Self(mix(seed ^ 0x5851_F42D_4C95_7F2D))
     }
 
-    /// Returns a number from 0, below 1.
+    /// Returns a number from 0 to below 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
     pub(super) fn share(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -33,25 +33,24 @@ impl Draws {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
     pub(super) count: f64,
-    /// Its standard error, as a share of it.
+    /// Its standard error, as a share of the count.
     pub(super) error: f64,
-    /// The share of draws that came to a dead end. Where it is large, the draws may have missed configs that are seldom
-    /// met.
+    /// The share of draws that came to a dead end. If it is large, the draws may have missed rare configs.
     pub(super) dead: f64,
 }
 
-/// A run of levels, with about how many configs they leave.
+/// A run of levels, with an estimate of the configs that they leave.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     first: u64,
     end: u64,
     room: f64,
-    /// Whether its levels may leave different constraints.
+    /// True if its levels may leave different constraints.
     can_vary: bool,
 }
 
 impl Piece {
-    /// Draws one of its levels; also returns how many there are.
+    /// Draws one of its levels; also returns the number of levels.
     fn level(&self, draws: &mut Draws) -> (u32, f64) {
         #[expect(clippy::cast_precision_loss, reason = "a number of levels")]
         let len = (self.end - self.first) as f64;
@@ -98,7 +97,7 @@ impl Stratum {
         let variance: f64 = strata.iter().map(Self::variance).filter(|variance| variance.is_finite()).sum();
         let number: f64 = strata.iter().map(|stratum| stratum.number).sum();
         let dead = strata.iter().map(|stratum| stratum.dead).sum::<f64>() / number.max(1.0);
-        // Where draws end in dead ends, their spread does not show what they missed.
+        // If draws reach dead ends, their spread does not show the missed configs.
         let is_whole = strata.iter().all(|stratum| stratum.number >= 2.0);
         let least = if is_whole && dead <= MOST_DEAD { 0.0 } else { 1.0 };
         (count > 0.0).then(|| Estimate { count, error: (variance.sqrt() / count).max(least), dead })
@@ -129,13 +128,12 @@ impl<'s> Sampler<'s> {
         Self { space, course, terms, diagram, too_many: HashSet::new(), pieces: HashMap::new() }
     }
 
-    /// Estimates how many configs there are; `None` where no draw reached one.
+    /// Estimates the number of configs; `None` if no draw reached a config.
     ///
-    /// The first parameter's levels are strata. Those in which draws differ most are drawn from more often, and are
-    /// split (Neyman's allocation, Journal of the Royal Statistical Society 1934, estimated along the way).
+    /// The first parameter's levels are strata. Strata with the most varied draws are drawn from more often, and are split
+    /// (Neyman's allocation, Journal of the Royal Statistical Society 1934, estimated along the way).
     pub(super) fn estimate(&mut self, draws: &mut Draws) -> Option<Estimate> {
-        /// Round numbers: bounds on the work, and a relative standard error below 1 %, at which the estimate is good
-        /// enough.
+        /// Round numbers: bounds on the work, and a relative standard error below 1% that is good enough.
         const ROUNDS: usize = 4_000;
         const MOST_STRATA: usize = 300;
         const ENOUGH: f64 = 0.008;
@@ -148,13 +146,12 @@ impl<'s> Sampler<'s> {
             if fuel.0 < FUEL / 100 || (round > 50 && estimate.is_some_and(|estimate| estimate.error < ENOUGH)) {
                 break;
             }
-            // Every fourth round takes a stratum that was seldom drawn from, since what it hides is not known.
+            // Every fourth round takes a rarely drawn stratum, since its hidden configs are not known.
             let rank = |stratum: &Stratum| if round % 4 == 0 { stratum.hidden() } else { stratum.variance() };
             let order = |a: &&mut Stratum, b: &&mut Stratum| rank(a).total_cmp(&rank(b));
             let is_full = strata.len() >= MOST_STRATA;
             let widest = strata.iter_mut().max_by(order)?;
-            // Splitting forgets the draws so far, and with them configs that are seldom met. So only split where every
-            // draw reaches a config.
+            // Splitting forgets earlier draws, and with them rare configs. So split only if every draw reaches a config.
             if is_full || widest.number < 32.0 || widest.dead > 0.0 || widest.piece.end - widest.piece.first < 2 {
                 self.look_into(widest, &start, draws, &mut fuel);
                 continue;
@@ -186,7 +183,7 @@ impl<'s> Sampler<'s> {
         }
     }
 
-    /// Draws one config. It is chosen among several draws by how many configs each stands for, so that the choice is
+    /// Draws one config. It is chosen among several draws, weighted by the configs that each represents, so the choice is
     /// nearly uniform.
     pub(super) fn one(&mut self, draws: &mut Draws, fuel: &mut Fuel) -> Option<Vec<u32>> {
         /// The configs to choose from, and the most draws for them: round numbers.
@@ -214,8 +211,8 @@ impl<'s> Sampler<'s> {
         Some(found.swap_remove(place.unwrap_or(last)).1)
     }
 
-    /// Draws a config with the number of configs it stands for: the outer `None` is for a dead end, the inner one for
-    /// spent fuel.
+    /// Draws a config with the number of configs it represents. The outer `None` means a dead end, the inner `None` spent
+    /// fuel.
     #[expect(clippy::option_option, reason = "dead ends are draws, too")]
     fn draw(
         &mut self,
@@ -249,8 +246,8 @@ impl<'s> Sampler<'s> {
         Some(Some((weight, levels)))
     }
 
-    /// Counts all configs that follow and draws one of them, where they are quickly listed; the outer `None` where
-    /// there are none.
+    /// Counts all configs that follow and draws one of them, if they are quickly listed. The outer `None` means that no
+    /// config follows; the inner `None` means that there are too many to list.
     #[expect(clippy::option_option, reason = "none that follow, and too many to know")]
     fn rest(
         &mut self,
@@ -300,7 +297,7 @@ impl<'s> Sampler<'s> {
         Some((level, all / chosen.room * len))
     }
 
-    /// Splits the levels into pieces that leave about equally much each; leaves out those that leave nothing.
+    /// Splits the levels into pieces that leave about equally many configs. Omits pieces that leave no config.
     fn split(&mut self, depth: usize, state: &State, fuel: &mut Fuel) -> Vec<Piece> {
         let splits = if depth == 0 { 32 } else { 24 };
         let partner = self.course.partner(&self.terms, state, depth);

@@ -1,7 +1,7 @@
-//! Reads the text of an expression into a tree, as far as rules can be reasoned about.
+//! Parses an expression into a tree, as far as this module can reason about it.
 //!
-//! The language and its precedence are those of [`Expression`](super::super::Expression). For what is not supported
-//! here (filters, joined texts, lists as values) there is no tree, and the expression is only ever evaluated.
+//! The language and its precedence are the same as in [`Expression`](super::super::Expression). An expression with
+//! unsupported parts (filters, joined strings, lists as values) has no tree and is only evaluated.
 
 /// The tree of an expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,9 +16,9 @@ pub(super) enum Tree {
     All(Box<Self>, Box<Self>),
     Any(Box<Self>, Box<Self>),
     Arithmetic(Sign, Box<Self>, Box<Self>),
-    /// A chain of comparisons, each value with the one before.
+    /// A chain of comparisons, each value with the previous value.
     Compare(Box<Self>, Vec<(Relation, Self)>),
-    /// Whether a value is one of a list.
+    /// The test that a value is in a list.
     In(Box<Self>, Vec<Self>),
     /// The value if the condition holds, and the value if it does not.
     If(Box<Self>, Box<Self>, Box<Self>),
@@ -46,10 +46,10 @@ pub(super) enum Relation {
     GreaterOrEqual,
 }
 
-/// The nesting beyond which a text is not read: a round number, as a guard against stack overflow.
+/// The deepest nesting that is parsed: a round number, as a guard against stack overflow.
 const DEEPEST: usize = 60;
 
-/// Reads the tree of an expression; `None` where it uses more of the language than is supported here.
+/// Parses an expression; `None` if it uses an unsupported part of the language.
 pub(super) fn read(text: &str) -> Option<Tree> {
     let mut reader = Reader { tokens: tokens(text)?, next: 0, depth: 0 };
     let tree = reader.choice()?;
@@ -91,7 +91,7 @@ fn tokens(text: &str) -> Option<Vec<Token>> {
     Some(found)
 }
 
-/// Reads a plain decimal number; other ways to write one are left to the language itself.
+/// Parses a plain decimal number; other notations are left to the language itself.
 fn number(text: &str) -> Option<(Token, usize)> {
     let length = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_').unwrap_or(text.len());
     let digits = &text[..length];

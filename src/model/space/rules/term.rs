@@ -1,9 +1,8 @@
 //! Terms: the parts of an expression that remain once some of its parameters have values.
 //!
-//! Equal terms are kept once and named by a number. So two beginnings of a config after which the rules demand the same
-//! of the remaining parameters are recognised as equal. Whole numbers are put into a normal form (a constant and
-//! multiples of products, in order), so that `a + b + c <= 9` is the same term after `a = 1, b = 2` and after `a = 2, b
-//! = 1`.
+//! Equal terms are kept once and named by a number. So two partial configs are recognised as equal if the rules demand the
+//! same of the remaining parameters. Whole numbers have a normal form (a constant and multiples of products, in order). So
+//! `a + b + c <= 9` is the same term after `a = 1, b = 2` and after `a = 2, b = 1`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ pub(super) enum Term {
     Whole(i128),
     /// The bits of a float.
     Real(u64),
-    /// The number that stands for a text.
+    /// The number of a string.
     Text(u32),
     /// The value of a parameter.
     Slot(u32),
@@ -36,7 +35,7 @@ pub(super) enum Term {
     Larger(Id, Id),
     Smaller(Id, Id),
     Of(Function, Id),
-    /// Whether the whole-number term is zero, or at most zero.
+    /// Tests if the whole-number term is zero (`IsZero`) or at most zero (`IsNotPositive`).
     IsZero(Id),
     IsNotPositive(Id),
     Equal(Id, Id),
@@ -47,9 +46,9 @@ pub(super) enum Term {
     All(Arc<[Id]>),
     Any(Arc<[Id]>),
     If(Id, Id, Id),
-    /// Whether the term can be evaluated.
+    /// Tests if the term can be evaluated.
     Evaluates(Id),
-    /// An expression of which nothing is known but its value once all of its names have values.
+    /// An expression that is only evaluated, once all of its names have values.
     Opaque(u32, Arc<[Id]>),
 }
 
@@ -78,25 +77,25 @@ impl Function {
     }
 }
 
-/// What is known of a term besides the term itself.
+/// Computed properties of a term.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) bounds: Bounds,
-    /// A set of the parameters that it depends on, as one bit for each parameter's number modulo 64.
+    /// The set of parameters that it depends on, with one bit for each parameter's number modulo 64.
     slots: u64,
 }
 
-/// An expression that is only ever evaluated.
+/// An expression that is only evaluated.
 #[derive(Debug)]
 pub(super) struct OpaqueExpression {
     pub(super) expression: Expression,
-    /// Whether each of its names is a derived value: whole numbers among these come as integers.
+    /// For each name, true if it is a derived value; whole numbers of derived values become integers.
     pub(super) is_derived: Vec<bool>,
-    /// Whether its value must be true or false.
+    /// True if its value must be true or false.
     pub(super) is_condition: bool,
 }
 
-/// All terms created so far.
+/// All created terms.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Terms {
     terms: Vec<(Term, Known)>,
@@ -163,7 +162,7 @@ impl Terms {
         }
     }
 
-    /// The value of a constant, if it has one.
+    /// Returns the value of a constant, if it has one.
     fn value(&self, id: Id, is_derived: bool) -> Option<Value> {
         let whole = |number: f64| -> Option<Value> {
             #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53")]
@@ -196,7 +195,7 @@ impl Terms {
         }
     }
 
-    /// Returns the bounds of a term when those of some parameters are narrower than usual.
+    /// Returns the bounds of a term while some parameters have narrower bounds.
     pub(super) fn bounds_within(&self, id: Id, within: &[(u32, Bounds)]) -> Bounds {
         if !within.iter().any(|(slot, _)| self.mentions(id, *slot)) {
             return self.bounds(id);
@@ -289,7 +288,7 @@ impl Terms {
         }
     }
 
-    /// Returns what is left of a term once a parameter has a value.
+    /// Returns the remainder of a term once a parameter has a value.
     pub(super) fn put(&mut self, id: Id, slot: u32, value: Id) -> Id {
         if !self.mentions(id, slot) {
             return id;
@@ -353,7 +352,7 @@ impl Terms {
         }
     }
 
-    /// Returns the value of an expression that is only ever evaluated, once all of its names have values.
+    /// Returns the value of an expression that is only evaluated, once all of its names have values.
     pub(super) fn opaque(&mut self, number: u32, parts: &[Id]) -> Id {
         if parts.iter().any(|part| matches!(self.term(*part), Term::Fails)) {
             return self.intern(Term::Fails);

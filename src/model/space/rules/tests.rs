@@ -62,7 +62,7 @@ fn condition() -> impl Strategy<Value = String> {
     })
 }
 
-/// Makes a space of some parameters with conditions, derived values and rules; `None` where an expression is not of the
+/// Makes a space of some parameters with conditions, derived values and rules; `None` if an expression is not in the
 /// language.
 fn space(derived: &[String; 2], conditions: &[Option<String>; 2], rules: &[String]) -> Option<Space> {
     let parse = |text: &str| Expression::parse(text).ok();
@@ -165,7 +165,7 @@ fn needles_and_sums_are_counted() {
     let digits = || (0..12).map(|at| Parameter::range(format!("d{at}"), 0, 9, 1));
     let sum = (0..12).map(|at| format!("d{at}")).collect::<Vec<_>>().join(" + ");
     let space = builder(digits(), &[&format!("{sum} >= 80")]);
-    // By inclusion and exclusion, as many as have a sum of at most 28.
+    // By inclusion and exclusion, equal to the number of configs with a sum of at most 28.
     let binomial = |n: u128, k: u128| (0..k).fold(1_u128, |all, at| all * (n - at) / (at + 1));
     let at_most: u128 = binomial(40, 12) - 12 * binomial(30, 12) + 66 * binomial(20, 12);
     assert_eq!(exact(&space), at_most);
@@ -176,7 +176,7 @@ fn needles_and_sums_are_counted() {
 #[test]
 fn what_is_too_large_to_list_is_estimated_and_drawn_from() {
     let wide = |name: &str| Parameter::range(name, 1, 30_000, 1);
-    // The pairs of a number and one of its divisors, counted by the quotient.
+    // The pairs of a number and its divisor, counted by the quotient.
     let pairs: u128 = (1..=30_000_u128).map(|divisor| 30_000 / divisor).sum();
     let space = builder([wide("a"), wide("b")], &["a % b == 0"]);
     let count = space.count();
@@ -187,7 +187,7 @@ fn what_is_too_large_to_list_is_estimated_and_drawn_from() {
     for config in space.draws(1, 20) {
         assert!(space.allows(&config));
     }
-    // As many as there are ways to write 45,000 as a sum of three numbers.
+    // The number of ways to write 45,000 as a sum of three numbers.
     let space = builder([wide("a"), wide("b"), wide("c")], &["a + b + c == 45000"]);
     let n = 45_000.0_f64;
     let truth = (n - 1.0) * (n - 2.0) / 2.0 - 3.0 * (n - 30_001.0) * (n - 30_002.0) / 2.0;
