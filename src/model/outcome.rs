@@ -54,6 +54,7 @@ impl Failure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "most outcomes are measurements")]
 pub enum Outcome {
     /// The probe was measured.
     Measured(Measurement),

@@ -76,8 +76,6 @@ fn main() -> Result {
             "hold" => std::mem::forget(std::hint::black_box(vec![1_u8; usize::try_from(number(0))?])),
             // shared:NAME:BYTES, kept open
             "shared" => std::mem::forget(shared_file(rest)?),
-            // listen:PORT, until the end
-            "listen" => std::mem::forget(listen(u16::try_from(number(0))?)?),
             "sleep" => std::thread::sleep(Duration::from_millis(number(0))),
             // The socket's name goes; connections stay.
             "unlink-socket" => std::fs::remove_file(std::env::var("GPUTUNE_SOCKET")?)?,
@@ -179,6 +177,11 @@ fn beside_others(word: &str, rest: &str, socket: &mut UnixStream) -> Result {
                 });
                 step(socket, samples)?;
             }
+        }
+        // listen:PORT, until the end
+        "listen" => {
+            std::mem::forget(listen(rest.parse()?)?);
+            Ok(())
         }
         // alone:PATH, or device memory runs out
         "alone" => alone(socket, rest),
