@@ -19,7 +19,7 @@ pub(super) struct Augmentation {
 }
 
 impl Augmentation {
-    /// Draws the augmentation of a sample; the same seed and number always give the same.
+    /// Draws the augmentation of a sample. The same seed and number always give the same augmentation.
     pub(super) fn of_sample(seed: u64, sample: u64, shape: &Shape) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(sample);
@@ -59,7 +59,7 @@ impl Augmentation {
     }
 }
 
-/// The two neighbouring pixels between which one pixel of a crop lies, along one side.
+/// The two pixels on either side of a crop's pixel, along one side.
 #[derive(Debug, Clone, Copy)]
 struct Sampling {
     first: usize,
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn scaling_mixes_neighbours_and_stays_inside() {
-        // A step of two pixels meets the middle between the first two.
+        // A step of two pixels is in the middle between the first two.
         let middle = Sampling::at(0, 2.0, 4);
         assert_eq!((middle.first, middle.second), (0, 1));
         assert_eq!(middle.mix(10.0, 20.0), 15.0);

@@ -1,4 +1,4 @@
-//! One batch of samples and how it is filled from the data set.
+//! One batch of samples, filled from the dataset.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,7 +38,7 @@ pub(super) struct BatchFiller {
 }
 
 impl BatchFiller {
-    /// Allocates the scratch that one image takes.
+    /// Allocates the scratch memory for one image.
     pub(super) fn new(ledger: &Ledger, data_set: &DataSet, seed: u64) -> Result<Self, DemoError> {
         let shape = data_set.shape();
         Ok(Self {
@@ -50,7 +50,7 @@ impl BatchFiller {
         })
     }
 
-    /// Fills `batch` with the samples of batch `number`; a raised `stop` ends it half done.
+    /// Fills `batch` with the samples of batch `number`. If `stop` is set, it returns early with an incomplete batch.
     pub(super) fn fill<S: Scalar>(
         &mut self,
         number: u64,

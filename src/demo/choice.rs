@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use super::error::DemoError;
 
-/// What a job trains on.
+/// The device of a training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DeviceChoice {
-    /// The first GPU where there is one that can be used, else the processor.
+    /// The first usable GPU if the machine has one, else the CPU.
     #[default]
     Auto,
-    /// The processor.
+    /// The CPU.
     Cpu,
-    /// The first GPU; without one the job does not start.
+    /// The first GPU. Without a GPU, the job does not start.
     Gpu,
 }
 

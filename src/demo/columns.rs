@@ -3,7 +3,7 @@
 use super::scalar::Scalar;
 use super::shape::{COLOURS, Shape};
 
-/// Copies every patch of every crop into a row of its own.
+/// Copies every patch of every crop into its own row.
 pub(super) fn gather_patches<S: Scalar>(shape: &Shape, crops: &[S], patches: &mut [S]) {
     let crop_row = shape.crop_side_pixels * COLOURS;
     let patch_row = shape.patch_side_pixels * COLOURS;

@@ -1,4 +1,4 @@
-//! The image files on disk and the manifest that tells whether they are complete.
+//! The image files on disk, and the manifest that shows if they are complete.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -23,7 +23,7 @@ pub(super) struct DataSet {
 }
 
 impl DataSet {
-    /// Opens the data set below `data_dir` and writes it first where it is missing or stale.
+    /// Opens the dataset below `data_dir`, and first writes it if it is missing or stale.
     pub(super) fn prepare(data_dir: &Path, shape: Shape) -> Result<Self, DemoError> {
         let name = format!("images-{}x{}", shape.images, shape.image_side_pixels);
         let manifest = manifest_text(&shape);
@@ -36,17 +36,17 @@ impl DataSet {
         Ok(Self { folder, shape })
     }
 
-    /// The sizes that the images have.
+    /// Returns the sizes of the images.
     pub(super) fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The file of an image.
+    /// Returns the file of an image.
     pub(super) fn image_path(&self, image: usize) -> PathBuf {
         image_path(&self.folder, image)
     }
 
-    /// The class of an image.
+    /// Returns the class of an image.
     pub(super) fn class(&self, image: usize) -> usize {
         class_of(image)
     }
@@ -65,7 +65,7 @@ fn manifest_text(shape: &Shape) -> String {
 
 fn is_complete(folder: &Path, manifest: &str, images: usize) -> bool {
     let written = fs::read(folder.join(MANIFEST));
-    // One entry more than images: the manifest itself.
+    // The manifest is one additional entry.
     written.is_ok_and(|bytes| bytes == manifest.as_bytes())
         && fs::read_dir(folder).is_ok_and(|entries| entries.flatten().count() == images + 1)
 }
@@ -162,7 +162,7 @@ mod tests {
                 });
             }
         });
-        // The data set and its lock.
+        // The dataset and its lock.
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
     }
 

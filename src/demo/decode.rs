@@ -1,4 +1,4 @@
-//! The reading and decoding of one image file.
+//! Reads and decodes one image file.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -9,7 +9,7 @@ use png::{BitDepth, ColorType, Decoder, DecodingError, Limits};
 use super::error::DemoError;
 
 const READ_BYTES: usize = 16 * 1024;
-// Far more than an image of the data set needs, far less than a forged header could ask for.
+// Far more than an image of the dataset needs, far less than a forged header could ask for.
 const DECODER_LIMIT_BYTES: usize = 1024 * 1024;
 
 /// Decodes a square image of eight-bit red, green and blue into `pixels`.
@@ -34,7 +34,7 @@ pub(super) fn decode_image(path: &Path, side_pixels: usize, pixels: &mut [u8]) -
 
 fn decoding_error(path: &Path, error: DecodingError) -> DemoError {
     match error {
-        // A file that is cut short is broken, not inaccessible.
+        // A truncated file is broken, not inaccessible.
         DecodingError::IoError(source) if source.kind() != ErrorKind::UnexpectedEof => DemoError::io(path, source),
         other => DemoError::image(path, other),
     }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::error::DemoError;
 
-/// What one training step did and how long its parts took.
+/// The results of one training step, and the duration of its parts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DemoStep {
     /// The samples in the batch.
     pub samples: u64,
     /// The mean cross-entropy of the batch before the update.
     pub loss: f64,
-    /// The wait for the batch; without workers, the time to load it. On a GPU, the part of it that the GPU's work did
-    /// not hide.
+    /// The wait for the batch. Without workers, the time to load the batch. On a GPU, the part of it that the GPU's work did not
+    /// hide.
     pub data_wait: Duration,
     /// The computation of the loss.
     pub forward: Duration,

@@ -11,22 +11,21 @@ use thiserror::Error;
 pub enum DemoError {
     /// A buffer does not fit into the memory limit, or the allocator refuses it.
     ///
-    /// Nothing has been allocated for the request; the job that reported it can be dropped and a
-    /// smaller one started in the same process.
+    /// Nothing has been allocated for the request. The job can be dropped, and a smaller job can start in the same process.
     #[error(
         "out of memory: {requested_bytes} bytes requested with {in_use_bytes} bytes in use and {}; \
          try a smaller batch size, fewer workers or a half precision",
         limit_text(.limit_bytes)
     )]
     OutOfMemory {
-        /// The size of the refused buffer; `u64::MAX` where the size itself overflows.
+        /// The size of the refused buffer; `u64::MAX` if the size itself overflows.
         requested_bytes: u64,
         /// The bytes in use before the request.
         in_use_bytes: u64,
-        /// The limit in force, where there is one.
+        /// The limit in force, if any.
         limit_bytes: Option<u64>,
     },
-    /// The host has no memory left for the batches that a GPU fetches. The GPU's own is another matter.
+    /// The host has no memory left for the batches that a GPU fetches. GPU memory is a different error.
     #[error(
         "out of host memory: {requested_bytes} bytes of it were to be pinned for the GPU; try a smaller batch size, or raise the container's memory limit"
     )]
@@ -39,7 +38,7 @@ pub enum DemoError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// An image of the data set cannot be decoded or encoded.
@@ -47,7 +46,7 @@ pub enum DemoError {
     Decode {
         /// The image file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the image.
         reason: String,
     },
     /// An option has a value that the job cannot run with.
@@ -55,15 +54,15 @@ pub enum DemoError {
     InvalidOption {
         /// The name of the option.
         option: &'static str,
-        /// The value that was given.
+        /// The given value.
         value: String,
-        /// The values that work.
+        /// The valid values.
         allowed: &'static str,
     },
     /// No GPU can be used, or a GPU failed.
     #[error("the GPU cannot be used: {reason}")]
     Device {
-        /// What is missing or has failed, and what to do about it, if that is known.
+        /// The missing part or the failure, and the remedy if it is known.
         reason: String,
     },
     /// A worker thread cannot be started or has ended early.
@@ -71,18 +70,18 @@ pub enum DemoError {
     Worker {
         /// The number of the worker, from 0.
         worker: usize,
-        /// Why it is gone.
+        /// The reason why the worker is gone.
         reason: String,
     },
 }
 
 impl DemoError {
-    /// Ties an error of the operating system to the path that it is about.
+    /// Adds the path to an error of the operating system.
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.to_path_buf(), source }
     }
 
-    /// Ties an error of the PNG format to the file that it is about.
+    /// Adds the file to an error of the PNG format.
     pub(super) fn image(path: &Path, reason: impl ToString) -> Self {
         Self::Decode { path: path.to_path_buf(), reason: reason.to_string() }
     }

@@ -1,4 +1,4 @@
-//! One fully connected layer; over the patches of an image it is a convolution.
+//! A fully connected layer. Over the patches of an image it is a convolution.
 
 use super::error::DemoError;
 use super::matrix::{Finish, Matrix, Tiles};
@@ -18,7 +18,7 @@ pub(super) struct Layer<S> {
 }
 
 impl<S: Scalar> Layer<S> {
-    /// Allocates the layer; `stream` keeps the weights of two layers apart.
+    /// Allocates the layer. `stream` makes the weights of two layers different.
     pub(super) fn new(
         ledger: &Ledger,
         inputs: usize,
@@ -46,7 +46,7 @@ impl<S: Scalar> Layer<S> {
         sum_rows(output_gradient, self.outputs, &mut self.biases.gradient);
     }
 
-    /// Computes the gradient of the inputs, which `input` has as outputs of a rectified layer.
+    /// Computes the gradient of the inputs. `input` has the inputs as outputs of a rectified layer.
     pub(super) fn backward_input(
         &self,
         tiles: &mut Tiles,
@@ -69,7 +69,7 @@ impl<S: Scalar> Layer<S> {
     }
 }
 
-/// The weights and biases that a layer begins with.
+/// Returns the initial weights and biases of a layer.
 pub(super) fn initial_parameters<S: Scalar>(
     ledger: &Ledger,
     inputs: usize,
@@ -84,12 +84,12 @@ pub(super) fn initial_parameters<S: Scalar>(
 
 #[cfg(test)]
 impl<S> Layer<S> {
-    /// The gradient of the weights.
+    /// Returns the gradient of the weights.
     pub(super) fn gradient(&self) -> &[S] {
         &self.weights.gradient
     }
 
-    /// The weights, for a test to shift.
+    /// Returns the weights, for a test to shift.
     pub(super) fn weights_mut(&mut self) -> &mut [S] {
         &mut self.weights.values
     }

@@ -24,7 +24,7 @@ enum Source<S> {
 }
 
 impl<S: Scalar> Loader<S> {
-    /// Allocates all batches that will ever be loaded ahead and starts the workers.
+    /// Allocates all batches that are ever loaded ahead, and starts the workers.
     pub(super) fn new(ledger: &Ledger, data_set: &DataSet, options: &DemoOptions) -> Result<Self, DemoError> {
         let source = if options.workers == 0 {
             Source::Inline(Box::new(BatchFiller::new(ledger, data_set, options.seed)?))
@@ -34,7 +34,7 @@ impl<S: Scalar> Loader<S> {
         Ok(Self { next_number: 0, source })
     }
 
-    /// Exchanges a used batch for the next one.
+    /// Exchanges a used batch for the next batch.
     pub(super) fn exchange(&mut self, batch: &mut Batch<S>) -> Result<(), DemoError> {
         match &mut self.source {
             Source::Inline(filler) => {

@@ -1,8 +1,8 @@
-//! Reads how much memory the machine, or the container around the process, has left.
+//! Reads the memory that the machine, or the container of this process, has left.
 
 use std::fs;
 
-/// Returns the available bytes, or nothing where the system does not say.
+/// Returns the available bytes; `None` if the system does not report them.
 pub(super) fn available_memory_bytes() -> Option<u64> {
     let machine = machine_bytes(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let container = fs::read_to_string("/sys/fs/cgroup/memory.max")
@@ -16,8 +16,8 @@ fn machine_bytes(meminfo: &str) -> Option<u64> {
     field(meminfo, "MemAvailable:")?.checked_mul(1024)
 }
 
-// The page cache counts as used in a container's total but is given back on demand, so only
-// anonymous memory is subtracted from the limit.
+// The page cache counts as used in a container's total, but the kernel frees it on demand. So only anonymous memory is subtracted
+// from the limit.
 fn container_bytes(limit: &str, statistics: &str) -> Option<u64> {
     let limit: u64 = limit.trim().parse().ok()?;
     Some(limit.saturating_sub(field(statistics, "anon")?))

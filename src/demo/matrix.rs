@@ -1,4 +1,4 @@
-//! The matrix multiplication of stored values, converted tile by tile where they are not `f32`.
+//! The matrix multiplication of stored values. It converts them tile by tile if they are not `f32`.
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2};
@@ -7,10 +7,10 @@ use super::error::DemoError;
 use super::memory::{Buffer, Ledger};
 use super::scalar::Scalar;
 
-// Three tiles of this side take 768 KiB as `f32`, which stays in a second-level cache.
+// Three tiles of this side take 768 KiB as `f32`, which fits into a second-level cache.
 const TILE: usize = 256;
 
-/// A stored matrix in row-major order, read as it is or transposed.
+/// A stored matrix in row-major order, read directly or transposed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Matrix<'a, S> {
     values: &'a [S],
@@ -29,7 +29,7 @@ impl<'a, S: Scalar> Matrix<'a, S> {
         Self { transposed: !self.transposed, ..self }
     }
 
-    /// The rows and columns as read.
+    /// Returns the rows and columns as read.
     fn size(&self) -> (usize, usize) {
         let rows = self.values.len() / self.columns;
         if self.transposed { (self.columns, rows) } else { (rows, self.columns) }
@@ -60,9 +60,9 @@ impl<'a, S: Scalar> Matrix<'a, S> {
 /// The operations on a product before it is stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finish<'a, S> {
-    /// The bias that is added to every row.
+    /// The bias to add to every row.
     pub(super) bias: Option<&'a [S]>,
-    /// Whether negative values become zero.
+    /// True if negative values become zero.
     pub(super) rectify: bool,
 }
 
@@ -70,8 +70,8 @@ impl<S: Scalar> Finish<'_, S> {
     /// Stores the bare product.
     pub(super) const NONE: Self = Self { bias: None, rectify: false };
 
-    /// Sets rows that start at column `first_column` to the values that the product is added to, and returns the factor
-    /// of these rows in the sum.
+    /// Sets rows that start at column `first_column` to the values that the product is added to. Returns the factor of these rows
+    /// in the sum.
     fn prepare(&self, first_column: usize, columns: usize, rows: &mut [f32]) -> f32 {
         let Some(bias) = self.bias else {
             return 0.0;
@@ -93,7 +93,7 @@ impl<S: Scalar> Finish<'_, S> {
     }
 }
 
-/// The tiles that stored values are converted into.
+/// Tiles for converted values.
 #[derive(Debug)]
 pub(super) struct Tiles {
     left: Buffer<f32>,
@@ -102,7 +102,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// Allocates the tiles, empty ones where `S` needs no conversion.
+    /// Allocates the tiles. They are empty if `S` needs no conversion.
     pub(super) fn new<S: Scalar>(ledger: &Ledger) -> Result<Self, DemoError> {
         let side = if S::as_f32(&[]).is_some() { 0 } else { TILE };
         Ok(Self {

@@ -1,4 +1,4 @@
-//! The accounting of every buffer the job holds, against an optional limit.
+//! Accounts for every buffer that the job holds, against an optional limit.
 
 use std::mem::size_of;
 use std::ops::{Deref, DerefMut};
@@ -8,20 +8,20 @@ use super::error::DemoError;
 
 /// The bytes that one job holds.
 ///
-/// Counted are parameters, momentum, gradients, activations, batches including the prefetched
-/// ones, and the loaders' scratch; not counted are the program, its stacks and the passing
-/// needs, of fixed size, of an image decoder and a matrix multiplication.
+/// It counts parameters, momentum, gradients, activations, batches including the prefetched batches, and the loaders' scratch. It
+/// does not count the program and its stacks. It also does not count the short-lived memory of an image decoder and a matrix
+/// multiplication, which has a fixed size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DemoMemory {
     /// The bytes held now.
     pub in_use_bytes: u64,
-    /// The most bytes held at once so far.
+    /// The most bytes held at once since the start.
     pub peak_bytes: u64,
-    /// The limit in force, where there is one.
+    /// The limit in force, if any.
     pub limit_bytes: Option<u64>,
 }
 
-/// The shared account of one job; clones book to the same account.
+/// The shared account of one job. Clones book to the same account.
 #[derive(Debug, Clone)]
 pub(super) struct Ledger {
     account: Arc<Mutex<DemoMemory>>,
@@ -51,7 +51,7 @@ impl Ledger {
         Ok(Buffer { values, _charge: charge })
     }
 
-    /// Books what `allocate` returns for the product of `sizes` in bytes; `None` means a lack of memory.
+    /// Books the memory that `allocate` returns for the product of `sizes` in bytes; `None` means a lack of memory.
     pub(super) fn book<M>(
         &self,
         sizes: &[usize],
@@ -74,8 +74,7 @@ impl Ledger {
         Ok((memory, Charge { ledger: self.clone(), bytes: bytes as u64 }))
     }
 
-    // Every update of the account is a plain assignment, so a poisoned lock still guards a
-    // consistent value.
+    // Every update of the account is a plain assignment, so a poisoned lock still guards a consistent value.
     fn lock(&self) -> MutexGuard<'_, DemoMemory> {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,7 +84,7 @@ fn refusal(memory: &DemoMemory, requested_bytes: u64) -> DemoError {
     DemoError::OutOfMemory { requested_bytes, in_use_bytes: memory.in_use_bytes, limit_bytes: memory.limit_bytes }
 }
 
-/// A booked amount that is given back on drop.
+/// A booked amount that is returned on drop.
 #[derive(Debug)]
 pub(super) struct Charge {
     ledger: Ledger,
@@ -102,7 +101,7 @@ impl Drop for Charge {
 /// A slice of fixed length whose bytes are booked while it lives.
 #[derive(Debug)]
 pub(super) struct Buffer<T> {
-    // Declared before the charge, so that the memory is free before the account says so.
+    // Declared before the charge, so that the memory is free before the account shows it as free.
     values: Vec<T>,
     _charge: Charge,
 }

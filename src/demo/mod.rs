@@ -1,14 +1,12 @@
 //! A small but genuine training job: PNG files, loader threads, a convolutional network.
 //!
-//! The job runs on any processor, without GPU and without Python, and on a GPU where there is one.
-//! It is real in the three settings that the tool searches:
+//! The job runs on any CPU, without a GPU and without Python, and on a GPU if the machine has one. It is real in the three settings
+//! that the tool searches:
 //!
-//! * the batch size trades the update of all parameters, paid once per step, against the cache
-//!   misses of large activations; on a GPU, kernels that start against kernels that fill it;
-//! * the workers are threads that read, decode and augment real files, so they compete with the
-//!   training thread for cores;
-//! * the precision is the type in which parameters, momentum, gradients, activations and batches
-//!   lie in memory.
+//! * The batch size trades the update of all parameters, paid once per step, against the cache misses of large activations. On a
+//!   GPU, it trades the start of kernels against kernels that fill the GPU.
+//! * The workers are threads that read, decode and augment real files, so they compete with the training thread for cores.
+//! * The precision is the storage type of parameters, momentum, gradients, activations and batches.
 
 mod augment;
 mod batch;

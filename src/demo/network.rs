@@ -1,4 +1,4 @@
-//! The network: a convolution, a hidden layer and an output per class.
+//! The network: a convolution, a hidden layer, and one output per class.
 
 use super::batch::Batch;
 use super::columns::gather_patches;
@@ -38,7 +38,7 @@ impl<S: Scalar> Activation<S> {
 }
 
 impl<S: Scalar> Network<S> {
-    /// Allocates the network with the weights that belong to `seed`.
+    /// Allocates the network with the initial weights of `seed`.
     pub(super) fn new(ledger: &Ledger, shape: Shape, batch_size: usize, seed: u64) -> Result<Self, DemoError> {
         // The largest buffer comes first, so that a batch far too large fails at once.
         let patches = ledger.buffer(&[batch_size, shape.patches(), shape.patch_values()])?;

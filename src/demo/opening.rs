@@ -1,4 +1,4 @@
-//! Decides whether a job trains on a GPU or on the processor.
+//! Chooses between a GPU and the CPU for a job.
 
 use super::choice::DeviceChoice;
 use super::data_set::DataSet;
@@ -20,16 +20,15 @@ pub(super) struct OnGpu {
 pub(super) enum Opened {
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     Gpu(OnGpu),
-    /// The processor; with a reason if there is a GPU that is not used.
+    /// The CPU, with a reason if a GPU exists but is not used.
     Cpu(Option<String>),
 }
 
-/// Makes a training on the GPU, if the options ask for it and it is possible; its loaders' memory is booked on the
-/// host.
+/// Makes a training on the GPU, if the options ask for it and it is possible. Its loaders' memory is booked on the host.
 ///
 /// # Errors
 ///
-/// The errors of the job itself, such as too little memory; for `DeviceChoice::Gpu` also what is missing.
+/// The errors of the job itself, such as too little memory. For `DeviceChoice::Gpu`, a missing GPU is also an error.
 pub(super) fn open(options: &DemoOptions, data_set: &DataSet, host: &Ledger) -> Result<Opened, DemoError> {
     match options.device {
         DeviceChoice::Cpu => Ok(Opened::Cpu(None)),
@@ -72,7 +71,7 @@ mod gpu {
         }
     }
 
-    /// Makes the training. The outer error is for a GPU that cannot be used, the inner one for the job on it.
+    /// Makes the training. The outer error means that the GPU cannot be used, the inner error that the job failed on it.
     fn train<S: Scalar>(
         options: &DemoOptions,
         data_set: &DataSet,
@@ -116,7 +115,7 @@ mod gpu {
         }
     }
 
-    /// Whether the kernel module or the driver shows a GPU, whether it is used or not.
+    /// Returns true if the kernel module or the driver shows a GPU, used or unused.
     fn is_there() -> bool {
         let listed = fs::read_dir("/proc/driver/nvidia/gpus").is_ok_and(|mut entries| entries.next().is_some());
         listed && std::env::var_os("CUDA_VISIBLE_DEVICES").is_none_or(|visible| !visible.is_empty())

@@ -13,26 +13,26 @@ const MAXIMUM_PREFETCH: usize = 1024;
 /// The settings of one run of the demo job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DemoOptions {
-    /// The samples per step, at least 1; a batch may be larger than the data set.
+    /// The samples per step, at least 1. A batch may be larger than the dataset.
     pub batch_size: usize,
-    /// The loader threads, at most 256; with 0 the training thread loads its batches itself.
+    /// The loader threads, at most 256. With 0, the training thread loads its batches itself.
     pub workers: usize,
-    /// The batches that each worker loads ahead, from 1 to 1024; unused without workers.
+    /// The batches that each worker loads ahead, from 1 to 1024. Unused without workers.
     pub prefetch: usize,
     /// The device that trains.
     pub device: DeviceChoice,
-    /// The type that all numbers of the network and the batches are stored in.
+    /// The storage type of all numbers of the network and the batches.
     pub precision: Precision,
     /// The seed of the initial weights, the sample order and the augmentation.
     pub seed: u64,
     /// The step length of the gradient descent, above 0.
     pub learning_rate: f32,
-    /// The folder that keeps the data set between runs; the job touches only its own entries.
+    /// The folder that keeps the dataset between runs. The job touches only its own entries.
     pub data_dir: PathBuf,
-    /// The most bytes that the job may hold at once; on a GPU, of its memory.
+    /// The most bytes that the job may hold at once. On a GPU, it limits GPU memory.
     ///
-    /// Without it the limit is what the machine or its container reports as available when the
-    /// job starts, where it reports that at all; on a GPU, what is free of its memory.
+    /// With `None`, the limit is the memory that the machine or its container reports as available when the job starts, if it
+    /// reports that. On a GPU, it is the free GPU memory.
     pub memory_limit_bytes: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl DemoOptions {
         if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
             return invalid("learning_rate", self.learning_rate, "a number above 0");
         }
-        // An empty path would mean the working directory, which nobody asked for.
+        // An empty path would mean the working folder, which is never intended.
         if self.data_dir.as_os_str().is_empty() {
             return invalid("data_dir", "empty", "the path of a folder");
         }

@@ -16,7 +16,7 @@ pub(super) struct SampleOrder {
 }
 
 impl SampleOrder {
-    /// Plans the order over `images` images.
+    /// Makes the order of `images` images.
     pub(super) fn new(ledger: &Ledger, seed: u64, images: usize) -> Result<Self, DemoError> {
         Ok(Self { seed, shuffled_epoch: None, images: ledger.buffer(&[images])? })
     }
@@ -32,7 +32,7 @@ impl SampleOrder {
     }
 
     fn shuffle(&mut self, epoch: u64) {
-        // The augmentation of a sample uses the seed itself, so the shuffles use another.
+        // The augmentation of a sample uses the seed itself, so the shuffles use a different seed.
         let mut random = ChaCha8Rng::seed_from_u64(!self.seed);
         random.set_stream(epoch);
         for (image, slot) in (0_u32..).zip(self.images.iter_mut()) {

@@ -7,20 +7,20 @@ use super::error::DemoError;
 use super::memory::{Buffer, Ledger};
 use super::scalar::Scalar;
 
-/// The share of each step that is kept in the next: the usual momentum.
+/// The share of each step that is kept in the next step: the usual momentum.
 pub(super) const MOMENTUM: f32 = 0.9;
 /// A bound on gradients, so that one bad batch, or an overflow of a half precision, does not ruin the parameters.
 pub(super) const LARGEST_GRADIENT: f32 = 1.0;
 const PIECE: usize = 1024;
 
-/// Parameters that are all trained alike.
+/// An array of parameters that are trained in the same way.
 #[derive(Debug)]
 pub(super) struct Parameters<S> {
     /// The parameters themselves.
     pub(super) values: Buffer<S>,
     /// The derivative of the loss, times the loss scale of the type.
     pub(super) gradient: Buffer<S>,
-    // Kept times the loss scale too, because the plain momentum would underflow.
+    // Also multiplied by the loss scale, because the plain momentum would underflow.
     momentum: Buffer<S>,
 }
 

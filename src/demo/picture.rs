@@ -12,7 +12,7 @@ const WARM: [i16; COLOURS] = [205, 130, 70];
 const COOL: [i16; COLOURS] = [70, 130, 205];
 const DIM: [i16; COLOURS] = [60, 60, 60];
 
-/// Returns the class of an image: its pattern and its colour family.
+/// Returns the class of an image, which is its pattern and its colour family.
 pub(super) const fn class_of(image: usize) -> usize {
     image % CLASSES
 }
@@ -34,7 +34,7 @@ pub(super) fn draw(image: usize, side_pixels: usize, pixels: &mut [u8]) {
     }
 }
 
-/// Where the bright colour goes; a mirrored picture keeps its pattern.
+/// The place of the bright colour. A mirrored picture keeps its pattern.
 struct Pattern {
     kind: usize,
     period_pixels: usize,

@@ -1,4 +1,4 @@
-//! The number types that the job can keep its data in.
+//! The number types in which the job can store its data.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,19 @@ use super::error::DemoError;
 
 /// The type in which parameters, momentum, gradients, activations and batches are stored.
 ///
-/// The half precisions take half the memory of `F32`; their matrix multiplications accumulate in
-/// 32 bits. A processor converts one cache-sized tile at a time for that.
+/// The half precisions take half the memory of `F32`. Their matrix multiplications accumulate in 32 bits. For that, a CPU converts
+/// one cache-sized tile at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// IEEE single precision, 4 bytes per value.
     #[default]
     F32,
-    /// Stored as `F32`, and multiplied with 10 bits of mantissa by the tensor cores of a GPU. A processor rounds in
-    /// software, which costs time.
+    /// Stored as `F32`, and multiplied with 10 bits of mantissa by the tensor cores of a GPU. A CPU rounds in software, which costs
+    /// time.
     Tf32,
     /// The upper half of a single: its range, 8 bits of precision, 2 bytes per value.
     Bf16,
-    /// IEEE half precision, 2 bytes per value; its gradients are scaled so that they stay above
-    /// the smallest number of the type.
+    /// IEEE half precision, 2 bytes per value. Its gradients are scaled so that they stay above the smallest number of the type.
     F16,
 }
 

@@ -1,4 +1,4 @@
-//! The atomic creation of a folder: written under another name, then renamed.
+//! Creates a folder atomically: writes it under a temporary name, then renames it.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -12,8 +12,8 @@ const ATTEMPTS: usize = 8;
 
 /// Makes `parent/name` a folder that `is_valid`, with the files that `write` puts there.
 ///
-/// At any moment the folder is absent, complete, or an older one that is not valid, whatever
-/// happens to the process. Processes that start at once wait for the first of them.
+/// At any moment the folder is absent, complete, or an older invalid folder, even if the process is killed. Processes that start at
+/// the same time wait for the first process.
 pub(super) fn publish_folder(
     parent: &Path,
     name: &str,
@@ -43,8 +43,8 @@ pub(super) fn publish_folder(
     published.map(|()| target)
 }
 
-// Only a file system without locks goes on without one: two processes may then both write, and
-// the renames still let only complete folders appear.
+// Works without a lock only if the file system has no locks. Then two processes may both write, and the renames still publish only
+// complete folders.
 fn lock_file(parent: &Path, name: &str) -> Result<Option<File>, DemoError> {
     let path = parent.join(format!("{name}.lock"));
     let file = File::options()
@@ -88,7 +88,7 @@ fn remove_leftovers(parent: &Path, name: &str) {
     }
 }
 
-// A leftover that cannot be removed costs disk space only; the next run tries again.
+// A leftover that cannot be removed only costs disk space. The next run tries again.
 fn remove(path: &Path) {
     let _ = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
 }

@@ -11,7 +11,7 @@ pub(super) enum Storage {
     F16,
 }
 
-/// A type that the numbers of the network can be stored in; all arithmetic is in `f32`.
+/// A storage type for the network's numbers. All arithmetic is in `f32`.
 pub(super) trait Scalar: Copy + Default + Send + 'static {
     /// Its format in memory.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
@@ -20,7 +20,7 @@ pub(super) trait Scalar: Copy + Default + Send + 'static {
     /// Its size in bytes.
     const BYTES: usize = size_of::<Self>();
 
-    /// The factor of the loss, chosen so that no gradient falls below the smallest number.
+    /// The factor of the loss, chosen so that no gradient falls below the smallest number of the type.
     const LOSS_SCALE: f32;
 
     /// Converts stored values into an equally long slice.
@@ -34,20 +34,20 @@ pub(super) trait Scalar: Copy + Default + Send + 'static {
     /// Rounds values into an equally long slice.
     fn store(values: &[f32], stored: &mut [Self]);
 
-    /// Whether the value is zero of either sign.
+    /// Returns true if the value is zero of either sign.
     fn is_zero(self) -> bool;
 
-    /// Writes values as they lie in memory to `bytes`, which has [`Self::BYTES`] for each.
+    /// Writes the memory representation of values to `bytes`, which has [`Self::BYTES`] for each value.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
     fn write_bytes(stored: &[Self], bytes: &mut [u8]);
 
-    /// Returns the values themselves where no conversion is needed.
+    /// Returns the values themselves if no conversion is needed.
     fn as_f32(stored: &[Self]) -> Option<&[f32]> {
         let _ = stored;
         None
     }
 
-    /// Returns the values themselves where no conversion is needed.
+    /// Returns the values themselves if no conversion is needed.
     fn as_f32_mut(stored: &mut [Self]) -> Option<&mut [f32]> {
         let _ = stored;
         None
@@ -85,7 +85,7 @@ impl Scalar for f32 {
     }
 }
 
-// The shifts are spelled out because, unlike the general conversions, they become vector code.
+// The shifts are written out because they become vector code, unlike the general conversions.
 impl Scalar for bf16 {
     const STORAGE: Storage = Storage::Bf16;
     const LOSS_SCALE: f32 = 1.0;
@@ -118,8 +118,8 @@ impl Scalar for bf16 {
 
 impl Scalar for f16 {
     const STORAGE: Storage = Storage::F16;
-    // The mean over a batch leaves gradients near 1e-6, and the type ends at 6e-8; the largest
-    // gradients, near 1, stay far below its maximum of 65504.
+    // The mean over a batch leaves gradients near 1e-6, and the smallest number of the type is 6e-8. The largest gradients, near 1,
+    // stay far below its maximum of 65504.
     const LOSS_SCALE: f32 = 1024.0;
 
     fn load(stored: &[Self], values: &mut [f32]) {

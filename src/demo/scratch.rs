@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-/// A fresh folder below the system's temporary one.
+/// A fresh folder below the system's temporary folder.
 pub(super) struct ScratchFolder(PathBuf);
 
 impl ScratchFolder {
@@ -15,7 +15,7 @@ impl ScratchFolder {
         Self(path)
     }
 
-    /// Where the folder is.
+    /// Returns the path of the folder.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }

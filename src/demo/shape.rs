@@ -3,7 +3,7 @@
 /// The values per pixel: red, green and blue.
 pub(super) const COLOURS: usize = 3;
 
-/// The kinds of pictures, which the network learns to tell apart.
+/// The number of picture classes, which the network learns to distinguish.
 pub(super) const CLASSES: usize = 8;
 
 /// All sizes that are not options.
@@ -28,8 +28,8 @@ pub(super) struct Shape {
 impl Shape {
     /// The sizes of the shipped job.
     ///
-    /// The large hidden layer makes the update per step expensive, which favours large batches;
-    /// the overlapping patches make the activations outgrow the cache, which favours small ones.
+    /// The large hidden layer makes the update per step expensive, which favours large batches. The overlapping patches make the
+    /// activations outgrow the cache, which favours small batches.
     pub(super) const STANDARD: Self = Self {
         images: 384,
         image_side_pixels: 128,
@@ -70,9 +70,9 @@ impl Shape {
         self.patches() * self.channels
     }
 
-    /// Returns the floating-point operations of the products for one crop in a step; a multiplication and an addition
-    /// count as two. Each layer has products for the outputs and for the gradient of the weights, and each except the
-    /// first has one for the gradient of the inputs.
+    /// Returns the floating-point operations of the products for one crop in a step. A multiplication and an addition count as two.
+    /// Each layer has products for the outputs and for the gradient of the weights. Each layer except the first also has a product
+    /// for the gradient of the inputs.
     pub(super) fn operations(&self) -> f64 {
         let convolution = self.patches() * self.patch_values() * self.channels;
         let others = self.features() * self.hidden + self.hidden * CLASSES;

@@ -2,9 +2,8 @@
 
 use super::scalar::{Scalar, Storage};
 
-/// A single whose lower 13 bits are dropped in products. On a processor this saves neither time nor memory; it shows
-/// which losses a GPU would give.
-/// losses on a GPU are.
+/// A single whose lower 13 bits are dropped in products. On a CPU this saves neither time nor memory. It shows the losses that a
+/// GPU would give.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Tf32(f32);
 

@@ -22,7 +22,7 @@ use super::tf32::Tf32;
 
 /// A running job: a data set, loader threads and a network in training.
 ///
-/// Dropping it ends its threads and waits for them; each of them finishes at most one image.
+/// Dropping it ends its threads and waits for them. Each thread finishes at most one image.
 pub struct DemoTrainer {
     engine: Box<dyn Engine>,
     ledger: Ledger,
@@ -32,12 +32,11 @@ pub struct DemoTrainer {
 }
 
 impl DemoTrainer {
-    /// Writes the data set where it is missing, allocates all memory and starts the workers.
+    /// Writes the dataset if it is missing, allocates all memory and starts the workers.
     ///
     /// # Errors
     ///
-    /// Returns an error for an option outside its range, a data folder that cannot be used, and
-    /// settings that need more memory than the limit or the machine has.
+    /// Returns an error for an option outside its range, an unusable data folder, or settings that need more memory than available.
     pub fn new(options: &DemoOptions) -> Result<Self, DemoError> {
         Self::with_shape(options, Shape::STANDARD)
     }
@@ -46,28 +45,27 @@ impl DemoTrainer {
     ///
     /// # Errors
     ///
-    /// Returns an error if an image cannot be read, also if a worker met it; the job cannot go
-    /// on after that.
+    /// Returns an error if the training thread or a worker cannot read an image. The job cannot continue after that.
     pub fn step(&mut self) -> Result<DemoStep, DemoError> {
         self.engine.step()
     }
 
-    /// The model of the GPU that trains, if one does.
+    /// Returns the model of the GPU that trains; `None` if the CPU trains.
     pub fn gpu(&self) -> Option<&str> {
         self.gpu.as_deref()
     }
 
-    /// The floating-point operations of the products of one step, a multiplication and an addition being two.
+    /// Returns the floating-point operations of the products of one step. A multiplication and an addition count as two.
     pub fn flops_per_step(&self) -> f64 {
         self.flops
     }
 
-    /// Returns why the processor trains although there is a GPU, if the options left the choice.
+    /// Returns why the CPU trains although a GPU exists, if the options left the choice.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
 
-    /// Returns the bytes that the job holds, which stay the same from step to step; on a GPU, of its memory.
+    /// Returns the bytes that the job holds, which do not change between steps. On a GPU, it counts GPU memory.
     pub fn memory(&self) -> DemoMemory {
         self.ledger.memory()
     }
@@ -106,7 +104,7 @@ impl fmt::Debug for DemoTrainer {
     }
 }
 
-/// A training on the processor.
+/// A training on the CPU.
 pub(super) struct Training<S> {
     network: Network<S>,
     batch: Batch<S>,
@@ -215,7 +213,7 @@ mod tests {
                 let options = DemoOptions { batch_size, precision, workers: 1, ..options(&scratch) };
                 tiny(&options).unwrap().memory().in_use_bytes
             };
-            // The labels of one batch in use and two loaded ahead keep their size.
+            // The labels of the batch in use and of two prefetched batches keep their size.
             (bytes(30) - bytes(20)) / 10 - 3
         };
         let single = sample_bytes(Precision::F32);
@@ -266,7 +264,7 @@ mod tests {
         let scratch = ScratchFolder::new("drop");
         let busy = DemoOptions { batch_size: 3000, workers: 3, ..options(&scratch) };
         let start = Instant::now();
-        // The first is dropped within its first batches, the second with its queues full.
+        // The first trainer is dropped within its first batches, the second with its queues full.
         drop(tiny(&busy).unwrap());
         let idle = DemoOptions { batch_size: 1, ..busy };
         let trainer = tiny(&idle).unwrap();

@@ -4,7 +4,7 @@ use super::{DemoError, DemoOptions, DemoTrainer, Precision};
 use crate::model::Settings;
 use crate::probe::{Step, StepError, TrainingStep};
 
-/// Trains with the settings `batch_size`, `workers`, `prefetch` and `precision`, as far as the space has them.
+/// Trains with the settings `batch_size`, `workers`, `prefetch` and `precision`, if the space has them.
 #[derive(Debug, Default)]
 pub struct DemoTraining {
     options: DemoOptions,
@@ -12,7 +12,7 @@ pub struct DemoTraining {
 }
 
 impl DemoTraining {
-    /// Makes a training with these options, except where the space sets others.
+    /// Makes a training with these options. The settings of the space override them.
     pub fn new(options: DemoOptions) -> Self {
         Self { options, trainer: None }
     }

@@ -13,7 +13,7 @@ use super::memory::Ledger;
 use super::options::DemoOptions;
 use super::scalar::Scalar;
 
-/// All loader threads of one run; dropping them ends the threads and waits for them.
+/// All loader threads of one run. Dropping them ends the threads and waits for them.
 #[derive(Debug)]
 pub(super) struct Workers<S> {
     stop: Arc<AtomicBool>,
@@ -34,7 +34,7 @@ impl<S: Scalar> Workers<S> {
             let (give_empty, take_empty) = channel();
             for _ in 0..options.prefetch {
                 let batch = Batch::new(ledger, data_set.shape(), options.batch_size)?;
-                // The receiver is still at hand here, so the batch always arrives.
+                // The receiver still exists here, so the batch always arrives.
                 let _ = give_empty.send(batch);
             }
             let worker = Worker::start(index, job, give_empty, take_empty)?;
@@ -43,7 +43,7 @@ impl<S: Scalar> Workers<S> {
         Ok(pool)
     }
 
-    /// Exchanges a used batch for the one with `number`, which has to count up from 0.
+    /// Exchanges a used batch for batch `number`, which must count up from 0.
     pub(super) fn exchange(&self, number: u64, batch: &mut Batch<S>) -> Result<(), DemoError> {
         let index = (number % self.workers.len() as u64) as usize;
         self.workers[index].exchange(index, batch)
@@ -53,7 +53,7 @@ impl<S: Scalar> Workers<S> {
 impl<S> Drop for Workers<S> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // All queues close before the first wait, so that the threads end side by side.
+        // All queues close before the first wait, so that the threads end in parallel.
         let threads: Vec<_> = self.workers.drain(..).map(|worker| worker.thread).collect();
         for thread in threads {
             // A panic of the thread has already been reported by its closed queue.
@@ -64,7 +64,7 @@ impl<S> Drop for Workers<S> {
 
 /// One loader thread with its two queues.
 ///
-/// The batches in circulation bound both queues: a worker that is ahead waits for an empty one.
+/// The batches in circulation bound both queues: a worker that is ahead waits for an empty batch.
 #[derive(Debug)]
 struct Worker<S> {
     empty: Sender<Batch<S>>,
@@ -93,7 +93,7 @@ impl<S: Scalar> Worker<S> {
             .recv()
             .map_err(|_| DemoError::Worker { worker: index, reason: "it has stopped after an error".to_owned() })??;
         let used = mem::replace(batch, filled);
-        // A worker that no longer takes batches has ended; its error is next in the queue.
+        // A worker that no longer takes batches has ended. Its error is next in the queue.
         let _ = self.empty.send(used);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Runs a command for its printed output, such as its help: supervised like a probe, and for a short time.
+//! Runs a command for its printed output, such as its help. The command has a supervisor, like a probe, and a short time limit.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -13,48 +13,48 @@ use super::scratch::Scratch;
 use super::start_error::start_error;
 use super::supervisor::{Care, Supervised};
 
-/// A command that is run for its printed output.
+/// A command to run for its printed output.
 #[derive(Debug, Clone)]
 pub struct Brief {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Environment variables that are set beside the inherited ones.
+    /// Environment variables to set in addition to the inherited ones.
     pub env: BTreeMap<String, String>,
-    /// The folder that it runs in.
+    /// Its working folder.
     pub cwd: PathBuf,
-    /// How long it may take.
+    /// Its time limit.
     pub time: Duration,
 }
 
-/// What a command printed, and how it ended.
+/// The output of a command, and how the command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
-    /// Standard output and standard error, the first megabyte of both together; bytes that are not UTF-8 are replaced.
+    /// Standard output and standard error together, at most the first megabyte. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// How it ended.
+    /// How the command ended.
     pub end: PrintedEnd,
 }
 
-/// How a command ended that was run for its printed output.
+/// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PrintedEnd {
-    /// By itself, with exit code 0.
+    /// It exited with code 0.
     Success,
-    /// By itself, otherwise: `exit code 2`.
+    /// It failed: `exit code 2`.
     Failure(String),
-    /// It was ended because its time was up.
+    /// gputune ended it because its time was up.
     TimeIsUp,
-    /// It was ended because it printed more than a megabyte.
+    /// gputune ended it because it printed more than a megabyte.
     TooMuch,
 }
 
-/// The bytes of output that are kept. A round number: a long help has some tens of thousands.
+/// The most bytes of output to keep. A round number: a long help has some tens of thousands.
 const MOST_BYTES: u64 = 1024 * 1024;
-/// The time between SIGTERM and SIGKILL for a command that does not end by itself: a round number, since a command that
-/// prints its help has nothing to save.
+/// The time between SIGTERM and SIGKILL for a command that does not exit. A round number: a command that prints its help has
+/// nothing to save.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How often to check whether the supervisor has ended the command, and how long it may take for that.
+/// How often to check if the supervisor has ended the command, and how long that may take.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(40);
 
@@ -64,8 +64,8 @@ enum Message {
 }
 
 impl Brief {
-    /// Runs the command under a supervisor (see [`supervisor`](super::supervisor)), for which `supervisor` is the
-    /// executable. When it returns, none of the command's processes is left.
+    /// Runs the command under a supervisor (see [`supervisor`](super::supervisor)); `supervisor` is its executable. On return, none
+    /// of the command's processes is left.
     ///
     /// # Errors
     /// The command cannot be started, or its processes cannot be ended.

@@ -1,7 +1,7 @@
-//! Gives a probe a control group of its own, where the kernel permits, so that one write ends all of its processes.
+//! Puts each probe into its own control group if the kernel permits it, so that one write ends all of the probe's processes.
 //!
 //! Uses version 2 only (kernel documentation, admin-guide/cgroup-v2.rst; `cgroup.kill` exists since Linux 5.14).
-//! Nothing depends on the group: without it, the supervisor ends the processes by its own means.
+//! The group is optional: without it, the supervisor ends the processes itself.
 
 use std::fs;
 use std::io;
@@ -12,39 +12,39 @@ use rustix::process::Pid;
 
 use crate::machine::process_table;
 
-/// A control group; it is removed when dropped, if it is empty.
+/// A control group. Dropping it removes the group if it is empty.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     path: PathBuf,
 }
 
 impl Cgroup {
-    /// Makes a group below this process's own.
+    /// Makes a group below the group of this process.
     pub(super) fn create() -> Option<Self> {
         let group = Self::of(std::process::id())?;
         fs::create_dir(&group.path).ok()?;
-        // On a kernel that is too old to kill by group, dropping the group removes the folder again.
+        // If the kernel is too old to kill by group, dropping the group removes the folder again.
         group.path.join("cgroup.kill").exists().then_some(group)
     }
 
-    /// The group that the supervisor with this process id has, whether it exists or not.
+    /// Returns the group of the supervisor with this process id, even if the group does not exist.
     pub(super) fn of(supervisor: u32) -> Option<Self> {
         Some(Self { path: Self::folder_of(supervisor)? })
     }
 
-    /// The folder of that group.
+    /// Returns the folder of the supervisor's group.
     pub(super) fn folder_of(supervisor: u32) -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         Some(own_group(&mounts, &groups)?.join(format!("{PREFIX}{supervisor}")))
     }
 
-    /// Moves a process into the group; what it starts from then on is in it, too.
+    /// Moves a process into the group. Its later children also start in the group.
     pub(super) fn add(&self, process: Pid) {
         let _ = fs::write(self.path.join("cgroup.procs"), process.as_raw_nonzero().to_string());
     }
 
-    /// Ends every member at once; without permission it does nothing.
+    /// Ends every member at once. Does nothing if the permission is missing.
     pub(super) fn kill(&self) {
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
     }
@@ -56,10 +56,10 @@ impl Drop for Cgroup {
     }
 }
 
-/// The prefix of all group names; the supervisor's process id follows.
+/// The prefix of all group names. The supervisor's process id follows.
 const PREFIX: &str = "gputune-";
 
-/// Removes a group. The kernel allows that only once its members are gone, which may take a moment.
+/// Removes a group. The kernel allows that only after the members are gone, which may take a moment.
 fn remove(path: &Path) {
     const ROUNDS: u32 = 400;
     for _ in 0..ROUNDS {
@@ -72,13 +72,13 @@ fn remove(path: &Path) {
     }
 }
 
-/// Whether a group has no member that could go on: it has none, or all are ending.
+/// Returns true if no member of the group can continue: the group is empty, or all members are ending.
 fn was_killed(path: &Path) -> bool {
     let members = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
     members.lines().filter_map(|pid| pid.parse().ok()).all(process_table::is_ending)
 }
 
-/// Ends the members of a group that a killed supervisor left, and removes it.
+/// Ends the members of a group that a killed supervisor left, and removes the group.
 pub(super) fn end(path: &Path) {
     let is_ours = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     if is_ours && path.is_dir() {
@@ -87,7 +87,7 @@ pub(super) fn end(path: &Path) {
     }
 }
 
-/// Removes empty groups, next to those of this process's children, whose supervisor is gone.
+/// Removes the empty groups of dead supervisors, in the folder that holds the groups of this process's children.
 pub(super) fn remove_empty() {
     let Some(parent) = Cgroup::folder_of(std::process::id()).and_then(|path| path.parent().map(Path::to_owned)) else {
         return;
@@ -95,7 +95,7 @@ pub(super) fn remove_empty() {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let supervisor = entry.file_name().to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
         if supervisor.is_some_and(|pid| process_table::started(pid).is_none()) {
-            // This fails while the group has a member.
+            // Removing a group with members fails.
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -109,7 +109,7 @@ fn own_group(mounts: &str, groups: &str) -> Option<PathBuf> {
         (kind == "cgroup2").then(|| PathBuf::from(target))
     })?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    // A supervisor that a zygote forked is in the zygote's group; its own stands beside that, where gputune looks.
+    // A zygote's child starts in the zygote's group. Its own group is placed next to that group, because gputune looks there.
     let is_ours = |name: &str| name.strip_prefix(PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok());
     let group = group.rsplit_once('/').filter(|(_, name)| is_ours(name)).map_or(group, |(parent, _)| parent);
     Some(mount.join(group.trim_start_matches('/')))

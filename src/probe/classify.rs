@@ -1,6 +1,6 @@
-//! Finds out why a process ended by itself.
+//! Finds out why a process ended on its own.
 //!
-//! `docs/failures.md` has a row for every cause that is distinguished here.
+//! `docs/failures.md` has a row for every cause in this module.
 
 mod elastic;
 mod ended_by;
@@ -21,35 +21,35 @@ use lines::Line;
 use torch_memory::Shortage;
 use traceback::Exception;
 
-/// What the kernel reports about a probe's memory.
+/// The kernel's reports about a probe's memory.
 pub(super) struct MemoryFacts {
-    /// Whether the kernel killed a process for lack of memory meanwhile.
+    /// True if the kernel killed a process for lack of memory during the probe.
     pub(super) oom_killed: bool,
-    /// A message that shared memory was full, if it was.
+    /// A message if shared memory was full.
     pub(super) shared_is_full: Option<String>,
     /// The probe's processes.
     pub(super) own: BTreeSet<u32>,
-    /// A rank whose connection closed although it had not ended in an orderly way.
+    /// A rank that closed its connection without an orderly end.
     pub(super) lost_rank: Option<u32>,
 }
 
-/// Everything that is known about how a process ended.
+/// All the evidence about the end of a process.
 pub(super) struct Evidence<'e> {
     pub(super) ending: Ending,
     pub(super) last_lines: &'e [String],
     pub(super) reported: Option<(ErrorKind, String)>,
     pub(super) memory: MemoryFacts,
-    /// What the probe waited for, in words: `a step`, or `a line that matches the pattern`.
+    /// The event that the probe waited for, in words: `a step`, or `a line that matches the pattern`.
     pub(super) awaited: &'static str,
     /// The number of processes that reported their rank.
     pub(super) ranks: u32,
-    /// The number of processes that were still there when the command ended.
+    /// The number of processes that still existed when the command ended.
     pub(super) leftovers: usize,
-    /// The number of lines on the socket that were no events.
+    /// The number of lines on the socket that are not events.
     pub(super) bad_lines: u64,
 }
 
-/// The outcome of a process that ended by itself without enough to measure, or with an error.
+/// Returns the outcome of a process that ended with an error, or before enough was measured.
 pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     let last_lines = shown(evidence.last_lines);
     let failure =
@@ -60,7 +60,7 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     if evidence.ending.is_success() {
         return Outcome::Crashed(failure(nothing_seen(evidence)));
     }
-    // If the program recovered from a lack of memory, that did not end it.
+    // An out-of-memory error that the program recovered from did not end it.
     let deciding = ended_by::deciding(evidence.last_lines, evidence.ranks);
     if let Some((memory, reason)) = out_of_memory(deciding, &evidence.memory) {
         return Outcome::OutOfMemory { memory, failure: failure(reason) };
@@ -76,7 +76,7 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     crashed(crash_reason(evidence.ending, deciding) + &bad_lines_words(evidence.bad_lines), failure)
 }
 
-/// The outcome of a crash. A config is not to blame for a port or a lock that something else has.
+/// Returns the outcome of a crash. If another process holds a port or a lock, the config did not cause the crash.
 fn crashed(reason: String, failure: impl Fn(String) -> Failure) -> Outcome {
     if is_taken(&reason) {
         return Outcome::Disturbed(failure(environment::with_holder(cut(&reason))));
@@ -84,8 +84,7 @@ fn crashed(reason: String, failure: impl Fn(String) -> Failure) -> Outcome {
     Outcome::Crashed(failure(reason))
 }
 
-/// Classifies a step that reported its own end. Its message is read like output, and its output is searched for the
-/// cause.
+/// Classifies a step that reported its own end. Its message is read like output, and its output is searched for the cause.
 fn reported(
     kind: ErrorKind,
     message: &str,
@@ -101,7 +100,7 @@ fn reported(
     };
     let said = traceback::exceptions(output).iter().rev().find(|own| said.ends_with(&own.text)).map_or(said, in_words);
     if matches!(decisive_line(&lines), Some((Meaning::WorkerLost, _))) || fetched_in_vain(output).is_some() {
-        // The main process only knows that a worker is gone; the reason was printed.
+        // The main process only knows that a worker is gone. The reason is in the output.
         lines.extend_from_slice(output);
     }
     match kind {
@@ -129,7 +128,7 @@ fn nothing_seen(evidence: &Evidence<'_>) -> String {
         reason += &format!("; it left {} in the background, which were ended", processes(evidence.leftovers));
     }
     reason += &bad_lines_words(evidence.bad_lines);
-    // A script that goes on from a finished run says so.
+    // A script that resumes a finished run prints that in its last line.
     let last = last_words(evidence.last_lines).map(|line| format!("; its last line: `{}`", cut(&line)));
     reason + &last.unwrap_or_default()
 }
@@ -138,13 +137,12 @@ fn processes(count: usize) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
-/// Returns an addition to a reason when the socket got lines that are no events, since that is often why nothing was
-/// seen.
+/// Returns an addition to a reason if the socket received lines that are not events. Such lines often explain why no step was seen.
 pub(super) fn bad_lines_words(count: u64) -> String {
     if count == 0 { String::new() } else { format!("; {count} lines on the socket were no events") }
 }
 
-/// Finds out which memory ran out, and the evidence for it.
+/// Finds the memory that ran out, and the evidence for it.
 pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
     match decisive_line(lines) {
         Some((Meaning::OutOfMemory(memory), line)) => {
@@ -175,12 +173,11 @@ fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)
     Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
 }
 
-/// Finds the line that says what went wrong: the first with a known text, because in a distributed job the complaints
-/// of other ranks come later. A message that a data worker is gone can have many causes, so any other known text takes
-/// precedence.
+/// Finds the line with the cause: the first line with a known text, because other ranks complain later. A lost data worker can have
+/// many causes, so any other known text takes precedence.
 ///
-/// Indented lines are a second choice, and only for memory: in a Python traceback they quote the source, and the error
-/// itself comes below.
+/// Indented lines are a second choice, and only for memory: in a Python traceback they quote the source, and the error is further
+/// down.
 fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
     let known = |line: &Line<'_>| failure_texts::meaning(line.text.trim_start());
     let all = || lines.iter().map(|line| Line::of(line));
@@ -191,14 +188,14 @@ fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
     plain.clone().find(|found| !lost(found)).or_else(|| plain.clone().find(lost)).or_else(|| quoted.clone().next())
 }
 
-/// Describes how a program crashed that is not known to have run out of memory.
+/// Describes a crash that no known lack of memory explains.
 fn crash_reason(ending: Ending, lines: &[String]) -> String {
     if let Some(words) = first_rank(lines) {
         return words;
     }
     let words = match ending {
-        // A program that exits with an error says why at the end. One that a signal ends has no time for that, unless
-        // it aborted itself.
+        // A program that exits with an error prints the reason at the end. A signal leaves no time for that, unless the program
+        // aborted.
         Ending::Exited(_) => known_crash(lines).or_else(|| exception_words(lines)).or_else(|| last_words(lines)),
         Ending::Signalled(6) => abort_words(lines),
         Ending::Signalled(_) => None,
@@ -206,11 +203,11 @@ fn crash_reason(ending: Ending, lines: &[String]) -> String {
     words.map_or_else(|| ending.to_string(), |words| format!("{ending}: {words}"))
 }
 
-/// Returns the rank that failed first according to torchrun, and why.
+/// Returns the rank that failed first, according to torchrun, and the reason.
 fn first_rank(lines: &[String]) -> Option<String> {
     let cause = elastic::root_cause(lines)?;
     let mut own = traceback::exceptions(lines);
-    // torchrun's own exception says less than that of the rank.
+    // The rank's exception says more than torchrun's own exception.
     own.retain(|own| !own.text.contains("ChildFailedError"));
     let words = traceback::fatal(&own, Some(cause.rank)).or_else(|| traceback::fatal(&own, None)).map(in_words);
     let words = words.filter(|_| matches!(cause.ending, Ending::Exited(_)));
@@ -218,7 +215,7 @@ fn first_rank(lines: &[String]) -> Option<String> {
     Some(format!("rank {} failed first: {}{words}", cause.rank, cause.ending))
 }
 
-/// Whether an error only says that another rank is gone, in the words of Gloo and NCCL for a broken connection.
+/// Returns true if an error only says that another rank is gone, in the words of Gloo and NCCL for a broken connection.
 fn is_complaint(said: &str) -> bool {
     const COMPLAINTS: &[&str] = &[
         "connection closed by peer",
@@ -239,7 +236,7 @@ fn fetched_in_vain(lines: &[String]) -> Option<String> {
     is_fetching.then(|| lost_worker(&exceptions))
 }
 
-/// Returns a known cause that a program prints in any line, not only its last.
+/// Returns a known cause from any line, not only the last.
 pub(super) fn known_crash(lines: &[String]) -> Option<String> {
     match decisive_line(lines) {
         Some((Meaning::DeviceFault, line)) => Some(line.trim().to_owned()),
@@ -257,7 +254,7 @@ fn lost_worker(exceptions: &[Exception]) -> String {
     format!("a data worker ended unexpectedly{words}")
 }
 
-/// The signal in `DataLoader worker (pid 71) is killed by signal: Killed. `
+/// Returns the signal in `DataLoader worker (pid 71) is killed by signal: Killed. `
 fn worker_signal(lines: &[String]) -> Option<Ending> {
     let rest = lines.iter().find_map(|line| Some(line.split_once("is killed by signal: ")?.1))?;
     Ending::by_description(rest.split('.').next()?.trim())
@@ -282,7 +279,7 @@ fn last_words(lines: &[String]) -> Option<String> {
     last.or_else(|| lines.iter().rev().find(words)).map(|line| Line::of(line).text.trim().to_owned())
 }
 
-/// Returns why a program aborted, as libstdc++ (for an exception that nobody caught), CPython or glibc prints it.
+/// Returns the reason for an abort, as libstdc++ (for an uncaught exception), CPython or glibc prints it.
 fn abort_words(lines: &[String]) -> Option<String> {
     const STARTS: &[&str] = &["what():", "Fatal Python error:", "Assertion ", "free(): ", "double free", "malloc(): "];
     let words = lines.iter().rev().map(|line| Line::of(line).text.trim());
@@ -290,14 +287,14 @@ fn abort_words(lines: &[String]) -> Option<String> {
     words.map(|line| line.trim_start_matches("what():").trim().to_owned()).next()
 }
 
-/// Returns the last lines to keep in the journal and show on the screen.
+/// Returns the last lines, to keep in the journal and to show on the screen.
 pub(super) fn shown(last_lines: &[String]) -> Vec<String> {
     const SHOWN: usize = 10;
     let from = last_lines.len().saturating_sub(SHOWN);
     last_lines[from..].iter().map(|line| cut(line)).collect()
 }
 
-/// Cuts a text to a readable length.
+/// Cuts a string to a readable length.
 fn cut(text: &str) -> String {
     const LONGEST: usize = 500;
     match text.char_indices().nth(LONGEST) {

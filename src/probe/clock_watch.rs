@@ -1,9 +1,8 @@
-//! Notices when gputune itself stood still: stopped by a signal (Ctrl-Z), or with the whole machine (a laptop asleep).
+//! Notices standstills: gputune was stopped by a signal (Ctrl-Z), or the whole machine was (a laptop asleep).
 //!
-//! Anything that arrives during a standstill is seen too late and all at once, so rates and limits are wrong. Two
-//! clocks show it. A thread that only sleeps wakes much later than it should, even after the time is subtracted that it
-//! waited for a processor. And `CLOCK_BOOTTIME` goes on while the machine sleeps, `CLOCK_MONOTONIC` does not
-//! (clock_gettime(2)).
+//! After a standstill, messages arrive late and all at once, so rates and limits are wrong. Two clocks show a standstill. First, a
+//! thread that only sleeps wakes too late, even after its wait for a CPU is subtracted. Second, `CLOCK_BOOTTIME` runs while the
+//! machine sleeps, and `CLOCK_MONOTONIC` does not (clock_gettime(2)).
 
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,18 +14,18 @@ use rustix::time::{ClockId, clock_gettime};
 /// How often the thread wakes.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// The shortest standstill that counts: a thirtieth of the usual measuring time. The kernel's own delays in waking a
-/// thread for which a processor is free are far shorter.
+/// The shortest standstill that counts: a thirtieth of the usual measuring time. The kernel wakes a thread far faster if a CPU is
+/// free.
 const SHORTEST: Duration = Duration::from_millis(300);
 
-/// The shortest standstill where the kernel does not report how long a thread waited for a processor: a round number.
-/// A busy machine may look stopped for less.
+/// The shortest standstill if the kernel does not report how long a thread waited for a CPU. A round number: a busy machine may
+/// look stopped for less.
 const SHORTEST_UNTOLD: Duration = Duration::from_secs(2);
 
-/// The smallest difference of the two clocks that counts as sleep; they are read within microseconds of each other.
+/// The smallest difference of the two clocks that counts as sleep. The clocks are read within microseconds of each other.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// A watch that runs from its creation on.
+/// A watch that starts when it is created.
 #[derive(Debug)]
 pub(super) struct ClockWatch {
     seen: Arc<Mutex<Seen>>,
@@ -46,12 +45,12 @@ impl ClockWatch {
         let seen = Arc::new(Mutex::new(Seen { beat: Instant::now(), stood_still: Duration::ZERO }));
         let (end, ended) = channel();
         let theirs = Arc::clone(&seen);
-        // Without the thread only a sleeping machine is noticed.
+        // Without the thread, only a sleeping machine is noticed.
         let _ = std::thread::Builder::new().name("clock watch".to_owned()).spawn(move || beat(&theirs, &ended));
         Self { seen, slept_before: slept(), _end: end }
     }
 
-    /// Returns a message that this process or the machine stood still since the beginning, if it did.
+    /// Returns a message if this process or the machine stood still since the watch started.
     pub(super) fn stood_still(&self) -> Option<String> {
         let slept = slept().saturating_sub(self.slept_before);
         if slept >= SHORTEST_SLEEP {
@@ -61,8 +60,7 @@ impl ClockWatch {
         (!stopped.is_zero()).then(|| format!("gputune was stopped for {:.1} s", stopped.as_secs_f64()))
     }
 
-    /// Returns how long this process was stopped. The thread may not have run yet when everything goes on, so a late
-    /// one is waited for.
+    /// Returns how long this process was stopped. After a standstill the thread may be late, so this waits for the thread.
     fn stopped(&self) -> Duration {
         const TURNS: u32 = 20;
         for _ in 0..TURNS {
@@ -77,7 +75,7 @@ impl ClockWatch {
     }
 }
 
-/// Returns how long the machine has slept since it was booted.
+/// Returns how long the machine has slept since boot.
 fn slept() -> Duration {
     let read = |clock| {
         let time = clock_gettime(clock);
@@ -87,7 +85,7 @@ fn slept() -> Duration {
     read(ClockId::Boottime).saturating_sub(monotonic)
 }
 
-/// Sleeps in short intervals and adds up by how much it wakes too late.
+/// Sleeps in short intervals and adds up the delays.
 fn beat(seen: &Mutex<Seen>, ended: &Receiver<()>) {
     let mut last = (Instant::now(), waited_for_processor());
     while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
@@ -101,7 +99,7 @@ fn beat(seen: &Mutex<Seen>, ended: &Receiver<()>) {
     }
 }
 
-/// Returns the part of a delay that was no wait for a processor, if it is long enough to count.
+/// Returns the part of a delay that was not a wait for a CPU, if it is long enough to count.
 fn standstill(late: Duration, waited: Option<Duration>) -> Duration {
     let (rest, shortest) = match waited {
         Some(waited) => (late.saturating_sub(waited), SHORTEST),
@@ -110,7 +108,7 @@ fn standstill(late: Duration, waited: Option<Duration>) -> Duration {
     if rest >= shortest { rest } else { Duration::ZERO }
 }
 
-/// Returns how long this thread was ready to run but had no processor (`/proc/PID/schedstat`, kernel documentation,
+/// Returns how long this thread was ready to run but had no CPU (`/proc/PID/schedstat`, kernel documentation,
 /// scheduler/sched-stats.rst).
 fn waited_for_processor() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;

@@ -1,4 +1,4 @@
-//! Runs probes of a command: starts it under a supervisor, listens to it, ends it.
+//! Runs probes of a command: starts the command under a supervisor, listens to it, and ends it.
 
 mod demands;
 mod duel;
@@ -46,22 +46,22 @@ pub struct CommandProber {
     idle: Option<Idle>,
     /// The words of commands that reached a step.
     known_words: KnownWords,
-    /// Whether the step is one process, and waits when it is asked to; `None` where it was not asked.
+    /// True if the step is one process and waits on request; `None` if not yet known.
     obeys: Option<bool>,
     live: Live,
     /// The processes that wait for the next round.
     stable: Stable,
-    /// Whether a process failed beside those that are held, and not alone.
+    /// True if a process failed next to held processes but succeeded alone.
     is_alone: bool,
     warm: Warm,
-    /// The protection of files that are not the probe's, once it has been found. It is dropped after the processes.
+    /// The protection of files that the probe does not own, once found. It is dropped after the processes.
     protection: Option<Protection>,
 }
 
 impl CommandProber {
-    /// A prober that puts logs into `folder/logs` and rendered files into `folder/probes`.
+    /// Returns a prober that writes logs to `folder/logs` and rendered files to `folder/probes`.
     pub fn new(step: CommandStep, folder: impl Into<PathBuf>) -> Self {
-        // Beside others there is no moment later at which nobody runs.
+        // In a slot, later readings would include other probes, so read the idle state now.
         let idle = step.slot.as_ref().map(|_| Self::idle(&step).beside_others());
         Self {
             step: Arc::new(step),
@@ -77,10 +77,10 @@ impl CommandProber {
         }
     }
 
-    /// Finds the protection for files of others; if it is not called, the first probe does it.
+    /// Finds the protection for existing files. If no caller does this, the first probe does.
     ///
     /// # Errors
-    /// What the step asks for cannot be had.
+    /// The requested protection is not available.
     pub fn protect(&mut self) -> Result<&Protection, WritesError> {
         let step = &self.step;
         if self.protection.is_none() {
@@ -89,10 +89,10 @@ impl CommandProber {
         self.protection.as_ref().ok_or(WritesError::NoHook)
     }
 
-    /// Records the memory in use before the first probe, and before each further one waits until it is back to that.
-    /// `Break` when the caller does not want to wait any longer.
+    /// Records the memory in use before the first probe. Before each later probe, waits until memory use is back to that level.
+    /// Returns `Break` if the caller stops waiting.
     fn settle(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
-        // Those that are held have their memory.
+        // Held processes keep their memory, so do not wait for it.
         if let Some(idle) = self.idle.as_mut().filter(|_| self.stable.is_empty()) {
             return idle.wait(visible, watch);
         }
@@ -102,13 +102,13 @@ impl CommandProber {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads what is in use before the first probe.
+    /// Reads the memory in use before the first probe.
     fn idle(step: &CommandStep) -> Idle {
         sweep::sweep();
         Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
     }
 
-    /// Why a job cannot be run at all.
+    /// Returns the reason if a job cannot run at all.
     fn refusal(&self, job: &Job<'_>) -> Option<String> {
         let apply = &self.step.template.apply;
         demands::refusal_as_it_is(&self.step, job)
@@ -116,7 +116,7 @@ impl CommandProber {
             .or_else(|| job.experiment.and_then(|asked| asked.refusal(apply.adapter)))
     }
 
-    /// The GPUs that the step sees, as its environment says.
+    /// The GPUs that the step sees according to its environment.
     fn visible(&self, job: &Job<'_>) -> Visible {
         let folder = Self::probe_dir(&self.folder, job.number);
         let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
@@ -135,17 +135,17 @@ impl CommandProber {
     }
 }
 
-/// Whether a probe failed in a way that another process of the same job may cause.
+/// Returns true if another process of the same job may have caused the failure.
 fn is_failure_beside_others(outcome: &Outcome) -> bool {
     let is_taken = |failure: &Failure| super::classify::is_taken(&failure.reason);
     matches!(outcome, Outcome::Crashed(_) | Outcome::OutOfMemory { .. } | Outcome::Stalled(_))
         || matches!(outcome, Outcome::Disturbed(failure) if is_taken(failure))
 }
 
-/// Whether a probe crashed since somebody ends all there is: Slurm signals all processes of a job that it cancels or whose time limit
-/// is reached, and this one may notice it later than the probe. Otherwise its config would be blamed.
+/// Returns true if a probe crashed because its whole Slurm job was ended. Slurm signals all processes of a job that is cancelled or
+/// out of time. This process may receive the signal later than the probe; the config must not be blamed.
 fn is_ended_with_all(outcome: &Outcome, watch: Watch<'_>) -> bool {
-    /// How much later: a round number.
+    /// How much later the signal may arrive: a round number.
     const LATER: Duration = Duration::from_millis(100);
     const LOOK_EVERY: Duration = Duration::from_millis(10);
     let begin = Instant::now();
@@ -166,12 +166,12 @@ impl Prober for CommandProber {
         let visible = self.visible(job);
         self.protect()?;
         if self.step.is_gpu && !self.live.is_on_processor() {
-            // What they hold of the device's memory would be missing.
+            // Held processes use device memory that this probe would lack.
             self.stable.keep(&[]);
         }
         match self.probe_live(job, &visible, watch) {
             Ok(Some(outcome)) => return Ok(outcome),
-            // Who counted samples may not know how to go on; a process of its own tells.
+            // A script that counted samples may be unable to continue counting; a separate process decides.
             Ok(None) | Err(ProbeError::NoSamples) => {}
             Err(error) => return Err(error),
         }
@@ -182,7 +182,7 @@ impl Prober for CommandProber {
             probed.iter_mut().for_each(|outcome| spending::share(job, outcome, &mut warm.spent));
             self.warm = warm;
             let outcome = match probed {
-                // Only for a job that is run as it is: with settings the search cannot go on either.
+                // Only for the unmodified job: with settings, the search cannot continue either.
                 Err(error @ ProbeError::NoSamples)
                     if job.config.is_as_it_is() && self.step.samples_per_step.is_some() =>
                 {
@@ -191,7 +191,7 @@ impl Prober for CommandProber {
                 }
                 outcome => outcome?,
             };
-            // A port, a lock or the memory may be taken by those that are held.
+            // Held processes may occupy a port, a lock or memory.
             let is_failure = is_failure_beside_others(&outcome);
             if (is_failure || matches!(outcome, Outcome::Disturbed(_))) && !self.stable.is_empty() {
                 self.stable.keep(&[]);
@@ -200,7 +200,7 @@ impl Prober for CommandProber {
             }
             self.is_alone |= is_second && !is_failure;
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
-            // A folder that the probe writes to is no data folder: with a layer over it the same probe may succeed.
+            // A folder that the probe writes to is not a data folder: with a layer over it, the same probe may succeed.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
                 if job.effort != Effort::Losses {
                     self.live.compare(job, &outcome);
@@ -212,7 +212,7 @@ impl Prober for CommandProber {
 
     fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
         let duelled = self.run_duel(duel, watch)?;
-        // What is named at the end is compared with what it was live.
+        // Compare the final result with the live measurement.
         if duelled.way == Way::InTurn && !(duel.keeps && duel.ways.contains(&Way::Switched)) {
             for (job, outcome) in duel.jobs.iter().zip(&duelled.sides) {
                 outcome.iter().for_each(|outcome| self.live.compare(job, outcome));
@@ -235,7 +235,7 @@ impl Prober for CommandProber {
 }
 
 impl CommandProber {
-    /// Runs one process; returns what it told of its imports, too, where it was asked for that.
+    /// Runs one process. If requested, also returns the imports that it reported.
     fn probe_once(
         &mut self,
         process: Process<'_>,
@@ -246,7 +246,7 @@ impl CommandProber {
         if self.settle(visible, watch)?.is_break() {
             return Ok((Outcome::Interrupted, None));
         }
-        // This must happen before the step can hold any memory.
+        // Read this before the step can hold memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let is_live = self.live.may_keep(&self.step, job);
         let keeps = is_live || self.may_stay(job);
@@ -256,7 +256,7 @@ impl CommandProber {
         if let Some(idle_gpus) = idle_gpus {
             session.watch_gpus(visible, idle_gpus);
         }
-        // An error leaves through `Drop`, which ends the processes too.
+        // On an error, `Drop` ends the processes.
         let (verdict, ended, is_held) = session.measure_and_hold(keeps, watch)?;
         if job.effort == Effort::Probe || job.keeps {
             session.timeline(ended).keep(&self.folder, job.number);
@@ -288,14 +288,14 @@ impl CommandProber {
         Ok((outcome, told))
     }
 
-    /// Whether the process of a job may be held beside others.
+    /// Returns true if the job's process may be held next to other processes.
     fn may_stay(&self, job: &Job<'_>) -> bool {
         let is_alike = job.effort != Effort::Losses && job.experiment.is_none();
         let is_on_device = self.step.is_gpu && !self.live.is_on_processor();
         job.keeps && is_alike && !is_on_device && self.cannot_hold().is_none()
     }
 
-    /// What came of a measuring.
+    /// Returns the outcome of a measurement.
     fn outcome(&self, session: &mut Session, verdict: &Verdict, ended: Instant, visible: &Visible) -> Outcome {
         let (own, times) = (session.host.own(), session.times(ended));
         let mut outcome = session.outcome(verdict);
@@ -306,8 +306,8 @@ impl CommandProber {
         }
     }
 
-    /// Measures a config in the process that waits; `None` where there is none for it, or it failed there: then a process
-    /// of its own tells.
+    /// Measures a config in the waiting process. Returns `None` if no process fits or the config failed there; a separate process
+    /// then decides.
     fn probe_live(
         &mut self,
         job: &Job<'_>,
@@ -341,11 +341,11 @@ impl CommandProber {
         }
         let mut outcome = self.outcome(session, &verdict, ended, visible);
         if matches!(verdict, Verdict::Exited) && outcome.failure().is_none() {
-            return Ok(None); // the training came to its end, of which another config had a part
+            return Ok(None); // the training ended, and another config ran part of it
         }
         match &mut outcome {
             Outcome::Measured(measurement) => {
-                measurement.first_losses.clear(); // they are not those of the first steps
+                measurement.first_losses.clear(); // these are not the losses of the first steps
                 measurement.is_live = true;
             }
             Outcome::Interrupted | Outcome::Disturbed(_) => return Ok(Some(outcome)),

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use super::heard::Message;
 use super::protocol::{Event, LONGEST_LINE, Order};
 
-/// A socket whose connections are each read by a thread. Parsed lines go into one channel; while it is full, a process
-/// that floods the socket has to wait.
+/// A socket with one reader thread per connection. Parsed lines go into one channel. While the channel is full, a process that
+/// floods the socket has to wait.
 pub(super) struct EventSocket {
     listener: Arc<UnixListener>,
     closing: Arc<AtomicBool>,
-    /// Connections that are being read.
+    /// The number of connections that are being read.
     open: Arc<AtomicUsize>,
     listeners: Listeners,
     acceptor: JoinHandle<()>,
@@ -37,7 +37,7 @@ impl EventSocket {
         let acceptor = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
             while let Some(stream) = accept(&theirs, &flag) {
                 let (messages, reading, listeners) = (messages.clone(), Reading::new(&count), Arc::clone(&known));
-                // If no thread can be started, the connection is closed, and the writer sees that.
+                // If no thread can be started, the connection is closed, and the writer notices that.
                 let _ = std::thread::Builder::new().name("event reader".to_owned()).spawn(move || {
                     read(stream, &messages, &listeners);
                     drop(reading);
@@ -47,9 +47,9 @@ impl EventSocket {
         Ok(Self { listener, closing, open, listeners, acceptor })
     }
 
-    /// Gives all processes that read orders this one; returns whether there is any.
+    /// Sends an order to every process that reads orders. Returns true if at least one process received it.
     pub(super) fn order(&self, order: &Order) -> bool {
-        // An order fits into any socket's buffer; if a buffer is full, its process does not read.
+        // An order fits into any socket's buffer. If a buffer is full, its process does not read.
         const PATIENCE: Duration = Duration::from_millis(10);
         let Ok(mut line) = serde_json::to_vec(order) else { return false };
         line.push(b'\n');
@@ -61,23 +61,23 @@ impl EventSocket {
         told
     }
 
-    /// Accepts no further connections after those that are waiting.
+    /// Stops accepting connections, except those that are already waiting.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         // This wakes the acceptor after all waiting connections, even if the socket's file is gone.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
 
-    /// Whether everything that was ever sent is in the channel.
+    /// Returns true if everything that was ever sent is in the channel.
     pub(super) fn is_drained(&self) -> bool {
         self.acceptor.is_finished() && self.open.load(Ordering::Acquire) == 0
     }
 }
 
-/// Returns the next connection of this user; `None` when there will be no more.
+/// Returns the next connection of this user; `None` if the socket is closing.
 ///
-/// Closes connections of other users: the folder keeps them out, so one that gets in anyway is no part of the probe.
-/// Root is accepted.
+/// Closes connections of other users: the folder keeps them out, so such a connection does not belong to the probe. Root is
+/// accepted.
 fn accept(listener: &UnixListener, closing: &AtomicBool) -> Option<UnixStream> {
     const PAUSE: Duration = Duration::from_millis(10);
     loop {
@@ -92,13 +92,13 @@ fn accept(listener: &UnixListener, closing: &AtomicBool) -> Option<UnixStream> {
     }
 }
 
-/// Whether this user, or root, is at the other end (unix(7), `SO_PEERCRED`).
+/// Returns true if the process at the other end belongs to this user or to root (unix(7), `SO_PEERCRED`).
 pub(super) fn is_own(stream: &UnixStream) -> bool {
     let peer = rustix::net::sockopt::socket_peercred(stream);
     peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
 }
 
-/// Counts a connection as long as it is read.
+/// Counts a connection while it is read.
 struct Reading(Arc<AtomicUsize>);
 
 impl Reading {
@@ -153,7 +153,7 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>, listeners: &Listener
     }
 }
 
-/// What the process at the other end reported about itself.
+/// The reports of the process at the other end about itself.
 #[derive(Debug, Default)]
 struct Introduced {
     rank: Option<u32>,
@@ -162,7 +162,7 @@ struct Introduced {
 }
 
 impl Introduced {
-    /// Records an event; one that changes the rank closes the connection for the old rank.
+    /// Records an event. An event that changes the rank closes the connection for the old rank.
     fn hear(&mut self, event: &Event) -> Option<Message> {
         match event {
             Event::Hello { rank, orders, .. } => {
@@ -191,7 +191,7 @@ enum Line {
     End,
 }
 
-/// Reads up to the next line break; the rest of a line beyond the limit is skipped.
+/// Reads up to the next line break, and skips the part of a line beyond the limit.
 fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
     line.clear();
     let mut too_long = false;

@@ -1,4 +1,4 @@
-//! Probes that find out something other than a config's speed, by asking an adapter's hook to do something different.
+//! Experiments: probes that do more than measure a config's speed. They give an adapter's hook a special task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,42 +8,42 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::model::{Settings, Value};
 use crate::probe::adapter::{Adapter, Applied, Apply, By, Target};
 
-/// What a probe does in addition to training, or instead of it.
+/// An action that a probe does in addition to training, or instead of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
-    /// What is done.
+    /// The action.
     pub mode: Mode,
-    /// Batches that [`Mode::Replay`] keeps.
+    /// The number of batches that [`Mode::Replay`] keeps.
     pub batches: u32,
     /// The numbers of workers that [`Mode::LoaderOnly`] tries, in this order.
     pub workers: Vec<u32>,
     /// How long [`Mode::LoaderOnly`] iterates with each number, counted from its first batches.
     #[serde(serialize_with = "seconds", deserialize_with = "from_seconds")]
     pub seconds: Duration,
-    /// Whether [`Mode::NoCommunication`] gathers all evidence, as [`Mode::Observe`] does.
+    /// True if [`Mode::NoCommunication`] gathers all evidence, as [`Mode::Observe`] does.
     #[serde(default)]
     pub observe: bool,
-    /// Settings by target, as `apply` would set them, that no parameter of the space has; they come before those of the
-    /// config.
+    /// Settings by target, as `apply` would set them, for targets that no parameter of the space has. They come before the config's
+    /// settings.
     pub set: BTreeMap<String, Value>,
 }
 
-/// What an experiment does.
+/// The action of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mode {
-    /// Trains as usual, and gathers facts that show what training waits for.
+    /// Trains as usual, and gathers facts that show why training waits.
     Observe,
-    /// Trains on the first batches again and again, so that nothing is loaded.
+    /// Trains on the first batches again and again, so that no data is loaded.
     Replay,
     /// Iterates over the training loader without training.
     LoaderOnly,
-    /// Trains as ever, while the ranks exchange neither gradients nor weights.
+    /// Trains as usual, but the ranks exchange neither gradients nor weights.
     NoCommunication,
 }
 
-/// The modes: each with its name in `probe.json` and what it does.
+/// The modes: each with its name in `probe.json` and its description.
 pub const MODES: &[(Mode, &str, &str)] = &[
     (Mode::Observe, "observe", "trains as ever, and gathers evidence"),
     (Mode::Replay, "replay", "trains on the first batches of the loader again and again: the device's ceiling"),
@@ -56,7 +56,7 @@ pub const MODES: &[(Mode, &str, &str)] = &[
 ];
 
 impl Experiment {
-    /// An experiment with the usual numbers.
+    /// Makes an experiment with the usual numbers.
     pub fn new(mode: Mode) -> Self {
         let (workers, seconds) = (vec![0, 1, 2, 4], Duration::from_millis(2500));
         Self { mode, batches: 8, workers, seconds, observe: false, set: BTreeMap::new() }
@@ -79,19 +79,19 @@ impl Experiment {
         (apply, self.set.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 
-    /// The environment variables that are set.
+    /// Returns the environment variables to set.
     pub(super) fn environment(&self) -> Vec<(String, String)> {
         let (apply, settings) = self.applied();
         apply.environment(&settings)
     }
 
-    /// The targets that the hook sets.
+    /// Returns the targets that the hook sets.
     pub(super) fn hook_targets(&self) -> Vec<String> {
         let (apply, settings) = self.applied();
         apply.by_hook(&settings).map(|(applied, _)| applied.name.clone()).collect()
     }
 
-    /// Returns why the experiment cannot be made with this adapter.
+    /// Returns the reason if the experiment is not possible with this adapter.
     pub(super) fn refusal(&self, adapter: Option<&Adapter>) -> Option<String> {
         if adapter.is_none() {
             return Some("an experiment needs an adapter: set `adapter = \"torch\"` in [step]".to_owned());

@@ -1,4 +1,4 @@
-//! Watches the GPUs while a probe runs: what they did in the measured time, and which other programs disturbed them.
+//! Watches the GPUs while a probe runs: their activity in the measured time, and other programs that disturbed them.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -12,19 +12,19 @@ use crate::machine::{
 };
 use crate::model::{Failure, GpuUse, Measurement, Metric, Outcome, metric::together};
 
-/// Watches the GPUs of one probe, where there is a meter.
+/// Watches the GPUs of one probe, if the machine has a meter.
 pub(super) struct GpuWatch {
     meter: Option<Result<&'static GpuMeter, &'static NoNvml>>,
     /// When the probe began.
     begin: Instant,
     metered: Option<Metered>,
-    /// The pending answer to a question that was asked without waiting, with the time span it is about.
+    /// The pending answer to a question that was asked without waiting, and its time span.
     asked: Option<(Window, Receiver<Result<Metered, String>>)>,
-    /// The answers so far, for the timeline.
+    /// All earlier answers, for the timeline.
     looks: Vec<Look>,
 }
 
-/// The readings of all GPUs together over some seconds.
+/// The combined readings of all GPUs over some seconds.
 #[derive(Debug)]
 struct Look {
     window: Window,
@@ -51,7 +51,7 @@ impl GpuWatch {
         Self { meter: None, begin: Instant::now(), metered: None, asked: None, looks: Vec::new() }
     }
 
-    /// Makes a watch for a probe whose processes are `root` and its descendants; `idle` is what was in use before it.
+    /// Makes a watch for a probe with the processes `root` and its descendants. `idle` is the state of the GPUs before the probe.
     pub(super) fn begin(visible: &Visible, root: u32, idle: GpuState, begin: Instant) -> Self {
         let meter = GpuMeter::shared();
         if let Ok(meter) = meter {
@@ -60,8 +60,8 @@ impl GpuWatch {
         Self { meter: Some(meter), begin, metered: None, asked: None, looks: Vec::new() }
     }
 
-    /// Returns what the GPUs did between two moments, according to the last answer, and asks anew without waiting.
-    /// `None` while there is no answer yet.
+    /// Returns the GPUs' activity between two moments, according to the last answer, and asks again without waiting. Returns `None`
+    /// while no answer has arrived.
     pub(super) fn live(&mut self, from: Instant, to: Instant) -> Option<Vec<GpuUse>> {
         let meter = self.meter?.ok()?;
         let answer = match self.asked.as_ref().map(|(window, answer)| (*window, answer.try_recv())) {
@@ -77,7 +77,7 @@ impl GpuWatch {
         Some(gpus)
     }
 
-    /// Returns what all GPUs together did around a moment, if they were asked then.
+    /// Returns the combined readings of all GPUs around a moment, if they were asked then.
     pub(super) fn around(&self, moment: Instant) -> Option<&BTreeMap<Metric, f64>> {
         let distance = |look: &Look| {
             let middle = look.middle();
@@ -87,14 +87,14 @@ impl GpuWatch {
         self.looks.iter().filter(covers).min_by_key(|look| distance(look)).map(|look| &look.told)
     }
 
-    /// Looks once more, while the processes are still there.
+    /// Looks once more while the processes still exist.
     pub(super) fn look(&self) {
         if let Some(Ok(meter)) = self.meter {
             meter.look();
         }
     }
 
-    /// Adds to the measurement what the GPUs did meanwhile, or returns `Disturbed`.
+    /// Adds the GPUs' activity to the measurement, or returns `Disturbed`.
     pub(super) fn measured(&mut self, mut measurement: Measurement, throughput: &Throughput) -> Outcome {
         let end = self.begin + throughput.ended;
         let begin = end.checked_sub(throughput.measured).unwrap_or(self.begin);
@@ -110,7 +110,7 @@ impl GpuWatch {
         Outcome::Measured(measurement)
     }
 
-    /// Stops watching; returns what disturbed the GPUs until then.
+    /// Stops watching. Returns the disturbances of the GPUs since the probe began.
     pub(super) fn disturbances(&mut self) -> Vec<String> {
         match self.end(Window { begin: self.begin, end: Instant::now() }) {
             Some(Ok(metered)) => metered.disturbances,
@@ -118,7 +118,7 @@ impl GpuWatch {
         }
     }
 
-    /// Adds to the outcome the errors that the driver reported, where the probe failed.
+    /// Adds the driver's errors to the outcome if the probe failed.
     pub(super) fn explained(&mut self, mut outcome: Outcome) -> Outcome {
         let now = Instant::now();
         let metered = self.end(Window { begin: self.begin, end: now });
@@ -131,7 +131,7 @@ impl GpuWatch {
         outcome
     }
 
-    /// Stops watching; later calls return the same answer.
+    /// Stops watching. Later calls return the same answer.
     fn end(&mut self, window: Window) -> Option<Result<Metered, String>> {
         if let Some(metered) = &self.metered {
             return Some(Ok(metered.clone()));

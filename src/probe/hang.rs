@@ -1,7 +1,7 @@
 //! Finds out where a probe without progress hangs, by asking its processes.
 //!
-//! A process that said `hello` with its `pid` writes the stacks of all its threads, on SIGUSR2, to the file
-//! `python/stacks-PID.txt` in the probe's folder, as Python's `faulthandler.register` does.
+//! A process that said `hello` with its `pid` writes the stacks of all its threads on SIGUSR2, as Python's `faulthandler.register`
+//! does. The file is `python/stacks-PID.txt` in the probe's folder.
 
 mod stacks;
 
@@ -15,27 +15,27 @@ use rustix::process::{Pid, Signal};
 use crate::machine::process_table::{command, is_stopped};
 use stacks::{Place, Stack};
 
-/// How long processes have to answer.
+/// The time limit for answers.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was found out.
+/// The result of the questions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hang {
     /// The place, in words: `waiting for the data loader (train.py:45)`.
     pub(super) reason: Option<String>,
     /// The main threads' stacks, as Python writes them.
     pub(super) lines: Vec<String>,
-    /// Whether the first rank that answers waits for its data loader or for other ranks, or a signal has stopped it.
+    /// True if the first rank that answers waits for its data loader or for other ranks, or is stopped by a signal.
     pub(super) is_blocked: bool,
 }
 
-/// The file that a process writes its stacks to.
+/// Returns the file that a process writes its stacks to.
 fn stacks_file(folder: &Path, pid: u32) -> PathBuf {
     folder.join("python").join(format!("stacks-{pid}.txt"))
 }
 
-/// Asks processes, by their ranks, where they are. Signals only those among `living`, because SIGUSR2 ends a process
-/// that does not expect it. Keeps calling `go_on` meanwhile.
+/// Asks each rank's process where it is. Signals only processes in `living`, because SIGUSR2 ends a process that does not expect
+/// it. Keeps calling `go_on` while it waits.
 pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_on: &mut dyn FnMut() -> bool) -> Hang {
     let mut waiting: Vec<Asked> = Vec::new();
     let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
@@ -72,7 +72,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Returns its main thread's stack, once it is written completely.
+    /// Returns the main thread's stack after it is written completely.
     fn answer(&mut self) -> Option<Stack> {
         let size = fs::metadata(&self.file).ok()?.len();
         if size == self.before || size != std::mem::replace(&mut self.size, size) {
@@ -95,7 +95,7 @@ fn send(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::kill_process(pid, Signal::USR2).is_ok())
 }
 
-/// Combines the answers; ranks with the same answer are named once.
+/// Combines the answers. Ranks with the same answer appear once.
 fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
     let is_distributed = answers.len() > 1;
     let mut ranks_at: Vec<(String, Vec<u32>)> = Vec::new();
@@ -130,7 +130,7 @@ fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
     Hang { reason: Some(words.collect::<Vec<_>>().join("; ")), lines, is_blocked }
 }
 
-/// Finds out, without an answer from anybody, whether a signal has stopped a process.
+/// Finds a process that a signal has stopped, when no process answered.
 fn stopped(living: &[u32]) -> Hang {
     let reason = living.iter().find(|pid| is_stopped(**pid)).map(|&pid| match command(pid) {
         Some(command) => format!("process {pid} (`{command}`) is stopped by a signal"),
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_who_did_not_say_hello() {
         assert_eq!(ask(Path::new("/nowhere"), &BTreeMap::new(), &[], &mut || true), Hang::default());
-        // It is not among the living, so it is not signalled; otherwise this process would die.
+        // The process is not in `living`, so it is not signalled. Otherwise this process would die.
         let own = BTreeMap::from([(0, std::process::id())]);
         assert_eq!(ask(Path::new("/nowhere"), &own, &[], &mut || true), Hang::default());
     }

@@ -1,4 +1,4 @@
-//! Collects what a probe reports while it runs: steps, rates, memory, errors, and how its process ended.
+//! Collects a probe's reports while it runs: steps, rates, memory, errors, and how its process ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::model::{Account, FLOPS, Facts};
 pub(super) enum Message {
     /// A rank reported.
     Event { event: Event, rank: u32, at: Instant },
-    /// A line on the socket that is no event.
+    /// A line on the socket that is not an event.
     BadLine,
-    /// A connection on which a rank had said `hello` was closed; orderly if the rank said `bye` or need not say it.
+    /// A connection on which a rank had said `hello` was closed. It is orderly if the rank said `bye`, or need not say it.
     Closed { rank: u32, is_orderly: bool, at: Instant },
     /// The pattern found numbers in lines that arrived together.
     Readings { numbers: Vec<f64>, at: Instant },
-    /// The supervisor reported something, or is gone.
+    /// A report of the supervisor; `None` if the supervisor is gone.
     Supervisor(Option<Report>),
 }
 
-/// What a message means for the probe as a whole.
+/// The effect of a message on the probe as a whole.
 pub(super) enum News {
-    /// There is nothing more to hear.
+    /// No more messages are needed.
     Ended,
     /// The loss is not a finite number.
     Diverged(f64),
 }
 
-/// What was heard so far.
+/// Everything that the probe has reported.
 pub(super) struct Heard {
     step: Arc<CommandStep>,
     program: String,
@@ -46,35 +46,35 @@ pub(super) struct Heard {
     pub(super) totals: Totals,
     pub(super) facts: Facts,
     last_step: Option<StepTime>,
-    /// When the first step of rank 0 was over.
+    /// The time at which the first step of rank 0 ended.
     pub(super) first_step: Option<Instant>,
-    /// The mark of the step that is under way, if it has one.
+    /// The mark of the current step, if it has a mark.
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
-    /// The version of the protocol that rank 0 speaks.
+    /// The protocol version of rank 0.
     pub(super) version: u32,
-    /// Whether rank 0 waits between two steps.
+    /// True if rank 0 waits between two steps.
     pub(super) is_held: bool,
-    /// The last segment for which rank 0 has taken the settings, or why it has not.
+    /// The last segment for which rank 0 has taken the settings, or the reason why it refused them.
     pub(super) configured: Option<(u32, Option<String>)>,
     /// The process of the command.
     pub(super) pid: Option<u32>,
     /// The processes that can report where they hang, by rank.
     pub(super) pids: BTreeMap<u32, u32>,
-    /// The processes that report.
+    /// The ranks of the processes that report.
     pub(super) ranks: Ranks,
     /// The hook's targets that have not taken effect yet, each with its parameter.
     pub(super) wanted: BTreeMap<String, String>,
-    /// Whether the window counts steps because nobody reports their samples.
+    /// True if the window counts steps because no process reports samples.
     pub(super) is_in_steps: bool,
     /// A loss that was not finite.
     pub(super) diverged: Option<f64>,
-    /// Whether the step said that training is over.
+    /// True if the step reported that training is over.
     pub(super) is_done: bool,
     pub(super) bad_lines: u64,
     pub(super) reported: Option<(ErrorKind, String)>,
-    /// The parameters that nothing in the step takes.
+    /// The parameters whose settings nothing in the step takes.
     pub(super) closes: Vec<String>,
     pub(super) ending: Option<Ending>,
     pub(super) leftovers: usize,
@@ -82,13 +82,13 @@ pub(super) struct Heard {
     pub(super) is_clean: bool,
 }
 
-/// What the spec asks of the step, for one config.
+/// The spec's demands on the step, for one config.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) samples_per_step: Option<f64>,
-    /// How many processes must report.
+    /// The number of processes that must report.
     pub(super) ranks: Option<u32>,
-    /// What the hook must apply: target, and parameter.
+    /// The targets that the hook must apply, each with its parameter.
     pub(super) targets: BTreeMap<String, String>,
 }
 
@@ -134,7 +134,7 @@ impl Heard {
         }
     }
 
-    /// Forgets what belongs to the settings so far, which are to change. What is known of the processes stays.
+    /// Forgets everything about the current settings, because they are about to change. The facts about the processes stay.
     pub(super) fn begin_segment(&mut self, asked: Asked, begin: Instant) {
         self.samples_per_step = asked.samples_per_step;
         self.wanted = asked.targets;
@@ -145,7 +145,7 @@ impl Heard {
         self.is_in_steps = false;
     }
 
-    /// Whether any step was reported, even a single one that gives no time yet.
+    /// Returns true if any step was reported, even a single step without a time.
     pub(super) fn any_step(&self) -> bool {
         self.last_step.is_some() || self.window.steps() > 0
     }
@@ -169,7 +169,7 @@ impl Heard {
     }
 
     fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<Option<News>, ProbeError> {
-        // Before the first step any event shows progress; after it only steps do.
+        // Before the first step, any event shows progress. After it, only steps do.
         if !self.any_step() {
             self.last_progress = at;
         }
@@ -200,17 +200,17 @@ impl Heard {
                 let peak_bytes = allocated.max(reserved).map(|peak| peak.saturating_add(other.unwrap_or(0)));
                 self.totals.memory(rank, MemoryReport { peak_bytes, capacity_bytes: capacity, retries });
             }
-            // If a step has several marks, the first says what it was.
+            // If a step has several marks, the first mark counts.
             Event::Mark { name } if rank == 0 => {
                 self.mark.get_or_insert(name);
             }
-            // An error that a step reports while it is being ended does not undo that it was done.
+            // A step that was ended after it was done may report an error. The step still counts as done.
             Event::Error { .. } if self.is_done => {}
             Event::Error { kind, message, parameters } => {
                 if kind == ErrorKind::NotApplied && self.reported.is_none() {
                     self.closes = parameters;
                 }
-                // The first error counts: in a distributed job the others follow from it.
+                // The first error counts: in a distributed job the other errors follow from it.
                 self.reported.get_or_insert((kind, message));
                 return Ok(Some(News::Ended));
             }
@@ -238,7 +238,8 @@ impl Heard {
         Ok(None)
     }
 
-    /// Takes a step, and returns how long it took; nothing for the first, whose time is the start's unless it tells.
+    /// Adds a step and returns how long it took. The first step returns `None` unless it reports its seconds, since its time
+    /// includes the start.
     fn push_step(
         &mut self,
         samples: Option<f64>,
@@ -249,7 +250,7 @@ impl Heard {
             return Ok(seconds);
         }
         let stated = self.samples_per_step;
-        // A step that reports its samples knows them; a hook can only guess how many samples a batch has.
+        // A step that reports its samples knows them. A hook can only guess how many samples a batch has.
         let is_hooked = self.step.template.apply.adapter.is_some();
         let amount = if is_hooked { stated.or(samples) } else { samples.or(stated) };
         let amount = self.counted(amount)?;
@@ -271,12 +272,12 @@ impl Heard {
         Ok(took)
     }
 
-    /// Where the wall time went since the probe or its segment began.
+    /// Returns the split of the wall time since the probe or its segment began.
     pub(super) fn account(&self) -> Option<Account> {
         self.totals.account(self.first_step?.duration_since(self.begin))
     }
 
-    /// Returns what a step did: its samples, or one step. If the samples of only some steps are known, there is no
+    /// Returns a step's amount of work: its samples, or one step. If the samples of only some steps are known, the probe has no
     /// rate.
     fn counted(&mut self, samples: Option<f64>) -> Result<f64, ProbeError> {
         match samples {

@@ -1,4 +1,4 @@
-//! Prepares what an adapter's hook needs in a probe: its Python files, and the settings that it is to apply.
+//! Prepares a probe for an adapter's hook: writes the hook's Python files and the settings that the hook applies.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,10 +15,10 @@ use crate::probe::adapter::{self, Apply};
 /// The version of `probe.json`.
 const VERSION: u32 = 1;
 
-/// The variable whose folders Python imports from first (its documentation, "Command line and environment").
+/// The variable with the folders that Python imports from first (its documentation, "Command line and environment").
 pub(super) const PYTHONPATH: &str = "PYTHONPATH";
 
-/// The file that the hook reads, because environment variables may be lost on the way to it.
+/// The file that the hook reads, because environment variables may be lost on the way to the hook.
 #[derive(Serialize)]
 struct ProbeFile<'p> {
     version: u32,
@@ -34,20 +34,20 @@ struct ProbeFile<'p> {
     asks: Asks,
 }
 
-/// What the hook is to do beside its usual work.
+/// Extra tasks of the hook.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Asks {
-    /// Whether to tell what the first process has imported by its first step.
+    /// True if the hook reports the modules that the first process has imported by its first step.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) imports: bool,
-    /// Whether to take other settings later.
+    /// True if the hook accepts other settings later.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) live: bool,
 }
 
-/// Writes the hook below a folder that is removed with the probe. Returns the value of `PYTHONPATH` that loads it, in
-/// front of `theirs`. Without an adapter the hook sets nothing and counts no step; it guards files where that is asked
-/// for, and keeps trackers silent.
+/// Writes the hook below a folder that is removed with the probe. Returns the value of `PYTHONPATH` that loads the hook, in front
+/// of `theirs`. Without an adapter the hook sets nothing and counts no steps. It then only guards files, if that is asked for, and
+/// silences trackers.
 pub(super) fn lay_down(
     scratch: &Path,
     socket: &Path,
@@ -74,7 +74,7 @@ pub(super) fn lay_down(
     Ok(in_front(folder.into(), theirs))
 }
 
-/// An empty entry of `PYTHONPATH` is the working folder, so an empty rest must not become one.
+/// An empty entry of `PYTHONPATH` means the working folder, so an empty rest must not add an entry.
 fn in_front(mut ours: OsString, theirs: Option<OsString>) -> OsString {
     if let Some(theirs) = theirs.filter(|theirs| !theirs.is_empty()) {
         ours.push(":");

@@ -1,5 +1,5 @@
-//! Watches the machine while a probe runs: the memory of the probe's processes, whether the machine is about to run out
-//! of memory, who uses the processors, and the counters of the processes over the measured time.
+//! Watches the machine while a probe runs: the processes' memory, a coming shortage of host memory, and the use of the CPUs. It
+//! also reads the processes' counters over the measured time.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,16 +21,16 @@ use crate::model::{DeviceReadings, Headroom, Readings, quantity::show_bytes};
 
 /// A shortage of host memory.
 pub(super) struct Shortage {
-    /// Whether the probe's own processes hold a large part of the used memory.
+    /// True if the probe's own processes hold a large part of the used memory.
     pub(super) by_probe: bool,
     pub(super) reason: String,
 }
 
-/// Looks at the machine now and then.
+/// Looks at the machine at regular intervals.
 pub(super) struct HostWatch {
     root: u32,
     headroom: Headroom,
-    /// What of the host's memory is the probe's, where others have the rest.
+    /// The probe's share of the host memory, if other probes have the rest.
     share_bytes: Option<u64>,
     next: Option<Instant>,
     total_bytes: Option<u64>,
@@ -49,11 +49,11 @@ struct Walk {
     pids: Vec<u32>,
     held_bytes: u64,
     anonymous_bytes: u64,
-    /// The shared memory that was free.
+    /// The free shared memory.
     shared_free_bytes: Option<u64>,
 }
 
-/// What was seen of the probe's processes.
+/// Observations of the probe's processes.
 struct Seen {
     held_bytes: u64,
     peak_bytes: Option<u64>,
@@ -66,14 +66,14 @@ struct Seen {
     /// Every process that was ever seen below the root.
     own: BTreeSet<u32>,
     last_times: Option<ProcessorTimes>,
-    /// The processor time that the last walk through their memory took.
+    /// The CPU time of the last walk through the processes' memory.
     cost: Duration,
 }
 
 impl HostWatch {
-    /// Makes a watch on a process and its descendants; `shared` was made before the probe began.
+    /// Makes a watch on a process and its descendants. `shared` was made before the probe began.
     ///
-    /// `zygote` is the process that it was forked from: the pages that they still share count as those of the probe.
+    /// `zygote` is the process that the probe was forked from. Pages that they still share count as the probe's pages.
     pub(super) fn new(root: u32, zygote: Option<u32>, headroom: Headroom, shared: SharedWatch) -> Self {
         let seen = Arc::new(Mutex::new(Seen {
             held_bytes: 0,
@@ -90,7 +90,7 @@ impl HostWatch {
         let (end, ended) = channel();
         let (theirs, their_meter) = (Arc::clone(&seen), Arc::clone(&meter));
         let watch = move || watch(&theirs, &their_meter, &ended);
-        // Without the thread a few numbers are missing, but the probe can go on.
+        // Without the thread a few numbers are missing, but the probe can continue.
         let _ = std::thread::Builder::new().name("host watch".to_owned()).spawn(watch);
         Self {
             root,
@@ -107,7 +107,7 @@ impl HostWatch {
         }
     }
 
-    /// Gives the probe only a share of the host's memory.
+    /// Limits the probe to a share of the host's memory.
     pub(super) fn with_share(self, share_bytes: Option<u64>) -> Self {
         Self { share_bytes, ..self }
     }
@@ -116,7 +116,7 @@ impl HostWatch {
         locked(&self.seen)
     }
 
-    /// Begins anew: what was seen so far is no part of the peaks and shares from here on.
+    /// Begins anew: earlier observations do not count in later peaks and shares.
     pub(super) fn begin_anew(&mut self) {
         self.last_look();
         let pids: Vec<u32> = [self.root].into_iter().chain(self.living()).collect();
@@ -130,7 +130,7 @@ impl HostWatch {
         seen.holds(held);
     }
 
-    /// Looks at the machine's memory if it is time to.
+    /// Checks the machine's memory if a check is due.
     pub(super) fn look(&mut self, now: Instant) -> ControlFlow<Shortage> {
         self.seen().shared.glance();
         if self.next.is_some_and(|next| now < next) {
@@ -161,7 +161,7 @@ impl HostWatch {
         })
     }
 
-    /// Looks at everything once more, while the processes are still there, unless that takes long.
+    /// Looks at everything once more while the processes still exist, unless that takes long.
     pub(super) fn last_look(&self) {
         const LONG: Duration = Duration::from_millis(200);
         let pids = look_at_counters(&self.meter);
@@ -176,18 +176,18 @@ impl HostWatch {
         seen.living = living;
     }
 
-    /// Removes what the probe's processes left in shared memory, now that they are gone.
+    /// Removes the shared memory that the probe's processes left, after they are gone.
     pub(super) fn clean(&self) {
         let seen = self.seen();
         seen.shared.clean(&seen.own);
     }
 
-    /// The probe's processes at the last look.
+    /// Returns the probe's processes at the last look.
     pub(super) fn living(&self) -> Vec<u32> {
         self.seen().living.clone()
     }
 
-    /// The probe's processes, past and present.
+    /// Returns the probe's processes, past and present.
     pub(super) fn own(&self) -> BTreeSet<u32> {
         self.seen().own.clone()
     }
@@ -200,21 +200,20 @@ impl HostWatch {
         self.total_bytes
     }
 
-    /// The largest use of `/dev/shm` by the probe's processes.
+    /// Returns the largest use of `/dev/shm` by the probe's processes.
     pub(super) fn shared_peak_bytes(&self) -> u64 {
         self.seen().shared.peak_bytes()
     }
 
-    /// Returns a message that `/dev/shm` was full, if it was.
+    /// Returns a message if `/dev/shm` was full.
     pub(super) fn shared_is_full(&self) -> Option<String> {
         self.seen().shared.full()
     }
 
-    /// Returns the share of the processors' time that others used while the probe ran, if the processors were full:
-    /// then the probe lacked what others used. Returns `None` if at least a tenth of the time was idle, since then
-    /// there was room for both.
+    /// Returns the share of CPU time that other programs used while the probe ran, if the CPUs were full: then the probe lacked
+    /// that time. Returns `None` if at least a tenth of the time was idle, since both had room then.
     pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
-        /// Round numbers: with a tenth idle nobody has to wait, and less than a tenth used by others is not worth a
+        /// Round numbers: with a tenth idle no process has to wait. A share below a tenth for other programs is not worth a
         /// mention.
         const IDLE: f64 = 0.1;
         const FOREIGN: f64 = 0.1;
@@ -223,18 +222,18 @@ impl HostWatch {
         (shares.idle < IDLE && foreign >= FOREIGN).then_some(foreign)
     }
 
-    /// What the counters say about the time between two moments.
+    /// Returns the counters' readings between two moments.
     pub(super) fn readings(&self, (from, to): (Instant, Instant)) -> Readings {
         locked(&self.meter).readings(from, to)
     }
 
-    /// What this machine and its GPUs told of the last seconds.
+    /// Returns the readings of this machine and its GPUs over the last seconds.
     pub(super) fn live(&mut self, now: Instant, gpu: &mut GpuWatch) -> Arc<DeviceReadings> {
         let meter = Arc::clone(&self.meter);
         self.live.look(now, |from, to| locked(&meter).readings(from, to), Some(gpu))
     }
 
-    /// Whether the kernel killed any process for lack of memory since the watch began.
+    /// Returns true if the kernel has killed any process for lack of memory since the watch began.
     pub(super) fn oom_killed(&self) -> bool {
         OomKills::read().rose_since(&self.kills)
     }
@@ -244,13 +243,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watches the processes until the watch is dropped: their counters four times a second, their memory often at first,
+/// Watches the processes until the watch is dropped. Reads their counters four times a second, and their memory often at first,
 /// then once a second.
 ///
-/// To add up a process's memory the kernel walks all of its page tables, which takes 17 ms per GiB of small pages on a
-/// Xeon of 2023. That is why it has a thread of its own, walks only where something has changed, and follows anonymous
-/// memory without a walk. Everything is done less often where it takes long: counters, following and walks are three of
-/// the parts whose intervals [`pause_after`] sets.
+/// To add up a process's memory, the kernel walks all of its page tables, which takes 17 ms per GiB of small pages on a
+/// Xeon of 2023. So the walk has its own thread, runs only after a change, and anonymous memory is followed without a walk.
+/// All looks become rarer if they take long: [`pause_after`] sets separate intervals for counters, following and walks.
 fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
     let mut looks = 0_u32;
     let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
@@ -277,25 +275,24 @@ fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
     }
 }
 
-/// Returns the result of an action and the processor time that it took; on a busy machine that is far less than the
-/// elapsed time.
+/// Returns the result of an action and its CPU time. On a busy machine, CPU time is far less than elapsed time.
 fn timed<T>(action: impl FnOnce() -> T) -> (T, Duration) {
     let before = thread_time();
     let given = action();
     (given, thread_time().saturating_sub(before))
 }
 
-/// Reads the counters once; returns the processes that exist.
+/// Reads the counters once. Returns the processes that exist.
 fn look_at_counters(meter: &Mutex<HostMeter>) -> Vec<u32> {
     let mut meter = locked(meter);
     meter.look();
     meter.pids().to_vec()
 }
 
-/// Records the processes and the memory that was added since the last walk; returns whether a walk is due.
+/// Records the processes and the memory added since the last walk. Returns true if a walk is due.
 fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> bool {
-    /// Processes that share pages copy them over time, which the count of anonymous memory does not show; so a walk is
-    /// repeated after this time.
+    /// Processes that share pages copy them over time, and the count of anonymous memory does not show that. So a walk is repeated
+    /// after this time.
     const OLD: Duration = Duration::from_secs(10);
     let (times, anonymous) = (ProcessorTimes::read(pids), anonymous_memory_of(pids));
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);

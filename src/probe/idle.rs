@@ -1,7 +1,7 @@
-//! Waits between two probes until memory is back to what it was before the first.
+//! Waits between two probes until memory use is back at its level before the first probe.
 //!
-//! It does not wait for host memory. That belongs to the processes, and they are gone. If other programs take memory of
-//! a shared machine, that is no reason to stop; a probe that runs short because of them counts as disturbed.
+//! It does not wait for host memory, which belongs to the processes, and they are gone. Other programs may take memory of a shared
+//! machine without stopping the search. A probe that runs short because of them counts as disturbed.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,11 +16,11 @@ use crate::machine::{
 };
 use crate::model::{Failure, Memory, Outcome, Progress, quantity::show_bytes};
 
-/// How long memory may take to come back after a process ends, while the driver releases it: a round number.
+/// How long memory may take to come back after a process ends, while the driver releases it. A round number.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The share of the shared memory that was free before the first probe that must be free again. What the probes left is
-/// removed, so the rest belongs to other programs, which may well use some. A round number.
+/// The share of the initially free shared memory that must be free again. The probes' leftovers are removed, so the rest belongs to
+/// other programs, which may well use some. A round number.
 const SHARED_FREE: f64 = 0.5;
 
 /// The memory that was in use before the first probe.
@@ -34,7 +34,7 @@ pub(super) struct Idle {
     patience: Duration,
 }
 
-/// Memory that is not free, and who holds it.
+/// Memory that is not free, and its holder.
 struct Held {
     place: String,
     bytes: u64,
@@ -43,25 +43,25 @@ struct Held {
 
 struct Holder {
     name: String,
-    /// Its number, where it computes on a GPU.
+    /// Its process id, if it computes on a GPU.
     newcomer: Option<u32>,
 }
 
 impl Idle {
-    /// Reads what is in use now.
+    /// Reads the current memory use.
     pub(super) fn read(meter: Option<&'static GpuMeter>) -> Self {
         let gpu = meter.and_then(|meter| meter.read(&Visible::default()).ok());
         Self { shared: SharedMemory::read(), meter, gpu, settled: BTreeSet::new(), patience: PATIENCE }
     }
 
-    /// The same for a slot beside others, which use shared memory, too: there only its GPUs are waited for.
+    /// Returns the same for a slot next to other slots, which also use shared memory. Such a slot waits only for its GPUs.
     pub(super) fn beside_others(self) -> Self {
         Self { shared: None, ..self }
     }
 
-    /// Waits until memory is back; `Break` when the caller does not want to wait any longer.
+    /// Waits until memory is back. Returns `Break` if the caller does not want to wait any longer.
     ///
-    /// Waits for a newly arrived program on a GPU only once. If it stays, its memory counts as its own from then on.
+    /// Waits for a newly arrived program on a GPU only once. If the program stays, its memory is accepted from then on.
     ///
     /// # Errors
     /// The memory does not come back.
@@ -95,9 +95,9 @@ impl Idle {
         self.meter.and_then(|meter| meter.read(visible).ok()).unwrap_or_default()
     }
 
-    /// Returns the outcome, or `Disturbed` if GPU memory ran out while a program held a part that was not there before
-    /// the first probe: such an outcome says nothing about the config. `own` are the probe's processes, which a driver
-    /// may list after their end.
+    /// Returns the outcome, or `Disturbed` if GPU memory ran out while a new program held a part of it. New means that the program
+    /// came after the first probe began. Such an outcome says nothing about the config. `own` are the probe's processes, which a
+    /// driver may list after their end.
     pub(super) fn judge(&self, outcome: Outcome, visible: &Visible, own: &BTreeSet<u32>) -> Outcome {
         let Outcome::OutOfMemory { memory: Memory::Device, failure } = outcome else { return outcome };
         let now = self.gpu_state(visible);
@@ -129,8 +129,8 @@ impl Idle {
     }
 }
 
-/// Finds GPU memory in use that neither was in use before the first probe nor belongs to other programs seen since, or
-/// that is held by a program that came since and has not settled.
+/// Finds GPU memory in use that is new since the first probe and belongs to no visible program. Also finds the memory of a new
+/// program that has not settled.
 fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Option<Held> {
     now.gpus.iter().find_map(|gpu| {
         // A GPU that was not seen before the first probe cannot be compared.
@@ -150,8 +150,8 @@ fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Op
     })
 }
 
-/// Returns how much more of a GPU visible processes hold than before. A process that does not report its memory may
-/// hold all of the growth.
+/// Returns how much more of a GPU the visible processes hold than before. A process that does not report its memory may hold all of
+/// the growth.
 fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u64) -> u64 {
     let held_before = |pid: u32| {
         let same = before.processes.iter().find(|process| process.pid == pid && process.uuid == gpu.uuid);
@@ -165,7 +165,7 @@ fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u6
     taken.fold(0, u64::saturating_add)
 }
 
-/// Finds the process that holds most among those that were not there before, and on which GPU.
+/// Finds the new process that holds the most memory, and its GPU.
 fn largest_newcomer<'n>(
     before: &GpuState,
     now: &'n GpuState,
@@ -177,7 +177,7 @@ fn largest_newcomer<'n>(
     Some((&gpu.place, largest))
 }
 
-/// Finds the process that holds most of the shared memory.
+/// Finds the process that holds the most shared memory.
 fn largest_in_shared() -> Option<String> {
     let held = |pid: u32| files_of(&[pid]).values().map(|file| file.bytes).sum::<u64>();
     let (bytes, pid) = all().into_iter().map(|pid| (held(pid), pid)).max()?;
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn shared_memory_is_waited_for_and_its_holder_named() {
         let Some(now) = SharedMemory::read() else { return };
-        // Pretends that more was free before than there is now.
+        // Pretends that more memory was free before than now.
         let before = SharedMemory { total_bytes: now.total_bytes * 4, free_bytes: now.total_bytes * 4 };
         let patience = Duration::from_millis(100);
         let visible = Visible::default();

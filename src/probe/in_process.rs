@@ -17,7 +17,7 @@ use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::machine::{GpuMeter, HostMeter, nvml::Visible};
 use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings, Spent};
 
-/// What one training step did.
+/// The work of one training step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     samples: u64,
@@ -35,7 +35,7 @@ impl Step {
         Self { samples, ..Self::default() }
     }
 
-    /// Adds the loss; one that is not finite ends the probe as diverged.
+    /// Adds the loss. A loss that is not finite ends the probe as diverged.
     #[must_use]
     pub fn loss(mut self, loss: f64) -> Self {
         self.loss = Some(loss);
@@ -49,7 +49,7 @@ impl Step {
         self
     }
 
-    /// Adds the largest device memory in use so far and, if known, how much there is, in bytes.
+    /// Adds the peak of device memory use and, if known, the device's capacity, in bytes.
     #[must_use]
     pub fn memory(mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> Self {
         (self.peak_memory_bytes, self.memory_capacity_bytes) = (Some(peak_bytes), capacity_bytes);
@@ -63,9 +63,8 @@ impl Step {
         self
     }
 
-    /// Marks that something out of the ordinary happened in the step, such as `epoch`, `evaluation` or `checkpoint`.
-    /// Its time says nothing about other steps and is left out of the throughput. Measuring begins after steps that are
-    /// marked `compile` or `recompile`, however many there are.
+    /// Marks an unusual event in the step, such as `epoch`, `evaluation` or `checkpoint`. The step's time does not count in the
+    /// throughput. Measuring begins after all steps marked `compile` or `recompile`.
     #[must_use]
     pub fn mark(mut self, name: &'static str) -> Self {
         self.mark = Some(name);
@@ -73,11 +72,11 @@ impl Step {
     }
 }
 
-/// Why a step could not run.
+/// The reason why a step could not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The config needs more memory than there is. The search learns from it.
+    /// The config needs more memory than the device has. The search learns from it.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
     /// The step does not accept the config.
@@ -86,17 +85,17 @@ pub enum StepError {
     /// The step failed.
     #[error(transparent)]
     Failed(#[from] Box<dyn Error + Send + Sync>),
-    /// No config can be run; the search ends.
+    /// No config can run; the search ends.
     #[error("{0}")]
     GiveUp(String),
 }
 
 /// A training step inside this process.
 ///
-/// A closure that takes the settings and runs one step implements it. A step cannot be interrupted: one that never
-/// returns stops the search, whereas a command would be ended.
+/// A closure that takes the settings and runs one step implements it. A step cannot be interrupted: a step that never returns stops
+/// the search, whereas a command would be ended.
 pub trait TrainingStep {
-    /// Builds what the config needs: model, optimiser, data loader.
+    /// Builds everything that the config needs: model, optimiser, data loader.
     ///
     /// # Errors
     /// The config does not fit or cannot be built.
@@ -111,7 +110,7 @@ pub trait TrainingStep {
     /// The step failed; running out of memory is an error like any other here.
     fn step(&mut self, settings: &Settings) -> Result<Step, StepError>;
 
-    /// Gives back what [`prepare`](Self::prepare) built. It is called after every probe, a failed one included.
+    /// Releases everything that [`prepare`](Self::prepare) built. It is called after every probe, even after a failed probe.
     fn release(&mut self) {}
 }
 
@@ -128,7 +127,7 @@ pub struct InProcess<S>(pub S);
 impl<S: TrainingStep> Prober for InProcess<S> {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         let step = &mut self.0;
-        // A panic in the user's step is a failure of that config, not of the search; the step is released either way.
+        // A panic in the user's step is a failure of that config, not of the search. The step is released either way.
         let begin = Instant::now();
         let mut gpu = watch_gpus(begin);
         let mut prepared = begin;
@@ -158,7 +157,7 @@ impl<S: TrainingStep> Prober for InProcess<S> {
     }
 }
 
-/// Watches the GPUs that this process sees, where there are any.
+/// Watches the GPUs that this process sees, if any.
 fn watch_gpus(begin: Instant) -> GpuWatch {
     let Ok(meter) = GpuMeter::shared() else { return GpuWatch::none() };
     let visible = Visible::of(&BTreeMap::new());
@@ -301,7 +300,7 @@ mod tests {
         });
         let Outcome::Measured(measurement) = outcome.unwrap() else { panic!("not measured") };
         let rate = measurement.throughput.unwrap().value;
-        // On a busy machine 2 ms may well be 50.
+        // On a busy machine, 2 ms may become 50 ms.
         assert!((50.0..2000.0).contains(&rate), "4 samples in 2 ms or more: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
         assert!(measurement.machine.host.contains_key(&crate::model::Metric::CpuCores), "{measurement:?}");

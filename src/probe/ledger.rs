@@ -1,4 +1,4 @@
-//! Adds up where the time of a probe's steps goes, in bounded memory.
+//! Adds up the time of a probe's steps by phase, in bounded memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::model::{Account, Estimate};
 use crate::probe::stats::student_quantile;
 
-/// The most blocks; when there are as many, neighbours are added up. A power of two, for that.
+/// The most blocks. A longer list is halved by merging neighbours, so this is a power of two.
 const BLOCKS: usize = 64;
-/// The fewest blocks that say something about the spread.
+/// The fewest blocks for an estimate of the spread.
 const FEWEST: usize = 4;
 
 /// Consecutive steps.
@@ -38,7 +38,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Adds a step that took so many seconds, of which some were in phases.
+    /// Adds a step and its duration in seconds, split by phase.
     pub(super) fn step(&mut self, seconds: f64, phases: &BTreeMap<String, f64>) {
         if !(seconds.is_finite() && seconds > 0.0) {
             return;
@@ -60,7 +60,7 @@ impl Ledger {
         }
     }
 
-    /// The account of a run whose first step was over after `start`; `None` where no step was timed.
+    /// Returns the account of a run whose first step ended after `start`; `None` if no step was timed.
     pub(super) fn account(&self, start: Duration) -> Option<Account> {
         let steps_s: f64 = self.blocks.iter().map(|block| block.seconds).sum();
         let mut names: Vec<&String> = self.blocks.iter().flat_map(|block| block.phases.keys()).collect();
@@ -89,8 +89,8 @@ impl Ledger {
         (steps_s > 0.0).then_some(Account { start_s: start.as_secs_f64(), steps_s, phases, rest })
     }
 
-    /// Returns half of the 95 % interval of a phase's seconds in a run of as many seconds, by how its share differs from
-    /// block to block (Cochran, "Sampling Techniques", 1977, section 6.4: the ratio estimator).
+    /// Returns half of the 95 % interval of a phase's seconds in a run of `all` seconds. It follows from the spread of the phase's
+    /// share between blocks (Cochran, "Sampling Techniques", 1977, section 6.4: the ratio estimator).
     fn half_width(&self, all: f64, sum: f64, of: impl Fn(&Block) -> f64) -> f64 {
         let count = self.blocks.len();
         if count < FEWEST || all <= 0.0 {
@@ -100,7 +100,7 @@ impl Ledger {
         let squares: f64 = self.blocks.iter().map(|block| (of(block) - share * block.seconds).powi(2)).sum();
         #[expect(clippy::cast_precision_loss, reason = "at most as many blocks as are kept")]
         let blocks = count as f64;
-        // Twice the variance: the run that was observed, and the other.
+        // Twice the variance: for the observed run, and for the other run.
         student_quantile(count - 1, 0.025) * (2.0 * squares * blocks / (blocks - 1.0)).sqrt()
     }
 }

@@ -1,4 +1,4 @@
-//! The devices' readings over the last seconds, for whoever watches a running probe.
+//! The devices' readings over the last seconds, for the display of a running probe.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 use super::gpu_watch::GpuWatch;
 use crate::model::{DeviceReadings, Readings};
 
-/// How often the devices are asked; their meters look at them four times a second themselves.
+/// How often the devices are asked. Their meters read them four times a second.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The time span that the numbers cover: short enough to see a change, long enough for several readings.
+/// The time span of the numbers: short enough to show a change, long enough for several readings.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Keeps the numbers until new ones are due.
+/// Keeps the numbers until new numbers are due.
 pub(super) struct Live {
     next: Instant,
     latest: Arc<DeviceReadings>,
 }
 
 impl Live {
-    /// Makes one for a probe that begins now.
+    /// Makes a cache for a probe that begins now.
     pub(super) fn new(begin: Instant) -> Self {
         Self { next: begin + EVERY, latest: Arc::default() }
     }
 
-    /// Returns the current numbers without waiting; `host` returns those of the machine between two moments.
+    /// Returns the current numbers without waiting. `host` returns the machine's readings between two moments.
     pub(super) fn look(
         &mut self,
         now: Instant,

@@ -1,23 +1,22 @@
-//! Keeps peaks of device memory, and decides whether they belong to warm-up.
+//! Keeps peaks of device memory, and separates the peaks of warm-up.
 
 use std::collections::BTreeMap;
 
 /// One report of device memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MemoryReport {
-    /// The largest use since the rank's last report, or since its start, in bytes; includes memory outside the
-    /// framework.
+    /// The largest use in bytes since the rank's last report, or since its start, including memory outside the framework.
     pub(super) peak_bytes: Option<u64>,
     /// The device's memory capacity in bytes.
     pub(super) capacity_bytes: Option<u64>,
-    /// How often so far the allocator had to free its caches and try again.
+    /// How often the allocator has freed its caches and tried again.
     pub(super) retries: Option<u64>,
 }
 
-/// A peak and the steps in which it was reached.
+/// A peak, and the number of steps before it.
 #[derive(Debug, Clone, Copy)]
 struct Peak {
-    /// The number of steps that had ended before.
+    /// The number of steps that had ended before the peak.
     after: usize,
     bytes: u64,
 }
@@ -26,13 +25,13 @@ struct Peak {
 #[derive(Debug, Default)]
 pub(super) struct MemoryPeaks {
     peaks: Vec<Peak>,
-    /// Steps that had ended at each rank's last report.
+    /// The number of steps that had ended at each rank's last report.
     reported: BTreeMap<u32, usize>,
     pub(super) capacity_bytes: Option<u64>,
     pub(super) retries: Option<u64>,
 }
 
-/// The peaks before and after a step; of several ranks, those of the fullest.
+/// The peaks before and after a step, on the fullest rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Split {
     pub(super) warmup: Option<u64>,
@@ -58,10 +57,10 @@ impl MemoryPeaks {
         }
     }
 
-    /// Splits peaks into those that began before the end of this many steps, and later ones.
+    /// Splits peaks into peaks that began before the end of this many steps, and later peaks.
     ///
-    /// A report that spans the end of warm-up may have its peak on either side and is counted as warm-up. If there is
-    /// no other report, it counts for both.
+    /// A report that spans the end of warm-up may have its peak on either side, and counts as warm-up. If it is the only report, it
+    /// counts for both.
     pub(super) fn split_at(&self, warmup_steps: usize) -> Split {
         let largest = |is_warmup: bool| {
             let of_it = self.peaks.iter().filter(|peak| (peak.after < warmup_steps) == is_warmup);

@@ -1,8 +1,8 @@
-//! One short run of one config: started, listened to, measured, ended, and said how it ended.
+//! Runs one config for a short time: starts it, reads its reports, measures it, ends it, and returns its outcome.
 //!
-//! Start with [`Prober`], the seam, and [`CommandProber`], which runs a command under the `supervisor`. `measuring` makes a
-//! throughput with its interval from what the steps tell, `classify` says why a probe failed, `writes` protects the user's files,
-//! and [`adapter`] is the way of settings into an unmodified script. [`InProcess`] does the same for a step in this program.
+//! Start with [`Prober`], the seam, and [`CommandProber`], which runs a command under the `supervisor`. `measuring` turns step
+//! reports into a throughput with its interval. `classify` finds the reason for a failure. `writes` protects the user's files.
+//! [`adapter`] brings settings into an unmodified script. [`InProcess`] does the same for a step in this program.
 
 pub mod adapter;
 mod brief;
@@ -76,40 +76,40 @@ use crate::model::{
 /// The limits of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Wall time of one probe, start-up included. If enough has been measured by then, the measurement counts.
+    /// Wall time of one probe, including start-up. If enough has been measured by then, the measurement counts.
     pub probe_time: Duration,
     /// Time without progress after which a probe is ended.
     pub stall_time: Duration,
-    /// Time between asking processes to end and ending them.
+    /// Time between asking processes to end and killing them.
     pub grace_time: Duration,
     /// Longest time spent measuring after warm-up.
     pub measure_time: Duration,
-    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends early. `None` leaves it to who
-    /// measures: a search knows how far runs are apart, and measures no finer than that; otherwise it is [`PRECISION`].
+    /// Measuring ends early at this half width of the throughput's 95 % interval, as a share. With `None` a search chooses it: it
+    /// knows how far runs differ, and measures no finer. Otherwise it is [`PRECISION`].
     pub precision: Option<f64>,
     /// Host memory that must stay available; a probe that leaves less is ended.
     pub host_memory_headroom: Headroom,
-    /// How far losses may be from those of full precision before a config counts as diverged; see
+    /// Largest difference of losses from the losses in full precision; beyond it a config counts as diverged. See
     /// [`numerics::drift`](crate::search::numerics::drift).
     pub loss_tolerance: f64,
-    /// Bytes of a probe's output that its log keeps; the rest is read and dropped.
+    /// Bytes of a probe's output that its log keeps. The rest is read and dropped.
     pub log_size: Option<u64>,
 }
 
-/// The version of the measuring method: which steps count, how their rates become a throughput with an interval, what
-/// counts as a disturbance. Raise it with every change after which the same run gives another number.
+/// The version of the measuring method: the choice of steps, the throughput and its interval, and the kinds of disturbance. Raise
+/// it with every change after which the same run gives another number.
 pub const MEASURING: u32 = 4;
 
-/// The precision where nobody says another: a difference of 2 % is a tie to most users.
+/// The default precision: a difference of 2 % is a tie to most users.
 pub const PRECISION: f64 = 0.02;
 
 impl Limits {
-    /// The precision at which measuring ends early.
+    /// Returns the precision at which measuring ends early.
     pub fn precision(&self) -> f64 {
         self.precision.unwrap_or(PRECISION)
     }
 
-    /// Returns the limits that trials depend on, for a journal; the size of logs is not among them.
+    /// Returns the limits that trials depend on, for a journal. The size of logs is not included.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "probe_time_s": self.probe_time.as_secs_f64(),
@@ -142,24 +142,23 @@ impl Default for Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// As a candidate among many.
+    /// For a candidate among many.
     Probe,
-    /// As one of very many: for at most one of this many equal parts of the usual time.
+    /// For a candidate among very many: at most one of this many equal parts of the usual time.
     Screen {
-        /// How many parts there are.
+        /// The number of parts.
         one_in: NonZeroU32,
     },
-    /// Until it has warmed up and its rate is roughly known, because rounds compare it: for a second at most.
+    /// Until the config has warmed up and its rate is roughly known, because rounds compare it. At most a second.
     Brief,
-    /// Only until the losses of the first steps are known, to compare with those of another config; its log has its own
-    /// name.
+    /// Until the losses of the first steps are known, for a comparison with another config. The probe's log has its own name.
     Losses,
 }
 
 /// One config to probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
-    /// The number of the trial that it will be.
+    /// The number of its trial.
     pub number: u32,
     /// The config.
     pub config: &'a Config,
@@ -167,40 +166,40 @@ pub struct Job<'a> {
     pub settings: &'a Settings,
     /// The limits of the probe.
     pub limits: &'a Limits,
-    /// How carefully to measure.
+    /// How carefully to measure it.
     pub effort: Effort,
-    /// What the probe does in addition to training, or instead of it; `None` for an ordinary probe. Only a command
-    /// prober with an adapter supports it.
+    /// An action in addition to training, or instead of it; `None` for an ordinary probe. It needs a command prober with an
+    /// adapter.
     pub experiment: Option<&'a Experiment>,
-    /// Whether the process may stay for the rounds to come, held between two steps.
+    /// True if the process may stay for later rounds, held between two steps.
     pub keeps: bool,
 }
 
 /// The number of losses of the first steps that a measurement keeps.
 pub const FIRST_LOSSES: usize = 16;
 
-/// The function that receives a prober's progress; its answer says whether to go on.
+/// The function that receives a prober's progress. Its answer tells the prober to continue or to stop.
 pub type Watch<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
 /// A prober runs probes.
 ///
-/// A probe that fails is an [`Outcome`]; an error means that probing itself is impossible, whatever the config.
+/// A failed probe is an [`Outcome`]. An error means that probing is impossible, whatever the config.
 pub trait Prober {
     /// Runs one config.
     ///
-    /// `watch` is called at least every 100 ms while a process runs, and between steps otherwise; when it answers
-    /// `Break`, the probe ends at once with [`Outcome::Interrupted`].
+    /// Calls `watch` at least every 100 ms while a process runs, and between steps otherwise. If `watch` answers `Break`, the probe
+    /// ends at once with [`Outcome::Interrupted`].
     ///
     /// # Errors
-    /// No config can be probed; the error says why.
+    /// No config can be probed; the error gives the reason.
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError>;
 
-    /// Compares configs head to head, seconds apart. A prober that holds no processes measures each turn in one of its own.
+    /// Compares configs head to head, seconds apart. A prober that holds no processes starts a new process for each turn.
     ///
-    /// `watch` is called as for a probe; when it answers `Break`, the duel ends with [`DuelEnd::Interrupted`].
+    /// Calls `watch` as for a probe. If `watch` answers `Break`, the duel ends with [`DuelEnd::Interrupted`].
     ///
     /// # Errors
-    /// No config can be probed; the error says why.
+    /// No config can be probed; the error gives the reason.
     ///
     /// [`DuelEnd::Interrupted`]: duel::DuelEnd::Interrupted
     fn duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
@@ -210,19 +209,19 @@ pub trait Prober {
         Ok(bout.finish(end))
     }
 
-    /// Ends the processes that are held for other configs than these.
+    /// Ends held processes, except the processes of these configs.
     fn keep(&mut self, _configs: &[Config]) {}
 
-    /// Ends the process that is held for a config, so that its next one is another.
+    /// Ends the process that is held for a config, so that its next probe starts a new process.
     fn restart(&mut self, _config: &Config) {}
 
-    /// Returns what the user should hear about how probes are run, each remark once.
+    /// Returns remarks for the user about how probes run, each remark once.
     fn remarks(&mut self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Why no config can be probed.
+/// The reason why no config can be probed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
@@ -231,17 +230,17 @@ pub enum ProbeError {
     Start {
         /// The program: the first word of the command.
         program: String,
-        /// Why not.
+        /// The reason.
         reason: String,
-        /// What to do about it.
+        /// A remedy.
         hint: String,
     },
     /// The step cannot run here, whatever the config: a module or a program is missing, or its command line is wrong.
     #[error("the step cannot run in this environment: {reason}")]
     Environment {
-        /// What is missing or wrong.
+        /// The missing or wrong thing.
         reason: String,
-        /// What to do about it.
+        /// A remedy.
         hint: String,
         /// The last lines that the step printed.
         last_lines: Vec<String>,
@@ -260,40 +259,40 @@ pub enum ProbeError {
     /// Processes of a probe do not end.
     #[error("{count} processes of the probe do not end, even by SIGKILL: {}", listed(.pids))]
     Survivors {
-        /// How many.
+        /// Their number.
         count: usize,
-        /// The first of them.
+        /// The first process ids.
         pids: Vec<u32>,
     },
-    /// Memory that a probe used, or that somebody else took meanwhile, is not free again.
+    /// Memory that a probe or another program took is not free again.
     #[error("{} more of {place} than before the first probe are in use{}", show_bytes(*.bytes), held_by(.holder.as_deref()))]
     MemoryHeld {
-        /// Which memory, such as `GPU 0`.
+        /// The memory, such as `GPU 0`.
         place: String,
-        /// How much more than before, in bytes.
+        /// The additional use, in bytes.
         bytes: u64,
-        /// The process that holds most of it, if one can be seen.
+        /// The process that holds most of it, if it is visible.
         holder: Option<String>,
     },
     /// The probe's files, pipes or sockets cannot be made or written.
     #[error("cannot {action}{}", path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On which file, where there is one.
+        /// The file, if the action has a file.
         path: Option<PathBuf>,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
     /// The requested protection against writes is not possible.
     #[error(transparent)]
     Writes(#[from] WritesError),
-    /// The worker of another node is gone, and with it what ran there.
+    /// The worker of another node is gone, together with everything that ran there.
     #[error("the worker on {host} is gone: {reason}")]
     Lost {
         /// The node.
         host: String,
-        /// How that was noticed.
+        /// The sign that the worker is gone.
         reason: String,
     },
     /// A probe would not fit into the rest of a worker's allocation.
@@ -301,9 +300,9 @@ pub enum ProbeError {
     NoTime {
         /// The node.
         host: String,
-        /// What is left of it.
+        /// The rest of the allocation.
         left: Duration,
-        /// How long a probe may take.
+        /// The longest time of a probe.
         takes: Duration,
     },
     /// No config can be probed on another node.
@@ -311,9 +310,9 @@ pub enum ProbeError {
     OnNode {
         /// The node.
         host: String,
-        /// Why not.
+        /// The reason.
         reason: String,
-        /// What to do about it.
+        /// A remedy.
         hint: Option<String>,
         /// The last lines that the step printed.
         last_lines: Vec<String>,
@@ -321,13 +320,13 @@ pub enum ProbeError {
     /// A step in this process asked to end the search.
     #[error("the training step gave up: {reason}")]
     GaveUp {
-        /// Its reason.
+        /// The reason that the step gave.
         reason: String,
     },
 }
 
 impl ProbeError {
-    /// What failed, for `map_err`: an action such as `create`, and what it was done to.
+    /// Makes an error for `map_err` from an action, such as `create`, and the path of the action.
     fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path: Some(path), source }
@@ -335,17 +334,17 @@ impl ProbeError {
 }
 
 impl ProbeError {
-    /// Whether only the place is to blame, so that other places may go on.
+    /// Returns true if only this place failed, so that other places can continue.
     pub(crate) fn is_of_the_place(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::NoTime { .. })
     }
 
-    /// Whether the place has no time left.
+    /// Returns true if the place has no time left.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::NoTime { .. })
     }
 
-    /// Returns the last lines that the step printed, where they say more than the error.
+    /// Returns the last lines that the step printed, if they say more than the error.
     pub fn last_lines(&self) -> &[String] {
         match self {
             Self::Environment { last_lines, .. } | Self::OnNode { last_lines, .. } => last_lines,
@@ -353,7 +352,7 @@ impl ProbeError {
         }
     }
 
-    /// Returns what to do about it, where there is advice.
+    /// Returns a remedy, if one is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Start { hint, .. } | Self::Environment { hint, .. } => Some(hint),

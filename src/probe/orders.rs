@@ -15,19 +15,19 @@ pub(super) struct Order {
     pub(super) env: BTreeMap<String, String>,
     pub(super) cwd: PathBuf,
     pub(super) grace_ms: u64,
-    /// Folders to remove at the end, by gputune or, if gputune is gone, by the supervisor. The first has the socket and
-    /// gputune's notes on the probe.
+    /// Folders to remove at the end, by gputune or, if gputune is gone, by the supervisor. The first has the socket and gputune's
+    /// notes on the probe.
     pub(super) to_remove: Vec<PathBuf>,
-    /// The mount namespace for the command; `None` for that of gputune.
+    /// The mount namespace for the command; `None` for gputune's own namespace.
     pub(super) layout: Option<Layout>,
-    /// Whether the command is a zygote, whose children have supervisors of their own.
+    /// True if the command is a zygote, whose children have their own supervisors.
     pub(super) is_zygote: bool,
-    /// The processors that the command may use; none for those of gputune.
+    /// The CPUs that the command may use; empty for the CPUs of gputune.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) processors: Vec<u32>,
 }
 
-/// What a supervisor tells the process that launches the command.
+/// A message from a supervisor to the process that launches the command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cover {
     /// As in the order.
@@ -36,20 +36,20 @@ pub(super) struct Cover {
     pub(super) is_zygote: bool,
 }
 
-/// What a supervisor tells the process that a zygote forked, in place of what a new process would be given.
+/// A message from a supervisor to a process that a zygote forked. It has everything that a new process would get.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Takeover<'o> {
     /// The interpreter's command line.
     pub(super) arguments: &'o [String],
-    /// Environment variables beside the inherited ones.
+    /// Environment variables in addition to the inherited ones.
     pub(super) env: &'o BTreeMap<String, String>,
     pub(super) cwd: &'o Path,
     /// The file of the mount namespace to enter.
     pub(super) mounts: Option<PathBuf>,
 }
 
-/// The later message: ask all processes to end, and end them after the grace time or at once. A closed connection means
-/// that gputune is gone and that they must be ended now.
+/// A later message: ask all processes to end, then kill them after the grace time or at once. A closed connection means that
+/// gputune is gone, and that the supervisor must kill them now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stop {
     pub(super) at_once: bool,
@@ -63,9 +63,9 @@ pub(super) enum Report {
     Started { pid: u32 },
     /// The command could not be started.
     NotStarted { errno: i32, message: String },
-    /// The command ended by itself or on demand; `leftovers` of its processes are still there.
+    /// The command ended, on its own or on demand; `leftovers` of its processes still exist.
     Ended { ending: Ending, leftovers: usize },
-    /// Nothing is left, except the processes that even SIGKILL did not end.
+    /// No process is left, except the processes that even SIGKILL did not end.
     Clean { survivors: Vec<u32> },
 }
 
@@ -84,17 +84,17 @@ impl Ending {
         self == Self::Exited(0)
     }
 
-    /// Whether SIGKILL ended it, or its shell says so.
+    /// Returns true if SIGKILL ended the process, or its shell reports that.
     pub(super) fn killed(self) -> bool {
         matches!(self, Self::Signalled(9) | Self::Exited(137))
     }
 
-    /// Whether SIGBUS ended it, as happens on access to a mapped file when there is no room left.
+    /// Returns true if SIGBUS ended the process, as happens on access to a mapped file when the memory behind it is full.
     pub(super) fn is_bus_error(self) -> bool {
         matches!(self, Self::Signalled(7) | Self::Exited(135))
     }
 
-    /// Returns the ending by a signal that has this description in glibc (strsignal(3)).
+    /// Returns the ending by the signal with this description in glibc (strsignal(3)).
     pub(super) fn by_description(description: &str) -> Option<Self> {
         const DESCRIPTIONS: &[(&str, i32)] = &[
             ("Hangup", 1),

@@ -1,4 +1,4 @@
-//! Reads what a probe prints: copies it to the log, keeps the last lines, finds rates.
+//! Reads a probe's output: copies it to the log, keeps the last lines, and finds rates.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,12 +15,12 @@ use regex::bytes::Regex;
 use super::heard::Message;
 use super::printed::find_rate;
 
-/// The lines kept for error messages and for recognising failures: a round number, enough for several tracebacks.
+/// The number of lines kept for error messages and for recognising failures. A round number: enough for several tracebacks.
 const LAST_LINES: usize = 200;
-/// Bytes of a line that are kept or searched.
+/// The bytes of a line that are kept or searched.
 const LINE_BYTES: usize = 8 * 1024;
 
-/// The reader, in a thread, of the pipe for a probe's standard output and error.
+/// Reads the pipe of a probe's standard output and error, in a thread.
 pub(super) struct Output {
     state: Arc<State>,
     reader: Option<JoinHandle<()>>,
@@ -33,7 +33,7 @@ struct State {
     log_error: Mutex<Option<io::Error>>,
 }
 
-/// Where output goes and what is looked for in it.
+/// The log of the output, and the pattern to search for.
 pub(super) struct OutputSettings {
     pub(super) log: PathBuf,
     pub(super) log_size: Option<u64>,
@@ -61,22 +61,22 @@ impl Output {
         Ok(Self { state, reader: Some(reader) })
     }
 
-    /// Bytes printed so far.
+    /// Returns the number of bytes printed until now.
     pub(super) fn bytes(&self) -> u64 {
         self.state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether all writing ends of the pipe are closed.
+    /// Returns true if all writing ends of the pipe are closed.
     pub(super) fn is_finished(&self) -> bool {
         self.reader.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// The last lines printed.
+    /// Returns the last lines printed.
     pub(super) fn last_lines(&self) -> Vec<String> {
         self.state.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Returns why the log is incomplete, if it is.
+    /// Returns the error if the log is incomplete.
     pub(super) fn log_error(&self) -> Option<io::Error> {
         self.state.log_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -87,7 +87,7 @@ struct Copier {
     left: u64,
     pattern: Option<Regex>,
     line: Vec<u8>,
-    /// The numbers that the pattern found in lines that arrived together.
+    /// Numbers that the pattern found in lines that arrived together.
     numbers: Vec<f64>,
     state: Arc<State>,
     messages: SyncSender<Message>,
@@ -111,7 +111,7 @@ impl Copier {
     fn take(&mut self, bytes: &[u8]) {
         self.state.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.write_log(bytes);
-        // A carriage return ends a line too: progress bars rewrite theirs.
+        // A carriage return also ends a line: progress bars rewrite their line.
         for part in bytes.split_inclusive(|&byte| byte == b'\n' || byte == b'\r') {
             let ended = part.ends_with(b"\n") || part.ends_with(b"\r");
             let text = if ended { &part[..part.len() - 1] } else { part };
@@ -131,8 +131,7 @@ impl Copier {
         }
     }
 
-    /// Writes to the log. If that fails, the probe goes on, and its output is still read, because otherwise it would
-    /// block.
+    /// Writes to the log. If that fails, the probe continues. Its output is still read, because otherwise the probe would block.
     fn write_log(&mut self, bytes: &[u8]) {
         let count = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
         self.left -= count as u64;

@@ -1,5 +1,4 @@
-//! The protocol by which a training step reports: JSON lines to a Unix socket. `docs/protocol.md` describes it for
-//! other languages.
+//! The protocol for a training step's reports: JSON lines to a Unix socket. `docs/protocol.md` describes it for other languages.
 
 mod reporter;
 
@@ -10,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::model::{Fact, Settings, Value};
 pub use reporter::Reporter;
 
-/// The version of the protocol that has the orders `hold`, `configure` and `go`.
+/// The version of the protocol that introduced the orders `hold`, `configure` and `go`.
 pub(super) const VERSION_OF_HOLD: u32 = 2;
 
 /// The environment variable that holds the path of the socket.
@@ -22,13 +21,13 @@ pub const CONFIG: &str = "GPUTUNE_CONFIG";
 /// The environment variable that holds the number of the trial.
 pub const TRIAL: &str = "GPUTUNE_TRIAL";
 
-/// The environment variable that says what happens to the probe's writes: `scratch`, `guard` or `allow`.
+/// The environment variable with the handling of the probe's writes: `scratch`, `guard` or `allow`.
 pub const WRITES: &str = "GPUTUNE_WRITES";
 
-/// The environment variable that holds a folder which is removed after the probe; guards redirect writes to it.
+/// The environment variable that holds a folder which is removed after the probe. Guards redirect writes to this folder.
 pub const SCRATCH: &str = "GPUTUNE_SCRATCH";
 
-/// The most bytes of a line; a longer one counts as bad.
+/// The most bytes of a line. A longer line counts as bad.
 pub const LONGEST_LINE: usize = 256 * 1024;
 
 /// One line.
@@ -36,7 +35,7 @@ pub const LONGEST_LINE: usize = 256 * 1024;
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// The first line of a connection; it may be left out.
+    /// The first line of a connection. It is optional.
     Hello {
         /// Framework and version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,16 +43,16 @@ pub enum Event {
         /// Rank of the process in a distributed job.
         #[serde(default)]
         rank: u32,
-        /// Processes of the distributed job (its world size), where the process knows.
+        /// Number of processes in the distributed job (its world size), if the process knows it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ranks: Option<u32>,
-        /// The process, as it sees itself, where it can say on SIGUSR2 what it is doing.
+        /// The process id as the process itself sees it, if the process can report its stacks on SIGUSR2.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pid: Option<u32>,
-        /// Whether the process reads orders, and says `bye` when it ends in an orderly way.
+        /// True if the process reads orders, and says `bye` when it ends in an orderly way.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         orders: bool,
-        /// The version of this protocol whose orders it knows.
+        /// The version of this protocol whose orders the process knows.
         #[serde(default = "first_version", skip_serializing_if = "is_first_version")]
         version: u32,
     },
@@ -62,16 +61,16 @@ pub enum Event {
         /// Samples that the whole job processed in the step.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         samples: Option<f64>,
-        /// When it ended, in seconds on any clock that only goes forward; without it the time of arrival counts.
+        /// The time of its end, in seconds on any clock that only goes forward. Without it, the time of arrival counts.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         time: Option<f64>,
-        /// How long it took, in seconds; without it the time since the step before counts.
+        /// Its duration in seconds. Without it, the time since the previous step counts.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         seconds: Option<f64>,
         /// The loss.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         loss: Option<f64>,
-        /// Floating-point operations of the step, all ranks together, a multiplication and an addition being two.
+        /// Floating-point operations of the step in all ranks together. A multiplication and an addition count as two.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         flops: Option<f64>,
         /// Further numbers.
@@ -82,18 +81,18 @@ pub enum Event {
     Phase {
         /// The phase: `data_wait`, `host_to_device`, `forward`, `backward`, `optimizer`, or another name.
         name: String,
-        /// How long, in seconds.
+        /// The duration in seconds.
         seconds: Number,
     },
     /// Device memory, in bytes.
     Memory {
-        /// The memory that tensors hold, at its peak so far.
+        /// The peak of the memory that tensors hold.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         allocated: Option<u64>,
-        /// The memory that the framework holds, at its peak so far.
+        /// The peak of the memory that the framework holds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reserved: Option<u64>,
-        /// The memory in use on the device besides the framework's: the driver's context, libraries, other processes.
+        /// The memory in use on the device outside the framework: the driver's context, libraries, other processes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         other: Option<u64>,
         /// The device's memory capacity.
@@ -103,9 +102,9 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retries: Option<u64>,
     },
-    /// Something out of the ordinary happens in the current step, so that its time says nothing about the others.
+    /// The current step is unusual, so its time says nothing about other steps.
     Mark {
-        /// What: `epoch`, `evaluation`, `checkpoint`, `recompile`, or another name.
+        /// Its name: `epoch`, `evaluation`, `checkpoint`, `recompile`, or another name.
         name: String,
     },
     /// A setting took effect.
@@ -113,23 +112,23 @@ pub enum Event {
         /// The target of `apply`, such as `dataloader.num_workers`.
         target: String,
     },
-    /// A fact that the process reports about itself; of several with one name the last counts.
+    /// A fact that the process reports about itself. If several facts have the same name, the last counts.
     Fact {
-        /// Its name; [`FACTS`](crate::model::FACTS) has those that gputune knows.
+        /// Its name; [`FACTS`](crate::model::FACTS) has the names that gputune knows.
         name: String,
-        /// What is so.
+        /// Its value.
         value: Fact,
     },
-    /// The step cannot go on.
+    /// The step cannot continue.
     Error {
-        /// What kind of error.
+        /// The kind of error.
         #[serde(default)]
         kind: ErrorKind,
-        /// What happened.
+        /// The message.
         #[serde(default)]
         message: String,
-        /// For [`ErrorKind::NotApplied`], the parameters whose settings nothing in the step takes. In all further
-        /// probes they are left as the script has them.
+        /// For [`ErrorKind::NotApplied`], the parameters whose settings nothing in the step takes. All later probes keep the
+        /// script's own settings for them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         parameters: Vec<String>,
     },
@@ -137,13 +136,13 @@ pub enum Event {
     Done,
     /// The process ends in an orderly way, whatever its exit code.
     Bye,
-    /// The process waits between two steps, as it was ordered, and all steps before that are told.
+    /// The process waits between two steps, as ordered, and has reported all earlier steps.
     Held,
-    /// The process has taken other settings, which hold from its next step on.
+    /// The process has taken other settings, which apply from its next step on.
     Configured {
-        /// The segment of the order.
+        /// The number of the segment in the order.
         segment: u32,
-        /// Why it has not, and is to be ended.
+        /// The reason if the process has not taken the settings and must be ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     },
@@ -152,7 +151,7 @@ pub enum Event {
     Unknown,
 }
 
-/// One line from gputune to a process that said that it reads orders.
+/// One line from gputune to a process that reads orders.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -161,20 +160,20 @@ pub enum Order {
     Stop,
     /// Wait at the end of this step. Since version 2.
     Hold,
-    /// Take these settings, while waiting. Since version 2.
+    /// Take these settings while waiting. Since version 2.
     Configure {
-        /// The number of the piece of the run that begins, to be given back.
+        /// The number of the segment of the run that begins. The process returns this number.
         segment: u32,
         /// The config.
         config: Settings,
-        /// What is to be applied: for each target a setting and the parameter whose it is.
+        /// The settings to apply: for each target, a setting and its parameter.
         apply: BTreeMap<String, Setting>,
     },
     /// Go on with the next step. Since version 2.
     Go,
 }
 
-/// What is applied to a target.
+/// A setting to apply to a target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setting {
     /// The parameter.
@@ -184,7 +183,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What is to be applied, by target.
+    /// Returns the settings to apply, by target.
     pub fn all<'a>(applied: impl Iterator<Item = (&'a super::adapter::Applied, &'a Value)>) -> BTreeMap<String, Self> {
         let one = |(applied, value): (&super::adapter::Applied, &Value)| {
             (applied.name.clone(), Self { parameter: applied.parameter.clone(), value: value.clone() })
@@ -202,7 +201,7 @@ fn is_first_version(version: &u32) -> bool {
     *version == first_version()
 }
 
-/// What kind of error a step reports.
+/// The kind of an error that a step reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -221,7 +220,7 @@ pub enum ErrorKind {
     Failed,
 }
 
-/// A number that a step reports: `1.5`, `"nan"`, `"inf"`, `"-inf"` or `null`, which also stands for "not a number".
+/// A number that a step reports: `1.5`, `"nan"`, `"inf"`, `"-inf"` or `null`, which also means "not a number".
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Number(pub f64);
@@ -251,10 +250,10 @@ fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D:
 }
 
 impl Event {
-    /// Reads a line. Accepts bare `NaN` and `Infinity`, which Python writes although JSON has no such numbers.
+    /// Reads a line. Accepts bare `NaN` and `Infinity`: Python writes them although JSON has no such numbers.
     ///
     /// # Errors
-    /// The line is no event.
+    /// The line is not an event.
     pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(line).or_else(|error| {
             let text = String::from_utf8_lossy(line);

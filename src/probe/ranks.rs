@@ -1,23 +1,23 @@
-//! Tracks the processes of a distributed job: which have reported, how many there should be, and whether one is gone.
+//! Tracks the processes of a distributed job: which processes have reported, how many are expected, and which are lost.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The time after the first step of rank 0 within which the other ranks must have said `hello`. They take part in each
-/// step, so it only allows for a slow connection. A round number.
+/// The time after the first step of rank 0 within which the other ranks must have said `hello`. They take part in each step, so it
+/// only allows for a slow connection. A round number.
 const REPORT_TIME: Duration = Duration::from_secs(5);
 
-/// Steps of rank 0 that may arrive after another rank died: the one that was under way, and one that overlaps with it.
+/// Steps of rank 0 that may arrive after another rank died: the current step, and a step that overlaps with it.
 const LATE_STEPS: u32 = 2;
 
 /// The processes that have said `hello`.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
-    /// How many must report, where the spec says so.
+    /// The number of processes that must report, if the spec states it.
     stated: Option<u32>,
-    /// Whether a hook is loaded in every process, so that all of them report if one does.
+    /// True if a hook is loaded in every process, so that all processes report if one does.
     is_hooked: bool,
-    /// The number of processes, as they report it.
+    /// The number of processes, as the processes report it.
     told: Option<u32>,
     known: BTreeMap<u32, Rank>,
     first_step: Option<Instant>,
@@ -25,9 +25,9 @@ pub(super) struct Ranks {
 
 #[derive(Debug, Default)]
 struct Rank {
-    /// Connections that are open.
+    /// The number of open connections.
     open: u32,
-    /// When the rank closed its last connection, if it should have said `bye` and did not.
+    /// The loss of the rank: its last connection closed without the `bye` that it should have sent.
     gone: Option<Gone>,
 }
 
@@ -37,13 +37,13 @@ struct Gone {
     steps_since: u32,
 }
 
-/// Whether all processes have reported that should.
+/// The result of comparing the reported processes with the expected number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Attendance {
     Complete,
-    /// Too few so far, in words; those that are missing have a little time left.
+    /// Too few have reported, in words. The missing processes have a little time left.
     Missing(String),
-    /// Too few for too long, or too many, in words.
+    /// Too few have reported for too long, or too many have reported, in words.
     Wrong(String),
 }
 
@@ -52,12 +52,12 @@ impl Ranks {
         Self { stated, is_hooked, ..Self::default() }
     }
 
-    /// How many processes said who they are.
+    /// Returns the number of processes that said `hello`.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.known.len()).unwrap_or(u32::MAX)
     }
 
-    /// Records that a process said on a new connection which rank it is, and of how many.
+    /// Records the `hello` on a new connection: the rank of the process and the number of ranks.
     pub(super) fn hello(&mut self, rank: u32, ranks: Option<u32>) {
         const MOST: usize = 1 << 16;
         self.told = ranks.max(self.told);
@@ -84,7 +84,7 @@ impl Ranks {
         }
     }
 
-    /// Whether all have reported that should.
+    /// Compares the reported processes with the expected number.
     pub(super) fn attendance(&self, now: Instant) -> Attendance {
         let told = self.told.filter(|_| self.is_hooked);
         let Some(expected) = self.stated.or(told) else { return Attendance::Complete };
@@ -109,13 +109,13 @@ impl Ranks {
         }
     }
 
-    /// Returns the first rank that was lost, among those that left without `bye`.
+    /// Returns the rank that was lost first, among the ranks that left without `bye`.
     pub(super) fn first_lost(&self) -> Option<u32> {
         let lost = self.known.iter().filter_map(|(rank, state)| Some((state.gone.as_ref()?.at, *rank)));
         lost.min().map(|(_, rank)| rank)
     }
 
-    /// Returns a message that a process is gone while others wait for it.
+    /// Returns a message if a process is gone while the other processes wait for it.
     pub(super) fn lost(&self, now: Instant, grace: Duration) -> Option<String> {
         let is_lost = |gone: &Gone| gone.steps_since <= LATE_STEPS && now.saturating_duration_since(gone.at) >= grace;
         let lost = self.known.iter().find(|(_, rank)| rank.gone.as_ref().is_some_and(is_lost));

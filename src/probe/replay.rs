@@ -1,9 +1,9 @@
 //! A prober that answers from a recorded table instead of running anything.
 //!
-//! A table is a CSV file. The columns up to `status` are parameters, `status` is `ok` or a failure, and `value` is the
-//! objective. Numbers in columns whose names begin with `x_` are further metrics; of these, `x_step_s`, `x_data_wait_s`
-//! (seconds per step), `x_peak_memory_bytes` and `x_memory_capacity_bytes` are reported under their proper meaning.
-//! Configs that are not in the table are not in its space.
+//! A table is a CSV file. The columns before `status` are parameters, `status` is `ok` or a failure, and `value` is the objective.
+//! Numbers in columns whose names begin with `x_` are further metrics. `x_step_s`, `x_data_wait_s` (seconds per step),
+//! `x_peak_memory_bytes` and `x_memory_capacity_bytes` are reported under their proper meaning. Configs that are not in the table
+//! are not in its space.
 
 mod further;
 
@@ -24,11 +24,11 @@ pub struct Table {
     rows: Vec<(Vec<Option<Value>>, Outcome)>,
 }
 
-/// Why a file is no table.
+/// The reason why a file is not a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// It cannot be read as CSV.
+    /// The file cannot be read as CSV.
     #[error("the table cannot be read")]
     Csv(#[from] csv::Error),
     /// A column is missing.
@@ -36,40 +36,40 @@ pub enum TableError {
     NoColumn {
         /// The missing column.
         column: &'static str,
-        /// The columns that it has.
+        /// The columns of the table.
         found: String,
     },
-    /// No column stands before `status`.
+    /// No column comes before `status`.
     #[error("the table has no parameters: no column stands in front of `status`")]
     NoParameters,
-    /// It has no row.
+    /// The table has no row.
     #[error("the table has no rows")]
     Empty,
-    /// A row that ended well has no number.
+    /// A successful row has no number.
     #[error("row {row}: {text:?} in the column `value` is no finite number")]
     NotANumber {
-        /// The row, counted from 1 behind the header; empty ones do not count.
+        /// The row, counted from 1 after the header. Empty rows do not count.
         row: usize,
-        /// What stands there.
+        /// The content of the cell.
         text: String,
     },
-    /// A row ends before its status, or goes on behind the last column.
+    /// A row ends before its status, or has cells after the last column.
     #[error("row {row} has {found} cells, and the header has {expected}")]
     Cells {
-        /// The row, counted from 1 behind the header; empty ones do not count.
+        /// The row, counted from 1 after the header. Empty rows do not count.
         row: usize,
-        /// How many cells the row has.
+        /// The number of cells in the row.
         found: usize,
-        /// How many columns there are.
+        /// The number of columns.
         expected: usize,
     },
-    /// Its columns make no space.
+    /// The columns do not make a space.
     #[error("the table's columns make no space")]
     Space(#[from] SpaceError),
 }
 
 impl TableError {
-    /// What to do about it.
+    /// Returns a remedy.
     pub fn cure(&self) -> &'static str {
         match self {
             Self::Csv(_) | Self::Cells { .. } => {
@@ -134,8 +134,8 @@ impl Table {
         if table.rows.is_empty() { Err(TableError::Empty) } else { Ok(table) }
     }
 
-    /// Makes a table from the searched configs of a journal, without derived values; rounds only repeat them. A
-    /// short probe counts if its config had no longer one.
+    /// Makes a table from the searched configs of a journal, without derived values. Leaves out rounds, because they only repeat
+    /// configs. A short probe counts if its config has no longer probe.
     ///
     /// # Errors
     /// The journal has no trial.
@@ -161,7 +161,7 @@ impl Table {
             let outcome = match (&line.outcome, estimate) {
                 (Outcome::Measured(_), Some(estimate)) if objective.score_of(&line.outcome).is_some() => {
                     let measured = line.outcome.measurement().cloned().unwrap_or_default();
-                    // With several metrics, each keeps its own number.
+                    // With several metrics, each metric keeps its own number.
                     let is_one = !objective.is_pareto() && objective.weights().is_none();
                     let throughput =
                         if is_one { Some(estimate.value) } else { measured.throughput.map(|measured| measured.value) };
@@ -196,13 +196,13 @@ impl Table {
         if table.rows.is_empty() { Err(TableError::Empty) } else { Ok(table) }
     }
 
-    /// The space of the table's configs and a prober that answers from it.
+    /// Returns the space of the table's configs, and a prober that answers from the table.
     ///
-    /// `grows_memory` names the parameters along which a lack of memory rules out larger values. Only named ones do: a
-    /// table need not follow the rule that names suggest.
+    /// `grows_memory` lists the parameters along which a lack of memory rules out larger values. Unlisted parameters do not: a
+    /// table need not follow the rule that their names suggest.
     ///
     /// # Errors
-    /// The columns make no space.
+    /// The columns do not make a space.
     pub fn into_replay(self, grows_memory: &[String]) -> Result<(Space, Replay), TableError> {
         let absent = |column: usize| self.rows.iter().any(|(values, _)| values[column].is_none());
         let parameters: Vec<Parameter> = self
@@ -243,7 +243,8 @@ impl Table {
     }
 }
 
-/// The names of the columns, for a message: no control characters, and not a whole file that is no table.
+/// Returns the names of the columns for a message. Escapes control characters, and limits the length in case the file is not a
+/// table.
 fn summary(headers: &csv::StringRecord) -> String {
     const SHOWN: usize = 12;
     const LONGEST: usize = 30;
@@ -255,7 +256,7 @@ fn summary(headers: &csv::StringRecord) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Makes all values numbers of one kind if all are numbers, else texts: `0` beside `auto` is a text.
+/// Makes all values numbers of one kind if all are numbers, else strings: `0` next to `auto` is a string.
 fn of_one_kind(values: Vec<Value>) -> Vec<Value> {
     let numbers: Option<Vec<f64>> = values.iter().map(Value::as_f64).collect();
     let is_whole = values.iter().all(|value| value.as_i64().is_some());
@@ -274,7 +275,7 @@ fn distinct(values: impl IntoIterator<Item = Value>) -> Vec<Value> {
     values.into_iter().filter(|value| seen.insert(value.clone())).collect()
 }
 
-/// A column's name with everything replaced that a parameter's name cannot have.
+/// Returns a column's name without the characters that a parameter's name cannot have.
 fn usable_name(name: &str, column: usize) -> String {
     let usable: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let is_usable = usable == name && Space::new([Parameter::values(name, [0])]).is_ok();
@@ -290,8 +291,8 @@ fn measurement(value: f64) -> Measurement {
     }
 }
 
-/// Combines the rows of one config: the mean of those that ended well, with the further data of the first; if none did,
-/// the first failure.
+/// Combines the rows of one config: the mean of its successful rows, with the further data of the first of them. If no row was
+/// successful, the first failure.
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
     let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();
@@ -305,7 +306,7 @@ fn together(outcomes: Vec<Outcome>) -> Outcome {
     }
 }
 
-/// Answers from a table.
+/// A prober that answers from a table.
 #[derive(Debug, Clone)]
 pub struct Replay {
     answers: Arc<HashMap<Config, Outcome>>,
@@ -327,7 +328,7 @@ impl Replay {
         rows
     }
 
-    /// What the table says of a config.
+    /// Returns the table's outcome of a config.
     pub fn answer(&self, config: &Config) -> Option<&Outcome> {
         self.answers.get(config)
     }

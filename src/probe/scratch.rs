@@ -1,8 +1,7 @@
-//! A probe's scratch folder: it holds the socket, the hook, and the notes needed to clean up after a gputune that was
-//! killed.
+//! A probe's scratch folder. It holds the socket, the hook, and the notes for cleaning up after a gputune that was killed.
 //!
-//! Only its user may enter it, whatever the umask. The file `owner` in it is locked as long as the gputune that made it
-//! lives, however that ends; a folder whose file is not locked belongs to nobody.
+//! Only its user may enter it, whatever the umask. The gputune that made the folder keeps its file `owner` locked while it lives,
+//! however it ends. A folder with an unlocked file is abandoned.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -18,38 +17,38 @@ use crate::machine::process_table;
 /// The prefix of all scratch folders.
 pub(super) const PREFIX: &str = "gputune-";
 
-/// The file that is locked.
+/// The lock file.
 pub(super) const OWNER: &str = "owner";
 
 /// The file with the notes for cleaning up.
 pub(super) const NOTE: &str = "tidy.json";
 
-/// The longest path of the folder that holds the socket's folder: a socket's name has at most 107 bytes (unix(7)).
+/// The longest path of the parent folder: the path of a socket has at most 107 bytes (unix(7)).
 const LONGEST: usize = 80;
 
-/// The folder, which is removed when dropped.
+/// A scratch folder, which is removed when dropped.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: tempfile::TempDir,
     _owner: File,
 }
 
-/// What was started for a probe, for whoever cleans up after it.
+/// The processes of a probe, for the gputune that cleans up after it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Note {
-    /// The supervisor.
+    /// The supervisor's process id.
     pub(super) supervisor: u32,
-    /// When it was started, in clock ticks since the machine was: another process may get its number.
+    /// The start time of the supervisor, in clock ticks since boot, because another process may get its process id.
     pub(super) started: u64,
     /// The boot of the machine in which these numbers are valid.
     pub(super) boot: String,
     /// The process namespace in which they are valid.
     pub(super) namespace: String,
-    /// The probe's control group, whether it could be had or not.
+    /// The path of the probe's control group, even if the group does not exist.
     pub(super) cgroup: Option<PathBuf>,
 }
 
-/// The folders that scratch folders may be in.
+/// Returns the folders that may contain scratch folders.
 pub(super) fn parents() -> Vec<PathBuf> {
     let usual = std::env::temp_dir();
     let mut parents = vec![PathBuf::from("/tmp")];
@@ -65,7 +64,7 @@ impl Scratch {
         let made = || -> io::Result<Self> {
             let private = Permissions::from_mode(0o700);
             let folder = tempfile::Builder::new().prefix(PREFIX).permissions(private.clone()).tempdir_in(&parent)?;
-            // The umask may have taken the owner's own rights away.
+            // The umask may have removed the owner's own rights.
             fs::set_permissions(folder.path(), private)?;
             let owner = claim(folder.path())?;
             Ok(Self { folder, _owner: owner })
@@ -77,8 +76,7 @@ impl Scratch {
         self.folder.path()
     }
 
-    /// Notes which supervisor belongs to the folder. Without the note less can be cleaned up, but nothing else goes
-    /// wrong.
+    /// Notes which supervisor belongs to the folder. Without the note, less can be cleaned up, but nothing else goes wrong.
     pub(super) fn note(&self, supervisor: u32) {
         let note = Note {
             supervisor,
@@ -92,12 +90,12 @@ impl Scratch {
 }
 
 impl Note {
-    /// The note in a scratch folder.
+    /// Reads the note in a scratch folder.
     pub(super) fn read(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(NOTE)).ok()?).ok()
     }
 
-    /// Returns the supervisor, if it still lives and is visible here.
+    /// Returns the supervisor if it is alive and visible here.
     pub(super) fn living_supervisor(&self) -> Option<u32> {
         let is_here = self.boot == boot() && self.namespace == namespace();
         let is_it = is_here && self.started > 0 && process_table::started(self.supervisor) == Some(self.started);
@@ -105,8 +103,8 @@ impl Note {
     }
 }
 
-/// Locks the file that says to whom a folder belongs, as long as what is returned lives. The file gets its name only after it is
-/// locked, so that nobody can find it unlocked while this process lives.
+/// Locks the file that marks the owner of a folder, until the returned file is dropped. The file gets its name only after it is
+/// locked, so no other process can find it unlocked while this process lives.
 pub(super) fn claim(folder: &Path) -> io::Result<File> {
     let unlocked = folder.join(".tmp-owner");
     let owner = File::create_new(&unlocked)?;
@@ -115,7 +113,7 @@ pub(super) fn claim(folder: &Path) -> io::Result<File> {
     Ok(owner)
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 pub(super) fn write_whole(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder)?;

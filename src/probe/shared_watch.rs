@@ -1,4 +1,4 @@
-//! Watches what a probe puts into shared memory, and removes what it leaves there.
+//! Watches a probe's files in shared memory, and removes its leftovers there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,20 +14,20 @@ use crate::machine::{
 };
 use crate::model::quantity::show_bytes;
 
-/// The share of shared memory in use from which on it counts as full: a batch that does not fit may be larger than what
-/// is still free. A round number.
+/// The share of shared memory in use from which on it counts as full: a batch that does not fit may be larger than the free rest. A
+/// round number.
 const FULL: f64 = 0.9;
 
 /// Watches `/dev/shm` for a probe.
 pub(super) struct SharedWatch {
-    /// Files that were there before the probe.
+    /// Files that existed before the probe.
     before: BTreeSet<u64>,
-    /// Files with a name that the probe's processes were seen with.
+    /// Files with a name that the probe's processes had open.
     seen: BTreeMap<u64, PathBuf>,
     peak_bytes: u64,
-    /// The state when it was fullest.
+    /// The state with the least free memory.
     fullest: Option<SharedMemory>,
-    /// The folder for notes on cleaning up, and how many files and processes are noted there.
+    /// The folder for notes on cleaning up, and the numbers of files and processes in the notes.
     record: Option<(PathBuf, (usize, usize))>,
 }
 
@@ -42,8 +42,7 @@ struct Record {
 }
 
 impl SharedWatch {
-    /// Makes a watch for a probe that has not begun yet. It notes what it knows in the probe's folder, for cleaning up
-    /// if this process is killed.
+    /// Makes a watch before the probe begins. It writes notes into the probe's folder, for cleaning up if this process is killed.
     pub(super) fn begin(folder: &Path) -> Self {
         let mut watch = Self::new();
         watch.write_record(folder, &BTreeSet::new());
@@ -56,7 +55,7 @@ impl SharedWatch {
         Self { before, seen: BTreeMap::new(), peak_bytes: 0, fullest: None, record: None }
     }
 
-    /// Checks how full it is, which takes microseconds.
+    /// Checks how full shared memory is, which takes microseconds.
     pub(super) fn glance(&mut self) {
         if let Some(memory) = SharedMemory::read()
             && self.fullest.is_none_or(|fullest| memory.free_bytes < fullest.free_bytes)
@@ -65,14 +64,14 @@ impl SharedWatch {
         }
     }
 
-    /// Takes note of the files that processes hold.
+    /// Records the files that processes hold.
     pub(super) fn see(&mut self, files: BTreeMap<u64, SharedFile>) {
         self.peak_bytes = self.peak_bytes.max(files.values().map(|file| file.bytes).sum());
         let named = files.into_iter().filter_map(|(inode, file)| Some((inode, file.path?)));
         self.seen.extend(named.filter(|(inode, _)| !self.before.contains(inode)));
     }
 
-    /// What was seen so far is no part of the peak from here on.
+    /// Begins anew: earlier files do not count in later peaks.
     pub(super) fn begin_anew(&mut self) {
         self.peak_bytes = 0;
     }
@@ -90,19 +89,19 @@ impl SharedWatch {
         }
     }
 
-    /// Writes the notes. They are only needed if this process is killed, so nothing depends on them.
+    /// Writes the notes. They are only needed if this process is killed, so an error is ignored.
     fn write_record(&self, folder: &Path, own: &BTreeSet<u32>) {
         let record = Record { before: self.before.clone(), seen: self.seen.clone(), own: own.clone() };
         let _ = write_whole(&folder.join(RECORD), &record);
     }
 
-    /// What was written down into a probe's folder, with its processes.
+    /// Reads the notes in a probe's folder. Returns the watch and the probe's processes.
     pub(super) fn recorded(folder: &Path) -> Option<(Self, BTreeSet<u32>)> {
         let Record { before, seen, own } = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
         Some((Self { before, seen, peak_bytes: 0, fullest: None, record: None }, own))
     }
 
-    /// Returns a message that it was full, if it was.
+    /// Returns a message if shared memory was full.
     pub(super) fn full(&self) -> Option<String> {
         let memory = self.fullest?;
         #[expect(clippy::cast_precision_loss, reason = "a share")]
@@ -116,9 +115,9 @@ impl SharedWatch {
         })
     }
 
-    /// Removes what the probe's processes made and left behind, now that they are gone. These are files that were not
-    /// there before, that nobody else uses, and that the processes were seen with or whose name has the number of one
-    /// of them, as PyTorch's have (`torch_PID_RANDOM_COUNT`).
+    /// Removes the files that the probe's processes left, after the processes are gone. Such files did not exist before, and no
+    /// other process uses them. In addition, the processes had them open, or their name has the process id of one of them, as
+    /// PyTorch's names do (`torch_PID_RANDOM_COUNT`).
     pub(super) fn clean(&self, own: &BTreeSet<u32>) {
         let left: Vec<(u64, PathBuf)> = named_files()
             .into_iter()
@@ -130,7 +129,7 @@ impl SharedWatch {
         let used = files_of(&process_table::all());
         let user = rustix::process::geteuid().as_raw();
         for (_, path) in left.iter().filter(|(inode, _)| !used.contains_key(inode)) {
-            // The file may be gone by now. A file of another user stays, since not everybody who may remove it made it.
+            // The file may be gone by now. A file of another user stays, since a user who may remove a file need not have made it.
             if fs::symlink_metadata(path).is_ok_and(|data| data.uid() == user) {
                 let _ = fs::remove_file(path);
             }
@@ -138,14 +137,14 @@ impl SharedWatch {
     }
 }
 
-/// The files that have a name, by inode.
+/// Returns the files that have a name, by inode.
 fn named_files() -> Vec<(u64, PathBuf)> {
     let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| Some((entry.metadata().ok().filter(fs::Metadata::is_file)?, entry.path())));
     files.map(|(data, path)| (data.ino(), path)).collect()
 }
 
-/// Whether a file's name has the number of one of these processes where PyTorch puts it.
+/// Returns true if a file's name has one of these process ids where PyTorch puts it.
 fn is_of(path: &std::path::Path, own: &BTreeSet<u32>) -> bool {
     let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix("torch_")?.split('_').next());
     number.and_then(|number| number.parse().ok()).is_some_and(|pid| own.contains(&pid))

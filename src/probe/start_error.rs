@@ -1,4 +1,4 @@
-//! Why a command cannot be started, and what to do about it.
+//! Explains why a command cannot be started, and suggests a remedy.
 
 use std::fs;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::ProbeError;
 
-/// Makes the error for a program that exec refused with this number, as seen from the folder that it was to run in.
+/// Makes the error for a program that exec refused with this error number, as seen from the command's working folder.
 pub(super) fn start_error(program: &str, cwd: &Path, errno: i32, message: &str) -> ProbeError {
     const NO_SUCH_FILE: i32 = 2;
     const PERMISSION_DENIED: i32 = 13;
@@ -32,7 +32,7 @@ pub(super) fn start_error(program: &str, cwd: &Path, errno: i32, message: &str) 
     ProbeError::Start { program: program.to_owned(), reason, hint }
 }
 
-/// Returns the program in the `#!` line of a script, if it does not exist.
+/// Returns the program in the `#!` line of a script if that program does not exist.
 fn missing_interpreter(script: &Path) -> Option<String> {
     let mut start = [0; 256];
     let count = fs::File::open(script).ok()?.read(&mut start).ok()?;

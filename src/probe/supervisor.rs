@@ -1,21 +1,20 @@
 //! The supervisor: a process between gputune and a probe that makes sure that no process of the probe survives.
 //!
-//! A probe's command may start workers that leave its process group, daemons that fork twice, or children that ignore
-//! SIGTERM; and gputune itself may be killed. So the command does not run below gputune but below a supervisor, which
-//! is the same executable in another role:
+//! A probe's command may start workers that leave its process group, daemons that fork twice, or children that ignore SIGTERM. And
+//! gputune itself may be killed. So the command does not run below gputune but below a supervisor, which is the same executable in
+//! another role:
 //!
-//! * it is a *child subreaper* (prctl(2), `PR_SET_CHILD_SUBREAPER`): whatever loses its parent becomes its child, so
-//!   everything that the command ever started is among its descendants;
-//! * its standard input closes when gputune dies, however that happens; it also asks for SIGTERM in that case
-//!   (`PR_SET_PDEATHSIG`);
-//! * the command gets a process group of its own and, where the kernel permits, a control group of its own, whose
-//!   `cgroup.kill` ends all members at once, also when the supervisor itself was killed;
-//! * a second short role, between fork and exec of the command, asks for SIGKILL at the supervisor's death.
+//! * It is a *child subreaper* (prctl(2), `PR_SET_CHILD_SUBREAPER`): orphans below it become its children, so every process that
+//!   the command ever started is among its descendants.
+//! * Its standard input closes when gputune dies, in any way. It also asks for SIGTERM in that case (`PR_SET_PDEATHSIG`).
+//! * The command gets its own process group and, if the kernel permits it, its own control group. The group's `cgroup.kill` ends
+//!   all members at once, even after the supervisor itself was killed.
+//! * A second short role, between fork and exec of the command, asks for SIGKILL at the supervisor's death.
 //!
-//! Only processes that descend from the probe are ever signalled; nothing is found by name.
+//! Only processes that descend from the probe are ever signalled. No process is found by name.
 //!
-//! The first argument chooses the role. A program that uses the library with a [`CommandProber`] either names the
-//! `gputune` executable, or calls [`run_if_asked`] first thing in `main` and names itself.
+//! The first argument chooses the role. A program that uses the library with a [`CommandProber`] either names the `gputune`
+//! executable, or calls [`run_if_asked`] at the start of `main` and names itself.
 //!
 //! [`CommandProber`]: super::CommandProber
 
@@ -56,10 +55,10 @@ pub(super) use supervised::Supervised;
 const SUPERVISE: &str = "__supervise";
 const LAUNCH: &str = "__launch";
 const HOLD: &str = "__hold";
-/// A zygote starts this one, see [`Foundling`].
+/// A zygote starts this role, see [`Foundling`].
 pub(super) const ADOPT: &str = "__adopt";
 
-/// Takes a supervisor's role if the arguments ask for one; the exit code is then the program's.
+/// Takes a supervisor's role if the arguments ask for one. The program must then exit with the returned code.
 pub fn run_if_asked() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next()?.to_str()? {
@@ -79,12 +78,12 @@ fn exit_code(result: &io::Result<()>) -> ExitCode {
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether the descendants of a killed supervisor are handed to this process.
+/// True if this process adopts the descendants of a killed supervisor.
 static ADOPTS_ORPHANS: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process the parent of whatever a killed supervisor leaves, so that nothing survives even then.
+/// Makes this process the parent of every process that a killed supervisor leaves, so that no process survives even then.
 ///
-/// Only for a program that starts no other processes, since every descendant of this process is then ended.
+/// Use it only in a program that starts no other processes, since every descendant of this process is then ended.
 ///
 /// # Errors
 /// The kernel refuses, which happens only before Linux 3.4.
@@ -94,10 +93,10 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Has this process be killed when its parent is gone; at once if that is another than expected.
+/// Makes the kernel kill this process when its parent dies. Fails at once if the parent is not the expected process.
 ///
 /// # Errors
-/// The kernel refuses, or the parent is another.
+/// The kernel refuses, or the parent is a different process.
 pub fn end_with(parent: i32) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let is_there = rustix::process::getppid().is_some_and(|own| own.as_raw_nonzero().get() == parent);
@@ -108,20 +107,20 @@ fn pid_of(id: u32) -> io::Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a process id that is none"))
 }
 
-/// What reaches the supervisor's loop.
+/// An event for the supervisor's loop.
 enum Notice {
     Stop {
         at_once: bool,
     },
-    /// gputune is gone, or somebody asked the supervisor to end.
+    /// gputune is gone, or a signal asked the supervisor to end.
     Orphaned,
     ChildEnded,
 }
 
-/// The reason for ending a probe's processes, which decides how that is done.
+/// The reason for ending a probe's processes. It decides how they are ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// gputune asked for it, or the command ended by itself.
+    /// gputune asked for it, or the command ended on its own.
     Orderly,
     /// gputune does not want to wait.
     Hasty,
@@ -129,7 +128,7 @@ enum End {
     AtOnce,
 }
 
-/// Binds this thread, and what it starts from now on, to some processors (sched_setaffinity(2)).
+/// Binds this thread, and every process that it starts later, to some CPUs (sched_setaffinity(2)).
 fn bind(processors: &[u32]) -> io::Result<()> {
     if processors.is_empty() {
         return Ok(());
@@ -142,9 +141,9 @@ fn bind(processors: &[u32]) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the supervisor from start to end; its command is the foundling if there is one.
+/// Runs the supervisor from start to end. If a foundling is given, it becomes the command.
 fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
-    // This comes first, so that a parent that is already dead is noticed by the closed connection below.
+    // This comes first, so that the closed connection below reveals a parent that is already dead.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     let link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -170,22 +169,21 @@ fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
     if supervision.run(foundling, &notices) == End::AtOnce {
         order.to_remove.iter().for_each(|folder| writes::remove_unless_used(folder));
         if order.is_zygote {
-            // A probe that was about to start has a folder of which no supervisor has been told.
+            // A probe that was about to start has a folder that no supervisor knows.
             sweep::sweep();
         }
     }
     Ok(())
 }
 
-/// Forwards signals to the loop: SIGCHLD wakes it, and signals that would end the supervisor make it end its processes
-/// first.
+/// Forwards signals to the loop: SIGCHLD wakes it, and signals that would end the supervisor make it end its processes first.
 fn forward_signals(notices: SyncSender<Notice>) -> io::Result<()> {
     use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
             let notice = if signal == SIGCHLD { Notice::ChildEnded } else { Notice::Orphaned };
-            // A full channel already has enough to wake the loop.
+            // A full channel already has enough notices to wake the loop.
             match notice {
                 Notice::ChildEnded => drop(notices.try_send(notice)),
                 _ => drop(notices.send(notice)),
@@ -199,12 +197,12 @@ struct Supervision<'o> {
     link: UnixStream,
     order: &'o Order,
     cgroup: Option<Arc<Cgroup>>,
-    /// Whether the command is being moved into its control group.
+    /// True while the command is being moved into its control group.
     joining: Arc<AtomicBool>,
-    /// Tells the loop that the command was moved: it may have ended meanwhile.
+    /// Tells the loop that the command was moved, since the command may have ended during the move.
     waker: SyncSender<Notice>,
     main: Option<Pid>,
-    /// The files in shared memory and their processes, for when gputune is gone.
+    /// The files in shared memory and their processes, for the case that gputune is gone.
     shared: Option<(SharedWatch, BTreeSet<u32>)>,
 }
 
@@ -229,7 +227,7 @@ impl Supervision<'_> {
         }
         let end = self.wait_for_the_end(notices);
         let (mut end, survivors) = self.end_all(notices, end);
-        // If gputune was killed, a step that writes to it may end by itself before that is noticed here.
+        // If gputune was killed, a step that writes to it may end before the supervisor notices.
         if !self.report(&Report::Clean { survivors }) {
             end = End::AtOnce;
             self.remember_shared();
@@ -251,7 +249,7 @@ impl Supervision<'_> {
         let cover = Cover { layout: self.order.layout.clone(), is_zygote: self.order.is_zygote };
         let mut line = serde_json::to_vec(&cover)?;
         line.push(b'\n');
-        // One that is gone already is noticed by its silence.
+        // If the launcher is already gone, it sends no answer below.
         let _ = ours.write_all(&line);
         let mut said = String::new();
         BufReader::new(ours).read_to_string(&mut said)?;
@@ -260,9 +258,9 @@ impl Supervision<'_> {
         Err(error.parse().map_or_else(|_| io::Error::other(error.to_owned()), io::Error::from_raw_os_error))
     }
 
-    /// Moves the command into its control group, in a thread. The kernel first waits for all processors to pass a
-    /// quiescent point (`cgroup_threadgroup_rwsem`), which takes seconds on an overloaded machine; neither the command
-    /// nor its end may wait for that.
+    /// Moves the command into its control group, in a thread. The kernel first waits for all CPUs to pass a quiescent point
+    /// (`cgroup_threadgroup_rwsem`), which takes seconds on an overloaded machine. Neither the command nor its end may wait for
+    /// that.
     fn join_cgroup(&mut self, pid: Pid) {
         let Some(cgroup) = Cgroup::create().map(Arc::new) else { return };
         self.cgroup = Some(Arc::clone(&cgroup));
@@ -272,7 +270,7 @@ impl Supervision<'_> {
         let join = move || {
             cgroup.add(pid);
             joining.store(false, Ordering::Release);
-            // A full channel already has enough to wake the loop.
+            // A full channel already has enough notices to wake the loop.
             let _ = waker.try_send(Notice::ChildEnded);
         };
         if std::thread::Builder::new().spawn(join).is_err() {
@@ -280,9 +278,9 @@ impl Supervision<'_> {
         }
     }
 
-    /// Returns when the command ended or somebody wants it to.
+    /// Waits until the command ends, or until gputune or a signal asks for its end.
     fn wait_for_the_end(&mut self, notices: &Receiver<Notice>) -> End {
-        // The time-out is only a safety net; ends are noticed by SIGCHLD.
+        // The time-out is only a safety net: SIGCHLD announces each end.
         loop {
             match notices.recv_timeout(Duration::from_millis(500)) {
                 Ok(Notice::Stop { at_once: false }) => return End::Orderly,
@@ -301,7 +299,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Ends what a killed supervisor of a probe has left to this one.
+    /// Ends the processes that a probe's killed supervisor has left to this supervisor.
     fn end_foundlings(&self) {
         for pid in own_children().into_iter().filter_map(|pid| pid_of(pid).ok()) {
             if self.main != Some(pid) {
@@ -310,16 +308,16 @@ impl Supervision<'_> {
         }
     }
 
-    /// Ends every descendant: politely first, unless there is no time. Returns those that cannot be ended.
+    /// Ends every descendant, with SIGTERM first unless the time is up. Returns the processes that cannot be ended.
     fn end_all(&mut self, notices: &Receiver<Notice>, mut end: End) -> (End, Vec<u32>) {
         const STUBBORN: Duration = Duration::from_secs(30);
-        /// How long the supervisors below a zygote may take: they end their probes at once. A round number.
+        /// The time limit for the supervisors below a zygote, which end their probes at once. A round number.
         const OF_ZYGOTES: Duration = Duration::from_secs(10);
         let grace = Duration::from_millis(self.order.grace_ms);
         let begin = Instant::now();
         let mut kill_at = if end == End::Orderly { begin + grace } else { begin };
         if self.order.is_zygote {
-            // Supervisors of probes end with it, and tidy up first.
+            // The supervisors of probes end with the zygote, and clean up first.
             self.main.map(|main| rustix::process::kill_process(main, Signal::KILL));
             kill_at = begin + OF_ZYGOTES;
         }
@@ -355,7 +353,7 @@ impl Supervision<'_> {
         (end, Vec::new())
     }
 
-    /// Notes what the probe has in shared memory, in addition to gputune's notes.
+    /// Records the probe's files in shared memory, in addition to gputune's notes.
     fn remember_shared(&mut self) {
         if self.shared.is_some() {
             return;
@@ -366,15 +364,16 @@ impl Supervision<'_> {
         self.shared = Some((watch, own));
     }
 
-    /// Whether leftovers of a command that ended by itself may also be about to end, as multiprocessing's helpers are.
+    /// Returns true if SIGTERM may be sent. After the command's own end, its leftovers get a moment to end first, as
+    /// multiprocessing's helpers do.
     fn may_ask(&self, begin: Instant) -> bool {
         self.main.is_some() || begin.elapsed() >= Duration::from_millis(100)
     }
 
-    /// Waits for all children that have ended; returns `false` when there are none left, and so no descendants.
+    /// Waits for all children that have ended. Returns `false` if no children are left, and so no descendants.
     fn reap(&mut self) -> bool {
         if self.joining.load(Ordering::Acquire) {
-            // Until the command has been moved, its process id must not be reused.
+            // The command's process id must not be reused until the command has been moved.
             return true;
         }
         loop {
@@ -407,7 +406,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Reports to gputune; returns whether gputune is still there.
+    /// Reports to gputune. Returns true if gputune still exists.
     fn report(&mut self, report: &Report) -> bool {
         let Ok(mut line) = serde_json::to_vec(report) else { return true };
         line.push(b'\n');

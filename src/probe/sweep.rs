@@ -1,5 +1,5 @@
-//! Cleans up after a gputune that was killed together with its supervisor: processes, a control group, segments of
-//! shared memory, the scratch folder. It leaves everything alone that belongs to a living gputune or to another user.
+//! Cleans up after a gputune that was killed together with its supervisor: processes, a control group, shared memory segments, the
+//! scratch folder. It touches nothing that belongs to a living gputune or to another user.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -11,30 +11,29 @@ use super::scratch::{Note, OWNER, PREFIX, parents};
 use super::shared_watch::SharedWatch;
 use super::supervisor;
 
-/// The age from which on a folder without a lock file counts as left by a gputune that was killed while making it. A
-/// round number.
+/// The age from which on a folder without a lock file counts as left by a gputune that was killed while making it. A round number.
 const OLD: Duration = Duration::from_secs(600);
 
-/// The contents of a scratch folder; nothing else is removed.
+/// The possible contents of a scratch folder. Nothing else is removed.
 const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json", "zygote", "worker"];
 
-/// Cleans up everything of this user's that is left.
+/// Cleans up all leftovers of this user.
 pub(super) fn sweep() {
     parents().iter().for_each(|parent| sweep_in(parent));
     cgroup::remove_empty();
 }
 
-/// Cleans up what belongs to the scratch folders in a folder.
+/// Cleans up after all abandoned scratch folders in a folder.
 pub(super) fn sweep_in(parent: &Path) {
     abandoned(parent).iter().for_each(|folder| tidy(folder));
 }
 
-/// The scratch folders in a folder that belong to this user and to no living gputune.
+/// Returns the scratch folders in a folder that belong to this user and to no living gputune.
 fn abandoned(parent: &Path) -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)));
-    // A link is never a scratch folder, wherever it leads.
+    // A link is never a scratch folder, whatever its target.
     let own = named.filter(|entry| entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == user));
     own.map(|entry| entry.path()).filter(|folder| is_abandoned(folder)).collect()
 }
@@ -60,8 +59,8 @@ fn is_abandoned(folder: &Path) -> bool {
     }
 }
 
-/// Ends and removes what belongs to an abandoned folder, and the folder last, so that the next run can continue if this
-/// one is killed.
+/// Ends and removes everything that belongs to an abandoned folder. The folder comes last, so that the next run can continue if
+/// this run is killed.
 fn tidy(folder: &Path) {
     let note = Note::read(folder);
     let mut shared = SharedWatch::recorded(folder);

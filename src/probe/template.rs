@@ -1,7 +1,7 @@
-//! Fills settings into texts: arguments, environment values and rendered files.
+//! Fills settings into strings: arguments, environment values and rendered files.
 //!
-//! `{name}` stands for a setting, `{name?text}` for `text` where the setting is true and for nothing where it is
-//! false, `{{name}}` for the literal `{name}`. Any other brace is a brace, so JSON needs no escaping.
+//! `{name}` stands for a setting, `{{name}}` for the literal `{name}`. `{name?text}` becomes `text` if the setting is true, and
+//! nothing if it is false. Any other brace is a brace, so JSON needs no escaping.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::model::{Derived, Parameter, Settings, Space, Value};
 use crate::probe::adapter::Apply;
 
-/// Names that are not settings but can be used in a text.
+/// Names that are not settings but can be used in a template.
 pub const BUILTINS: &[(&str, &str)] =
     &[(PROGRAM, "the path of this program"), ("probe_dir", "a folder of this probe's own, where rendered files are")];
 
@@ -25,7 +25,7 @@ enum Part {
     If { name: String, text: String },
 }
 
-/// A text with settings in it.
+/// A string with settings in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -33,7 +33,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads a text; every text is a valid template.
+    /// Reads a template. Every string is a valid template.
     pub fn parse(text: &str) -> Self {
         let mut parts: Vec<Part> = Vec::new();
         let mut rest = text;
@@ -57,12 +57,12 @@ impl Template {
         Self { text: text.to_owned(), parts }
     }
 
-    /// The text as it was written.
+    /// Returns the original string.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The names in it, with whether each must be a boolean.
+    /// Returns the names in the template. The second value is true if the name must be a boolean.
     pub fn names(&self) -> impl Iterator<Item = (&str, bool)> {
         self.parts.iter().filter_map(|part| match part {
             Part::Literal(_) => None,
@@ -71,7 +71,7 @@ impl Template {
         })
     }
 
-    /// The text with settings filled in; `None` where one of them is inactive.
+    /// Returns the string with settings filled in; `None` if one of the settings is inactive.
     fn render(&self, lookup: &dyn Fn(&str) -> Option<Value>) -> Option<String> {
         self.parts
             .iter()
@@ -85,7 +85,7 @@ impl Template {
             .collect()
     }
 
-    /// Whether it is an option with its setting in one word: `--workers={workers}`, `-w{workers}`, `workers={workers}`.
+    /// Returns true if it is an option with its setting in one word: `--workers={workers}`, `-w{workers}`, `workers={workers}`.
     fn is_assignment(&self) -> bool {
         let Some(Part::Literal(first)) = self.parts.first() else { return false };
         let key = first.split_once('=').map_or("", |(key, _)| key);
@@ -94,17 +94,17 @@ impl Template {
         is_one_word && (first.starts_with('-') || (!key.is_empty() && key.chars().all(is_key)))
     }
 
-    /// Whether it is only a switch, which leaves no argument behind when it is off.
+    /// Returns true if it is only a switch, which leaves no argument behind when it is off.
     pub fn is_switch(&self) -> bool {
         matches!(self.parts.as_slice(), [Part::If { .. }])
     }
 
-    /// Whether a setting, or a file that is rendered from settings, is in it.
+    /// Returns true if it has a setting, or a file that is rendered from settings.
     pub fn has_settings(&self) -> bool {
         self.names().any(|(name, _)| name != PROGRAM)
     }
 
-    /// Whether it is an option that stands by itself, such as `--batch-size`, so that what follows may be its value.
+    /// Returns true if it is an option without a setting, such as `--batch-size`, so that the next word may be its value.
     pub fn is_option(&self) -> bool {
         self.text.starts_with('-') && self.names().next().is_none()
     }
@@ -132,18 +132,18 @@ fn placeholder(text: &str) -> Option<(Part, &str)> {
     is_name(name).then(|| (Part::If { name: name.to_owned(), text: switched.to_owned() }, after))
 }
 
-/// What is run for a config, before settings are filled in.
+/// The step to run for a config, before settings are filled in.
 #[derive(Debug, Clone)]
 pub struct StepTemplate {
     /// Program and arguments.
     pub command: Vec<Template>,
-    /// Environment variables that are set beside the inherited ones.
+    /// Environment variables to set in addition to the inherited ones.
     pub env: Vec<(String, Template)>,
-    /// The folder that the command runs in.
+    /// The working folder of the command.
     pub cwd: PathBuf,
-    /// Files that are rendered into the probe's folder: path below it, and content.
+    /// Files to render into the probe's folder: path below the folder, and content.
     pub files: Vec<(PathBuf, Template)>,
-    /// What reaches the script without its cooperation.
+    /// The settings that reach the script without its cooperation.
     pub apply: Apply,
 }
 
@@ -152,45 +152,45 @@ pub struct StepTemplate {
 pub struct Word {
     /// The word.
     pub text: String,
-    /// The place of its template in the command; `None` for an argument that `apply` puts behind it.
+    /// The place of its template in the command; `None` for an argument that `apply` appends.
     pub template: Option<usize>,
 }
 
-/// What is run for one config.
+/// The step to run for one config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rendered {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Environment variables that are set beside the inherited ones.
+    /// Environment variables to set in addition to the inherited ones.
     pub env: Vec<(String, String)>,
-    /// The folder that the command runs in.
+    /// The working folder of the command.
     pub cwd: PathBuf,
     /// Files to write: path and content.
     pub files: Vec<(PathBuf, String)>,
 }
 
 impl StepTemplate {
-    /// All texts, for checks.
+    /// Returns all templates, for checks.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         let env = self.env.iter().map(|(_, template)| template);
         let files = self.files.iter().map(|(_, template)| template);
         self.command.iter().chain(env).chain(files)
     }
 
-    /// Whether any setting reaches the command by its arguments, environment or files, or is applied.
+    /// Returns true if any setting reaches the command by its arguments, environment or files, or is applied.
     pub fn uses_settings(&self) -> bool {
         let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
         let is_used = self.templates().flat_map(Template::names).any(|(name, _)| !is_builtin(name));
         is_used || !self.apply.is_nothing()
     }
 
-    /// Whether a probe needs a folder of its own.
+    /// Returns true if a probe needs its own folder.
     pub fn uses_probe_dir(&self) -> bool {
         !self.files.is_empty() || self.templates().flat_map(Template::names).any(|(name, _)| name == "probe_dir")
     }
 
-    /// Returns what cannot be left out of the job when nothing but `set` is set, if there is such a part: a file that
-    /// is made of settings, or an argument that is no option. An option is left out as a whole: `--workers {workers}`,
+    /// Returns the part of the job that cannot be left out when only `set` is set, if the job has such a part. This is a file made
+    /// of settings, or an argument that is not an option. An option is left out completely: `--workers {workers}`,
     /// `--workers={workers}`, `workers={workers}`, `{amp?--amp}`.
     pub fn needs_settings(&self, set: &Settings) -> Option<String> {
         let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
@@ -234,17 +234,17 @@ impl StepTemplate {
         words
     }
 
-    /// Whether a parameter's setting stands in the command.
+    /// Returns true if the command contains a parameter's setting.
     pub fn command_has(&self, parameter: &str) -> bool {
         self.command.iter().flat_map(Template::names).any(|(name, _)| name == parameter)
     }
 
-    /// Returns the parameters that reach the step in none of these ways, but only in the variable `GPUTUNE_CONFIG`.
+    /// Returns the parameters that reach the step only in the variable `GPUTUNE_CONFIG`, and in no other way.
     pub fn unheard<'s>(&self, space: &'s Space) -> Vec<&'s str> {
         let mut used: BTreeSet<&str> = self.templates().flat_map(Template::names).map(|(name, _)| name).collect();
         used.extend(self.apply.applied.iter().map(|applied| applied.parameter.as_str()));
-        // A parameter that only serves to derive others reaches the step through them; those may serve to derive
-        // others, too.
+        // A parameter that only serves to derive other values reaches the step through them. Those may serve to derive further
+        // values.
         for _ in space.derived() {
             let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
             let through: Vec<&String> =
@@ -254,11 +254,11 @@ impl StepTemplate {
         space.parameters().iter().map(Parameter::name).filter(|name| !used.contains(name)).collect()
     }
 
-    /// Fills settings in.
+    /// Fills in settings.
     ///
-    /// An argument that needs an inactive setting is left out, together with an option directly in front of it that has
-    /// no setting of its own (`--prefetch {prefetch}`). A switch that is off is left out, too, and so is an environment
-    /// variable or a file that needs an inactive setting.
+    /// An argument that needs an inactive setting is left out. An option directly in front of it is also left out if it has no
+    /// setting of its own (`--prefetch {prefetch}`). A switch that is off is left out, and so is an environment variable or a file
+    /// that needs an inactive setting.
     pub fn render(&self, settings: &Settings, gputune: &Path, probe_dir: &Path) -> Rendered {
         let lookup = lookup(settings, gputune, probe_dir);
         let command = self.words(settings, gputune, probe_dir).into_iter().map(|word| word.text).collect();

@@ -1,7 +1,7 @@
-//! Summarises what a probe did over its time in a few points, kept beside its log.
+//! Summarises a probe over its time in a few points, kept next to its log.
 //!
-//! It is made when the probe is over, from steps and readings that were kept anyway, so it costs nothing during the
-//! measurement. It is not in the journal: no decision depends on it, and reading ten thousand trials must stay quick.
+//! It is made after the probe, from steps and readings that were kept anyway, so it costs nothing during the measurement. It is not
+//! in the journal: no decision depends on it, and reading ten thousand trials must stay quick.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,22 +18,23 @@ use crate::model::{Metric, Readings};
 pub struct Timeline {
     /// The length of a part, in seconds.
     pub every_s: f64,
-    /// Work per second in each part; none where no step ended.
+    /// Work per second in each part; `None` for a part in which no step ended.
     pub throughput: Vec<Option<f64>>,
-    /// Processor time of the probe's processes, in cores.
+    /// CPU time of the probe's processes, in cores.
     pub cpu_cores: Vec<Option<f64>>,
     /// The largest memory of the probe's processes, in bytes.
     pub host_memory_bytes: Vec<Option<f64>>,
-    /// The readings of the GPUs, each over the seconds around the part: the mean of all, for memory the largest.
+    /// The readings of the GPUs, each over the seconds around the part. The value is the mean of all GPUs, and for memory the
+    /// largest.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<Metric, Vec<Option<f64>>>,
 }
 
 impl Timeline {
-    /// The most parts: a round number.
+    /// The most parts. A round number.
     pub const PARTS: u32 = 60;
 
-    /// The metrics of GPUs that are kept.
+    /// The metrics of GPUs to keep.
     pub(super) const OF_GPUS: [Metric; 7] = [
         Metric::SmActive,
         Metric::TensorActive,
@@ -49,30 +50,30 @@ impl Timeline {
         PathBuf::from(format!("timelines/{number:04}.json"))
     }
 
-    /// Reads the timeline of a trial; `None` if there is no readable one.
+    /// Reads the timeline of a trial; `None` if no readable timeline exists.
     pub fn read(folder: &Path, number: u32) -> Option<Self> {
-        /// More than sixty parts need; a longer file is not one of these.
+        /// More than sixty parts need. A longer file is not a timeline.
         const LONGEST: u64 = 1 << 16;
         let path = folder.join(Self::name(number));
         let is_short = std::fs::metadata(&path).is_ok_and(|file| file.len() <= LONGEST);
         serde_json::from_slice(&std::fs::read(path).ok().filter(|_| is_short)?).ok()
     }
 
-    /// Returns how many numbers it has, including missing ones.
+    /// Returns the number of its values, including missing values.
     #[cfg(feature = "cli")]
     pub(crate) fn numbers(&self) -> usize {
         self.throughput.len() * (3 + self.gpus.len())
     }
 
-    /// Makes the timeline of a probe that ran between two moments, from its steps, from the machine's counters, which
-    /// cover any time, and from the GPU readings around each moment.
+    /// Makes the timeline of a probe that ran between two moments. It uses the probe's steps, the machine's counters, which cover
+    /// any time, and the GPU readings around each moment.
     pub(super) fn of<'g>(
         (begin, end): (Instant, Instant),
         window: &Window,
         readings: impl Fn(Instant, Instant) -> Readings,
         gpus: impl Fn(Instant) -> Option<&'g BTreeMap<Metric, f64>>,
     ) -> Self {
-        /// The counters are looked at four times a second.
+        /// The counters are read four times a second.
         const SHORTEST: Duration = Duration::from_millis(500);
         let whole = end.saturating_duration_since(begin);
         let parts = (1..=Self::PARTS).rev().find(|parts| whole / *parts >= SHORTEST).unwrap_or(1);
@@ -96,7 +97,7 @@ impl Timeline {
         timeline
     }
 
-    /// Writes the timeline. It is no part of the result, so an error here is no failure of the probe.
+    /// Writes the timeline. It is not part of the result, so an error here does not fail the probe.
     pub(super) fn keep(&self, folder: &Path, number: u32) {
         let path = folder.join(Self::name(number));
         let text = serde_json::to_string(self).unwrap_or_default();
@@ -109,7 +110,7 @@ impl Timeline {
     }
 }
 
-/// Rounds a number to three digits after the first; more cannot be seen.
+/// Rounds a number to three digits after the first. More digits cannot be seen.
 fn three_digits(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
 }

@@ -1,4 +1,4 @@
-//! Sums up what a probe's steps report besides their time: phases, memory, loss and further metrics.
+//! Sums up a probe's reports besides step time: phases, memory, loss and further metrics.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::memory_peaks::{MemoryPeaks, MemoryReport};
 use crate::model::{Account, Measurement, MemoryUse, Timing};
 use crate::probe::stats;
 
-/// Values kept of each phase and metric; older ones are dropped.
+/// The number of values kept of each phase and metric. Older values are dropped.
 const KEPT: usize = 4096;
 
 /// Collects reports in bounded memory.
@@ -19,7 +19,7 @@ pub(super) struct Totals {
     phases: BTreeMap<String, VecDeque<f64>>,
     current: BTreeMap<String, f64>,
     metrics: BTreeMap<String, VecDeque<f64>>,
-    /// Whether the steps of the phases had a mark.
+    /// True for each kept step that had a mark.
     marked: VecDeque<bool>,
     loss: Option<f64>,
     first_losses: Vec<f64>,
@@ -29,7 +29,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds time spent in a phase of the step that is under way.
+    /// Adds time spent in a phase of the current step.
     pub(super) fn phase(&mut self, name: &str, seconds: f64) {
         const MOST: usize = 64;
         let known = self.current.contains_key(name) || self.current.len() < MOST;
@@ -38,13 +38,12 @@ impl Totals {
         }
     }
 
-    /// The time spent so far in a phase of the step that is under way.
+    /// Returns the time spent until now in a phase of the current step.
     pub(super) fn current(&self, phase: &str) -> f64 {
         self.current.get(phase).copied().unwrap_or(0.0)
     }
 
-    /// Ends the step that is under way, with its seconds where they are known; a marked one is left out of the phases'
-    /// means.
+    /// Ends the current step. `seconds` is its duration, if known. A marked step does not count in the means of the phases.
     pub(super) fn step(&mut self, seconds: Option<f64>, loss: Option<f64>, is_marked: bool) {
         if let Some(seconds) = seconds {
             self.ledger.step(seconds, &self.current);
@@ -64,17 +63,17 @@ impl Totals {
         }
     }
 
-    /// Where the time of all steps went, in a run whose first step was over after `start`.
+    /// Returns the split of the time of all steps, in a run whose first step ended after `start`.
     pub(super) fn account(&self, start: Duration) -> Option<Account> {
         self.ledger.account(start)
     }
 
-    /// Whether as many losses of the first steps are known as are kept.
+    /// Returns true if all first losses that a measurement keeps are known.
     pub(super) fn has_first_losses(&self) -> bool {
         self.first_losses.len() >= FIRST_LOSSES
     }
 
-    /// The losses of the first steps.
+    /// Returns the losses of the first steps.
     pub(super) fn first_losses(&self) -> &[f64] {
         &self.first_losses
     }
@@ -87,7 +86,7 @@ impl Totals {
         }
     }
 
-    /// Takes a report of device memory by a rank.
+    /// Records a rank's report of device memory.
     pub(super) fn memory(&mut self, rank: u32, report: MemoryReport) {
         self.memory.push(rank, self.steps, report);
     }

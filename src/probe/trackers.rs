@@ -1,4 +1,4 @@
-//! Silences experiment trackers in a probe by their own variables: no run, no folder of the user's, no connection.
+//! Silences experiment trackers in a probe by their own variables: no run, no writes to the user's folders, no connection.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 /// A variable that keeps a tracker silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silencer {
-    /// What it is for.
+    /// The tracker that it silences.
     pub tracker: &'static str,
     /// The variable.
     pub variable: &'static str,
@@ -14,11 +14,11 @@ pub struct Silencer {
     pub value: &'static str,
     /// The effect of the value.
     pub about: &'static str,
-    /// Where the tracker's maker documents it.
+    /// The page of the tracker's maker that documents it.
     pub source: &'static str,
 }
 
-/// The variables, by tracker. Each was tried with the tracker itself: `docs/guards.md` names the versions.
+/// The variables, by tracker. Each was tested with the tracker itself: `docs/guards.md` lists the versions.
 pub const SILENCERS: &[Silencer] = &[
     Silencer {
         tracker: "W&B",
@@ -107,8 +107,7 @@ pub const SILENCERS: &[Silencer] = &[
     },
 ];
 
-/// Sets variables that the spec does not set. They override inherited ones, because a shell may well have
-/// `WANDB_MODE=online`.
+/// Sets variables that the spec does not set. They override inherited variables, because a shell may well have `WANDB_MODE=online`.
 pub(super) fn silence(env: &mut BTreeMap<String, String>, scratch: &Path) {
     for silencer in SILENCERS {
         let value = || silencer.value.replace("{scratch}", &scratch.display().to_string());

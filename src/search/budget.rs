@@ -10,22 +10,23 @@ use crate::probe::stats::median;
 /// The limits on the cost of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Probes to run, the baseline included; a short one counts like any other. Rounds are extra.
+    /// Probes to run, the baseline included; a short probe counts like any other. Rounds are extra.
     pub probes: u32,
     /// Wall time of the whole search, its end included.
     pub time: Duration,
-    /// The time that probes and rounds may take of GPUs together: of each, its own times the GPUs that it had. `None` for any.
+    /// The GPU time for probes and rounds together: the time of each, times its GPUs. `None` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_time: Option<Duration>,
     /// The most rounds, in which configs are compared next to each other. With zero each config is measured once, and no config
     /// is proven to be faster.
     pub rounds: u32,
-    /// The gain, as a share of the best, that the next few probes together must be expected to bring: as many as bits name a
-    /// config of the space, from eight to sixteen. Zero never stops a search.
-    /// It counts only where the strategy reports the gain it expects, and what it expected of as many last probes
-    /// stands for those to come. The search also ends when ten gains in a row are below a quarter of the width of the
-    /// best's 95 % interval (a width of up to 20 % of the best counts), because measurements could not tell them from
-    /// zero.
+    /// The least gain, as a share of the best, that the next few probes together must promise. Zero never stops a search.
+    ///
+    /// The number of probes is the number of bits that name a config of the space, from 8 to 16. The expected gains of as many last
+    /// probes stand for the next probes. The limit counts only if the strategy reports expected gains.
+    ///
+    /// The search also ends when ten gains in a row are below a quarter of the width of the best's 95% interval. Measurements
+    /// cannot distinguish such gains from zero. Widths above 20% of the best count as 20%.
     pub least_gain: f64,
 }
 
@@ -80,7 +81,7 @@ impl std::fmt::Display for StopReason {
 }
 
 impl Budget {
-    /// Returns the time for probes and rounds: the rest ends processes and writes results.
+    /// Returns the time for probes and rounds. The rest is for ending processes and writing results.
     pub(crate) fn for_probes(&self) -> Duration {
         /// Four processes with loader workers end in a second; both are round numbers.
         const LONGEST_END: Duration = Duration::from_secs(2);
@@ -88,13 +89,13 @@ impl Budget {
         self.time.saturating_sub((self.time / SHARE).min(LONGEST_END))
     }
 
-    /// One half of the time goes to the search at least.
+    /// Limits the reserve to half of the time, so that the search gets at least half.
     fn at_most_half(&self, reserve: Duration) -> Duration {
         reserve.min(self.time / 2)
     }
 
-    /// Returns why the search for new configs must end here, if it must; `elapsed` is the wall time so far, `running` how many
-    /// are probed now, and `reserve` the time that rounds need after it.
+    /// Returns why the search for new configs must end here, if it must. `elapsed` is the wall time so far, `running` is the number
+    /// of running probes, and `reserve` is the time that rounds need afterwards.
     ///
     /// A probe is expected to take as long as the last ones. The first two probes need no reserve, since a single config cannot be
     /// compared with anything.
@@ -109,8 +110,8 @@ impl Budget {
             .then_some(StopReason::TimeSpent)
     }
 
-    /// Returns how many probes are left, by their number and by the time that those so far took, where so many run side by side;
-    /// other work is not counted.
+    /// Returns how many probes are left, by their number and by the time that probes took so far, with `beside` probes at a time.
+    /// Rounds do not count.
     pub fn probes_left(&self, history: &History, elapsed: Duration, beside: u32, reserve: Duration) -> u32 {
         let searched = u32::try_from(history.count_searched()).unwrap_or(u32::MAX);
         let left = self.probes.saturating_sub(searched);
@@ -125,10 +126,10 @@ impl Budget {
     }
 }
 
-/// Returns the expected time of the next probe: the median of the last full probes that measured something. Without full probes,
-/// short ones count; without any measurement, all probes count.
+/// Returns the expected time of the next probe: the median of the last full, measured probes. Without full probes, short probes
+/// count. Without any measurement, all probes count.
 pub(crate) fn expected_probe(history: &History) -> Duration {
-    /// Few, because the first probe imports what later ones are forked with.
+    /// Few, because the first probe imports the modules that later probes are forked with.
     const LAST: usize = 3;
     let searched =
         || history.trials().iter().rev().map(AsRef::as_ref).filter(|trial: &&Trial| !trial.purpose.is_repeated());

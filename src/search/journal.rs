@@ -26,7 +26,7 @@ pub use follow::{Follower, News, is_in_use};
 /// The version of the file format that this program writes.
 pub const FORMAT: u32 = 2;
 
-/// The oldest version that it reads. It lacks [`Conditions`], so a search can only go on from such a journal in a new
+/// The oldest version that this program reads. It lacks [`Conditions`], so a search can continue from such a journal only in a new
 /// era.
 pub const OLDEST_FORMAT: u32 = 1;
 
@@ -37,7 +37,7 @@ pub struct Fingerprint {
     pub device: String,
     /// The device's driver.
     pub driver: String,
-    /// What is run: command, environment, folder and files, before settings are filled in.
+    /// The job before settings are filled in: command, environment, folder and files.
     pub command: serde_json::Value,
     /// Parameters, derived values and rules.
     pub space: serde_json::Value,
@@ -50,9 +50,9 @@ pub struct Header {
     pub format: u32,
     /// The program that began the journal.
     pub gputune_version: String,
-    /// What the trials depend on.
+    /// The conditions that make trials comparable.
     pub fingerprint: Fingerprint,
-    /// What the trials depend on besides the fingerprint.
+    /// Further conditions of the trials.
     #[serde(default)]
     pub conditions: Conditions,
     /// The earlier studies that the search learns from; its proposals depend on them.
@@ -88,7 +88,7 @@ impl Header {
         }
     }
 
-    /// Sets what the trials depend on besides the fingerprint.
+    /// Sets the further conditions of the trials.
     #[must_use]
     pub fn conditions(mut self, conditions: Conditions) -> Self {
         self.conditions = conditions;
@@ -102,7 +102,7 @@ impl Header {
         self
     }
 
-    /// Returns how the command differs from that of another search, one sentence for each difference.
+    /// Returns the differences between this command and the command of another search, one sentence each.
     pub fn command_differences(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
         json_differences("command", &self.fingerprint.command, &other.fingerprint.command, &mut found);
@@ -142,7 +142,7 @@ pub enum JournalError {
     /// It cannot be read or written.
     #[error("cannot {action} the journal {}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -162,10 +162,10 @@ pub enum JournalError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// It was written by a version of the program whose format this one does not know.
+    /// It was written in a format that this version of the program does not know.
     #[error("{} has format {found}, and this gputune reads formats {OLDEST_FORMAT} to {FORMAT}", path.display())]
     Format {
         /// The file.
@@ -178,15 +178,15 @@ pub enum JournalError {
     Mismatch {
         /// The file.
         path: PathBuf,
-        /// What differs, one entry each.
+        /// The differences, one entry each.
         differences: Vec<String>,
     },
-    /// Somebody changed the file while the search ran.
+    /// The file was changed while the search ran.
     #[error("{} {how} while the search ran; its trials are in {}", path.display(), kept.display())]
     Changed {
         /// The file.
         path: PathBuf,
-        /// What happened to it.
+        /// The kind of change.
         how: String,
         /// A file with everything that the journal should contain.
         kept: PathBuf,
@@ -213,21 +213,21 @@ pub struct Journal {
 }
 
 impl Drop for Journal {
-    /// Closing the file does not release the lock while a child that another thread forked has the file open, too
-    /// (flock(2)).
+    /// Unlocks explicitly: closing the file does not release the lock while a child that another thread forked also has the file
+    /// open (flock(2)).
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
-/// What was in a journal when it was opened.
+/// The contents of a journal when it was opened.
 #[derive(Debug, Default)]
 pub struct Recovered {
     /// The finished trials, oldest first.
     pub trials: Vec<Trial>,
-    /// For each trial the gain that the strategy expected, as a share of the best at that time, where it reported one.
+    /// For each trial, the gain that the strategy expected, as a share of the best at that time, if it reported one.
     pub expected_gains: Vec<Option<f64>>,
-    /// Whether a last line that was only partly written was dropped.
+    /// True if a partly written last line was dropped.
     pub healed: bool,
     /// The number of the last trial of earlier eras; numbering continues from it.
     pub last_number: u32,
@@ -238,10 +238,10 @@ pub struct Recovered {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or begins it with `header`.
+    /// Opens the journal at `path`, or creates it with `header`.
     ///
     /// # Errors
-    /// It cannot be read or written, another process has it open, it is damaged before its last line, or it was made
+    /// It cannot be read or written, or another process has it open. It is damaged before its last line, or its trials were made
     /// under other conditions than `header` has.
     pub fn open(path: &Path, header: &Header, space: &Space) -> Result<(Self, Recovered), JournalError> {
         Self::open_with(path, header, space, false)
@@ -307,11 +307,10 @@ impl Journal {
         }
     }
 
-    /// Adds a finished trial, with the reason for its proposal and the gain expected of it, and waits until it is on
-    /// the disk.
+    /// Adds a finished trial, with the reason for its proposal and its expected gain. Waits until the trial is on the disk.
     ///
     /// # Errors
-    /// The line cannot be written; the journal then holds what it held before.
+    /// The line cannot be written; the journal then keeps its earlier contents.
     pub fn record(
         &mut self,
         trial: &Trial,
@@ -354,7 +353,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes all lines to another file, and returns the error that somebody changed the journal.
+    /// Writes all lines to another file, and returns the error that the journal was changed.
     fn rescued(&self, how: String, line: &[u8]) -> JournalError {
         let whole = [&self.text, line].concat();
         match guard::rescue(&self.path, &whole) {
@@ -391,16 +390,16 @@ pub(super) fn unix_time() -> Option<f64> {
     Some((now * 1e3).round() / 1e3)
 }
 
-/// Reads the trials of a journal's last era without its space, and without locking it.
+/// Reads the trials of a journal's last era without its space and without locking it.
 ///
 /// # Errors
-/// It cannot be read, is of another format, or a line before the last is damaged.
+/// It cannot be read, or has another format. A line before the last is damaged.
 pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
     let text =
         std::fs::read(path).map_err(|source| JournalError::Io { action: "read", path: path.to_owned(), source })?;
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let Some(eras) = eras::split(path, &text[..whole])? else {
-        // There is no header to read.
+        // The journal has no header to read.
         return Err(eras::parse_header(path, 1, &[])
             .err()
             .unwrap_or(JournalError::Format { path: path.to_owned(), found: 0 }));
@@ -445,7 +444,7 @@ fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Valu
     }
 }
 
-/// Reads a trial with the gain that was expected of it.
+/// Reads a trial with its expected gain.
 fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<(Trial, Option<f64>), JournalError> {
     let line: Line = parse(path, at, text)?;
     let config =

@@ -1,7 +1,7 @@
-//! Reads and writes the folder of a search: `study.json` says what was searched for, the journal what was found.
+//! Reads and writes the folder of a search: `study.json` describes the search, and the journal has its results.
 //!
-//! From these two files alone the same [`Study`] can be made again, for a search that runs, was interrupted or ended,
-//! in any folder and on any machine.
+//! These two files are enough to make the same [`Study`] again, in any folder and on any machine. The search may be running,
+//! interrupted or over.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ pub struct Record {
     pub format: u32,
     /// The program that wrote it.
     pub gputune_version: String,
-    /// The spec, as it was named on the command line.
+    /// The spec, as given on the command line.
     pub spec: String,
     /// The space that is searched.
     pub space: Space,
@@ -45,10 +45,10 @@ pub struct Record {
     pub objective: Objective,
     /// The config that the speed-up is measured against.
     pub baseline: Option<Settings>,
-    /// Whether the baseline is the job as it is, with nothing else set.
+    /// True if the baseline is the unmodified job, with nothing else set.
     #[serde(default)]
     pub baseline_as_it_is: bool,
-    /// What the search may cost.
+    /// The limits on the cost of the search.
     pub budget: Budget,
     /// The device that trains.
     pub device: Device,
@@ -58,7 +58,7 @@ pub struct Record {
     pub stopped: Option<StopReason>,
     /// Its wall time in seconds, once it ended.
     pub elapsed_s: Option<f64>,
-    /// What was found about measuring side by side, in one line.
+    /// The result of comparing the slots, in one line.
     #[serde(default)]
     pub side_by_side: Option<String>,
 }
@@ -110,7 +110,7 @@ impl<'s> Description<'s> {
         }
     }
 
-    /// Marks whether the baseline is the job as it is.
+    /// Sets whether the baseline is the unmodified job.
     #[must_use]
     pub fn with_baseline_as_it_is(self, baseline_as_it_is: bool) -> Self {
         Self { baseline_as_it_is, ..self }
@@ -122,7 +122,7 @@ impl<'s> Description<'s> {
         Self { stopped: Some(stopped), elapsed_s: Some(elapsed.as_secs_f64()), ..self }
     }
 
-    /// Adds what a study says of the search beside its trials: how it ended, and whether it measured side by side.
+    /// Adds how the search of a study ended, and the result of comparing its slots.
     #[must_use]
     pub fn of(self, study: &'s Study) -> Self {
         Self { side_by_side: study.side_by_side.as_deref(), ..self.ended(study.stopped, study.elapsed) }
@@ -143,7 +143,7 @@ impl<'s> Description<'s> {
 pub struct StepRecord {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Environment variables that are set beside the inherited ones.
+    /// Environment variables that are set in addition to the inherited variables.
     pub env: Vec<(String, String)>,
     /// The folder that it runs in.
     pub cwd: PathBuf,
@@ -151,7 +151,7 @@ pub struct StepRecord {
     pub files: Vec<(PathBuf, String)>,
     /// The name of the adapter.
     pub adapter: Option<String>,
-    /// The seed of its hook for random numbers.
+    /// The seed for random numbers of its hook.
     pub seed: u64,
     /// Parameters and the targets that they are applied to.
     pub apply: Vec<(String, String)>,
@@ -213,7 +213,7 @@ pub enum KeptError {
         /// What was given.
         place: PathBuf,
     },
-    /// The search has only just begun, or ended before it had begun properly.
+    /// The search has only just started, or ended before its first line was written.
     #[error("{} is empty: no search has begun there", path.display())]
     Empty {
         /// The journal.
@@ -238,10 +238,10 @@ pub enum KeptError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// `study.json` is of another version of the program.
+    /// `study.json` was written by another version of the program.
     #[error("{} has format {found}, written by gputune {version}, and this gputune reads format {FORMAT}", path.display())]
     Format {
         /// The file.
@@ -267,7 +267,7 @@ pub enum KeptError {
 }
 
 impl KeptError {
-    /// What to do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Missing { .. } | Self::NoJournal { .. } => {
@@ -286,14 +286,14 @@ impl KeptError {
     }
 }
 
-/// A search as its folder keeps it.
+/// A search as stored in its folder.
 #[derive(Debug)]
 pub struct Kept {
     /// The folder.
     pub folder: PathBuf,
-    /// The spec, as it was named on the command line.
+    /// The spec, as given on the command line.
     pub spec: String,
-    /// What the search may cost.
+    /// The limits on the cost of the search.
     pub budget: Budget,
     /// The device that trains.
     pub device: Device,
@@ -303,7 +303,7 @@ pub struct Kept {
     pub header: Header,
     /// The trials with everything that the journal says about them, in the order of the study's trials.
     pub lines: Vec<Line>,
-    /// The trials and what they say about the best config.
+    /// The trials and the conclusions about the best config.
     pub study: Study,
 }
 
@@ -311,7 +311,7 @@ impl Kept {
     /// Reads the folder of a search, or the journal in it. The search may be running; finished trials count.
     ///
     /// # Errors
-    /// It is no folder of a search, nothing has begun there, it was written by another version, or it is damaged.
+    /// It is no folder of a search, or no search has started there. It was written by another version, or it is damaged.
     pub fn read(place: &Path) -> Result<Self, KeptError> {
         let (folder, path) = journal_of(place)?;
         let path_of_record = folder.join(STUDY);
@@ -323,7 +323,7 @@ impl Kept {
         Self::with_record(folder, &path, parse_record(&path_of_record, &text)?)
     }
 
-    /// Reads it with a record of the caller's, for a folder from before there was `study.json`.
+    /// Reads it with a record from the caller, for a folder from a version without `study.json`.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -333,8 +333,8 @@ impl Kept {
     }
 
     fn with_record(folder: PathBuf, path: &Path, record: Record) -> Result<Self, KeptError> {
-        // This is checked before the trials are read: a search that ends in between still counts as running, and one
-        // that was interrupted never counts as ended.
+        // Check this before reading the trials. Then a search that ends in between still counts as running, and an interrupted
+        // search never counts as ended.
         let is_running = journal::is_in_use(path) == Some(true);
         let (header, lines) = journal::read(path)?;
         let trial = |line: &Line| {

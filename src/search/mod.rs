@@ -1,7 +1,7 @@
-//! The loop: what is probed next, when it ends, what is best, and the file in which all of it is kept.
+//! The loop of a search: it chooses the next config, decides when to end, finds the best config, and stores the results.
 //!
-//! Start with [`tuner`], the loop. [`strategy`] proposes configs: a new one is a file there and a row in its table. [`study`] says
-//! what the trials come to, [`journal`] keeps them, and [`kept`] reads the folder of a search again.
+//! Start with [`tuner`], the loop. A new [`strategy`] to propose configs is a file there and a row in its table. The [`study`]
+//! draws conclusions from the trials, the [`journal`] stores them, and [`kept`] reads the folder of a search again.
 
 pub mod budget;
 pub mod environment;

@@ -1,10 +1,9 @@
-//! Checks whether a config still computes what full precision computes, by comparing the losses of the same first
-//! steps.
+//! Checks if a config still computes the same as full precision, by comparing the losses of the same first steps.
 
 use crate::model::{Settings, Space, Value};
 use crate::probe::stats;
 
-/// The fewest losses that can be compared: a round number, of which the second half is two.
+/// The fewest losses that can be compared: a round number. Its second half is two losses.
 const FEWEST: usize = 4;
 
 /// The settings that change the numerical results, with their values in full precision.
@@ -15,21 +14,21 @@ pub struct FullPrecision {
 }
 
 impl FullPrecision {
-    /// Makes it from the parameters that change the numerical results, each with its value in full precision, which
-    /// need not be in the space.
+    /// Makes it from the parameters that change the numerical results, each with its value in full precision. This value need not
+    /// be in the space.
     pub fn new(reference: impl IntoIterator<Item = (String, Value)>) -> Self {
         Self { reference: reference.into_iter().collect(), neutral: Vec::new() }
     }
 
-    /// Adds parameters that change neither the results nor the data, such as pinned memory: configs that differ only in
-    /// them have the same losses.
+    /// Adds parameters that change neither the results nor the data, such as pinned memory. Configs that differ only in these
+    /// parameters have the same losses.
     #[must_use]
     pub fn neutral(mut self, names: impl IntoIterator<Item = String>) -> Self {
         self.neutral.extend(names);
         self
     }
 
-    /// Adds the parameters of a space that state their value in full precision; these statements take precedence.
+    /// Adds the parameters of a space that state their value in full precision. These statements take precedence.
     #[must_use]
     pub fn with_space(mut self, space: &Space) -> Self {
         for parameter in space.parameters() {
@@ -41,8 +40,8 @@ impl FullPrecision {
         self
     }
 
-    /// Returns the same settings in full precision; `None` if they already are. A parameter that is left [as it
-    /// is](crate::model::AS_IT_IS) keeps the job's own numerics, which no comparison judges.
+    /// Returns the same settings in full precision; `None` if they already are. A parameter that [keeps the job's own
+    /// value](crate::model::AS_IT_IS) keeps the job's own numerics, which are not judged.
     pub fn of(&self, settings: &Settings, space: &Space) -> Option<Settings> {
         let changes: Vec<(&str, &Value)> = self
             .reference
@@ -55,18 +54,18 @@ impl FullPrecision {
         (!changes.is_empty()).then(|| settings.changed(&changes, space))
     }
 
-    /// Whether two settings, both in full precision, take the same steps.
+    /// Returns true if two settings, both in full precision, take the same steps.
     pub fn same_steps(&self, a: &Settings, b: &Settings) -> bool {
         let counts = |(name, _): &(&str, &Value)| self.neutral.iter().all(|neutral| neutral != name);
         a.iter().filter(counts).eq(b.iter().filter(counts))
     }
 }
 
-/// Returns how far losses are from those in full precision: 0 for no difference; infinite if one is not a number.
+/// Returns how far losses are from the losses in full precision: 0 for no difference; infinite if one is not a number.
 ///
-/// The result is a mean over the second half of the steps that both have, since a drift shows there. Each difference is
-/// divided by the loss in full precision, or by a tenth of the range of those losses if that is larger: near a loss of
-/// zero, rounding would otherwise look like a drift. `None` if there are fewer than four steps.
+/// The result is a mean over the second half of the common steps, since a drift shows there. Each difference is divided by the loss
+/// in full precision, or by a tenth of the range of these losses if that is larger. Near a loss of zero, rounding would otherwise
+/// look like a drift. Returns `None` if there are fewer than four steps.
 pub fn drift(losses: &[f64], reference: &[f64]) -> Option<f64> {
     let count = losses.len().min(reference.len());
     let (losses, reference) = (&losses[..count], &reference[..count]);

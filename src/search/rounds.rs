@@ -34,7 +34,11 @@ const FIRST_LOOK: usize = 3;
 /// The wins in a row that prove a config faster if its interval is too wide for a claim. Six wins by chance happen once in 64 times.
 const WON_IN_A_ROW: usize = 6;
 
-/// What a config came to in one round, on the scale on which configs are compared.
+/// The lead in each of several rounds, as a share, that makes a config worth naming although its interval is wide. Rounds of equal
+/// configs beside other programs seldom agree on as much.
+const CLEAR: f64 = 0.1;
+
+/// The result of a config in one round, on the scale on which configs are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Run {
     /// The metric of the round; a logarithm where noise is a share.
@@ -103,7 +107,7 @@ impl Noise {
         Self { variance: squares / as_number(degrees), degrees, processes_apart: PROCESSES_APART }
     }
 
-    /// Returns how much higher `a` is than `b`, from the rounds that have both; `None` if there is none.
+    /// Returns how much higher `a` is than `b`, from the rounds that have both; `None` without such rounds.
     pub(crate) fn difference(&self, a: &[Run], b: &[Run]) -> Option<Uncertain> {
         let pairs: Vec<(&Run, &Run)> = paired(a, b).collect();
         let differences = differences(&pairs, self.processes_apart > 0.0);
@@ -125,7 +129,7 @@ impl Noise {
         Some(Uncertain { value, error, degrees, of_processes })
     }
 
-    /// Whether `a` is proven to be higher than `b`; `compared` configs are compared with `b`.
+    /// Returns true if `a` is proven to be higher than `b`; `compared` configs are compared with `b`.
     ///
     /// Every round is a look, and every look may err. The k-th look errs with a share that falls with k, and all shares add up to the
     /// probability of a false claim (alpha spending). The configs share that probability (Bonferroni), because the best of several
@@ -147,16 +151,18 @@ impl Noise {
         is_beyond_noise || rounds >= wins && is_higher_always(a, b) && is_beyond_processes
     }
 
-    /// Whether `a` was higher than `b` in every round and by the interval of the difference, without what a proof needs in addition:
-    /// enough rounds and processes, and a smaller share of errors for each look.
+    /// Returns true if `a` was higher than `b` in every round, and either clearly so in three rounds or beyond the interval of the
+    /// difference. A proof needs more: enough rounds and processes, and a smaller share of errors for each look.
     pub(crate) fn seems_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
         let tail = FALSE_CLAIM / 2.0 / as_number(compared.max(1));
-        is_higher_always(a, b)
-            && self.difference(a, b).is_some_and(|difference| difference.value > difference.half_width(tail))
+        let is_beyond_noise = |difference: Uncertain| difference.value > difference.half_width(tail);
+        let lowest = lowest_difference(a, b).unwrap_or(0.0);
+        let is_clear = paired(a, b).count() >= FIRST_LOOK && lowest > CLEAR.ln_1p();
+        lowest > 0.0 && (is_clear || self.difference(a, b).is_some_and(is_beyond_noise))
     }
 }
 
-/// Whether `a` was higher than `b` in each round that has both, and there is one.
+/// Returns true if `a` was higher than `b` in each round that has both, with at least one such round.
 pub(crate) fn is_higher_always(a: &[Run], b: &[Run]) -> bool {
     lowest_difference(a, b).is_some_and(|lowest| lowest > 0.0)
 }
@@ -171,7 +177,7 @@ pub(crate) fn paired<'r>(a: &'r [Run], b: &'r [Run]) -> impl Iterator<Item = (&'
     a.iter().filter_map(|run| Some((run, b.iter().find(|other| other.round == run.round)?)))
 }
 
-/// How many processes of a config's own were measured.
+/// Returns how many processes were measured that had only this config.
 pub(crate) fn processes(runs: &[Run]) -> usize {
     let is_first = |(at, run): &(usize, &Run)| {
         run.process.is_some() && runs[..*at].iter().all(|other| other.process != run.process)
@@ -179,8 +185,8 @@ pub(crate) fn processes(runs: &[Run]) -> usize {
     runs.iter().enumerate().filter(is_first).count()
 }
 
-/// Returns the differences of the rounds. Of rates, these are numbers whose mean is the logarithm of the ratio of mean rates, and whose
-/// scatter tells how well it is known.
+/// Returns the differences of the rounds. For rates, their mean is the logarithm of the ratio of mean rates, and their scatter shows how
+/// well this ratio is known.
 fn differences(pairs: &[(&Run, &Run)], is_rate: bool) -> Vec<f64> {
     if !is_rate {
         return pairs.iter().map(|(a, b)| a.value - b.value).collect();
@@ -261,7 +267,7 @@ mod tests {
         assert!(noise.is_higher(&a, &b, 1) && !noise.is_higher(&b, &a, 1));
     }
 
-    /// Eight equal configs beside the baseline, looked at after each of 24 rounds; a process restarts every four rounds.
+    /// Eight configs equal to the baseline, compared after each of 24 rounds. A process restarts every four rounds.
     #[test]
     fn equal_configs_are_seldom_claimed_to_be_faster() {
         const SEARCHES: usize = 400;

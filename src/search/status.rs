@@ -1,8 +1,8 @@
-//! Keeps what a search is doing right now: for a view of it, and in a small file beside the journal for a process that
-//! watches from elsewhere.
+//! Keeps the current state of a search: for a view of it, and in a small file next to the journal for a process that watches from
+//! elsewhere.
 //!
-//! The results are in the journal, so nothing is lost with this file. It is always replaced as a whole, so a reader
-//! never sees half of it.
+//! The results are in the journal, so nothing is lost with this file. It is always replaced as a whole, so a reader never sees half
+//! of it.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -20,14 +20,14 @@ pub const FORMAT: u32 = 1;
 /// The name of the file in the folder of a search.
 pub const FILE: &str = "status.json";
 
-/// What a search is doing.
+/// The current state of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The version of the format.
     pub format: u32,
     /// The program that writes it.
     pub gputune_version: String,
-    /// What is searched, such as the path of the spec.
+    /// The subject of the search, such as the path of the spec.
     pub name: String,
     /// The process id of the search.
     pub pid: u32,
@@ -35,14 +35,14 @@ pub struct Status {
     pub machine: String,
     /// When this was written, in milliseconds since 1970.
     pub written_ms: u64,
-    /// Seconds that the search took until then, earlier runs of it included.
+    /// Seconds that the search has taken so far, earlier runs of it included.
     pub elapsed_s: f64,
-    /// Seconds that it may take.
+    /// Seconds that the search may take.
     pub time_s: f64,
     /// Seconds of the search after which it is expected to end; absent until two probes have shown it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_s: Option<f64>,
-    /// Seconds of GPUs that probes took, and that they may take, where there is a limit.
+    /// Seconds of GPUs that probes took, and that they may take, if the budget limits GPU time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_time_s: Option<(f64, f64)>,
     /// Configs that were probed.
@@ -55,16 +55,16 @@ pub struct Status {
     /// The configs of the round that runs, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_round: Option<usize>,
-    /// The running probe, where one runs at a time.
+    /// The running probe, if probes run one at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Running>,
-    /// What runs in each slot, the first slot first; empty where one probe runs at a time.
+    /// The running probe of each slot, the first slot first; empty if probes run one at a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<Option<Running>>,
-    /// The best so far; absent where the result is a front.
+    /// The best so far; absent if the result is a front.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<BestSoFar>,
-    /// How it ended, if it did.
+    /// How the search ended; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
 }
@@ -78,7 +78,7 @@ pub struct Running {
     pub purpose: Purpose,
     /// Names and values.
     pub config: Settings,
-    /// Why the strategy proposed the config, where it says so.
+    /// The strategy's reason to propose the config, if it gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Seconds since it began.
@@ -90,7 +90,7 @@ pub struct Running {
     pub throughput: Option<Estimate>,
     /// Its unit.
     pub unit: String,
-    /// What the devices reported over the last seconds.
+    /// The readings of the devices over the last seconds.
     #[serde(flatten)]
     pub devices: DeviceReadings,
 }
@@ -104,13 +104,12 @@ pub struct BestSoFar {
     pub config: Settings,
     /// The value of the objective's metric.
     pub estimate: Estimate,
-    /// Its throughput, where that was measured.
+    /// Its throughput, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Estimate>,
     /// The throughput's unit.
     pub unit: String,
-    /// How many times better than the baseline it is; absent where that is not known, or where it is the baseline
-    /// itself.
+    /// How many times better than the baseline it is; absent if this is unknown, or if it is the baseline itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times_better: Option<f64>,
 }
@@ -134,12 +133,12 @@ pub struct Watched {
     earlier: Duration,
     baseline: Option<f64>,
     best_score: Option<f64>,
-    /// The GPUs of a probe whose slot names none.
+    /// The number of GPUs of a probe whose slot names none.
     whole_gpus: u32,
 }
 
 impl Watched {
-    /// Makes a status for a search that begins now, or goes on from the trials in `recovered`.
+    /// Makes a status for a search that begins now, or continues after the trials in `recovered`.
     pub fn new(
         name: &str,
         space: &Space,
@@ -176,7 +175,7 @@ impl Watched {
         watched
     }
 
-    /// Takes note of an event.
+    /// Updates the status from an event.
     pub fn hear(&mut self, event: &Event<'_>) {
         match event {
             Event::Started { number, purpose, settings, reason, slot, left, .. } => {
@@ -228,14 +227,14 @@ impl Watched {
         }
     }
 
-    /// Takes note of the end.
+    /// Records how the search ended.
     pub fn end(&mut self, ended: Ended) {
         self.status.probe = None;
         self.status.slots.clear();
         self.status.ended = Some(ended);
     }
 
-    /// The status as it is now.
+    /// Returns the current status.
     pub fn status(&mut self) -> &Status {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.status.written_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
@@ -247,7 +246,7 @@ impl Watched {
         self.earlier + self.begin.elapsed()
     }
 
-    /// Takes note of how long the search is expected to go on.
+    /// Records how long the search is expected to go on.
     fn expect(&mut self, left: Option<Duration>) {
         self.status.expected_s = left.map(|left| (self.elapsed() + left).as_secs_f64());
     }
@@ -256,7 +255,7 @@ impl Watched {
         self.status.probe.iter_mut().chain(self.status.slots.iter_mut().flatten())
     }
 
-    /// Takes note that a probe is over.
+    /// Records that a probe is over.
     fn over(&mut self, number: u32) {
         let Status { probe, slots, .. } = &mut self.status;
         for place in slots.iter_mut().chain([probe]) {
@@ -301,7 +300,7 @@ impl Watched {
     }
 }
 
-/// The file beside the journal.
+/// The status file next to the journal.
 #[derive(Debug)]
 pub struct StatusFile {
     folder: PathBuf,
@@ -317,7 +316,7 @@ impl StatusFile {
         Self { folder: folder.into(), next: Instant::now() }
     }
 
-    /// Whether it is time to write it again.
+    /// Returns true if the file is due to be written again.
     pub fn is_due(&self) -> bool {
         Instant::now() >= self.next
     }
@@ -336,7 +335,7 @@ impl StatusFile {
         Ok(())
     }
 
-    /// Reads the status of a search in a folder; `None` where there is none, or of another format.
+    /// Reads the status of a search in a folder; `None` if the file is missing or has another format.
     pub fn read(folder: &Path) -> Option<Status> {
         let text = std::fs::read(folder.join(FILE)).ok()?;
         serde_json::from_slice::<Status>(&text).ok().filter(|status| status.format == FORMAT)

@@ -1,4 +1,4 @@
-//! The result of a search: its trials, and what they say about the best config.
+//! The result of a search: its trials, and the conclusions about the best config.
 
 mod choice;
 mod extent;
@@ -41,7 +41,7 @@ pub struct Study {
     pub stopped: StopReason,
     /// Wall time, earlier runs of the same search included.
     pub elapsed: Duration,
-    /// What was found about measuring side by side, in one line; absent where the search had one slot.
+    /// The result of comparing the slots, in one line; absent if the search had one slot.
     pub side_by_side: Option<String>,
 }
 
@@ -60,14 +60,14 @@ pub struct Ranked {
     /// Its rounds on the study's scale, the better the higher.
     runs: Vec<Run>,
     scale: Scale,
-    /// Whether the metric has noise; a table's numbers have none.
+    /// True if the metric has noise; a table's numbers have none.
     is_noisy: bool,
 }
 
-/// The result: one config, and what it is compared with.
+/// The result: one config, and the configs that it is compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Best {
-    /// The config that is named.
+    /// The winner; the baseline if no other config is better.
     pub winner: Ranked,
     /// Other configs that cannot be distinguished from it, the cheapest first.
     pub ties: Vec<Ranked>,
@@ -90,7 +90,7 @@ pub struct Best {
 pub const WIDEST_TIE: f64 = 0.1;
 
 impl Study {
-    /// Returns the names and values of a config; for the job as it is, those that it reports to have used.
+    /// Returns the names and values of a config. For the unmodified job: the names and values that it reports to have used.
     pub fn settings(&self, config: &Config) -> Settings {
         if config.is_as_it_is() {
             let told = self.history.of(config).filter(|trial| trial.outcome.measurement().is_some());
@@ -103,7 +103,7 @@ impl Study {
 
     /// Returns the feasible configs, the best first.
     ///
-    /// A config that failed when it was measured again is not feasible, however well it did before.
+    /// A config that failed when it was re-measured is not feasible, however well it did before.
     pub fn ranking(&self) -> Vec<Ranked> {
         let mut ranked = self.ranked_by(&self.objective);
         ranked.sort_by(|a, b| self.score(b).total_cmp(&self.score(a)));
@@ -158,7 +158,7 @@ impl Study {
         }
     }
 
-    /// Returns the best config; `None` when none is feasible. For a front it is the recommended one.
+    /// Returns the best config; `None` if no config is feasible. For a front, it is the recommended config.
     pub fn best(&self) -> Option<Best> {
         if self.objective.is_pareto() {
             return self.recommended();
@@ -166,7 +166,7 @@ impl Study {
         choice::choose(self, &self.ranking())
     }
 
-    /// Returns what rounds have shown of the configs, for the choice of the next round.
+    /// Returns the results of rounds, to choose the configs of the next round.
     pub(crate) fn race(&self) -> Race {
         Race::of(self)
     }
@@ -178,7 +178,7 @@ impl Study {
 
     /// Returns a config with the trials of its rounds; `None` if it is not feasible.
     fn rank<'t>(&'t self, config: &Config, objective: &Objective) -> Option<(Ranked, Vec<&'t Trial>)> {
-        // A disturbed or interrupted probe says nothing about its config; nor does one that closed a parameter.
+        // A disturbed or interrupted probe says nothing about its config. Neither does a probe that closed a parameter.
         let says_nothing = |trial: &&Trial| {
             matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted) || !trial.outcome.closes().is_empty()
         };
@@ -211,8 +211,8 @@ impl Study {
         self.objective.score(entry.estimate.value)
     }
 
-    /// Returns what a config costs, to choose among equals: memory, then the number of workers and the like, then how
-    /// much it changes.
+    /// Returns the cost of a config, to choose among equals: memory, then the number of workers and the like, then the number of
+    /// changes.
     fn cost(&self, entry: &Ranked, by_memory: bool) -> (u64, u64, usize) {
         /// The ratio below which memory sizes count as equal: a round number.
         const MEMORY_STEP: f64 = 1.02;
@@ -255,10 +255,10 @@ fn noise_of(ranked: &[Ranked]) -> Noise {
     Noise::of(ranked.iter().map(|entry| entry.runs.as_slice()), ranked.iter().any(is_rate))
 }
 
-/// Whether the difference to the top is within the noise.
+/// Returns true if the difference to the top is within the noise.
 ///
-/// However large the noise is, a difference of more than a tenth is no tie. Then the top is the best guess, and its
-/// interval says how good a guess it is.
+/// A difference of more than a tenth is no tie, however large the noise is. Then the top is the best guess, and its interval shows
+/// how good that guess is.
 fn is_tied(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     if entry.config == top.config {
         return true;
@@ -281,7 +281,7 @@ struct Apart {
 }
 
 impl Apart {
-    /// From the rounds that have both; if there is none, from the intervals of both.
+    /// Compares the rounds that have both configs; without such rounds, the intervals of both.
     fn of(one: &Ranked, other: &Ranked, noise: &Noise) -> Self {
         if let Some(difference) = noise.difference(&one.runs, &other.runs) {
             let (error, half_width) = (difference.error(), difference.half_width(TAIL));
@@ -321,14 +321,14 @@ fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Nois
 /// The probability that a 95 % interval excludes at each end.
 const TAIL: f64 = 0.025;
 
-/// Whether a larger value of a parameter costs the machine something, judging by its name: more workers do, a larger
-/// step size does not.
+/// Returns true if a larger value of a parameter costs the machine resources, judging by its name. More workers cost resources; a
+/// larger step size does not.
 fn costs(name: &str) -> bool {
     const COSTLY: &[&str] = &["batch", "buffer", "prefetch", "process", "queue", "thread", "worker"];
     COSTLY.iter().any(|word| name.contains(word))
 }
 
-/// Returns the last measurement. Memory, and what the machine did, come from the last run that had it to itself.
+/// Returns the last measurement. Memory and machine readings come from the last run that had the machine to itself.
 fn measurement_of(trials: &[&Trial]) -> Option<Measurement> {
     let measurement = |trial: &&Trial| trial.outcome.measurement().cloned();
     let last = trials.last().and_then(measurement)?;

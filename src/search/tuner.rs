@@ -57,12 +57,12 @@ pub enum TuneError {
     SameFailure {
         /// The common reason.
         reason: String,
-        /// Whether a time limit ended them.
+        /// True if a time limit ended them.
         ran_out_of_time: bool,
         /// The last lines that the step printed.
         last_lines: Vec<String>,
     },
-    /// Something outside disturbed every attempt, for several configs in a row.
+    /// Every attempt was disturbed from outside, for several configs in a row.
     #[error("something disturbs the probes: {reason}")]
     Disturbed {
         /// What disturbed them.
@@ -125,7 +125,7 @@ pub struct Tuner<'p> {
     whole_gpus: u32,
 }
 
-/// The time from which a search looks at the job as it is before it begins: a round number.
+/// A search of at least this length first checks the stated baseline against the unmodified job. A round number.
 const LONG_SEARCH: Duration = Duration::from_secs(180);
 
 enum Probers<'p> {
@@ -139,16 +139,16 @@ impl<'p> Tuner<'p> {
         Self::with_prober(space, InProcess(step))
     }
 
-    /// Searches with a given prober instead of one that runs a step in this process.
+    /// Searches with a given prober instead of a step in this process.
     pub fn with_prober(space: Space, prober: impl Prober + 'p) -> Self {
         Self::with(space, Probers::One(Box::new(prober)))
     }
 
-    /// Searches with several steps side by side, one for each slot, which `step` makes when it is given the slot's number,
-    /// counted from 1. Each runs in a thread of its own.
+    /// Searches with several steps side by side, one in each slot and each in a thread of its own. `step` makes the step of a slot
+    /// from the slot's number, counted from 1.
     ///
-    /// The first config is measured alone, then in all slots at once; where it notices that, the search goes on in the first
-    /// slot. So do the last rounds.
+    /// The first config is measured alone, then in all slots at once. If it is slower there, the search goes on in fewer slots. The
+    /// last rounds run in the first slot.
     ///
     /// ```
     /// use gputune::probe::{Step, StepError};
@@ -173,10 +173,10 @@ impl<'p> Tuner<'p> {
         Self::with_slots(space, None, (1..=count.max(1)).map(prober))
     }
 
-    /// Searches with several probers side by side, each for a slot of its own; see [`slots`](Self::slots).
+    /// Searches with several probers side by side, each in a slot of its own; see [`slots`](Self::slots).
     ///
-    /// Where training will have the whole machine, `whole` probes that: the first config, with which the slots are compared, all
-    /// probes if they do worse, and the last rounds. Where it is absent, a slot is what training will have.
+    /// If training will have the whole machine, `whole` probes that. It runs the first config, with which the slots are compared,
+    /// and the last rounds. It runs all probes if the slots measure worse. Without `whole`, training will have one slot.
     pub fn with_slots<T: Prober + Send + 'p>(
         space: Space,
         whole: Option<T>,
@@ -276,54 +276,54 @@ impl<'p> Tuner<'p> {
         Ok(self)
     }
 
-    /// Takes the job as it is for the baseline. The first probe sets nothing but `set`, which is often nothing at all,
-    /// and the speed-up is measured against what it used. Steps in this process do not support this, unless they know
-    /// what to do without settings.
+    /// Takes the unmodified job as the baseline. The first probe sets only `set`, which is often empty, and the speed-up is
+    /// measured against the settings that it used. Steps in this process do not support this, unless they know what to do without
+    /// settings.
     ///
     /// # Errors
-    /// What is set is not in the space.
+    /// The settings in `set` are not in the space.
     pub fn baseline_as_it_is(mut self, set: &Settings) -> Result<Self, LocateError> {
         self.baseline = Some(self.space.as_it_is_with(set)?);
         Ok(self)
     }
 
-    /// Runs the job as it is for a moment before a new search. If a stated [baseline](Self::baseline) differs from what
-    /// the job does, that is [reported](Event::BaselineDiffers).
+    /// Runs the unmodified job for a moment before a new search. A difference between a stated [baseline](Self::baseline) and the
+    /// job is [reported](Event::BaselineDiffers).
     #[must_use]
     pub fn check_stated_baseline(mut self) -> Self {
         self.checks_stated_baseline = true;
         self
     }
 
-    /// Sets whether it is measured first whether slots disturb each other; it is by default. If not, they are taken to be as good as
-    /// alone.
+    /// Sets whether to measure first if slots disturb each other; the default is true. If false, slots are taken to measure as well
+    /// as alone.
     #[must_use]
     pub fn compare_slots(mut self, compares_slots: bool) -> Self {
         self.compares_slots = compares_slots;
         self
     }
 
-    /// Has further slots take part as they come: `next` is asked for them all the time while probes run, and must not wait. A search
-    /// whose last slot is gone waits ten minutes for another. Only a search that was made [with slots](Self::with_slots) asks.
+    /// Lets further slots join the search. The search calls `next` all the time while probes run, so `next` must not wait. A search
+    /// whose last slot is gone waits ten minutes for another slot. Only a search made [with slots](Self::with_slots) calls `next`.
     #[must_use]
     pub fn arrivals(mut self, next: impl FnMut() -> Option<Arrival<'p>> + 'p) -> Self {
         self.arrivals = Some(Arrivals::from(Box::new(next)));
         self
     }
 
-    /// Sets which parameters change the numerical results, besides those that [state it
-    /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only if the losses of
-    /// its first steps agree with those in full precision, within [`Limits::loss_tolerance`]. If the search has none to
-    /// compare with, it runs a few steps in full precision.
+    /// Sets which parameters change the numerical results, besides parameters that [state it
+    /// themselves](crate::model::Parameter::full_precision). A config that sets one of them wins only if the losses of its first
+    /// steps agree with full precision, within [`Limits::loss_tolerance`]. If the search has no losses to compare with, it runs a
+    /// few steps in full precision.
     #[must_use]
     pub fn full_precision(mut self, full_precision: FullPrecision) -> Self {
         self.full_precision = full_precision;
         self
     }
 
-    /// Sets which parameters change nothing but how ranks exchange gradients and weights, each with its
-    /// [target](crate::probe::adapter::TARGETS). The first measured config then runs again without communication, and where that saves
-    /// less than 5 % of the time they stay closed.
+    /// Sets which parameters change only how ranks exchange gradients and weights, each with its
+    /// [target](crate::probe::adapter::TARGETS). The first measured config then runs again without communication. If that saves
+    /// less than 5% of the time, these parameters stay closed.
     #[must_use]
     pub fn exchanging(mut self, parameters: Vec<(String, String)>) -> Self {
         self.exchanging = parameters;
@@ -366,15 +366,15 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets what is known of the machine; the default is its processors. It is used to [diagnose](crate::diagnosis) the
-    /// baseline, which decides what is varied first.
+    /// Sets the known facts about the machine; the default is its CPUs. They are used to [diagnose](crate::diagnosis) the baseline,
+    /// which decides which parameters vary first.
     #[must_use]
     pub fn around(mut self, around: Around) -> Self {
         self.around = around;
         self
     }
 
-    /// Keeps trials in a journal and goes on from what was in it.
+    /// Keeps trials in a journal, and continues after its recovered trials.
     #[must_use]
     pub fn journal(mut self, journal: Journal, recovered: Recovered) -> Self {
         (self.journal, self.recovered) = (Some(journal), recovered);
@@ -388,7 +388,7 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets when the allocation ends that this runs in: no probe is begun that would not fit into its rest.
+    /// Sets the allocation that the search runs in. No probe starts that would not fit into its rest.
     #[must_use]
     pub fn allocation(mut self, allocation: Option<Allocation>) -> Self {
         self.allocation = allocation;
@@ -405,7 +405,7 @@ impl<'p> Tuner<'p> {
     /// Runs the search to its end.
     ///
     /// # Errors
-    /// Probing is impossible, trials cannot be kept, every config fails in the same way, there is no config, or an earlier
+    /// Probing is impossible, trials cannot be kept, or every config fails in the same way. The space has no config, or an earlier
     /// study says nothing about the search.
     pub fn run(mut self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
         let stop = Arc::clone(&self.stop);
@@ -442,7 +442,7 @@ impl<'p> Tuner<'p> {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
         }
         let limits = Limits { precision: self.limits.precision.or(Some(PRECISION)), ..self.limits };
-        // It costs a start of the job, of which a short search has few.
+        // The check costs a start of the job, and a short search has few starts.
         let checks_stated = self.checks_stated_baseline && self.budget.time >= LONG_SEARCH;
         let mut search = Search {
             space: &self.space,
@@ -494,7 +494,7 @@ impl<'p> Tuner<'p> {
     }
 }
 
-/// What is said of an earlier study when the search begins.
+/// Returns the event that announces an earlier study.
 fn announced<'e>(study: &'e Earlier, space: &Space) -> Event<'e> {
     let (place, trials, in_common) = (study.place(), study.trials(), study.in_common());
     Event::WarmStart { place, trials, in_common, parameters: space.parameters().len() }

@@ -339,6 +339,18 @@ fn a_config_that_won_every_round_is_not_called_as_fast_as_the_baseline() {
 }
 
 #[test]
+fn a_config_that_won_three_rounds_clearly_is_named_however_far_they_are_apart() {
+    let mut trials = vec![(Baseline, (8, 0), speed_within(100.0, 30.0)), (Search, (16, 0), speed_within(130.0, 30.0))];
+    for rate in [(60.0, 240.0), (100.0, 115.0), (90.0, 102.0)] {
+        trials.push((Round, (8, 0), speed_within(rate.0, 5.0)));
+        trials.push((Round, (16, 0), speed_within(rate.1, 5.0)));
+    }
+    let best = fastest(&trials).best().unwrap();
+    assert_eq!((best.verdict, best.speedup, best.winner.config), (Verdict::Unproven, None, config(16, 0)));
+    assert!(best.unproven_speedup.unwrap().low.unwrap() < 1.0);
+}
+
+#[test]
 fn a_config_whose_interval_is_above_one_is_named_though_two_rounds_are_no_proof() {
     let mut trials = vec![(Baseline, (8, 0), speed_within(100.0, 30.0)), (Search, (16, 0), speed_within(130.0, 30.0))];
     for rate in [(60.0, 120.0), (100.0, 205.0)] {

@@ -13,23 +13,23 @@ pub(super) struct Account<'a, D> {
 }
 
 impl<'a, D: Device> Account<'a, D> {
-    /// Books what is taken on `device` in `ledger`.
+    /// Books memory of `device` in `ledger`.
     pub(super) fn new(device: &'a D, ledger: &'a Ledger) -> Self {
         Self { device, ledger }
     }
 
-    /// The device.
+    /// Returns the device.
     pub(super) fn device(&self) -> &'a D {
         self.device
     }
 
-    /// Takes zeroed memory of as many bytes as the product of `sizes`.
+    /// Allocates zeroed memory of as many bytes as the product of `sizes`.
     pub(super) fn memory(&self, sizes: &[usize]) -> Result<Held<D>, DemoError> {
         let (memory, charge) = self.ledger.book(sizes, |bytes| self.device.memory(bytes))?;
         Ok(Held { memory, _charge: charge })
     }
 
-    /// Takes room for a batch.
+    /// Allocates room for a batch.
     pub(super) fn slot(&self, pixel_bytes: usize, labels: usize) -> Result<(D::Slot, Charge), DemoError> {
         self.ledger.book(&[pixel_bytes.saturating_add(labels)], |_| self.device.slot(pixel_bytes, labels))
     }
@@ -37,7 +37,7 @@ impl<'a, D: Device> Account<'a, D> {
 
 /// Memory of a device.
 pub(super) struct Held<D: Device> {
-    // Declared before the charge, so that the memory is free before the account says so.
+    // Declared before the charge, so that the memory is free before the account shows it as free.
     memory: D::Memory,
     _charge: Charge,
 }

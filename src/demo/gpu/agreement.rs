@@ -42,7 +42,7 @@ fn on_device<S: Scalar, D: Device>(device: D, data_set: &DataSet, options: &Demo
     steps(&mut DeviceTraining::<S, D>::new(device, (&ledger, &ledger), data_set, options).unwrap())
 }
 
-/// The largest difference of the losses of any step.
+/// Checks that the losses of every step differ by at most `tolerance`.
 fn check<S: Scalar>(precision: Precision, tolerance: f64) {
     let scratch = ScratchFolder::new(&format!("agreement-{precision}"));
     let options = options(&scratch, precision);
@@ -94,7 +94,7 @@ fn a_device_without_memory_says_so_and_gives_back_what_it_had() {
     }
 }
 
-/// As `check`, on the first GPU.
+/// Runs `check` on the first GPU.
 fn check_on_gpu<S: Scalar>(precision: Precision, format: Format, tolerance: f64) {
     let scratch = ScratchFolder::new(&format!("gpu-{precision}"));
     let options = options(&scratch, precision);

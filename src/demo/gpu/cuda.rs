@@ -11,10 +11,10 @@ use crate::machine::cuda::{
 };
 use crate::model::Precision;
 
-/// Threads of a block: a multiple of the 32 of a warp that every device allows.
+/// Threads of a block: a multiple of the 32 threads of a warp that every device allows.
 const BLOCK_THREADS: u32 = 256;
 
-/// The first GPU, with a stream for the work and one for the copies to it.
+/// The first GPU, with a stream for the work and a stream for the copies to the GPU.
 #[derive(Debug)]
 pub(in super::super) struct CudaDevice {
     gpu: Gpu,
@@ -28,12 +28,12 @@ pub(in super::super) struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Returns the driver's facts about the first GPU, without taking it into use.
+    /// Returns the driver's facts about the first GPU, without opening the GPU.
     pub(in super::super) fn facts() -> Result<DeviceFacts, CudaError> {
         Driver::open()?.devices()?.into_iter().next().ok_or(CudaError::NoDevice)
     }
 
-    /// Takes the first GPU into use, with kernels for this storage and products in this precision.
+    /// Opens the first GPU, with kernels for this storage and products in this precision.
     pub(in super::super) fn open(storage: Storage, precision: Precision) -> Result<Self, CudaError> {
         let compiler = Compiler::open(Some(Driver::open()?.version()?.major))?;
         let gpu = Gpu::open(0)?;
@@ -57,12 +57,12 @@ impl CudaDevice {
         })
     }
 
-    /// Its model.
+    /// Returns the model of the GPU.
     pub(in super::super) fn name(&self) -> &str {
         &self.gpu.facts().name
     }
 
-    /// Returns its free memory in bytes.
+    /// Returns the free GPU memory in bytes.
     pub(in super::super) fn free_bytes(&self) -> Result<u64, DemoError> {
         Ok(self.gpu.memory()?.0)
     }
@@ -72,7 +72,7 @@ impl CudaDevice {
     }
 }
 
-/// Returns `None` if there is not enough memory.
+/// Returns `None` if memory ran out.
 fn fitting<T>(taken: Result<T, CudaError>) -> Result<Option<T>, DemoError> {
     match taken {
         Ok(memory) => Ok(Some(memory)),
@@ -164,7 +164,7 @@ impl Device for CudaDevice {
         let (Some(pixels), Some(label_memory)) = (self.buffer(pixel_bytes)?, self.buffer(labels)?) else {
             return Ok(None);
         };
-        // If there is not enough pinned memory, the host lacks memory, and the error says so.
+        // A lack of pinned memory is a lack of host memory, and the error reports that.
         let pinned = [Pinned::new(&self.gpu, pixel_bytes)?, Pinned::new(&self.gpu, labels)?];
         let (arrived, used) = (Event::new(&self.gpu)?, Event::new(&self.gpu)?);
         Ok(Some(CudaSlot { pinned, pixels, labels: label_memory, arrived, used }))
@@ -202,7 +202,7 @@ impl Device for CudaDevice {
 mod tests {
     use super::*;
 
-    /// The oldest and the latest devices whose machine code NVRTC 12 and 13 make, and some between.
+    /// The oldest and the latest devices whose machine code NVRTC 12 and 13 make, and some devices between.
     const DEVICES: [(i32, i32); 6] = [(7, 0), (7, 5), (8, 0), (9, 0), (10, 0), (12, 0)];
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
             for device in DEVICES {
                 match compiler.compile(&device_source(storage), device) {
                     Ok(_) => compiled += 1,
-                    // NVRTC 13 knows none before 7.5.
+                    // NVRTC 13 supports no device before 7.5.
                     Err(CudaError::NotSupported(_)) => {}
                     Err(error) => panic!("{storage:?} for {device:?}: {error}"),
                 }

@@ -7,7 +7,7 @@ use crate::machine::cuda::ProductShape;
 
 /// A device: its memory, products of matrices, kernels, and the transfer of batches to it.
 ///
-/// All work is done in the order of the calls, and may end later than the call; [`Self::read`] waits for it.
+/// All work runs in the order of the calls, and may end later than the call. [`Self::read`] waits for it.
 pub(super) trait Device: Send {
     /// Memory of the device.
     type Memory: Send;
@@ -16,19 +16,19 @@ pub(super) trait Device: Send {
     /// The place of a batch on the host and on the device.
     type Slot: Send;
 
-    /// Takes zeroed memory; `None` if there is not enough.
+    /// Allocates zeroed memory; `None` if memory ran out.
     fn memory(&self, bytes: usize) -> Result<Option<Self::Memory>, DemoError>;
 
-    /// Copies to the start of memory, and waits.
+    /// Copies bytes to the start of memory, and waits.
     fn write(&self, bytes: &[u8], to: &Self::Memory) -> Result<(), DemoError>;
 
-    /// Copies numbers from the start of memory, after the work that was asked for.
+    /// Copies numbers from the start of memory, after all earlier work.
     fn read(&self, from: &Self::Memory, numbers: &mut [f32]) -> Result<(), DemoError>;
 
     /// Prepares a product of matrices stored row by row.
     fn product(&self, shape: ProductShape) -> Result<Self::Product, DemoError>;
 
-    /// Computes `left * right` into `result`, on top of what is there if `is_added`.
+    /// Computes `left * right` into `result`. Adds to the old content if `is_added`.
     fn multiply(
         &self,
         product: &Self::Product,
@@ -41,10 +41,10 @@ pub(super) trait Device: Send {
     fn launch(&self, kernel: Kernel, threads: usize, arguments: &[Argument<'_, Self::Memory>])
     -> Result<(), DemoError>;
 
-    /// Takes room for a batch with this many bytes of pixels and this many labels; `None` if there is not enough.
+    /// Allocates room for a batch with this many bytes of pixels and this many labels; `None` if memory ran out.
     fn slot(&self, pixel_bytes: usize, labels: usize) -> Result<Option<Self::Slot>, DemoError>;
 
-    /// Begins to copy a batch, in parallel to the work so far, once earlier work on the slot is done.
+    /// Starts to copy a batch, in parallel to the current work, after earlier work on the slot is done.
     fn send<S: Scalar>(&self, slot: &mut Self::Slot, batch: &Batch<S>) -> Result<(), DemoError>;
 
     /// Makes later work wait for the batch, and returns pixels and labels.
@@ -53,10 +53,10 @@ pub(super) trait Device: Send {
     /// Marks that no later work uses the batch.
     fn leave(&self, slot: &Self::Slot) -> Result<(), DemoError>;
 
-    /// Sets a mark after the work that was asked for.
+    /// Sets a mark after all earlier work.
     fn mark(&self, mark: Mark) -> Result<(), DemoError>;
 
-    /// Seconds of the device's time between two marks, once both were passed.
+    /// Returns the seconds of the device's time between two marks, after both were passed.
     fn seconds_between(&self, first: Mark, second: Mark) -> Result<f64, DemoError>;
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    /// How many there are.
+    /// The number of marks.
     pub(super) const COUNT: usize = 4;
 }
 
@@ -87,7 +87,7 @@ pub(super) enum Kernel {
     Descend,
 }
 
-/// Their names there, in the order of the variants.
+/// The kernels' names in `kernels.cu`, in the order of the variants.
 pub(super) const KERNELS: [(Kernel, &str); 8] = [
     (Kernel::GatherPatches, "gather_patches"),
     (Kernel::SpreadBiases, "spread_biases"),

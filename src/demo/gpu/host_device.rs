@@ -15,10 +15,10 @@ use super::device::{Argument, Device, Kernel, Mark};
 use super::source::{KERNEL_SOURCE, storage_source};
 use crate::machine::cuda::ProductShape;
 
-/// Sanitizers find kernels that access memory out of bounds; not every compiler has them.
+/// Sanitizers find kernels that access memory out of bounds. Not every compiler has sanitizers.
 const SANITIZERS: [&[&str]; 2] = [&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], &[]];
 
-/// The program and the way to it.
+/// The program and the pipes to it.
 pub(super) struct HostDevice {
     child: Child,
     pipes: Mutex<Pipes>,
@@ -32,7 +32,7 @@ struct Pipes {
 }
 
 impl HostDevice {
-    /// Compiles the kernels for this storage and starts them; reports if there is no C compiler.
+    /// Compiles the kernels for this storage and starts them. Prints a message if no C compiler exists.
     pub(super) fn start(folder: &Path, storage: Storage) -> Option<Self> {
         let program = compile(folder, storage)?;
         let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -140,7 +140,7 @@ impl Device for HostDevice {
         is_added: bool,
     ) -> Result<(), DemoError> {
         let ProductShape { rows, columns, inner, left_transposed, right_transposed } = *product;
-        // Stored by rows, the bytes are those of the transposed matrix stored by columns, and (a b)' = b' a'.
+        // Memory stored by rows is the transposed matrix stored by columns, and (a b)' = b' a'.
         let sizes = [columns, rows, inner].map(|size| size as u64);
         let flags = [right_transposed, left_transposed, is_added].map(u64::from);
         self.pipes().order(&[&[u64::from(b'm')], &sizes[..], &flags, &[*right, *left, *result]].concat());

@@ -1,4 +1,4 @@
-//! One fully connected layer on a device, trained as the host's `Layer` is.
+//! A fully connected layer on a device. Its training is the same as that in the host's `Layer`.
 
 use super::super::error::DemoError;
 use super::super::parameters::{LARGEST_GRADIENT, MOMENTUM, Parameters};
@@ -7,8 +7,7 @@ use super::account::{Account, Held};
 use super::device::{Argument, Device, Kernel};
 use crate::machine::cuda::ProductShape;
 
-/// The most parts in which columns are summed, so that a device has enough threads if there are few columns. A round
-/// number.
+/// The most parts of a column sum, so that a device has enough threads if a matrix has few columns. A round number.
 const MOST_PARTS: usize = 1024;
 
 /// Parameters on a device with their gradient and momentum.
@@ -58,7 +57,7 @@ pub(super) struct DeviceLayer<D: Device> {
 }
 
 impl<D: Device> DeviceLayer<D> {
-    /// Allocates the layer with the parameters that a host's layer begins with.
+    /// Allocates the layer with the initial parameters of the host's layer.
     pub(super) fn new<S: Scalar>(
         account: &Account<'_, D>,
         rows: usize,
@@ -127,7 +126,7 @@ impl<D: Device> DeviceLayer<D> {
         device.launch(Kernel::SumParts, self.outputs, &whole)
     }
 
-    /// Computes the gradient of the inputs, which `input` has as outputs of a rectified layer.
+    /// Computes the gradient of the inputs. `input` has the inputs as outputs of a rectified layer.
     pub(super) fn backward_input(
         &self,
         device: &D,

@@ -1,11 +1,11 @@
-//! The training on a GPU: products of matrices by cuBLASLt, the rest by kernels that NVRTC compiles at the start.
+//! The training on a GPU: cuBLASLt multiplies matrices, and kernels that NVRTC compiles at the start do the rest.
 //!
-//! Sizes, initial parameters, batches and storage are those of the training on the host, so the losses there are the
-//! reference for those here. The part that needs a GPU, `cuda.rs`, has not run on one yet. The kernels and the order in
-//! which they are started are tested on the host, if there is a C compiler.
+//! Sizes, initial parameters, batches and storage are the same as in the training on the host, so the host's losses are the
+//! reference. The part that needs a GPU, `cuda.rs`, has not run on a GPU yet. The kernels and their order are tested on the host,
+//! if it has a C compiler.
 //!
-//! There are two copies of a batch. While the device computes one, the workers' next batch is written to pinned memory
-//! and copied on a stream of its own.
+//! A batch has two slots. While the device computes one batch, the workers' next batch is written to pinned memory and copied on a
+//! separate stream.
 
 mod account;
 #[cfg(test)]
@@ -28,7 +28,7 @@ use super::memory::Ledger;
 use super::options::DemoOptions;
 use super::scalar::Scalar;
 
-/// Makes a training on a GPU. Its memory is booked in the first ledger, that of the loaders in the second.
+/// Makes a training on a GPU. The first ledger books GPU memory, the second ledger books the loaders' memory.
 pub(super) fn training<S: Scalar>(
     device: CudaDevice,
     ledgers: (&Ledger, &Ledger),

@@ -37,7 +37,7 @@ impl<D: Device> Activation<D> {
 }
 
 impl<D: Device> DeviceNetwork<D> {
-    /// Allocates the network with the weights that belong to `seed`.
+    /// Allocates the network with the initial weights of `seed`.
     pub(super) fn new<S: Scalar>(
         account: &Account<'_, D>,
         shape: Shape,
@@ -123,7 +123,7 @@ impl<D: Device> DeviceNetwork<D> {
         Ok(())
     }
 
-    /// Waits for the step, and returns the mean loss.
+    /// Waits for the end of the step, and returns the mean loss.
     pub(super) fn loss(&self, device: &D, losses: &mut [f32]) -> Result<f64, DemoError> {
         device.read(&self.losses, losses)?;
         #[expect(clippy::cast_precision_loss, reason = "a mean")]

@@ -1,11 +1,11 @@
-//! The text of the kernels for one way of storing numbers.
+//! The source code of the kernels for one storage type.
 
 use super::super::scalar::Storage;
 
 /// `kernels.cu`.
 pub(super) const KERNEL_SOURCE: &str = include_str!("kernels.cu");
 
-/// The device's own names for what the kernels use, in CUDA C++ without any header.
+/// The device's names for the functions that the kernels use, in CUDA C++ without any header.
 const DEVICE: &str = "
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -50,7 +50,7 @@ pub(super) fn device_source(storage: Storage) -> String {
     [DEVICE, storage_source(storage), KERNEL_SOURCE].concat()
 }
 
-/// Returns the code with which the kernels load and store numbers.
+/// Returns the code by which the kernels load and store numbers.
 pub(super) fn storage_source(storage: Storage) -> &'static str {
     match storage {
         Storage::F32 => F32,

@@ -1,4 +1,4 @@
-//! A training on a device: while it computes one batch, the next is loaded and copied.
+//! A training on a device. While the device computes a batch, the next batch is loaded and copied.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::account::Account;
 use super::device::{Device, Mark};
 use super::network::DeviceNetwork;
 
-/// The network on the device, the two slots through which batches reach it, and the loader on the host.
+/// The network on the device, the two slots for batches, and the loader on the host.
 pub(super) struct DeviceTraining<S, D: Device> {
     // The network and the slots belong to the device, so they are dropped first.
     network: DeviceNetwork<D>,
@@ -28,7 +28,7 @@ pub(super) struct DeviceTraining<S, D: Device> {
 }
 
 impl<S: Scalar, D: Device> DeviceTraining<S, D> {
-    /// Allocates the device's part in `device_ledger` and the loader's in `host_ledger`.
+    /// Allocates the device's part in `device_ledger` and the loader's part in `host_ledger`.
     pub(super) fn new(
         device: D,
         (device_ledger, host_ledger): (&Ledger, &Ledger),
@@ -64,7 +64,7 @@ impl<S: Scalar, D: Device> DeviceTraining<S, D> {
         device.leave(slot)
     }
 
-    /// Loads the next batch, begins to copy it, and returns how long the loading took.
+    /// Loads the next batch, starts its copy, and returns the loading time.
     fn load_into(&mut self, place: usize) -> Result<Duration, DemoError> {
         let start = Instant::now();
         self.loader.exchange(&mut self.batch)?;
@@ -87,7 +87,7 @@ impl<S: Scalar, D: Device> Engine for DeviceTraining<S, D> {
         let loading = self.load_into(1 - place)?;
         let loss = self.network.loss(&self.device, &mut self.losses)?;
         self.steps += 1;
-        // Loading that the device's work hides is no wait.
+        // Loading that the device's work hides is not a wait.
         let hidden = self.time_between(Mark::Start, Mark::Update)?;
         Ok(DemoStep {
             samples: self.batch.labels.len() as u64,

@@ -1,8 +1,8 @@
-//! The settings that a target takes.
+//! The settings that a target accepts.
 
 use crate::model::Value;
 
-/// The settings that a target takes.
+/// The settings that a target accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
     /// Whole numbers from `least` on.
@@ -14,16 +14,16 @@ pub enum Accepts {
     Numbers(&'static [i64]),
     /// `true` and `false`.
     Booleans,
-    /// These texts.
+    /// These strings.
     Names(&'static [&'static str]),
-    /// These texts, or one in the syntax of torch's variable `PYTORCH_CUDA_ALLOC_CONF`.
+    /// These strings, or a string in the syntax of torch's variable `PYTORCH_CUDA_ALLOC_CONF`.
     AllocatorConfig(&'static [&'static str]),
     /// Any setting.
     Anything,
 }
 
 impl Accepts {
-    /// Whether a setting is taken.
+    /// Returns true if a setting is accepted.
     pub fn takes(self, value: &Value) -> bool {
         match (self, value) {
             _ if value.is_as_it_is() => true,
@@ -38,7 +38,7 @@ impl Accepts {
         }
     }
 
-    /// The settings in words, such as `true and false`.
+    /// Returns the settings in words, such as `true and false`.
     pub fn words(self) -> String {
         match self {
             Self::Integers { least } => format!("whole numbers from {least} on"),
@@ -56,7 +56,7 @@ impl Accepts {
         }
     }
 
-    /// The names among the settings.
+    /// Returns the names among the settings.
     pub fn names(self) -> &'static [&'static str] {
         match self {
             Self::Names(names) | Self::AllocatorConfig(names) => names,
@@ -72,7 +72,7 @@ fn listed(words: &[String], and: &str) -> String {
     }
 }
 
-/// Whether a text has the form `key:value,key:value`, where a value may be a list in brackets (PyTorch's notes on CUDA
+/// Returns true if a string has the format `key:value,key:value`. A value may be a list in brackets (PyTorch's notes on CUDA
 /// semantics, "Optimizing memory usage").
 fn is_allocator_config(text: &str) -> bool {
     let mut depth = 0_u32;

@@ -1,38 +1,39 @@
-//! Says which parameters are applied to which targets, and what to set for the settings of a probe.
+//! Maps parameters to targets, and returns everything to set for the settings of a probe.
 
 use super::{Adapter, By, Target};
 use crate::model::{Precision, Settings, Value};
 
-/// A parameter or derived value, with the target that its settings are applied to.
+/// A parameter or derived value, and the target of its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The parameter's name.
     pub parameter: String,
-    /// The target's name as it was written, such as `env.OMP_NUM_THREADS`.
+    /// The target's name as the spec writes it, such as `env.OMP_NUM_THREADS`.
     pub name: String,
     /// The target.
     pub target: &'static Target,
-    /// The option by which the script takes the setting itself when it starts, such as `--batch-size`. Then the target
-    /// only changes it later, in a process that trains. It is put behind the command unless the command has the setting.
+    /// The option by which the script takes the setting at its start, such as `--batch-size`. Then the target only changes the
+    /// setting later, in a process that trains. The option is appended to the command unless the command has the setting.
     pub argument: Option<String>,
 }
 
 /// The ways in which settings reach the script besides its command, environment and files.
 #[derive(Debug, Clone, Default)]
 pub struct Apply {
-    /// The adapter whose hook is loaded with the script's framework, if there is one.
+    /// The adapter whose hook is loaded with the script's framework, if the spec names an adapter.
     pub adapter: Option<&'static Adapter>,
-    /// What is applied, in the order of the space.
+    /// The parameters and their targets, in the order of the space.
     pub applied: Vec<Applied>,
-    /// What the hook seeds random numbers with, so that configs see the same data.
+    /// The seed that the hook gives to random number generators, so that configs see the same data.
     pub seed: u64,
 }
 
-/// The variables of torch's allocator: the name that all versions know, and the one that exists since torch 2.9.
+/// The variables of torch's allocator: the name that all versions know, and the name since torch 2.9.
 const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// NCCL's variables by target. Its User Guide, "Environment Variables": `NCCL_MIN_CTAS` and `NCCL_MAX_CTAS` are the later names
-/// of the least and the largest number of channels; a chunk is an eighth of a buffer (`NCCL_STEPS` in its `src/include/device.h`).
+/// NCCL's variables by target. Source: its User Guide, "Environment Variables". `NCCL_MIN_CTAS` and `NCCL_MAX_CTAS` are the newer
+/// names of the least and the largest number of channels. A chunk is an eighth of a buffer (`NCCL_STEPS` in its
+/// `src/include/device.h`).
 const NCCL_VARIABLES: [(&str, &[&str]); 3] = [
     ("nccl.channels", &["NCCL_MIN_CTAS", "NCCL_MAX_CTAS"]),
     ("nccl.threads", &["NCCL_NTHREADS"]),
@@ -40,7 +41,7 @@ const NCCL_VARIABLES: [(&str, &[&str]); 3] = [
 ];
 
 impl Applied {
-    /// The environment variables that it sets.
+    /// Returns the environment variables that it sets.
     pub fn variables(&self) -> Vec<&str> {
         match (self.by(), self.name.strip_prefix("env.")) {
             (By::Environment, Some(variable)) => vec![variable],
@@ -52,12 +53,12 @@ impl Applied {
         }
     }
 
-    /// What sets it when a process starts.
+    /// Returns the part of gputune that sets it when a process starts.
     pub fn by(&self) -> By {
         if self.argument.is_some() { By::Argument } else { self.target.by }
     }
 
-    /// What it sets, as tables and messages show it.
+    /// Returns the variable, option or target that it sets, for tables and messages.
     pub fn shown(&self) -> String {
         if self.by() == By::Argument { self.option() } else { self.name.clone() }
     }
@@ -66,7 +67,7 @@ impl Applied {
         self.argument.clone().unwrap_or_else(|| format!("--{}", self.parameter))
     }
 
-    /// Its words behind the command; an option that ends in `=` is one word with the setting.
+    /// Returns the words to append to the command. An option that ends in `=` forms one word with the setting.
     fn words(&self, value: &Value) -> Vec<String> {
         let option = self.option();
         match value {
@@ -77,14 +78,14 @@ impl Applied {
         }
     }
 
-    /// Whether the hook sets it when a process starts.
+    /// Returns true if the hook sets it when a process starts.
     pub fn is_by_hook(&self) -> bool {
         matches!(self.by(), By::Hook(_))
     }
 }
 
 impl Apply {
-    /// Returns the settings under the names of the targets they are applied to; others are left out.
+    /// Returns the settings under the names of their targets. A setting without a target keeps its name.
     pub fn under_targets(&self, settings: &Settings) -> Settings {
         let target = |name: &str| self.applied.iter().find(|applied| applied.parameter == name);
         let renamed = |(name, value): (&str, &Value)| {
@@ -93,31 +94,31 @@ impl Apply {
         settings.iter().map(renamed).collect()
     }
 
-    /// Whether nothing is applied and no hook is loaded.
+    /// Returns true if nothing is applied and no hook is loaded.
     pub fn is_nothing(&self) -> bool {
         self.adapter.is_none() && self.applied.is_empty()
     }
 
-    /// Returns what is applied under these settings, each with its value. Leaves out what is inactive or left [as it
-    /// is](crate::model::AS_IT_IS).
+    /// Returns the applied parameters under these settings, each with its value. Leaves out inactive settings and settings that
+    /// [keep the script's own value](crate::model::AS_IT_IS).
     pub fn active<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
         let active = self.applied.iter().filter_map(|applied| Some((applied, settings.get(&applied.parameter)?)));
         active.filter(|(_, value)| !value.is_as_it_is())
     }
 
-    /// The parameters that the script takes by an option when it starts, with their options.
+    /// Returns the parameters that the script takes by an option at its start, with their options.
     pub fn arguments_of_parameters(&self) -> Vec<(String, String)> {
         let with_option = |applied: &Applied| Some((applied.parameter.clone(), applied.argument.clone()?));
         self.applied.iter().filter_map(with_option).collect()
     }
 
-    /// What the hook applies under these settings when a process starts.
+    /// Returns the settings that the hook applies when a process starts.
     pub fn by_hook<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
         self.active(settings).filter(|(applied, _)| applied.is_by_hook())
     }
 
-    /// The precision of matrix products under these settings: that of the target `torch.precision`, or else of a
-    /// parameter called `precision` or `dtype`.
+    /// Returns the precision of matrix products under these settings: the target `torch.precision` sets it, or else a parameter
+    /// called `precision` or `dtype`.
     pub fn precision(&self, settings: &Settings) -> Option<Precision> {
         const NAMES: [&str; 2] = ["precision", "dtype"];
         let target = self.applied.iter().find(|applied| applied.name == "torch.precision");
@@ -129,7 +130,7 @@ impl Apply {
         }
     }
 
-    /// Environment variables for these settings.
+    /// Returns the environment variables for these settings.
     pub fn environment(&self, settings: &Settings) -> Vec<(String, String)> {
         let variables = |(applied, value): (&Applied, &Value)| {
             let text = match value {
@@ -141,19 +142,20 @@ impl Apply {
         self.active(settings).flat_map(variables).collect()
     }
 
-    /// Arguments behind the command for these settings; the command `has` those of some parameters itself.
+    /// Returns the arguments to append for these settings. `has` returns true for a parameter whose argument the command already
+    /// contains.
     pub fn arguments(&self, settings: &Settings, has: impl Fn(&str) -> bool) -> Vec<String> {
         let by_argument = self.active(settings).filter(|(applied, _)| applied.by() == By::Argument);
         let by_argument = by_argument.filter(|(applied, _)| !has(&applied.parameter));
         by_argument.flat_map(|(applied, value)| applied.words(value)).collect()
     }
 
-    /// What the hook has to apply in a process that trains already, so that these settings hold.
+    /// Returns the settings that the hook must apply in a process that already trains.
     pub fn in_session<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
         self.active(settings).filter(|(applied, _)| matches!(applied.target.by, By::Hook(_)))
     }
 
-    /// Returns why these settings cannot be applied: a derived value is not one that its target accepts.
+    /// Returns the reason if these settings cannot be applied: the target does not accept a derived value.
     pub fn refusal(&self, settings: &Settings) -> Option<String> {
         let (applied, value) = self.active(settings).find(|(applied, value)| !applied.target.accepts.takes(value))?;
         let (parameter, target, takes) = (&applied.parameter, &applied.name, applied.target.accepts.words());
@@ -161,8 +163,8 @@ impl Apply {
     }
 }
 
-/// Formats a setting for the variable. The default is written out too, because otherwise a setting in the environment
-/// of the search would take effect.
+/// Formats a setting for the variable. Writes the default explicitly, because otherwise a setting from the search's own environment
+/// would take effect.
 fn allocator_config(setting: &str) -> String {
     match setting {
         "default" => "expandable_segments:False".to_owned(),

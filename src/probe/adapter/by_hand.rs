@@ -1,4 +1,4 @@
-//! Describes what a person writes into a script to get the effect of a target without gputune.
+//! Describes the change to a script that has the effect of a target without gputune.
 
 mod ranks;
 
@@ -14,53 +14,53 @@ use crate::model::Value;
 pub struct ByHand {
     /// The call whose arguments carry the setting, in scripts that have one.
     pub call: Option<OwnCall>,
-    /// The lines to write where the script has no such call, and in addition where it has one. Empty where the setting
-    /// is what a script does anyway.
+    /// The lines to write if the script has no such call, and in addition if it has the call. Empty if the setting is what a script
+    /// does anyway.
     pub lines: fn(&Value, &Names) -> Vec<Line>,
 }
 
-/// Names of arguments, and the code of each.
+/// Names of arguments, each with its code.
 pub type Arguments = Vec<(&'static str, String)>;
 
-/// A call that a script may have.
+/// A call that a script may contain.
 #[derive(Debug)]
 pub struct OwnCall {
-    /// Its name: the last part, or more of it where other calls share that.
+    /// Its name: the last part, or a longer part if other calls share the last part.
     pub names: &'static [&'static str],
-    /// The arguments for a setting with their code; an empty list means that the call is to be removed.
+    /// The arguments for a setting with their code. An empty list means that the call must be removed.
     pub arguments: fn(&Value) -> Option<Arguments>,
-    /// Whether a script that lacks the call is told to add one with these arguments.
+    /// True if a script that lacks the call needs a new call with these arguments.
     pub is_needed: bool,
 }
 
-/// A line to write, and where.
+/// A line to write, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Where.
+    /// The place.
     pub spot: Spot,
     /// Python code.
     pub code: String,
 }
 
-/// A place in a script, in the order of a script.
+/// A place in a script. The places are in the order of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spot {
-    /// Once, before anything is computed.
+    /// Once, before any computation.
     Start,
-    /// Behind the model, in front of the optimizer that gets its parameters.
+    /// After the model, before the optimizer that gets its parameters.
     Model,
-    /// In front of the forward pass.
+    /// Before the forward pass.
     Inputs,
     /// Around the forward pass and the loss.
     Forward,
     /// In the model's own forward pass.
     Blocks,
-    /// In the place of the backward pass and the optimizer's step.
+    /// In place of the backward pass and the optimizer's step.
     Update,
 }
 
 impl Spot {
-    /// In words.
+    /// Returns the place in words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Start => "at the start, behind `import torch`",
@@ -73,7 +73,7 @@ impl Spot {
     }
 }
 
-/// The names that a script uses, and what it contains.
+/// The names and features of a script.
 #[derive(Debug, Clone)]
 pub struct Names {
     /// The model.
@@ -82,15 +82,15 @@ pub struct Names {
     pub loss: String,
     /// The optimizer.
     pub optimizer: String,
-    /// The inputs that the model is called with.
+    /// The inputs of the model's call.
     pub inputs: String,
     /// The kind of device that trains, as torch names it.
     pub device: &'static str,
-    /// Whether the script has the call of the target.
+    /// True if the script has the target's call.
     pub has_call: bool,
-    /// Whether it scales its gradients.
+    /// True if the script scales its gradients.
     pub has_scaler: bool,
-    /// Whether its model is one of Transformers.
+    /// True if the model is a Transformers model.
     pub is_transformers: bool,
 }
 
@@ -102,14 +102,14 @@ impl Default for Names {
     }
 }
 
-/// A value as Python writes it.
+/// Returns a value as Python writes it.
 pub fn python(value: &Value) -> String {
     match value {
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
         Value::Int(number) => number.to_string(),
         Value::Float(number) => format!("{number:?}"),
-        // Python reads the escapes of JSON texts in the same way.
+        // Python reads the escapes of JSON strings in the same way.
         Value::Text(text) => serde_json::Value::from(text.as_str()).to_string(),
     }
 }
@@ -145,10 +145,10 @@ pub(super) const PIN_MEMORY: ByHand = loader!("pin_memory");
 pub(super) const PREFETCH_FACTOR: ByHand = loader!("prefetch_factor");
 pub(super) const PERSISTENT_WORKERS: ByHand = loader!("persistent_workers");
 
-/// Nothing to write: the command carries the setting.
+/// No change: the command carries the setting.
 pub(super) const COMMAND: ByHand = ByHand { call: None, lines: |_, _| Vec::new() };
 
-/// torch's documentation, "Automatic Mixed Precision package" and "CUDA semantics: TensorFloat-32".
+/// Source: torch's documentation, "Automatic Mixed Precision package" and "CUDA semantics: TensorFloat-32".
 pub(super) const PRECISION: ByHand = ByHand {
     call: Some(OwnCall {
         names: &["autocast"],
@@ -215,7 +215,7 @@ pub(super) const COMPILE: ByHand = ByHand {
     },
 };
 
-/// torch's tutorial "Channels Last Memory Format in PyTorch".
+/// Source: torch's tutorial "Channels Last Memory Format in PyTorch".
 pub(super) const CHANNELS_LAST: ByHand = ByHand {
     call: None,
     lines: |value, names| {
@@ -241,11 +241,11 @@ pub(super) const CUDNN_BENCHMARK: ByHand = ByHand {
     },
 };
 
-/// The optimizers that have a fused form: torch's documentation, `torch.optim`.
+/// The optimizers that have a fused version: torch's documentation, `torch.optim`.
 pub(super) const FUSED_OPTIMIZER: ByHand = ByHand {
     call: Some(OwnCall {
         names: &["AdamW", "Adam", "SGD", "Adagrad"],
-        // None leaves the choice to torch; False also rules out its other fast form.
+        // None leaves the choice to torch. False also rules out torch's other fast version.
         arguments: |value| match value {
             Value::Bool(true) => Some(vec![("fused", "True".to_owned())]),
             Value::Bool(false) => Some(vec![("fused", "None".to_owned())]),
@@ -256,7 +256,7 @@ pub(super) const FUSED_OPTIMIZER: ByHand = ByHand {
     lines: |_, _| Vec::new(),
 };
 
-/// torch's documentation, `torch.nn.attention.sdpa_kernel`.
+/// Source: torch's documentation, `torch.nn.attention.sdpa_kernel`.
 pub(super) const SDPA: ByHand = ByHand {
     call: None,
     lines: |value, _| {
@@ -274,7 +274,7 @@ pub(super) const SDPA: ByHand = ByHand {
     },
 };
 
-/// torch's notes "Automatic Mixed Precision examples: Gradient accumulation".
+/// Source: torch's notes "Automatic Mixed Precision examples: Gradient accumulation".
 pub(super) const GRAD_ACCUMULATION: ByHand = ByHand {
     call: None,
     lines: |value, names| {
@@ -291,7 +291,7 @@ pub(super) const GRAD_ACCUMULATION: ByHand = ByHand {
     },
 };
 
-/// torch's documentation, `torch.utils.checkpoint`; Transformers', "Gradient checkpointing".
+/// Source: torch's documentation, `torch.utils.checkpoint`; Transformers' documentation, "Gradient checkpointing".
 pub(super) const CHECKPOINT: ByHand = ByHand {
     call: None,
     lines: |value, names| {
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn each_setting_of_the_hook_can_be_written_and_nothing_else_has_to_be() {
-        // The settings that equal what a script does by default.
+        // Settings equal to a script's default behaviour.
         let silent = [
             ("torch.compile", Value::from("off")),
             ("torch.checkpoint", Value::Bool(false)),

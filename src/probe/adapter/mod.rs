@@ -1,7 +1,7 @@
-//! Applies settings to unchanged training scripts: adapters, the targets of `apply`, and what sets each.
+//! Applies settings to unmodified training scripts: adapters, the targets of `apply`, and the way to set each target.
 //!
-//! A parameter with `apply = "TARGET"` needs no support from the script. gputune itself sets some targets before the
-//! process starts. An adapter's hook, Python code that is loaded with the script's framework, sets the others.
+//! A parameter with `apply = "TARGET"` needs no support from the script. gputune itself sets some targets before the process
+//! starts. An adapter's hook, Python code that is loaded with the script's framework, sets the remaining targets.
 
 mod accepts;
 mod apply;
@@ -19,14 +19,14 @@ pub(in crate::probe) use python::START_ZYGOTE;
 pub use python::{FILES, install};
 pub use target::{By, Literal, Numerics, TARGETS, Target, TargetError};
 
-/// A way to reach into an unchanged script.
+/// A way to reach into an unmodified script.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Adapter {
     /// Its name in `[step]`.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub about: &'static str,
-    /// What to check when its hook never reported.
+    /// The things to check if its hook never reported.
     pub when_silent: &'static str,
 }
 
@@ -38,7 +38,7 @@ pub const ADAPTERS: &[Adapter] = &[Adapter {
                   PYTHONPATH, which `python -I` and `-E`, sudo, containers and ssh leave out",
 }];
 
-/// The adapter of this name.
+/// Returns the adapter with this name.
 pub fn adapter(name: &str) -> Option<&'static Adapter> {
     ADAPTERS.iter().find(|adapter| adapter.name == name)
 }

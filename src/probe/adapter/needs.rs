@@ -1,15 +1,15 @@
-//! What it takes to give a target another setting.
+//! The means that a new setting of a target needs.
 
 use crate::model::Value;
 
-/// What another setting of a target needs, where a process trains already.
+/// The means that a new setting of a target needs in a process that already trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// A new process: it takes effect while the script starts.
+    /// A new process: the setting takes effect while the script starts.
     NewProcess,
     /// A new iterator of the training loader, in the same process.
     NewLoader,
-    /// The end of a step. From and to these settings it needs a new process all the same.
+    /// The end of a step. A change from or to these settings still needs a new process.
     BetweenSteps {
         /// The settings.
         unless: &'static [&'static str],
@@ -17,7 +17,7 @@ pub enum Needs {
 }
 
 impl Needs {
-    /// Returns the part of a setting that cannot be changed while a process trains; `None` where all of it can.
+    /// Returns the part of a setting that cannot be changed while a process trains; `None` if all of it can be changed.
     pub fn fixed(self, value: &Value) -> Option<&Value> {
         match self {
             Self::NewProcess => Some(value),
@@ -28,7 +28,7 @@ impl Needs {
         }
     }
 
-    /// It in words, for tables.
+    /// Returns the need in words, for tables.
     pub fn words(self) -> &'static str {
         match self {
             Self::NewProcess => "a new process",

@@ -1,11 +1,10 @@
-//! The Python package and the hook's files, which are part of the binary and written to disk for a probe.
+//! The Python package and the hook's files, which are part of the binary and are written to disk for a probe.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Pairs the place of a file of the repository's `python/`, below the folder that is put on `PYTHONPATH`, with its
-/// text.
+/// Pairs a file of the repository's `python/` with its text. The file's path is relative to the folder that is put on `PYTHONPATH`.
 macro_rules! package {
     ($($path:literal)*) => {
         &[$(($path, include_str!(concat!("../../../python/", $path)))),*]
@@ -93,14 +92,14 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/py.typed"
 };
 
-/// The file that Python reads at start-up; since 2.5, torch also loads the entry point by itself.
+/// The file that Python reads at start-up. Since 2.5, torch also loads the entry point.
 const SITECUSTOMIZE: &str = include_str!("../../../python/hook/sitecustomize.py");
-/// The script that a process to fork from is started with.
+/// The script that starts a zygote, a process to fork from.
 pub(in crate::probe) const START_ZYGOTE: &str = "start_zygote.py";
 const START_ZYGOTE_TEXT: &str = include_str!("../../../python/hook/start_zygote.py");
 const ENTRY_POINTS: &str = include_str!("../../../python/hook/entry_points.txt");
 
-/// Writes the package and its hook below a folder that is to come first on `PYTHONPATH`.
+/// Writes the package and its hook below a folder that must come first on `PYTHONPATH`.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -111,8 +110,8 @@ pub fn install(folder: &Path) -> io::Result<()> {
     }
     write(&folder.join("sitecustomize.py"), SITECUSTOMIZE)?;
     write(&folder.join(START_ZYGOTE), START_ZYGOTE_TEXT)?;
-    // A distribution as Python's packaging user guide describes it ("Recording installed projects", "Entry points
-    // specification"); its name is not that of the package, which may be installed, too.
+    // A distribution as Python's packaging user guide describes it ("Recording installed projects", "Entry points specification").
+    // Its name differs from the package's name, because the package may also be installed.
     let distribution = folder.join(format!("gputune_hook-{version}.dist-info"));
     write(&distribution.join("entry_points.txt"), ENTRY_POINTS)?;
     write(&distribution.join("METADATA"), &format!("Metadata-Version: 2.1\nName: gputune-hook\nVersion: {version}\n"))

@@ -5,28 +5,28 @@ use super::by_hand::{self, ByHand};
 use super::needs::Needs;
 use crate::model::{MemoryRole, Value};
 
-/// Something that a setting can be applied to.
+/// A part of a script or its environment that a setting can be applied to.
 #[derive(Debug)]
 pub struct Target {
-    /// Its name in `apply`; the one that ends in a dot is followed by the name of a variable.
+    /// Its name in `apply`. A name that ends in a dot is followed by the name of a variable.
     pub name: &'static str,
-    /// What a setting does, in one line.
+    /// The effect of a setting, in one line.
     pub about: &'static str,
-    /// The settings that it takes.
+    /// The settings that it accepts.
     pub accepts: Accepts,
-    /// What sets it.
+    /// The part of gputune that sets it.
     pub by: By,
-    /// What another setting needs.
+    /// The means that another setting needs in a running process.
     pub needs: Needs,
-    /// Whether it changes the numerical results.
+    /// The effect on the numerical results.
     pub numerics: Numerics,
-    /// How device memory follows it; `None` where that depends on the parameter's name.
+    /// The effect on device memory; `None` if that depends on the parameter's name.
     pub memory: Option<MemoryRole>,
     /// The change to a script that has its effect without gputune.
     pub by_hand: ByHand,
 }
 
-/// Each target is there once.
+/// Each target exists once.
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -35,39 +35,39 @@ impl PartialEq for Target {
 
 impl Eq for Target {}
 
-/// What sets a target.
+/// The part of gputune that sets a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// The hook of the adapter of this name.
     Hook(&'static str),
     /// gputune, by an environment variable.
     Environment,
-    /// gputune, by an argument behind the command.
+    /// gputune, by an argument that it appends to the command.
     Argument,
 }
 
-/// Whether a target changes the numerical results.
+/// The effect of a target on the numerical results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numerics {
-    /// It does; this is its setting in full precision.
+    /// It changes the results. This is its setting in full precision.
     Changed(Literal),
     /// It changes neither the results nor the data.
     Same,
-    /// It changes which data a step takes or in which pieces, or its effect is not known.
+    /// It changes the data of a step or how the data is split, or its effect is not known.
     Other,
 }
 
-/// A setting in a table.
+/// A setting in the table of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Literal {
-    /// A text.
+    /// A string.
     Text(&'static str),
     /// A boolean.
     Bool(bool),
 }
 
 impl Literal {
-    /// The setting as a value.
+    /// Returns the setting as a value.
     pub fn value(self) -> Value {
         match self {
             Self::Text(text) => Value::Text(text.to_owned()),
@@ -78,7 +78,7 @@ impl Literal {
 
 const TORCH: By = By::Hook("torch");
 
-/// The targets, by name. `docs/adapters.md` describes each.
+/// The targets, by name. `docs/adapters.md` describes each target.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "dataloader.batch_size",
@@ -343,7 +343,7 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// Why a text does not name a target.
+/// The reason why a string does not name a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// No target has this name.
@@ -352,19 +352,19 @@ pub enum TargetError {
     /// The name of an environment variable is missing.
     #[error("`{0}` is to be followed by the name of an environment variable")]
     NoVariable(&'static str),
-    /// A name that an environment variable cannot have.
+    /// An environment variable cannot have this name.
     #[error("`{0}` cannot be the name of an environment variable")]
     Variable(String),
-    /// The environment variable is one that gputune sets itself.
+    /// gputune sets this environment variable itself.
     #[error("gputune sets the environment variable `{0}` itself")]
     Reserved(String),
 }
 
 impl Target {
-    /// The target that a text names.
+    /// Returns the target with this name.
     ///
     /// # Errors
-    /// It names none.
+    /// The string is not the name of a target.
     pub fn parse(text: &str) -> Result<&'static Self, TargetError> {
         let named = |target: &&Self| !target.name.ends_with('.') && target.name == text;
         if let Some(target) = TARGETS.iter().find(named) {
@@ -386,7 +386,7 @@ impl Target {
         Ok(target)
     }
 
-    /// The name as documents and hints write it.
+    /// Returns the name as documents and hints write it.
     pub fn shown_name(&self) -> String {
         if self.name.ends_with('.') { format!("{}NAME", self.name) } else { self.name.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! A table of the facts by which a script reports that a target took effect, one row for each target that a hook sets.
+//! A table of the facts by which a script reports that a target took effect, with one row for each target that a hook sets.
 
 use super::Target;
 use crate::model::arrival::APPLIED;
@@ -28,7 +28,7 @@ const TOLD_BY: &[(&str, &str)] = &[
 ];
 
 impl Target {
-    /// Returns the fact that reports a setting once it has taken effect; `None` where nothing reports it.
+    /// Returns the fact that reports a setting after it has taken effect; `None` if no fact does.
     pub fn fact(&self) -> Option<&'static str> {
         TOLD_BY.iter().find(|(target, _)| *target == self.name).map(|(_, fact)| *fact)
     }

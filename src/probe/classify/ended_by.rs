@@ -1,16 +1,14 @@
-//! Finds the part of a program's output that says what ended it, without errors that the program caught and recovered
-//! from.
+//! Finds the error that ended a program in its output, and skips errors that the program recovered from.
 
 use std::collections::BTreeSet;
 
 use super::lines::{self, Line};
 use super::{elastic, failure_texts, is_complaint, traceback};
 
-/// Returns the lines from the exception on that ended the program, including those that Python says caused it (`raise
-/// ... from ...`).
+/// Returns the lines from the fatal exception on, including exceptions that caused it according to Python (`raise ... from ...`).
 ///
-/// Returns all lines if there is no such exception, if the exception only follows from something that a library printed
-/// before, or if the job has several ranks: there the last exception is usually a complaint about another rank.
+/// Returns all lines if no exception was fatal, or if the exception only follows from an earlier message of a library. Also returns
+/// all lines for a job with several ranks: there, the last exception is usually a complaint about another rank.
 pub(super) fn deciding(lines: &[String], ranks: u32) -> &[String] {
     if has_peers(lines, ranks) {
         return lines;
@@ -26,15 +24,15 @@ pub(super) fn deciding(lines: &[String], ranks: u32) -> &[String] {
     &lines[exceptions[chain - causes].at..]
 }
 
-/// Whether other ranks may have printed some of the lines.
+/// Returns true if other ranks may have printed some of the lines.
 fn has_peers(lines: &[String], ranks: u32) -> bool {
     let named: BTreeSet<u32> = lines.iter().filter_map(|line| Line::of(line).rank).collect();
     let alone = ranks == 1 || named.len() == 1;
     ranks > 1 || named.len() > 1 || (elastic::root_cause(lines).is_some() && !alone)
 }
 
-/// Whether an exception is only a consequence of an error that was printed before it: a data worker or another rank is
-/// gone, or a collective failed, for which NCCL prints the cause itself (`NCCL WARN ...`).
+/// Returns true if an exception only follows from an error that was printed before it. Examples are a lost data worker, a lost
+/// rank, or a failed collective, for which NCCL prints the cause (`NCCL WARN ...`).
 fn follows_from_another(text: &str) -> bool {
     let lower = text.to_lowercase();
     failure_texts::meaning(text) == Some(failure_texts::Meaning::WorkerLost)
@@ -43,8 +41,8 @@ fn follows_from_another(text: &str) -> bool {
         || lower.contains("unhandled cuda error")
 }
 
-/// Returns the place of the last line that is not noise, if it looks like an exception whose text is not in the list of
-/// known ones; else 0. A program that catches its last exception and prints it has no traceback.
+/// Returns the place of the last line that is not noise, if it looks like an exception with an unknown text; else 0. A program that
+/// catches its last exception and prints it has no traceback.
 fn bare_error(lines: &[String]) -> usize {
     let words = |line: &&(usize, &String)| !line.1.trim().is_empty() && !lines::is_noise(line.1);
     let Some((at, last)) = lines.iter().enumerate().collect::<Vec<_>>().iter().rev().find(words).copied() else {

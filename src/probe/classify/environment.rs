@@ -1,5 +1,4 @@
-//! Recognises errors of the environment in a program's last words: a missing module, or a command line that it does not
-//! accept.
+//! Recognises errors of the environment in a program's last words: a missing module, or a wrong command line.
 
 use std::sync::LazyLock;
 
@@ -19,14 +18,13 @@ pub(in super::super) fn missing_module(reported: Option<&str>, lines: &[String],
         }
         None => exception_words(deciding),
     };
-    // `python -m no_such_module` prints no exception, and a program that catches its last one prints no traceback.
+    // `python -m no_such_module` prints no exception, and a program that catches its last exception prints no traceback.
     let bare = |words: &String| is_missing(words) || words.contains(": No module named ") && !words.contains('\'');
     said.filter(|said| is_missing(said))
         .or_else(|| last_words(deciding).filter(|words| reported.is_none() && bare(words)))
 }
 
-/// Whether an exception comes from the import system and says that something is not installed, or has a version that
-/// does not fit.
+/// Returns true if an exception comes from the import system, and reports a missing package or a wrong version.
 fn is_missing(exception: &str) -> bool {
     const BROKEN: &[&str] = &["cannot import name", "cannot open shared object file", "undefined symbol"];
     let text =
@@ -35,14 +33,13 @@ fn is_missing(exception: &str) -> bool {
         || text.starts_with("ImportError: ") && BROKEN.iter().any(|broken| text.contains(broken))
 }
 
-/// Finds the line in which an argument parser says what is wrong: `train.py: error: ...` (argparse), `Error: ...`
-/// (Click).
+/// Finds the line in which an argument parser reports the error: `train.py: error: ...` (argparse), `Error: ...` (Click).
 pub(in super::super) fn says_usage_error(lines: &[String]) -> Option<&str> {
     let texts = lines.iter().rev().map(|line| Line::of(line).text);
     texts.into_iter().find(|text| text.to_lowercase().contains("error: "))
 }
 
-/// Texts of errors after which the same command may succeed at another time, in lower case.
+/// Error texts after which the same command may succeed at another time, in lower case.
 const TAKEN: &[&str] = &[
     "address already in use",
     "eaddrinuse",
@@ -56,13 +53,13 @@ const TAKEN: &[&str] = &[
     "too many requests for url",
 ];
 
-/// Whether a crash has its cause outside of the config: a port, a lock or a service that something else uses.
+/// Returns true if a crash has its cause outside of the config: another program uses a port, a lock or a service.
 pub(in super::super) fn is_taken(reason: &str) -> bool {
     let reason = reason.to_lowercase();
     TAKEN.iter().any(|text| reason.contains(text))
 }
 
-/// Adds the process that listens on the port of an error, if the error has a port and the process can be seen.
+/// Adds the process that listens on the error's port, if the error has a port and the process is visible.
 pub(super) fn with_holder(reason: String) -> String {
     static PORT: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?i)(?:\bport\D{0,3}|[\]\w.]:)([1-9][0-9]{1,4})\b").ok());
@@ -74,12 +71,12 @@ pub(super) fn with_holder(reason: String) -> String {
     }
 }
 
-/// Returns how the command ended, or the rank of it that failed first.
+/// Returns the ending of the command, or of the rank that failed first.
 pub(in super::super) fn first_ending(ending: Ending, lines: &[String]) -> Ending {
     elastic::root_cause(lines).map_or(ending, |cause| cause.ending)
 }
 
-/// How a program ended, with the last that it said.
+/// Returns a program's ending and its last words.
 pub(in super::super) fn with_last_words(ending: Ending, lines: &[String]) -> String {
     let words = says_usage_error(lines).map(|line| line.trim().to_owned()).or_else(|| last_words(lines));
     words.map_or_else(|| ending.to_string(), |words| super::cut(&format!("{ending}: {words}")))

@@ -1,24 +1,24 @@
-//! A table of the texts with which frameworks and runtimes report what went wrong.
+//! A table of texts by which frameworks and runtimes report failures.
 //!
-//! `docs/failures.md` lists every one of them; a test compares the two.
+//! `docs/failures.md` lists every text, and a test compares the two lists.
 
 use crate::model::Memory;
 
-/// What a text means.
+/// The meaning of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// Memory ran out.
     OutOfMemory(Memory),
-    /// The GPU or a library on it is in a state from which the process cannot recover; the line says why.
+    /// The GPU or a library on it is in a state from which the process cannot recover. The line gives the reason.
     DeviceFault,
-    /// A data worker is gone; why depends on the signal and on what the kernel says.
+    /// A data worker is gone. The reason depends on the signal and on the kernel's reports.
     WorkerLost,
 }
 
 /// One text, in lower case.
 pub(super) struct Signature {
     pub(super) text: &'static str,
-    /// Whether it counts only at the start of a line.
+    /// True if the text counts only at the start of a line.
     pub(super) at_start: bool,
     pub(super) means: Meaning,
 }
@@ -47,7 +47,7 @@ const fn worker(text: &'static str) -> Signature {
     Signature { text, at_start: false, means: Meaning::WorkerLost }
 }
 
-/// All signatures. A bare "out of memory" is not one: scripts print it in warnings, too.
+/// All signatures. A bare "out of memory" is not a signature, because scripts also print it in warnings.
 pub(super) const SIGNATURES: &[Signature] = &[
     // PyTorch's allocators, present and past (c10/cuda/CUDACachingAllocator.cpp and its siblings).
     device("cuda out of memory"),
@@ -66,17 +66,17 @@ pub(super) const SIGNATURES: &[Signature] = &[
     device("cudaerrormemoryallocation"),
     device("cudamalloc retry failed: out of memory"),
     device("cupy.cuda.memory.outofmemoryerror"),
-    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are not listed:
-    // shapes, strides and types that no algorithm supports cause the same messages, whatever the memory.
+    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are not listed: shapes, strides
+    // and types that no algorithm supports cause the same messages, whatever the memory.
     device("cublas_status_alloc_failed"),
-    // A handle takes memory, and this is what its lack is called then (EleutherAI/lm-evaluation-harness #1689).
+    // A handle takes memory, and this is the error if memory is missing (EleutherAI/lm-evaluation-harness #1689).
     device("cublas_status_not_initialized when calling `cublascreate"),
     device("cusparse_status_alloc_failed"),
     device("cusolver_status_alloc_failed"),
     device("cufft_alloc_failed"),
     device("cudnn_status_alloc_failed"),
     device("cudnn_status_internal_error_device_allocation_failed"),
-    // XLA, of JAX and TensorFlow.
+    // XLA, in JAX and TensorFlow.
     device("resource_exhausted: out of memory"),
     device("resource_exhausted: failed to allocate request"),
     device("ran out of memory in memory space"),
@@ -86,13 +86,13 @@ pub(super) const SIGNATURES: &[Signature] = &[
     device("dst tensor is not initialized"),
     // bitsandbytes (csrc/compat.cuh), which then exits without a Python exception.
     device("error out of memory at line"),
-    // NCCL (src/include/checks.h and alloc.h), before and since it prints the number of the error.
+    // NCCL (src/include/checks.h and alloc.h), without and with the error number, which newer versions print.
     device("cuda failure 'out of memory'"),
     device("cuda failure 2 'out of memory'"),
     device("failed to cuda calloc"),
     device("failed to cuda malloc"),
     host("failed to cuda host alloc"),
-    // PyTorch on the processor.
+    // PyTorch on the CPU.
     host("defaultcpuallocator: can't allocate memory"),
     host("defaultcpuallocator: not enough memory"),
     // Slurm, Ray, errno 12, libstdc++, CPython below torchrun, NumPy.
@@ -126,17 +126,17 @@ pub(super) const SIGNATURES: &[Signature] = &[
     fault("cuda_error_launch_failed"),
     fault("cuda_error_assert"),
     fault("cuda_error_ecc_uncorrectable"),
-    // CUDA and the driver do not go together, or there is no device.
+    // CUDA and the driver do not match, or no device exists.
     fault("no cuda-capable device is detected"),
     fault("no kernel image is available for execution on the device"),
     fault("cuda driver version is insufficient for cuda runtime version"),
-    // PyTorch's watchdog of collectives.
+    // PyTorch's watchdog for collectives.
     fault("watchdog caught collective operation timeout"),
     // PyTorch's data loader: `... is killed by signal: Killed`, `... exited unexpectedly`.
     worker("dataloader worker (pid"),
 ];
 
-/// What a line says, if it says anything that is known.
+/// Returns the meaning of a line, if it contains a known text.
 pub(super) fn meaning(line: &str) -> Option<Meaning> {
     let lower = line.to_lowercase();
     let found = |signature: &&Signature| {

@@ -1,6 +1,6 @@
-//! Reads lines of output: takes off the prefixes of launchers and tells noise from messages.
+//! Reads lines of output: removes the prefixes of launchers, and separates noise from messages.
 
-/// A line without the prefix that a launcher of several processes put before it.
+/// A line without the prefix of a launcher of several processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line<'l> {
     /// The rank that the prefix names.
@@ -9,8 +9,7 @@ pub(super) struct Line<'l> {
 }
 
 impl<'l> Line<'l> {
-    /// Takes off the prefixes `[rank3]: ` (PyTorch), `[default3]:` (torchrun with tees) and `[1,3]<stderr>:` (Open
-    /// MPI).
+    /// Removes the prefixes `[rank3]: ` (PyTorch), `[default3]:` (torchrun with tees) and `[1,3]<stderr>:` (Open MPI).
     pub(super) fn of(line: &'l str) -> Self {
         let plain = Self { rank: None, text: line };
         let Some((inside, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) else { return plain };
@@ -23,13 +22,13 @@ impl<'l> Line<'l> {
         }
     }
 
-    /// Whether it belongs to the line above: in a Python traceback such lines quote the source.
+    /// Returns true if it belongs to the previous line: in a Python traceback, indented lines quote the source.
     pub(super) fn is_indented(&self) -> bool {
         self.text.starts_with([' ', '\t'])
     }
 }
 
-/// Whether a line is noise: a progress bar, a warning at exit, advice.
+/// Returns true if a line is noise: a progress bar, a warning at exit, advice.
 pub(super) fn is_noise(line: &str) -> bool {
     const PARTS: &[&str] = &[
         "resource_tracker",
@@ -44,7 +43,7 @@ pub(super) fn is_noise(line: &str) -> bool {
     line.trim().is_empty() || PARTS.iter().any(|part| line.contains(part)) || is_progress_bar(line)
 }
 
-/// Whether a line is a progress bar of tqdm: `45%|####5 | 9/20 [00:01<00:01, 9.1it/s]`.
+/// Returns true if a line is a progress bar of tqdm: `45%|####5 | 9/20 [00:01<00:01, 9.1it/s]`.
 fn is_progress_bar(line: &str) -> bool {
     (line.contains("%|") && line.contains('[')) || line.ends_with("it/s]") || line.ends_with("s/it]")
 }

@@ -10,14 +10,14 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What the message says.
+/// The content of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shortage {
     /// The message up to the amount that could not be allocated.
     head: String,
     free: Option<String>,
     total: Option<String>,
-    /// Other processes on the device and what they hold.
+    /// Other processes on the device, and their memory.
     pub(super) others: Vec<(u32, String)>,
 }
 
@@ -31,7 +31,7 @@ static OTHERS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"Process (\d+) has ([0-9.]+ (?:bytes|\S?i?B)) memory in use").ok());
 
 impl Shortage {
-    /// Reads a line; `None` if it is no such message.
+    /// Reads a line; `None` if it is a different message.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let head = TRIED.as_ref()?.find(line)?.as_str().trim().to_owned();
         let group = |pattern: &LazyLock<Option<Regex>>| {
@@ -43,7 +43,7 @@ impl Shortage {
         Some(Self { head, free: group(&FREE), total: group(&TOTAL), others })
     }
 
-    /// Returns the message in short; the probe's own processes do not count as other processes.
+    /// Returns a short version of the message. The probe's own processes do not count as other processes.
     pub(super) fn words(&self, own: &BTreeSet<u32>) -> String {
         let mut parts = Vec::new();
         if let (Some(free), Some(total)) = (&self.free, &self.total) {

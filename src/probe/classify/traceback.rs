@@ -2,33 +2,33 @@
 
 use super::lines::Line;
 
-/// One exception that was printed.
+/// An exception in the output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Exception {
     /// Its class and the first line of its message.
     pub(super) text: String,
     /// The line at which its traceback begins.
     pub(super) at: usize,
-    /// Whether Python says that the exception printed before it caused it (`raise ... from ...`).
+    /// True if the previous exception caused it, according to Python (`raise ... from ...`).
     pub(super) is_caused: bool,
-    /// The rank that raised it, where the output says so.
+    /// The rank that raised it, if the output names the rank.
     pub(super) rank: Option<u32>,
-    /// Whether Python says that the program went on regardless.
+    /// True if the program continued regardless, according to Python.
     is_ignored: bool,
-    /// Whether a process that `multiprocessing` started printed it, or a thread beside the main one.
+    /// True if a process that `multiprocessing` started printed it, or a thread other than the main thread.
     pub(super) is_of_child: bool,
-    /// The data worker that it comes from.
+    /// The data worker that raised it.
     pub(super) worker: Option<u32>,
-    /// Whether it was raised while a process was being started.
+    /// True if it was raised while a process was being started.
     pub(super) at_start_of_process: bool,
-    /// Whether it was raised while a tensor was being fetched from a data worker.
+    /// True if it was raised while a tensor was being fetched from a data worker.
     pub(super) while_fetching: bool,
 }
 
-/// All exceptions, in the order in which they were printed.
+/// Returns all exceptions in the order of the output.
 pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
     let mut found = Vec::new();
-    // One open traceback per rank: ranks print at the same time.
+    // Each rank has its own open traceback, because ranks print at the same time.
     let mut open: Vec<Exception> = Vec::new();
     let mut before = "";
     let mut worker = None;
@@ -74,13 +74,13 @@ fn see_frame(exception: &mut Exception, frame: &str) {
     exception.while_fetching |= in_file("multiprocessing/resource_sharer.py");
 }
 
-/// The number in `ValueError: Caught ValueError in DataLoader worker process 3.`
+/// Returns the number in `ValueError: Caught ValueError in DataLoader worker process 3.`
 fn worker_of(text: &str) -> Option<u32> {
     let (_, rest) = text.split_once(" in DataLoader worker process ")?;
     rest.trim_end_matches('.').parse().ok()
 }
 
-/// Returns the exception that ended the program, or a certain rank: the last that was not caught.
+/// Returns the exception that ended the program or a given rank: the last uncaught exception.
 pub(super) fn fatal(exceptions: &[Exception], rank: Option<u32>) -> Option<&Exception> {
     let counts = |exception: &&Exception| !exception.is_ignored && (rank.is_none() || exception.rank == rank);
     let own = exceptions.iter().rev().filter(counts).find(|exception| !exception.is_of_child);

@@ -28,8 +28,8 @@ impl Session {
         ))))
     }
 
-    /// Returns a message that the hook never reported, where it should have been loaded and the step did not end with
-    /// an error of its own.
+    /// Returns a message if the hook never reported although it should have been loaded. Returns `None` if the step failed with its
+    /// own error.
     pub(super) fn silence(&self) -> Option<String> {
         let adapter = self.step.template.apply.adapter?;
         let failed = self.heard.ending.is_some_and(|ending| !Ending::is_success(ending));
@@ -40,12 +40,12 @@ impl Session {
     }
 }
 
-/// Returns everything that a failure says.
+/// Returns the reason and the last lines of a failure.
 pub(super) fn said(failure: &Failure) -> Vec<String> {
     std::iter::once(&failure.reason).chain(&failure.last_lines).cloned().collect()
 }
 
-/// Adds to an outcome the reason why nothing was seen.
+/// Adds the reason for missing reports to an outcome.
 pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcome {
     if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome
         && let Some(silence) = silence
@@ -55,20 +55,20 @@ pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcom
     outcome
 }
 
-/// What the spec asks of a process that trains already and is given this config.
+/// Returns the expectations of the spec for a training process that receives this config.
 pub(super) fn asked_in_session(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
     let targets = step.template.apply.in_session(job.settings);
     let targets = targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect();
     Ok(Asked { targets, ..asked(step, job)? })
 }
 
-/// What the spec asks of the step, for one config.
+/// Returns the expectations of the spec for the step with one config.
 pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
     let targets = step.template.apply.by_hook(job.settings);
     let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
     let of_config = targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone()));
     let of_experiment = job.experiment.into_iter().flat_map(Experiment::hook_targets);
-    // In an experiment without training, a setting of the training cannot take effect.
+    // A loader-only experiment does not train, so training settings cannot take effect.
     let is_loader_only = job.experiment.is_some_and(|experiment| experiment.mode == Mode::LoaderOnly);
     let matters = |(target, _): &(String, String)| !is_loader_only || target.starts_with("dataloader.");
     Ok(Asked {
@@ -78,7 +78,7 @@ pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeErr
     })
 }
 
-/// Returns what a job lacks when it is run as it is, with nothing but `set`, if it lacks anything.
+/// Returns what the unmodified job lacks if it runs with `set` only.
 pub fn as_it_is_needs(
     template: &StepTemplate,
     rate: &Rate,
@@ -94,7 +94,7 @@ pub fn as_it_is_needs(
     template.needs_settings(set).or_else(counts)
 }
 
-/// Returns why the job cannot be run as it is, where that is asked for.
+/// Returns the reason if the unmodified job is requested but cannot run.
 pub(super) fn refusal_as_it_is(step: &CommandStep, job: &Job<'_>) -> Option<String> {
     let needs = || as_it_is_needs(&step.template, &step.rate, step.samples_per_step.as_ref(), job.settings);
     job.config.is_as_it_is().then(needs).flatten()
@@ -103,7 +103,7 @@ pub(super) fn refusal_as_it_is(step: &CommandStep, job: &Job<'_>) -> Option<Stri
 fn samples_per_step(step: &CommandStep, job: &Job<'_>) -> Result<Option<f64>, ProbeError> {
     let Some(expression) = &step.samples_per_step else { return Ok(None) };
     let samples = expression.value(|name| job.settings.get(name)).ok().and_then(|samples| samples.as_f64());
-    // If a job is run as it is, the hook counts the samples.
+    // For the unmodified job, the hook counts the samples.
     if job.config.is_as_it_is() && samples.is_none() {
         return Ok(None);
     }

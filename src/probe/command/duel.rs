@@ -1,4 +1,4 @@
-//! Runs a duel: processes in turn, else one that switches, else processes one after the other.
+//! Runs a duel: with interleaved processes, else with one process that switches settings, else with one process after the other.
 
 mod in_turn;
 mod pause;
@@ -11,14 +11,14 @@ use super::super::duel::{Bout, Duel, DuelEnd, DuelWatch, Duelled, Side, Way, run
 use super::{CommandProber, ProbeError, Rate};
 use crate::model::{Failure, Outcome};
 
-/// Whether a way led to an end, or why another has to be taken.
+/// The result of trying one way to run a duel.
 enum Tried {
     Over(DuelEnd),
     Cannot(String),
 }
 
 impl CommandProber {
-    /// Compares configs in the best way that can be had. A failure counts only in a process that has the machine to itself.
+    /// Compares configs in the best available way. A failure counts only if the process ran alone.
     pub(super) fn run_duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
         for side in duel.sides() {
             if let Some(reason) = self.refusal(duel.job(side)) {
@@ -26,7 +26,7 @@ impl CommandProber {
             }
         }
         self.protect()?;
-        // A process that takes other settings between two steps needs no others beside it.
+        // A process that changes settings between two steps needs no second process.
         let ways = if duel.keeps && self.live.held.is_some() && duel.ways.contains(&Way::Switched) {
             &[Way::Switched, Way::InTurn, Way::Processes]
         } else {
@@ -36,11 +36,11 @@ impl CommandProber {
         for &way in ways {
             match &mut self.live.held {
                 Some(_) if way == Way::Switched && duel.keeps => {}
-                // The search goes on in it.
+                // The search continues in this process.
                 Some(held) if way == Way::InTurn && ways.contains(&Way::Switched) => {
                     held.session.pause();
                 }
-                // It ends the process that waits for another config, if there is one.
+                // Dropping it ends the process that waits for another config.
                 held => *held = None,
             }
             if way == Way::Processes {
@@ -60,7 +60,7 @@ impl CommandProber {
         Ok(bout.finish(DuelEnd::Failed))
     }
 
-    /// Why no process of this step can be held between two steps, as far as is known before one is started.
+    /// Returns the reason if processes of this step cannot be held between two steps, as far as this is known before a start.
     pub(super) fn cannot_hold(&self) -> Option<String> {
         if matches!(self.step.rate, Rate::Pattern { .. }) {
             return Some("a rate that the script prints may be a mean over the time in which it was held".to_owned());
@@ -71,7 +71,7 @@ impl CommandProber {
         (self.obeys == Some(false)).then(|| "it is several processes, or does not know orders".to_owned())
     }
 
-    /// Waits until the machine is as it was, and begins to watch it; `None` where the caller does not want to wait.
+    /// Waits until the machine is idle again, then starts to watch it. Returns `None` if the caller stops waiting.
     fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<Option<()>, ProbeError> {
         let visible = self.visible(bout.duel.job(Side::A));
         if !self.stable.is_empty() {

@@ -13,8 +13,7 @@ use super::{ProbeError, Session, Watch};
 /// How long output and events may lag behind the end of the processes.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long a supervisor may take, beyond the grace time, to end processes that do not end. It gives up by itself
-/// before that.
+/// How long a supervisor may take, beyond the grace time, to end stubborn processes. It gives up earlier than this.
 const LONGEST: Duration = Duration::from_secs(40);
 
 /// How urgent the end is.
@@ -22,26 +21,25 @@ const LONGEST: Duration = Duration::from_secs(40);
 enum Haste {
     /// All processes get their grace time.
     None,
-    /// The caller does not want to wait any longer.
+    /// The caller stops waiting.
     Now,
 }
 
 impl Session {
     /// Ends all processes of the probe and waits for their last output and events.
     ///
-    /// Keeps asking the caller meanwhile: if the caller stops the search, the rest of the grace time is skipped.
+    /// Keeps asking the caller during this time: if the caller stops the search, the rest of the grace time is skipped.
     pub(super) fn close(&mut self, verdict: &Verdict, watch: Watch<'_>) -> Result<(), ProbeError> {
-        // What is stopped neither hears an order nor ends by SIGTERM.
+        // A stopped process neither receives an order nor ends by SIGTERM.
         self.resume();
-        // If the caller stopped the probe, there is no need to ask again.
+        // If the caller stopped the probe, do not ask again.
         let mut haste = Haste::None;
         let is_asked = matches!(verdict, Verdict::Interrupted);
         let mut asks = |run: &mut Self| !is_asked && watch(&run.progress(Instant::now())) == ControlFlow::Break(());
         if !self.heard.is_clean {
             self.look_once_more(verdict, &mut asks, &mut haste);
         }
-        // The last messages of a step that ended by itself may still be on their way; messages of a step that was
-        // stopped no longer count.
+        // The last messages of a step that ended on its own may still arrive. Messages of a step that was stopped no longer count.
         let counts = matches!(verdict, Verdict::Exited);
         let deadline = Instant::now() + self.time_to_end(verdict);
         while haste == Haste::None && !self.has_ended() && Instant::now() < deadline {
@@ -73,7 +71,7 @@ impl Session {
         self.heard.ending.is_some() || self.heard.is_clean
     }
 
-    /// Checks the processes once more while they still exist, and asks those that hang where they do.
+    /// Checks the processes once more while they still exist, and asks hanging processes for their position.
     fn look_once_more(&mut self, verdict: &Verdict, asks: &mut dyn FnMut(&mut Self) -> bool, haste: &mut Haste) {
         self.gpu.look();
         self.host.last_look();
@@ -90,28 +88,27 @@ impl Session {
         }
     }
 
-    /// Asks the processes where they are. Keeps calling `go_on` meanwhile.
+    /// Asks the processes for their position in the code. Keeps calling `go_on` until they answer.
     pub(super) fn look_where_it_is(&mut self, go_on: &mut dyn FnMut(&mut Self) -> bool) {
         let (folder, pids, living) = (self.scratch.path().to_owned(), self.heard.pids.clone(), self.host.living());
         self.hang = hang::ask(&folder, &pids, &living, &mut || go_on(self));
     }
 
-    /// Returns how long the command may take to end by itself.
+    /// Returns how long the command may take to end on its own.
     fn time_to_end(&self, verdict: &Verdict) -> Duration {
         let grace_time = self.task.limits.grace_time;
         if self.heard.reported.is_some() {
             // While it ends, the command may print more about the error.
             grace_time.min(LAST_WORDS)
         } else if verdict.is_good() && (self.heard.any_step() || self.segment > 0) && self.socket.order(&Order::Stop) {
-            // A step that ends by itself does so between two steps and leaves nothing half done.
+            // A step that ends on its own does so between two steps and leaves no partial work.
             grace_time
         } else {
             Duration::ZERO
         }
     }
 
-    /// Makes the supervisor end all processes and waits until they are gone; ends them directly if the supervisor does
-    /// not answer.
+    /// Makes the supervisor end all processes and waits until they are gone. Ends them directly if the supervisor does not answer.
     fn end_processes(
         &mut self,
         counts: bool,

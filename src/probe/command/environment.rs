@@ -1,5 +1,5 @@
-//! Recognises failures of the environment: a missing module or program, or a wrong command line. They do not depend on
-//! the config, so they end the search at once and are no trials.
+//! Recognises failures of the environment: a missing module or program, or a wrong command line. They do not depend on the config,
+//! so they end the search at once and are not trials.
 
 use std::collections::BTreeSet;
 
@@ -26,10 +26,10 @@ impl KnownWords {
         self.0.extend(command.iter().flat_map(|word| parts(word)).map(str::to_owned));
     }
 
-    /// Whether an error names a word that this command has and that no command which reached a step has. If none
-    /// reached a step, the command as a whole is not yet known to be right.
+    /// Returns true if an error names a word of this command that is in no command that reached a step. Returns false before any
+    /// command reached a step, because the command as a whole may be wrong.
     fn blames_one_of(&self, command: &[String], error: &str) -> bool {
-        // The words that argparse lists after this are other choices.
+        // After this, argparse lists the valid choices.
         let error = error.split("(choose from").next().unwrap_or_default();
         let of_word = |c: char| !(c.is_ascii_alphanumeric() || "_./+-".contains(c));
         let said: BTreeSet<&str> = error.split(of_word).map(|word| word.trim_end_matches('.')).collect();
@@ -38,15 +38,15 @@ impl KnownWords {
     }
 }
 
-/// A word of a command, and what stands before and behind its first `=`.
+/// A word of a command, and its parts before and after the first `=`.
 fn parts(word: &str) -> impl Iterator<Item = &str> {
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
     [word, name, value].into_iter().filter(|part| !part.is_empty())
 }
 
 impl Session {
-    /// Decides whether a command that ended by itself failed because of the environment: an error that ends the search,
-    /// an outcome where only this config's words are wrong, or `None` if the environment is not to blame.
+    /// Decides if a command that exited failed because of the environment. Returns an error that ends the search, an outcome if
+    /// only this config's words are wrong, or `None` if the environment is not the cause.
     pub(super) fn of_environment(&self, verdict: &Verdict, known: &KnownWords) -> Option<Result<Outcome, ProbeError>> {
         if !matches!(verdict, Verdict::Exited) || self.heard.is_done || self.heard.diverged.is_some() {
             return None;
@@ -70,7 +70,7 @@ impl Session {
         match ending {
             Ending::Exited(126 | 127) => error(classify::with_last_words(ending, &last_lines), PROGRAM),
             Ending::Exited(2) => {
-                // A command may require what the space sets; then it cannot be run as it is.
+                // A command may require an argument from the space; then the unmodified command fails.
                 if self.task.is_as_it_is {
                     let reason = classify::with_last_words(ending, &last_lines);
                     let reason = format!("it does not run as it is: {reason}; state what is run today in [baseline]");

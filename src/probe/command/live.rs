@@ -1,5 +1,5 @@
-//! Chooses which configs are measured in a process that trains already, and checks that they measure there as they do in
-//! a process of their own.
+//! Chooses the configs that are measured in a process that already trains. Compares their results with measurements in separate
+//! processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -17,21 +17,21 @@ use crate::model::{Config, Estimate, Measurement, Outcome, Settings, Value};
 #[derive(Default)]
 pub(super) struct Live {
     pub(super) held: Option<Held>,
-    /// Targets that are not changed while a process trains, because that failed or measured otherwise.
+    /// Targets that are no longer changed during training, because a change failed or gave a different throughput.
     closed: BTreeSet<String>,
     figures: Vec<Figure>,
-    /// A config that failed live and is to be repeated.
+    /// A config that failed live and must be repeated.
     doubt: Option<Doubt>,
     remarks: Vec<String>,
-    /// Whether a remark says that the script leaves training.
+    /// True if a remark already says that the script leaves training.
     has_told_of_leaving: bool,
-    /// Processes that did not wait when they were asked to, which costs the grace time.
+    /// The number of processes that did not wait when asked. Each costs the grace time.
     not_held: u32,
-    /// The model was seen on a processor, whatever GPUs there are.
+    /// True if the model runs on the CPU, even if the machine has GPUs.
     is_on_processor: bool,
 }
 
-/// How many of them are enough.
+/// Live sessions are not tried again after this many processes that did not wait.
 const MOST_NOT_HELD: u32 = 2;
 
 /// A process that waits between two steps.
@@ -39,7 +39,7 @@ pub(super) struct Held {
     pub(super) session: Session,
     /// The number of the trial that started it.
     pub(super) number: u32,
-    /// What it was started with, and what it has now.
+    /// The settings of its start. `current` has the settings of now.
     pub(super) opened: Settings,
     current: Settings,
 }
@@ -49,7 +49,7 @@ struct Figure {
     number: u32,
     config: Config,
     measurement: Measurement,
-    /// What was changed since its process was started.
+    /// The targets that changed since its process started.
     changed: Vec<Applied>,
 }
 
@@ -59,7 +59,7 @@ struct Doubt {
     how: String,
 }
 
-/// What cannot be changed while a process trains.
+/// The parts of a config that cannot change while a process trains.
 #[derive(PartialEq)]
 struct Fixed {
     rendered: Rendered,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Live {
 }
 
 impl Drop for Held {
-    /// It ends as if it had been measured once.
+    /// Ends the process as after a single measurement.
     fn drop(&mut self) {
         if self.session.supervised.is_some() {
             let _ = self.session.close(&Verdict::Enough, &mut |_| ControlFlow::Continue(()));
@@ -89,19 +89,19 @@ impl Held {
 }
 
 impl Live {
-    /// Whether a process that is started for this job may be kept for others.
+    /// Returns true if the process of this job may be kept for other configs.
     pub(super) fn may_keep(&self, step: &CommandStep, job: &Job<'_>) -> bool {
         self.not_held < MOST_NOT_HELD
             && self.is_for(step, job)
             && step.template.apply.applied.iter().any(|applied| self.is_live(step, applied))
     }
 
-    /// Whether a job may be measured so at all. What is the last word on a config is said by a process of its own.
+    /// Returns true if a job may be measured live. A separate process gives the final result of a config.
     fn is_for(&self, step: &CommandStep, job: &Job<'_>) -> bool {
         self.is_able(step) && job.effort != Effort::Losses && job.experiment.is_none() && job.keeps
     }
 
-    /// Whether processes of this step can be given other settings at all.
+    /// Returns true if processes of this step can receive other settings.
     fn is_able(&self, step: &CommandStep) -> bool {
         let is_wanted = match step.start {
             Start::Live => true,
@@ -110,12 +110,12 @@ impl Live {
         };
         is_wanted
             && step.template.apply.adapter.is_some()
-            // A rate that is printed may be the mean over a time in which the process had another config.
+            // A printed rate may be the mean over a time in which the process had another config.
             && matches!(step.rate, Rate::Events)
     }
 
-    /// Whether a target can be changed while a process trains. It cannot where the process has its parameter in another
-    /// way, too, other than by the option that is known to mean the same.
+    /// Returns true if a target can change while a process trains. It cannot change if the process also receives its parameter
+    /// elsewhere. The option that is known to mean the same is the exception.
     fn is_live(&self, step: &CommandStep, applied: &Applied) -> bool {
         let has = |text: &Template| text.names().any(|(name, _)| name == applied.parameter);
         let template = &step.template;
@@ -144,24 +144,24 @@ impl Live {
         Fixed { rendered: step.template.render(&kept, &step.gputune, Path::new("")), settings: fixed }
     }
 
-    /// Whether the model was seen on a processor, whatever GPUs there are.
+    /// Returns true if the model runs on the CPU, even if the machine has GPUs.
     pub(super) fn is_on_processor(&self) -> bool {
         self.is_on_processor
     }
 
-    /// Hears that a process did not wait between two steps when it was asked to.
+    /// Records that a process did not wait between two steps when asked.
     pub(super) fn not_held(&mut self) {
         self.not_held += 1;
     }
 
-    /// Takes the process that waits, if there is one; the second says whether it can be given this job's config.
+    /// Takes the waiting process, if any. The second value is true if the process can receive this job's config.
     pub(super) fn take(&mut self, step: &CommandStep, job: &Job<'_>) -> Option<(Held, bool)> {
         let held = self.held.take()?;
         let fits = self.is_for(step, job) && self.is_switch(step, &held.opened, job.settings);
         Some((held, fits))
     }
 
-    /// Whether a process that was started with one config can be given the other, as far as is known before it is asked.
+    /// Returns true if a process started with `opened` can receive `other`, as far as this is known without asking the process.
     pub(super) fn is_switch(&self, step: &CommandStep, opened: &Settings, other: &Settings) -> bool {
         self.is_able(step) && self.fixed(step, opened) == self.fixed(step, other)
     }
@@ -172,7 +172,7 @@ impl Live {
         self.held = Some(held);
     }
 
-    /// Hears that a config was measured live.
+    /// Records that a config was measured live.
     pub(super) fn measured(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, outcome: &Outcome) {
         if let Outcome::Measured(measurement) = outcome {
             self.tell_of_leaving(measurement);
@@ -182,18 +182,18 @@ impl Live {
         }
     }
 
-    /// Hears that a process cannot be given this config.
+    /// Records that a process cannot receive this config.
     pub(super) fn refused(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, reason: &str) {
         self.close(&changes(step, &held.current, job.settings), reason);
     }
 
-    /// Hears that a config failed live; whether that is its own fault is seen in a process of its own.
+    /// Records that a config failed live. A separate process shows if the config is the cause.
     pub(super) fn failed(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, how: String) {
         let changed = changes(step, &held.current, job.settings);
         self.doubt = Some(Doubt { number: job.number, changed, how });
     }
 
-    /// Hears how a config ended in a process of its own, and compares that with what it was live.
+    /// Records how a config ended in a separate process, and compares that with its live result.
     pub(super) fn compare(&mut self, job: &Job<'_>, outcome: &Outcome) {
         let Outcome::Measured(own) = outcome else {
             self.doubt = None;
@@ -214,7 +214,7 @@ impl Live {
         }
     }
 
-    /// Remarks, once in a search, that probes end because the script leaves training.
+    /// Adds a remark, once per search, that probes end because the script leaves training.
     fn tell_of_leaving(&mut self, measurement: &Measurement) {
         let Some(words) = measurement.facts.text(LEFT_TRAINING) else { return };
         if !std::mem::replace(&mut self.has_told_of_leaving, true) {
@@ -224,7 +224,7 @@ impl Live {
         }
     }
 
-    /// From now on these targets are set when a process starts.
+    /// Stops changing these targets live; they are set when a process starts.
     fn close(&mut self, changed: &[Applied], reason: &str) {
         let new: Vec<&Applied> = changed.iter().filter(|applied| !self.closed.contains(&applied.name)).collect();
         if new.is_empty() {
@@ -235,23 +235,24 @@ impl Live {
         self.closed.extend(changed.iter().map(|applied| applied.name.clone()));
     }
 
-    /// Returns what is to be told of it, once.
+    /// Returns each remark once.
     pub(super) fn remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
 }
 
-/// What is applied otherwise.
+/// Returns the targets whose values differ.
 fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
     let differs = |applied: &&Applied| from.get(&applied.parameter) != to.get(&applied.parameter);
     step.template.apply.applied.iter().filter(differs).cloned().collect()
 }
 
-/// Compares the throughput of two measurements of a config; the error says how it differs.
+/// Compares the throughput of two measurements of a config. The error describes the difference.
 fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
-    /// The most by which two runs may differ, whatever their intervals: the widest tie between configs.
+    /// The largest allowed difference of two runs, for any interval: the widest tie between configs.
     const WIDEST: f64 = 0.1;
-    /// The difference that is always allowed: 95% of differences of two processes are smaller if each has a standard deviation of 3%.
+    /// The difference that is always allowed: 95% of differences of two processes are smaller if each has a standard deviation of
+    /// 3%.
     const BETWEEN_RUNS: f64 = 0.083;
     let (Some(before), Some(now)) = (one.throughput, other.throughput) else {
         return Err("it was not measured".to_owned());

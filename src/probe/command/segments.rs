@@ -1,4 +1,4 @@
-//! Measures several configs in one process: holds it between two steps, and gives it other settings there.
+//! Measures several configs in one process: holds the process between two steps and changes its settings there.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -12,21 +12,22 @@ use super::session::{Session, Task};
 use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch, demands};
 
-/// What became of an order that a process has to answer.
+/// The answer of a process to an order.
 pub(super) enum Answer {
-    /// It has done so.
+    /// The process followed the order.
     Done,
-    /// It cannot, for this reason.
+    /// The process cannot follow the order, for this reason.
     Refused(String),
-    /// It did not answer in time, or has ended.
+    /// The process did not answer in time, or has ended.
     None,
-    /// The caller does not want to wait.
+    /// The caller stops waiting.
     Interrupted,
 }
 
 impl Session {
-    /// Measures the config that the process has, then holds it for another where it `keeps` going, or closes it. Returns
-    /// why measuring ended, when (a script that left training: with its last step), and whether it is held.
+    /// Measures the current config of the process. Then holds the process for another config if `keeps` is true, or closes it.
+    /// Returns why measuring ended, when it ended, and true if the process is held. For a script that left training, the end is its
+    /// last step.
     pub(super) fn measure_and_hold(
         &mut self,
         keeps: bool,
@@ -45,23 +46,23 @@ impl Session {
         Ok((verdict, ended, is_held))
     }
 
-    /// Whether it can be given another config: it understands the orders, and is one process.
+    /// Returns true if the process can receive another config: it follows orders, is one process, and has not ended.
     pub(super) fn can_go_on(&self) -> bool {
         self.obeys() && self.heard.ending.is_none()
     }
 
-    /// Whether it understands the orders, which it says where it was asked to be kept, and is one process.
+    /// Returns true if the process is a single process that understands orders. It reports this if it was asked to stay.
     pub(super) fn obeys(&self) -> bool {
         self.heard.version >= VERSION_OF_HOLD && self.heard.ranks.count() == 1
     }
 
-    /// Has the process wait at the end of its step; all steps before that are known then.
+    /// Makes the process wait at the end of its step. All earlier steps are known by then.
     pub(super) fn hold(&mut self, patience: Duration, watch: Watch<'_>) -> Result<Answer, ProbeError> {
         if !self.socket.order(&Order::Hold) {
             return Ok(Answer::None);
         }
         let answer = self.answer(patience, watch, |session| session.heard.is_held.then_some(Answer::Done))?;
-        // The workers of its loader would fill their queue, and the next steps would come too fast.
+        // Otherwise the loader workers fill their queue, and the next steps are too fast.
         if self.stops_when_held && matches!(answer, Answer::Done) {
             self.pause();
         }
@@ -70,7 +71,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// Gives a process that is held another config, for which nothing is known of it yet.
+    /// Gives a held process another config, with no results yet.
     pub(super) fn configure(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Answer, ProbeError> {
         self.resume();
         let begin = Instant::now();
@@ -92,7 +93,7 @@ impl Session {
         if !self.socket.order(&order) {
             return Ok(Answer::None);
         }
-        // It ends the loader's workers first, which may be amid a sample.
+        // The process first ends its loader workers, which may be loading a sample.
         let patience = self.task.limits.stall_time;
         let answer = self.answer(patience, watch, |session| match &session.heard.configured {
             Some((answered, refused)) if *answered == segment => {
@@ -100,16 +101,16 @@ impl Session {
             }
             _ => None,
         })?;
-        // Now that the workers and caches of the last config are gone.
+        // The workers and caches of the last config are gone now.
         self.host.begin_anew();
         Ok(answer)
     }
 
-    /// Says in the trial's own log where its output is.
+    /// Writes to the trial's own log which file has its output.
     fn note_log(&self, job: &Job<'_>) -> Result<(), ProbeError> {
         let name = CommandProber::log_name(job.number, job.effort);
         let Some(path) = name.file_name().map(|name| self.log.with_file_name(name)) else { return Ok(()) };
-        // A process that is given the config back with which it was started.
+        // The process received its first config again.
         if path == self.log {
             return Ok(());
         }
@@ -119,13 +120,13 @@ impl Session {
         fs::write(&path, text).map_err(ProbeError::io("write the log", &path))
     }
 
-    /// Lets a process that is held train on.
+    /// Lets a held process continue training.
     pub(super) fn go(&mut self) {
         self.heard.is_held = false;
         self.socket.order(&Order::Go);
     }
 
-    /// Listens until there is an answer.
+    /// Listens until the process answers.
     fn answer(
         &mut self,
         patience: Duration,

@@ -1,4 +1,4 @@
-//! A process of a command that trains: opened, measured, held, given another config, and closed.
+//! A training process of a command: opened, measured, held, given another config, and closed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ use super::{CommandProber, CommandStep, Effort, Job, Limits, Mode, ProbeError, R
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::{Progress, STEPS_PER_SECOND};
 
-/// What is measured at a time: the parts of a job that matter while its process runs.
+/// The parts of a job that matter while its process runs.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub(super) limits: Limits,
@@ -58,13 +58,13 @@ impl Task {
 /// How a session is opened.
 pub(super) struct Opening<'w> {
     pub(super) process: Process<'w>,
-    /// Whether it may be held, and given other settings.
+    /// True if the process may be held and receive other settings.
     pub(super) keeps: bool,
-    /// Its place among the sessions that are open at once, counted from 0: each has a layer of its own for its writes.
+    /// Its place among the open sessions, counted from 0. Each place has its own layer for writes.
     pub(super) place: usize,
 }
 
-/// A process that trains, with what it has told since it has its config.
+/// A training process, with its reports since it received its config.
 pub(super) struct Session {
     pub(super) step: Arc<CommandStep>,
     pub(super) task: Task,
@@ -72,12 +72,12 @@ pub(super) struct Session {
     /// The command, with its settings.
     pub(super) words: Vec<String>,
     pub(super) unit: String,
-    /// When the process was started, or given its config.
+    /// The time when the process started or received its config.
     pub(super) begin: Instant,
     pub(super) supervised: Option<Supervised>,
-    /// Checks whether somebody has stopped the supervisor.
+    /// Checks if the supervisor is stopped.
     pub(super) care: Care,
-    /// Notices when this process, or the machine, stood still.
+    /// Detects that this process or the machine stood still.
     pub(super) clock: ClockWatch,
     pub(super) socket: EventSocket,
     /// How processes on other nodes reach the socket.
@@ -91,18 +91,18 @@ pub(super) struct Session {
     pub(super) host: HostWatch,
     pub(super) gpu: GpuWatch,
     pub(super) heard: Heard,
-    /// Where the probe hangs, if it does.
+    /// The position of a hanging probe.
     pub(super) hang: Hang,
     pub(super) patience: Patience,
     pub(super) output_bytes: u64,
     pub(super) is_forked: bool,
-    /// Whether its processes are stopped while another session has its turn.
+    /// True if its processes are stopped while another session trains.
     pub(super) is_stopped: bool,
-    /// Whether its processes are stopped as soon as it is held.
+    /// True if its processes are stopped as soon as it is held.
     pub(super) stops_when_held: bool,
     /// Its place among the sessions that are open at once.
     pub(super) place: usize,
-    /// Which config of this process it is, from 0 on.
+    /// The index of the current config in this process, from 0.
     pub(super) segment: u32,
 }
 
@@ -148,7 +148,7 @@ impl Session {
             processors: step.slot.as_ref().map(|slot| slot.cores.clone()).unwrap_or_default(),
         };
         let words = order.command.clone();
-        // Before the step can make any files, and so that they can be removed even if gputune is killed from now on.
+        // Begin before the step can make files, so that they are removed even if gputune is killed from now on.
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
         let is_forked = process.is_forked();
@@ -185,29 +185,29 @@ impl Session {
         })
     }
 
-    /// What throughput counts.
+    /// The unit of the throughput.
     pub(super) fn unit(&self) -> String {
         if self.heard.is_in_steps { STEPS_PER_SECOND.to_owned() } else { self.unit.clone() }
     }
 
-    /// Starts to watch the GPUs, too; `idle` is what was in use before the probe.
+    /// Also starts to watch the GPUs. `idle` is their state before the probe.
     pub(super) fn watch_gpus(&mut self, visible: &Visible, idle: GpuState) {
         if let Some(supervised) = &self.supervised {
             self.gpu = GpuWatch::begin(visible, supervised.pid(), idle, self.begin);
         }
     }
 
-    /// The next message, if it comes in time.
+    /// Returns the next message, if it arrives in time.
     pub(super) fn next_message(&self, patience: Duration) -> Result<Message, RecvTimeoutError> {
         self.messages.recv_timeout(patience)
     }
 
-    /// A message that has come already.
+    /// Returns a message that has already arrived.
     pub(super) fn waiting_message(&self) -> Option<Message> {
         self.messages.try_recv().ok()
     }
 
-    /// Listens until there is a reason to end the measuring.
+    /// Listens until there is a reason to stop measuring.
     pub(super) fn measure(&mut self, watch: Watch<'_>) -> Result<Verdict, ProbeError> {
         const TICK: Duration = Duration::from_millis(50);
         let mut next_tick = self.begin + TICK;
@@ -220,7 +220,7 @@ impl Session {
             if let Some(verdict) = verdict {
                 return Ok(verdict);
             }
-            // The limits are checked between messages too, so that a flood of messages cannot prevent it.
+            // Limits are also checked between messages, so a flood of messages cannot prevent the check.
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 if let Some(verdict) = self.tick(watch) {
@@ -230,13 +230,13 @@ impl Session {
         }
     }
 
-    /// Returns what the probe did until it was to end.
+    /// Returns the timeline of the probe up to `ended`.
     pub(super) fn timeline(&self, ended: Instant) -> Timeline {
         let host = |from, to| self.host.readings((from, to));
         Timeline::of((self.begin, ended), &self.heard.window, host, |moment| self.gpu.around(moment))
     }
 
-    /// Returns the news of the running probe.
+    /// Returns the current state of the running probe.
     pub(super) fn progress(&mut self, now: Instant) -> Progress {
         Progress {
             elapsed: now.duration_since(self.begin),
@@ -247,8 +247,8 @@ impl Session {
         }
     }
 
-    /// Returns the verdict, unless this process or the machine stood still meanwhile: then measurements are wrong, and
-    /// a failure may be due to the standstill.
+    /// Returns the verdict, unless this process or the machine stood still. Then measurements are wrong, and the standstill may
+    /// have caused a failure.
     pub(super) fn in_time(&self, verdict: Verdict) -> Verdict {
         if matches!(verdict, Verdict::Interrupted | Verdict::Disturbed(_)) {
             return verdict;
@@ -256,7 +256,7 @@ impl Session {
         self.clock.stood_still().map_or(verdict, Verdict::Disturbed)
     }
 
-    /// Checks what ends a probe at any time: that the caller wants to stop, a standstill, too little memory or room.
+    /// Checks for reasons to end a probe at any time: a stop request, a standstill, too little memory or space.
     pub(super) fn guard(&mut self, now: Instant, watch: Watch<'_>) -> Option<Verdict> {
         if watch(&self.progress(now)) == ControlFlow::Break(()) {
             return Some(Verdict::Interrupted);
@@ -280,12 +280,12 @@ impl Session {
         self.writes.as_mut().and_then(|writes| writes.room.look(now)).map(Verdict::ScratchFull)
     }
 
-    /// Checks limits, memory and whether the caller wants to stop.
+    /// Checks limits, memory and stop requests.
     fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
         let now = Instant::now();
         let bytes = self.output.bytes();
-        // Before the first step, any printed text shows progress; after it only steps do. A step that prints its rate
-        // now and then has no other way to show progress.
+        // Before the first step, any output is progress; after it, only steps are. A step that prints its rate now and then shows
+        // no other progress.
         let counts = !self.heard.any_step() || matches!(self.step.rate, Rate::Pattern { .. });
         if counts && bytes > self.output_bytes {
             self.heard.last_progress = now;
@@ -318,7 +318,7 @@ impl Session {
     }
 }
 
-/// The variables of a process, with those by which the hook comes in.
+/// Returns the variables of a process, with the variables that load the hook.
 fn variables(
     step: &CommandStep,
     rendered: Vec<(String, String)>,
@@ -338,7 +338,7 @@ fn variables(
     Ok(env)
 }
 
-/// Starts to read what the step prints into the pipe.
+/// Starts to read the output of the step from the pipe.
 fn read_output(
     step: &CommandStep,
     job: &Job<'_>,
@@ -356,7 +356,7 @@ fn read_output(
     Ok((output, writer))
 }
 
-/// What the throughput counts.
+/// Returns the unit of the throughput.
 fn unit_of(step: &CommandStep) -> String {
     match &step.rate {
         Rate::Events => "samples/s".to_owned(),

@@ -1,4 +1,4 @@
-//! Tells what the wall time of a probe went into.
+//! Records how a probe spent its wall time.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use crate::model::{Outcome, Spent, fact::IMPORT_SECONDS};
 pub(super) struct Times {
     begin: Instant,
     first_step: Option<Instant>,
-    /// When enough was known.
+    /// The end of measuring.
     ended: Instant,
-    /// When no process was left.
+    /// The time when no process was left.
     over: Instant,
     is_forked: bool,
 }
@@ -24,14 +24,14 @@ impl Session {
 }
 
 impl Times {
-    /// The same of a session that only ever was measured in turn with others, whose time is not in it.
+    /// Returns the times of a session that was only measured interleaved with others. Their time is excluded.
     pub(super) fn in_turn(session: &Session, measured: Duration) -> Self {
         let first_step = session.heard.first_step;
         let ended = first_step.unwrap_or(session.begin) + measured;
         Self { begin: session.begin, first_step, ended, over: ended, is_forked: session.is_forked }
     }
 
-    /// Adds it to the measurement, if there is one with steps.
+    /// Adds the times to a measurement; other outcomes stay unchanged.
     pub(super) fn tell(&self, outcome: &mut Outcome) {
         let Outcome::Measured(measurement) = outcome else { return };
         let time = |from: Instant, to: Instant| to.saturating_duration_since(from);
@@ -47,8 +47,7 @@ impl Times {
     }
 }
 
-/// Adds time that was spent on all probes to the first trial with a measurement; a probe that is no trial of its own
-/// adds to that time.
+/// Adds shared time to the first trial with a measurement. A probe that is not a trial adds to the shared time.
 pub(super) fn share(job: &Job<'_>, outcome: &mut Outcome, common: &mut Spent) {
     let Outcome::Measured(measurement) = outcome else { return };
     let Some(spent) = &mut measurement.spent else { return };

@@ -6,15 +6,15 @@ use super::session::Session;
 use super::verdict::Verdict;
 use crate::model::Config;
 
-/// The processes that are held, in the order in which they were started.
+/// The held processes, in the order of their start.
 #[derive(Default)]
 pub(super) struct Stable {
     open: Vec<Open>,
-    /// The configs whose next process is a fresh one.
+    /// The configs whose next process must not be forked.
     fresh: Vec<Config>,
 }
 
-/// A process that waits.
+/// A waiting process.
 pub(super) struct Open {
     pub(super) config: Config,
     /// The number of the trial that started it.
@@ -52,7 +52,7 @@ impl Stable {
         self.open.retain(|open| configs.contains(&open.config));
     }
 
-    /// Ends the process of a config, so that another one is seen: a fresh one if it was forked.
+    /// Ends the process of a config, so that the next round uses another process. A forked process is followed by a fresh one.
     pub(super) fn restart(&mut self, config: &Config) {
         let is_forked = self.take(config).is_some_and(|open| open.session.is_forked);
         if is_forked && !self.fresh.contains(config) {
@@ -60,12 +60,12 @@ impl Stable {
         }
     }
 
-    /// Whether the next process of a config is to be a fresh one.
+    /// Returns true if the next process of a config must be fresh.
     pub(super) fn needs_fresh(&self, config: &Config) -> bool {
         self.fresh.contains(config)
     }
 
-    /// A place among the open sessions that no process has.
+    /// Returns a place among the open sessions that is free.
     pub(super) fn free_place(&self) -> usize {
         let is_taken = |place: &usize| self.open.iter().any(|open| open.session.place == *place);
         (0..).find(|place| !is_taken(place)).unwrap_or(0)
@@ -73,7 +73,7 @@ impl Stable {
 }
 
 impl Drop for Open {
-    /// It ends as if it had been measured once.
+    /// Ends the process as after a single measurement.
     fn drop(&mut self) {
         if self.session.supervised.is_some() {
             let _ = self.session.close(&Verdict::Enough, &mut |_| ControlFlow::Continue(()));

@@ -1,4 +1,4 @@
-//! Chooses how a probe of a command is started: as a process of its own, or forked from one that has done the imports.
+//! Chooses how a probe of a command starts: as a fresh process, or forked from a process that has done the imports.
 
 use std::io::PipeWriter;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::model::Outcome;
 /// How one process of a probe is started.
 pub(super) enum Process<'w> {
     Fresh {
-        /// Whether it is to tell what it imports.
+        /// True if the process reports its imports.
         tells_imports: bool,
     },
     Forked {
@@ -34,7 +34,7 @@ impl Process<'_> {
         matches!(self, Self::Forked { .. })
     }
 
-    /// Starts the order's command; returns its supervisor, and the process that it was forked from.
+    /// Starts the order's command. Returns its supervisor, and the process that it was forked from.
     pub(super) fn start(
         self,
         supervisor: &Path,
@@ -63,7 +63,7 @@ impl Process<'_> {
 }
 
 impl CommandProber {
-    /// Probes a config in the best way; a failure counts only if the process was fresh.
+    /// Probes a config in the best way. A failure counts only if the process was fresh.
     pub(super) fn probe_somehow(
         &mut self,
         warm: &mut Warm,

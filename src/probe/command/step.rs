@@ -7,39 +7,39 @@ use crate::model::{Expression, Slot};
 use crate::probe::relay::Relays;
 use crate::probe::{Rate, Start, StepTemplate, Template, WritesWish};
 
-/// What a command prober runs and how it reads it.
+/// The command that a prober runs, and how to read its results.
 #[derive(Debug, Clone)]
 pub struct CommandStep {
     /// The command, its environment and its files.
     pub template: StepTemplate,
-    /// How throughput is read.
+    /// The source of the throughput.
     pub rate: Rate,
-    /// Samples per step, where the step does not report them.
+    /// Samples per step, if the step does not report them.
     pub samples_per_step: Option<Expression>,
-    /// Whether to count steps where nobody reports their samples; otherwise that is an error.
+    /// True if steps are counted when samples are unknown. Otherwise unknown samples are an error.
     pub may_count_steps: bool,
-    /// The number of processes of a distributed job that must report, where it is stated.
+    /// The number of processes of a distributed job that must report, if stated.
     pub ranks: Option<Expression>,
-    /// What `{gputune}` stands for.
+    /// The replacement for `{gputune}`.
     pub gputune: PathBuf,
-    /// The executable that supervises: `gputune`, or one that calls [`supervisor::run_if_asked`].
+    /// The executable that supervises: `gputune`, or a program that calls [`supervisor::run_if_asked`].
     ///
     /// [`supervisor::run_if_asked`]: crate::probe::supervisor::run_if_asked
     pub supervisor: PathBuf,
-    /// Whether the device is a GPU; if not, the memory of the probe's processes is device memory.
+    /// True if the device is a GPU. Otherwise the memory of the probe's processes is device memory.
     pub is_gpu: bool,
-    /// What happens to the files that probes write.
+    /// How files are protected from writes of probes.
     pub writes: WritesWish,
-    /// How probes are started.
+    /// How probes start.
     pub start: Start,
-    /// The part of the machine that probes have, where others have the rest at the same time.
+    /// The part of the machine for these probes, if other probes run at the same time.
     pub slot: Option<Slot>,
-    /// How processes on other nodes reach the probe, where it spans several.
+    /// How processes on other nodes reach the probe, if it spans several nodes.
     pub relays: Relays,
 }
 
 impl CommandStep {
-    /// The same step in a part of the machine: bound to its processors, with its GPUs only.
+    /// Returns the same step bound to a part of the machine: its CPU cores and only its GPUs.
     #[must_use]
     pub fn in_slot(mut self, slot: Slot) -> Self {
         if !slot.gpus.is_empty() {

@@ -1,4 +1,4 @@
-//! Prepares the variables and folders that a probe of a command finds.
+//! Prepares the variables and folders of a command's probe.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,23 +18,22 @@ pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTre
     let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
     let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
     if std::env::var_os(UNBUFFERED).is_none() {
-        // Python buffers printed lines when they do not go to a terminal, and a buffered rate is not seen.
+        // Without a terminal, Python buffers printed lines, so gputune would not see a printed rate in time.
         env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
     }
     env
 }
 
-/// Returns the folder for a probe's rendered files. A run in full precision has its own, so that those of the trial
-/// stay.
+/// Returns the folder for a probe's rendered files. A full-precision run has its own folder, so the trial's files remain.
 pub(super) fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
     let suffix = if job.effort == Effort::Losses { "full-precision" } else { "" };
     CommandProber::probe_dir(folder, job.number).with_extension(suffix)
 }
 
-/// Writes the rendered files of a probe, in a folder of its own where it has one.
+/// Writes the rendered files of a probe, to its own folder if it has one.
 pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: bool) -> Result<(), ProbeError> {
     if has_folder {
-        // Files that an interrupted attempt at the same trial left would change this one.
+        // Files of an interrupted attempt at the same trial would change this attempt.
         match fs::remove_dir_all(probe_dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(ProbeError::io("empty", probe_dir)(error));
@@ -51,8 +50,7 @@ pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: 
     Ok(())
 }
 
-/// Prepares the place for a probe's writes, and names it in the environment: the hook guards files where there is no
-/// layer.
+/// Prepares the place for a probe's writes, and names it in the environment. Without a layer, the hook guards files.
 pub(super) fn writes_of(
     protection: Option<&Protection>,
     (layer, own): (&str, &[PathBuf]),

@@ -21,20 +21,20 @@ impl From<News> for Verdict {
     }
 }
 
-/// Why the loop of a probe ended.
+/// The reason why the loop of a probe ended.
 pub(super) enum Verdict {
     Enough,
     TimeIsUp,
-    /// The time is over, and steps are still compilations.
+    /// The time is over, and steps still compile.
     StillCompiling,
-    /// No step came for so long after enough steps were measured.
+    /// After enough measured steps, no step came for this time.
     LeftTraining(Duration),
     Stalled,
     Interrupted,
     Exited,
     Diverged(f64),
     HostMemory(String),
-    /// There are too few or too many processes, or one is gone.
+    /// The number of processes is wrong, or a process is gone.
     Ranks(String),
     Disturbed(String),
     /// The probe wrote more than it may.
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Whether enough was measured, so that the step may end by itself.
+    /// Returns true if enough was measured, so that the step may end on its own.
     pub(super) fn is_good(&self) -> bool {
         matches!(self, Self::Enough | Self::TimeIsUp | Self::StillCompiling)
     }
@@ -59,8 +59,8 @@ impl Session {
         self.gpu.explained(outcome)
     }
 
-    /// Whether a brief probe has so few steps, and has waited so long for the next, that another config is the better use of the time:
-    /// for 10 s and for several of its steps.
+    /// Returns true if a brief probe has too few steps and has waited so long for the next step that another config is a better use
+    /// of time. The limits are 10 s and three times its longest step.
     fn is_too_short(&self, outside: Duration) -> bool {
         /// Round numbers. The first is three times as long as a script with enough steps may be out of training.
         const LONGEST: Duration = Duration::from_secs(10);
@@ -71,13 +71,13 @@ impl Session {
         is_brief && self.heard.window.steps() > 0 && is_long && self.patience.is_look_due(outside)
     }
 
-    /// Returns the verdict on a probe whose steps have stopped coming. If enough steps were measured, and the script does
-    /// not wait for its loader or for other ranks, they are kept.
+    /// Returns the verdict on a probe whose steps have stopped. Enough measured steps are kept, unless the script waits for its
+    /// loader or for other ranks.
     pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
         let is_stalled = now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time;
         let last_step = self.heard.window.last_step().map_or(now, |last| self.begin + last);
         let outside = now.saturating_duration_since(last_step);
-        // Ranks may wait long for a rank that evaluates or that hangs, so a probe of several ranks has all of stall_time.
+        // Ranks may wait long for a rank that evaluates or hangs, so a probe of several ranks has the whole `stall_time`.
         let has_left = self.heard.ranks.count() <= 1 && self.patience.has_left(outside);
         let may_be_kept = self.patience.is_worth_keeping() && self.task.effort != Effort::Losses;
         if may_be_kept && (has_left || is_stalled) {
@@ -155,8 +155,7 @@ impl Session {
         if let Some(loss) = self.heard.diverged {
             return diverged(loss, last_lines);
         }
-        // How a step ends after it said that it was done does not matter: it may be cleaning up, or may have been
-        // ended.
+        // After a step reported that it is done, its exit status does not matter: it may be cleaning up, or may have been ended.
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if finished_well
             && self.heard.reported.is_none()
@@ -184,7 +183,7 @@ impl Session {
         })
     }
 
-    /// Returns how long the probe compiled, if that is why its time did not suffice.
+    /// Returns how long the probe compiled, if that is why it ran out of time.
     fn compiling(&self, verdict: &Verdict) -> Option<Compiling> {
         let compiling = self.heard.window.compiling()?;
         match verdict {
@@ -194,15 +193,14 @@ impl Session {
         }
     }
 
-    /// Returns how long no step came, after how many, and where the script is meanwhile as far as that is known.
+    /// Describes how long no step came, after how many steps, and the script's current position, if known.
     fn left_training(&self, outside: Duration) -> String {
         let (seconds, steps) = (outside.as_secs_f64(), self.heard.window.steps());
         let place = self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
         format!("no training step for {seconds:.0} s, after {steps} steps{place}")
     }
 
-    /// Makes the failure of a probe without progress: for how long, where it hangs as far as that is known, and what it
-    /// printed.
+    /// Builds the failure of a probe without progress: its duration, the position of the hang if known, and the output.
     fn hanging(&self, mut reason: String, last_lines: &[String]) -> Failure {
         reason += &self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
         reason += &classify::known_crash(last_lines).map(|words| format!("; it printed: {words}")).unwrap_or_default();
@@ -230,9 +228,9 @@ impl Session {
         }
     }
 
-    /// Says which line is nearest to what the pattern asks for.
+    /// Names the line that is closest to the pattern.
     fn nearest(&self, last_lines: &[String]) -> String {
-        /// Characters of the line that are shown.
+        /// Number of characters shown.
         const SHOWN: usize = 100;
         let Rate::Pattern { .. } = self.step.rate else { return String::new() };
         let line = printed::nearest(last_lines, &self.unit()).map(|line| line.chars().take(SHOWN).collect::<String>());
@@ -257,7 +255,7 @@ impl Session {
 
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
         if self.task.effort == Effort::Losses && self.heard.totals.has_first_losses() {
-            // A rate that is printed now and then may not have been printed yet.
+            // A rate that the script prints now and then may not have been printed yet.
             let first_losses = self.heard.totals.first_losses().to_vec();
             return Some(Outcome::Measured(Measurement { first_losses, ..Measurement::default() }));
         }
@@ -317,7 +315,7 @@ impl Session {
     }
 }
 
-/// Adds to a crash what the scratch layer has to do with it.
+/// Adds the role of the scratch layer to a crash.
 fn of_layer(mut outcome: Outcome) -> Outcome {
     if let Outcome::Crashed(failure) = &mut outcome
         && let Some(words) = writes::explanation(std::iter::once(&failure.reason).chain(&failure.last_lines))

@@ -1,4 +1,4 @@
-//! The state of a duel: whose turn it is, its blocks so far, and whether they are enough.
+//! The state of a duel: the next side, its blocks up to now, and if they are enough.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -41,7 +41,7 @@ impl<'d, 'w> Bout<'d, 'w> {
         }
     }
 
-    /// Begins anew, in this way.
+    /// Starts again, in this way.
     pub(in crate::probe) fn begin(&mut self, way: Way) {
         self.way = way;
         self.stage = Stage::Warming;
@@ -54,17 +54,17 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.fallbacks.push(reason);
     }
 
-    /// Watches the GPUs for programs that are not of this duel: all that this process started is.
+    /// Watches the GPUs for other programs. All processes that gputune started belong to the duel.
     pub(in crate::probe) fn watch_gpus(&mut self, visible: &Visible, idle: GpuState, now: Instant) {
         self.gpus = Some(GpuWatch::begin(visible, std::process::id(), idle, now));
     }
 
-    /// Looks at what the processes hold, while they are there.
+    /// Reads the GPU use of the processes while they exist.
     pub(in crate::probe) fn look_at_gpus(&self) {
         self.gpus.iter().for_each(GpuWatch::look);
     }
 
-    /// The callback for a process of this side.
+    /// Returns the callback for a process of this side.
     pub(in crate::probe) fn watch(&mut self, side: Side) -> impl FnMut(&Progress) -> ControlFlow<()> {
         let levels = self.levels();
         let (rounds, ratio) = (count(levels.rounds()), levels.ratio(Side::A, Side::B));
@@ -83,7 +83,7 @@ impl<'d, 'w> Bout<'d, 'w> {
         }
     }
 
-    /// Whose turn it is, or why there is no further one.
+    /// Returns the next side, or the reason why the duel ends.
     pub(in crate::probe) fn next(&self) -> Result<Side, DuelEnd> {
         let turn = self.blocks.len();
         let sides = self.duel.jobs.len();
@@ -99,12 +99,12 @@ impl<'d, 'w> Bout<'d, 'w> {
         if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(self.duel.of_turn(turn)) }
     }
 
-    /// The steps of a side's blocks, once it had one.
+    /// Returns the number of steps in a side's blocks, after its first block.
     pub(in crate::probe) fn length(&self, side: Side) -> Option<u64> {
         self.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
     }
 
-    /// Whether the blocks so far are enough to end with, if there can be no more.
+    /// Returns true if the current blocks suffice in case no more can follow.
     pub(in crate::probe) fn has_enough(&self) -> bool {
         self.levels().rounds() >= fewest_rounds(self.duel.jobs.len())
     }
@@ -113,7 +113,7 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.way.rounds(self.duel.rounds)
     }
 
-    /// The rate of a side over its blocks so far.
+    /// Returns the rate of a side over its current blocks.
     pub(in crate::probe) fn rate(&self, side: Side) -> Option<Estimate> {
         Levels::rate(&self.blocks, self.way, (side, self.duel.jobs.len()))
     }

@@ -1,8 +1,8 @@
-//! Configs head to head: measured in turn within seconds, and compared as differences.
+//! Direct comparison of configs: interleaved measurements within seconds, compared as differences.
 //!
-//! A machine that slows down by 8 % within a minute slows both; what differs between neighbouring blocks of their steps is the
-//! configs. [`Duel`] says what is asked, [`Duelled`] what came of it, and `statistics` turns blocks into ratios.
-//! [`Prober::duel`](super::Prober::duel) runs one.
+//! A machine that slows down by 8% within a minute slows both configs. Neighbouring blocks of steps then differ only because of the
+//! configs. [`Duel`] is the request, [`Duelled`] the result, and `statistics` turns blocks into ratios.
+//! [`Prober::duel`](super::Prober::duel) runs a duel.
 
 mod bout;
 mod processes;
@@ -20,44 +20,45 @@ pub(super) use bout::Bout;
 pub(super) use processes::run as run_processes;
 pub(super) use statistics::Levels;
 
-/// How many rounds a duel of two has where nobody says otherwise.
+/// The default number of rounds in a duel of two configs.
 ///
-/// Of 24 rounds of four blocks of a quarter of a second, and what is left out after each switch, most are over within half a minute;
-/// they leave ±3 % where the ratios of rounds scatter by 7 % (Student's t of 23 degrees of freedom: ±0.42 standard deviations).
+/// A round has four blocks of a quarter of a second, plus the steps left out after each switch. Most of 24 rounds are over within
+/// half a minute. They give ±3% if the ratios of rounds scatter by 7% (Student's t with 23 degrees of freedom: ±0.42 standard
+/// deviations).
 pub const ROUNDS: u32 = 24;
 
-/// How long the steps of a block take that count: short against what makes a machine slower for a while, and long against a
-/// switch, which takes some milliseconds. In the simulation of `statistics`, beside somebody's bursts of half a second, 27 s of such
-/// blocks leave ±4 %, of blocks of a second ±10 %.
+/// How long the counted steps of a block take. This is short compared with the causes of a temporary slowdown, and long compared
+/// with a switch, which takes some milliseconds. In the simulation of `statistics`, with half-second bursts of another program, 27
+/// s of such blocks give ±4%. Blocks of a second give ±10%.
 pub const BLOCK: Duration = Duration::from_millis(250);
 
-/// Configs to be compared, and how long that may take.
+/// The configs to compare, and the limits of the comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Duel<'a> {
-    /// The configs, two or more; the speed of the first is compared with those of the others.
+    /// The configs, two or more. The speed of the first is compared with each other speed.
     pub jobs: &'a [Job<'a>],
-    /// Half the width of the ratios' intervals, as a share, at which the duel ends early: that of a tie.
+    /// The relative half width of the ratios' intervals at which the duel ends early: the half width of a tie.
     pub half_width: f64,
-    /// The most rounds; [`ROUNDS`] usually. A round is two blocks of each in the order A, B, B, A, or one process of each.
+    /// The maximum number of rounds, usually [`ROUNDS`]. A round is two blocks per config in the order A, B, B, A, or one process
+    /// per config.
     pub rounds: u32,
-    /// Wall time after which no block and no process is begun.
+    /// Wall time after which no block and no process starts.
     pub time: Duration,
-    /// The ways that may be taken, the best first; [`Way::ALL`] usually. Where none of them can be had, it
-    /// [fails](DuelEnd::Failed).
+    /// The allowed ways, best first, usually [`Way::ALL`]. If no way is possible, the duel [fails](DuelEnd::Failed).
     pub ways: &'a [Way],
-    /// The seed of a random order of turns, there and back in each round; `None` for A, B, B, A.
+    /// The seed of a random order of turns, forward and back in each round. `None` for A, B, B, A.
     pub seed: Option<u64>,
-    /// Whether the processes stay, held between two steps, for the next duel.
+    /// True if the processes stay, held between two steps, for the next duel.
     pub keeps: bool,
 }
 
 impl<'a> Duel<'a> {
-    /// The job of a side.
+    /// Returns the job of a side.
     pub fn job(&self, side: Side) -> &Job<'a> {
         &self.jobs[side.place()]
     }
 
-    /// Whose turn it is, counted from 0.
+    /// Returns the side of a turn, counted from 0.
     pub fn of_turn(&self, turn: usize) -> Side {
         let count = self.jobs.len();
         let side = Side::of_turn(turn, count);
@@ -67,35 +68,35 @@ impl<'a> Duel<'a> {
         drawn.and_then(|place| usize::try_from(place).ok()).map_or(side, Side)
     }
 
-    /// The sides, in their order.
+    /// Returns the sides in order.
     pub fn sides(&self) -> impl DoubleEndedIterator<Item = Side> + use<> {
         Side::first(self.jobs.len())
     }
 }
 
-/// One of the configs that are compared, by its place.
+/// A compared config, by its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Side(usize);
 
 impl Side {
-    /// The first.
+    /// The first side.
     pub const A: Self = Self(0);
-    /// The second.
+    /// The second side.
     pub const B: Self = Self(1);
 
-    /// The first so many.
+    /// Returns the first `count` sides.
     pub fn first(count: usize) -> impl DoubleEndedIterator<Item = Self> {
         (0..count).map(Self)
     }
 
-    /// Whose turn it is among so many, counted from 0: A, B, B, A, and so on. A drift that is linear over a round slows all by the
-    /// same.
+    /// Returns the side of a turn among `count` sides, counted from 0: A, B, B, A, and so on. A linear drift over a round slows all
+    /// sides equally.
     pub fn of_turn(turn: usize, count: usize) -> Self {
         let at = turn % (2 * count);
         Self(if at < count { at } else { 2 * count - 1 - at })
     }
 
-    /// Its place, counted from 0.
+    /// Returns its place, counted from 0.
     pub fn place(self) -> usize {
         self.0
     }
@@ -116,29 +117,30 @@ impl Serialize for Side {
     }
 }
 
-/// How configs were measured in turn.
+/// How the configs were interleaved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// A process of each stays; one trains, the others are stopped.
+    /// Each config has a process that stays; one process trains, the others are stopped.
     InTurn,
-    /// One process stays, and gets the settings of each.
+    /// One process stays, and receives the settings of each config.
     Switched,
-    /// Each turn is a process of its own.
+    /// Each turn is a separate process.
     Processes,
 }
 
 impl Way {
-    /// All, the best first.
+    /// All ways, best first.
     pub const ALL: &[Self] = &[Self::InTurn, Self::Switched, Self::Processes];
 
-    /// The rounds of so many that are had this way: of processes, at most six, which take minutes.
+    /// Returns the number of rounds in this way if `asked` rounds are requested. Rounds of processes take minutes, so at most six.
     pub fn rounds(self, asked: u32) -> u32 {
         const OF_PROCESSES: u32 = 6;
         if self == Self::Processes { asked.min(OF_PROCESSES) } else { asked }
     }
 
-    /// Blocks in a round of so many configs: two of each; where a turn is a process of its own, that would take minutes.
+    /// Returns the number of blocks in a round of `sides` configs: two per config, or one if each turn is a separate process,
+    /// because two would take minutes.
     pub fn turns(self, sides: usize) -> usize {
         match self {
             Self::InTurn | Self::Switched => 2 * sides,
@@ -160,17 +162,17 @@ impl fmt::Display for Way {
 /// Consecutive steps of one config.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Block {
-    /// Whose.
+    /// The config that trained.
     pub side: Side,
-    /// When its first step began, in seconds since the duel began.
+    /// The start of its first step, in seconds since the duel began.
     pub begin_s: f64,
-    /// When its last step ended.
+    /// The end of its last step, in seconds since the duel began.
     pub end_s: f64,
-    /// Steps that count.
+    /// Counted steps.
     pub steps: u64,
-    /// Steps before them, after a switch, that do not.
+    /// Earlier steps, after a switch, that do not count.
     pub dropped_steps: u64,
-    /// Work per second of those that count.
+    /// Work per second of the counted steps.
     pub rate: f64,
 }
 
@@ -184,33 +186,33 @@ pub enum DuelEnd {
     AllRounds,
     /// The time is up.
     TimeIsUp,
-    /// The training of one came to its end.
+    /// The training of a config ended.
     TrainingOver,
-    /// A config could not be measured, not even in a process of its own: its outcome says why.
+    /// A config could not be measured, even in a separate process. Its outcome has the reason.
     Failed,
-    /// The caller did not want to go on.
+    /// The caller stopped the duel.
     Interrupted,
 }
 
-/// What came of a duel.
+/// The result of a duel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Duelled {
-    /// What each side came to on its own: measured in its blocks, or by its last process. `None` for a side that had no turn. Where
-    /// several were open on a GPU they have no figures of memory, since each counts the others'.
+    /// The outcome of each side: measured in its blocks, or by its last process. `None` for a side without a turn. If several
+    /// processes shared a GPU, the outcomes have no memory values, because each process also counts the memory of the others.
     pub sides: Vec<Option<Outcome>>,
     /// The number of the trial that started the process of each side.
     pub processes: Vec<u32>,
-    /// How they were measured.
+    /// How the configs were interleaved.
     pub way: Way,
     /// The blocks, in their order.
     pub blocks: Vec<Block>,
-    /// Complete rounds.
+    /// The number of complete rounds.
     pub rounds: u32,
-    /// Why it ended.
+    /// The reason why it ended.
     pub end: DuelEnd,
-    /// Why a better way could not be had, a line each.
+    /// The reasons why better ways were not possible, one per line.
     pub fallbacks: Vec<String>,
-    /// What disturbed the GPUs meanwhile, such as another program: the ratio is not to be trusted then.
+    /// The disturbances of the GPUs during the duel, such as another program. The ratio is then unreliable.
     pub disturbances: Vec<String>,
     /// Wall time of the whole duel.
     pub elapsed: Duration,
@@ -218,7 +220,7 @@ pub struct Duelled {
 }
 
 impl Duelled {
-    /// A duel of so many in which one cannot be measured at all.
+    /// Returns a duel of `count` configs in which `side` cannot be measured.
     pub(super) fn failed(side: Side, count: usize, outcome: Outcome) -> Self {
         let mut sides = vec![None; count];
         sides[side.place()] = Some(outcome);
@@ -236,29 +238,29 @@ impl Duelled {
         }
     }
 
-    /// The rates of a side's slices in complete rounds.
+    /// Returns the rates of a side's slices in complete rounds.
     pub fn slices(&self, side: Side) -> Vec<f64> {
         let turns = self.rounds as usize * self.way.turns(self.sides.len());
         self.blocks.iter().take(turns).filter(|block| block.side == side).map(|block| block.rate).collect()
     }
 
-    /// The outcome of a side, if it had a turn.
+    /// Returns the outcome of a side, if it had a turn.
     pub fn side(&self, side: Side) -> Option<&Outcome> {
         self.sides.get(side.place())?.as_ref()
     }
 
-    /// How many times as fast one side is as another, with its 95 % interval; `None` where not even one round is complete. Without
-    /// an interval where only one is.
+    /// Returns the speedup of one side over another, with its 95% interval. `None` before a round is complete. No interval after a
+    /// single round.
     pub fn ratio(&self, of: Side, to: Side) -> Option<Estimate> {
         self.levels.ratio(of, to)
     }
 
-    /// The standard error of each side's speed against the others, as a share; `None` before two rounds are complete.
+    /// Returns the relative standard error of each side's speed against the other sides. `None` before two rounds are complete.
     pub fn error(&self) -> Option<f64> {
         self.levels.error()
     }
 
-    /// The faster of the first two, where the interval leaves no doubt.
+    /// Returns the faster of the first two sides, if the interval excludes a tie.
     pub fn faster(&self) -> Option<Side> {
         let ratio = self.ratio(Side::A, Side::B)?;
         match (ratio.low?, ratio.high?) {
@@ -269,39 +271,39 @@ impl Duelled {
     }
 }
 
-/// What a duel does just now.
+/// The current stage of a duel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// A process starts and warms up.
     Warming,
-    /// A block, or a process that is one, is under way.
+    /// A block, or a process that counts as a block, is running.
     Measuring,
-    /// Processes are ended.
+    /// Processes are ending.
     Ending,
 }
 
-/// The news of a duel that runs.
+/// The progress of a running duel.
 #[derive(Debug)]
 pub struct DuelProgress<'p> {
-    /// Time since it began.
+    /// Time since the duel began.
     pub elapsed: Duration,
-    /// How they are measured.
+    /// How the configs are interleaved.
     pub way: Way,
-    /// What it does.
+    /// The current stage.
     pub stage: Stage,
-    /// Whose turn it is.
+    /// The side that runs now.
     pub side: Side,
-    /// Complete rounds.
+    /// The number of complete rounds.
     pub rounds: u32,
-    /// How many times as fast the first is as the second, so far.
+    /// The current speedup of the first side over the second.
     pub ratio: Option<Estimate>,
-    /// Why a better way could not be had, a line each.
+    /// The reasons why better ways were not possible, one per line.
     pub fallbacks: &'p [String],
-    /// The news of the side whose turn it is.
+    /// The progress of the side that runs now.
     pub probe: &'p Progress,
 }
 
-/// The function that receives a duel's progress; its answer says whether to go on.
+/// The function that receives a duel's progress. It returns `Break` to stop the duel.
 pub type DuelWatch<'w> = &'w mut dyn FnMut(&DuelProgress<'_>) -> ControlFlow<()>;
 
 #[cfg(test)]

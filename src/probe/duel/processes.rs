@@ -1,4 +1,4 @@
-//! A duel of processes one after the other, each an ordinary probe: the next best where none can be held.
+//! A duel of processes one after the other, each an ordinary probe: the fallback if no process can be held.
 
 use std::time::Instant;
 
@@ -7,10 +7,10 @@ use super::bout::Bout;
 use super::{Block, DuelEnd, Side, Stage};
 use crate::model::Outcome;
 
-/// How often a probe that was disturbed is repeated.
+/// How often a disturbed probe is repeated.
 const MOST_REPEATS: u32 = 2;
 
-/// Measures each turn in a process of its own.
+/// Measures each turn in a separate process.
 pub(in crate::probe) fn run<P: Prober + ?Sized>(
     prober: &mut P,
     bout: &mut Bout<'_, '_>,
@@ -41,7 +41,7 @@ pub(in crate::probe) fn run<P: Prober + ?Sized>(
     }
 }
 
-/// A probe as a block; `None` where it has no throughput.
+/// Converts a probe to a block; `None` if it has no throughput.
 fn block_of(side: Side, outcome: &Outcome, (began, probe_began): (Instant, Instant)) -> Option<Block> {
     let measurement = outcome.measurement()?;
     Some(Block {

@@ -1,34 +1,34 @@
-//! The ratios of configs' speeds from blocks of their steps in turn.
+//! The ratios of configs' speeds from interleaved blocks of steps.
 //!
-//! The unit is the round. Of four blocks in the order A, B, B, A the ratio of both means of the rates is free of
-//! any drift that is linear over the round, and what remains of another drift differs from round to round, so it is in the
-//! interval: Student's t over the rounds ("The probable error of a mean", Biometrika 6(1), 1908). In logarithms the
-//! interval of A over B is that of B over A turned round.
+//! The unit is the round. For four blocks in the order A, B, B, A, the ratio of both mean rates is free of any drift that is linear
+//! over the round. The rest of another drift differs from round to round, so it is in the interval. The interval is Student's t
+//! over the rounds ("The probable error of a mean", Biometrika 6(1), 1908). In logarithms, the interval of A over B is the interval
+//! of B over A with opposite sign.
 //!
-//! What a training gets done is its mean rate over time. Beside bursts that slow one config and not the other the mean of the
-//! logarithms is another number: 7 % lower for one that trains at 0.6 and 1.4 of its mean rate in turn. So levels are logarithms of
-//! means, each round weighing as much as the time that it took ([`influences`]).
+//! The progress of a training is its mean rate over time. With bursts that slow only one config, the mean of the logarithms is a
+//! different number. For a config that alternates between 0.6 and 1.4 of its mean rate, it is 7% lower. So levels are logarithms of
+//! means, and each round has the weight of its duration ([`influences`]).
 
 use super::{Block, Side, Way};
 use crate::model::Estimate;
 use crate::probe::stats::{NORMAL_95, mean, student_quantile};
 
-/// The fewest rounds of so many sides after which a narrow interval ends a duel: those that leave its [error](Levels::error) three
-/// degrees of freedom. With fewer, t intervals are narrow by chance too often, and somebody else's burst of a few seconds is in none of
-/// them, or in all.
+/// The minimum number of rounds, for a number of sides, after which a narrow interval ends a duel. They leave three degrees of
+/// freedom for its [error](Levels::error). With fewer rounds, t intervals are too often narrow by chance. Also, a burst of another
+/// program that lasts a few seconds may be in none or all of them.
 pub(in crate::probe) fn fewest_rounds(sides: usize) -> usize {
     const DEGREES: usize = 3;
     1 + DEGREES.div_ceil(sides.saturating_sub(1).max(1))
 }
 
-/// The error that is left outside of an interval of 95 %, at either end.
+/// The error probability at each end of a 95% interval.
 const TAIL: f64 = 0.025;
 
-/// The speed of each side in each complete round, as numbers whose mean is the logarithm of its mean rate over time.
+/// The speed of each side in each complete round, as numbers whose mean is the logarithm of the side's mean rate over time.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) struct Levels {
     rounds: Vec<Vec<f64>>,
-    /// The probability that is left out at either end of an interval.
+    /// The error probability at each end of an interval.
     tail: f64,
 }
 
@@ -39,7 +39,7 @@ impl Default for Levels {
 }
 
 impl Levels {
-    /// Reads the blocks of so many sides.
+    /// Reads the blocks of `sides` sides.
     pub(in crate::probe) fn of(blocks: &[Block], way: Way, sides: usize) -> Self {
         let rounds: Vec<&[Block]> = complete(blocks, way, sides).collect();
         let of_side = |side: Side| {
@@ -58,17 +58,17 @@ impl Levels {
         Self { rounds, tail: TAIL }
     }
 
-    /// Complete rounds.
+    /// Returns the number of complete rounds.
     pub(in crate::probe) fn rounds(&self) -> usize {
         self.rounds.len()
     }
 
-    /// Returns how many times as fast one is as another, with its 95 % interval where there are two rounds.
+    /// Returns the speedup of one side over another, with its 95% interval if there are two rounds.
     pub(in crate::probe) fn ratio(&self, of: Side, to: Side) -> Option<Estimate> {
         interval(&self.differences(|round| round[of.place()] - round[to.place()]), self.tail)
     }
 
-    /// Returns the rate of a side over its blocks in complete rounds, with its 95 % interval where there are two.
+    /// Returns the rate of a side over its blocks in complete rounds, with its 95% interval if there are two rounds.
     pub(in crate::probe) fn rate(blocks: &[Block], way: Way, (side, sides): (Side, usize)) -> Option<Estimate> {
         let own = complete(blocks, way, sides).flat_map(|round| {
             let of_side = round.iter().filter(move |block| block.side == side);
@@ -77,12 +77,12 @@ impl Levels {
         interval(&influences(&own.collect::<Vec<_>>()), TAIL)
     }
 
-    /// Returns the standard error of a side's speed against the others, as a share, so that the squares of two sides' errors
-    /// add up to that of their difference; half of a 95 % interval is 1.96 of them, however few rounds there are.
+    /// Returns the relative standard error of a side's speed against the other sides. The squares of two sides' errors add up to
+    /// the square of their difference's error. Half of a 95% interval is 1.96 standard errors, even with few rounds.
     ///
-    /// What is left of a block once its side and its round are taken out is noise of the machine in those seconds, which
-    /// meets all sides: one variance for all (of a two-way layout without repetition, as in Scheffé, "The Analysis of
-    /// Variance", 1959, chapter 4), with degrees of freedom from each of them.
+    /// After removing its side and its round from a block, the rest is the machine's noise in those seconds, which affects all
+    /// sides. So all sides share one variance, with degrees of freedom from each side. This is a two-way layout without repetition,
+    /// as in Scheffé, "The Analysis of Variance", 1959, chapter 4.
     pub(in crate::probe) fn error(&self) -> Option<f64> {
         let (rounds, sides) = (self.rounds.len(), self.rounds.first()?.len());
         let degrees = (rounds - 1) * (sides - 1);
@@ -102,13 +102,13 @@ impl Levels {
         Some(student_quantile(degrees, self.tail) / NORMAL_95 * (squares / free / rounds).sqrt())
     }
 
-    /// Returns the same with the intervals that count if the duel ends early, where that of the ratio of any two is then narrow enough.
+    /// Returns these levels with the intervals for an early end. Returns `None` between looks, or if the interval of a ratio of two
+    /// sides is not narrow enough.
     ///
-    /// The more often an interval is looked at, the more often it is narrow by chance, and then it misses the truth. So one
-    /// that ends a duel is a repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence
-    /// interval approach", JRSS B 51(3), 1989), in which all [looks] before the last of so many `rounds` share the error: of
-    /// 97.5 % where there are two. With it at least 93 % cover the truth whatever width is asked for, as the simulation below
-    /// shows.
+    /// An interval that is checked often is more often narrow by chance, and then misses the truth. So an early end uses a repeated
+    /// confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence interval approach", JRSS B 51(3),
+    /// 1989). In it, all [looks] before the last of `rounds` share the error. With two looks, each is an interval of 97.5%. Then at
+    /// least 93% of intervals cover the truth for any requested width, as the simulation below shows.
     pub(in crate::probe) fn precise(&self, half_width: f64, rounds: u32) -> Option<Self> {
         let sides = self.rounds.first().map_or(0, Vec::len);
         let looks: Vec<usize> = looks(fewest_rounds(sides), rounds as usize).collect();
@@ -127,23 +127,23 @@ impl Levels {
     }
 }
 
-/// The complete rounds of so many sides in which all got something done.
+/// Returns the complete rounds of `sides` sides in which all sides made progress.
 fn complete(blocks: &[Block], way: Way, sides: usize) -> impl Iterator<Item = &[Block]> {
     let did = |block: &Block| block.rate > 0.0 && block.rate.is_finite();
     blocks.chunks_exact(way.turns(sides)).filter(move |round| round.iter().all(did))
 }
 
-/// How long a round took, in seconds.
+/// Returns the duration of a round in seconds.
 fn length(round: &[Block]) -> f64 {
     let (first, last) = (round.first(), round.last());
     first.zip(last).map_or(0.0, |(first, last)| (last.end_s - first.begin_s).max(f64::MIN_POSITIVE))
 }
 
-/// Returns numbers whose mean is the logarithm of the mean of rates over time, and whose scatter tells how well it is known. Each rate comes
-/// with its part of the time.
+/// Returns numbers whose mean is the logarithm of the mean rate over time, and whose scatter gives its uncertainty. Each rate comes
+/// with its share of the time.
 ///
-/// Of a mean m with weights w, of mean 1, a rate r moves the logarithm by w (r / m - 1) over their number, to first order (the
-/// delta method; of a ratio of means: Cochran, "Sampling Techniques", 1977, chapter 6).
+/// Consider a mean m with weights w of mean 1. To first order, a rate r moves the logarithm by w (r / m - 1) divided by the number
+/// of rates. This is the delta method; for a ratio of means: Cochran, "Sampling Techniques", 1977, chapter 6.
 fn influences(rates: &[(f64, f64)]) -> Vec<f64> {
     let time: f64 = rates.iter().map(|(_, time)| time).sum();
     let average = rates.iter().map(|(rate, time)| rate * time).sum::<f64>() / time;
@@ -152,13 +152,13 @@ fn influences(rates: &[(f64, f64)]) -> Vec<f64> {
     rates.iter().map(|(rate, part)| average.ln() + weight(*part) * (rate / average - 1.0)).collect()
 }
 
-/// After how many rounds, before the last of so many, it is looked whether they are enough: each time a half more, so that
-/// the looks are few however many rounds there are.
+/// Returns the numbers of rounds, before the last of `rounds`, at which the duel checks for an early end. Each is half as large
+/// again as the previous one, so there are few looks for any number of rounds.
 fn looks(fewest: usize, rounds: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(fewest), |&look| Some((look * 3).div_ceil(2))).take_while(move |look| *look < rounds)
 }
 
-/// The ratio from the logarithms of the rounds', with an interval beyond either end of which this share lies.
+/// Returns the ratio from the logarithms of the rounds' ratios. The share `tail` lies beyond each end of its interval.
 fn interval(logs: &[f64], tail: f64) -> Option<Estimate> {
     let (middle, half) = middle_and_half(logs, tail)?;
     Some(match half {
@@ -167,7 +167,7 @@ fn interval(logs: &[f64], tail: f64) -> Option<Estimate> {
     })
 }
 
-/// The mean, and half of its interval where there are two values.
+/// Returns the mean, and half of its interval if there are two values.
 fn middle_and_half(values: &[f64], tail: f64) -> Option<(f64, Option<f64>)> {
     let middle = mean(values)?;
     let degrees = values.len() - 1;
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(Levels::of(&blocks[..7], Way::Processes, 2).rounds(), 3);
     }
 
-    /// A trains at half of its speed in half of the time, and B as ever. Rounds in which A is slow take twice as long, so there are
-    /// half as many of them.
+    /// A trains at half of its speed for half of the time, and B at constant speed. Rounds with a slow A take twice as long, so
+    /// there are half as many of them.
     #[test]
     fn the_ratio_is_that_of_what_gets_done_over_time() {
         let round = |round: usize| {
@@ -230,7 +230,7 @@ mod tests {
         assert!((rate.value - 0.75).abs() < 1e-9, "{rate:?}");
     }
 
-    /// Rounds of two sides with these differences.
+    /// Returns rounds of two sides with these differences.
     fn levels(logs: &[f64]) -> Levels {
         Levels::of_rounds(logs.iter().map(|log| vec![*log, 0.0]).collect())
     }
@@ -299,13 +299,13 @@ mod tests {
         }
     }
 
-    /// A round of as many sides that are as fast, whose blocks scatter by 2 %.
+    /// Returns a round of `sides` equally fast sides, whose blocks scatter by 2%.
     fn round(sides: usize, random: &mut Random) -> Vec<f64> {
         let level = 0.1 * random.normal();
         (0..sides).map(|_| level + 0.02 * random.normal()).collect()
     }
 
-    /// Whether the error allows that the first two sides are as fast.
+    /// Returns true if the error allows that the first two sides are equally fast.
     fn covers(levels: &Levels) -> bool {
         let ratio = levels.ratio(Side::A, Side::B).unwrap().value.ln();
         ratio.abs() <= NORMAL_95 * std::f64::consts::SQRT_2 * levels.error().unwrap()
@@ -317,25 +317,25 @@ mod tests {
         assert_eq!(Levels::of(&round.map(|(side, rate)| block(side, rate)), Way::InTurn, 2).rounds(), 0);
     }
 
-    /// How a machine's speed changes by 8 % while two configs are compared.
+    /// How a machine's speed changes by 8% while two configs are compared.
     #[derive(Debug, Clone, Copy)]
     enum Drift {
-        /// Steadily.
+        /// A steady change.
         Linear,
-        /// By chance: 8 % is the standard deviation at the end.
+        /// A random walk: 8% is the standard deviation at the end.
         Walk,
-        /// Somebody takes 8 % of the time in all, a third of the machine for half a second each on average.
+        /// Another program takes 8% of the time in total, in bursts of half a second on average on a third of the machine.
         Bursts,
-        /// All three.
+        /// All three changes.
         All,
     }
 
-    /// The steps in a second, and the seconds that either way takes.
+    /// The steps in a second, and the duration of each way in seconds.
     const STEPS: usize = 50;
     const SECONDS: usize = 27;
     const AMOUNT: f64 = 0.08;
 
-    /// The machine's speed at each step.
+    /// Returns the machine's speed at each step.
     fn speeds(drift: Drift, random: &mut Random) -> Vec<f64> {
         let length = STEPS * SECONDS;
         let (mut walk, mut burst) = (0.0, 0_usize);
@@ -360,7 +360,7 @@ mod tests {
             .collect()
     }
 
-    /// The work of a step in 1 / [`STEPS`] of a second; step times scatter by 5 %.
+    /// The work of a step in 1 / [`STEPS`] of a second; step times scatter by 5%.
     fn work(speed: f64, random: &mut Random) -> Work {
         Work { amount: speed * (1.0 + 0.05 * random.normal()), seconds: 1.0 / STEPS as f64 }
     }
@@ -371,7 +371,7 @@ mod tests {
         if side == Side::A { TRUTH } else { 1.0 }
     }
 
-    /// The steps of a block, a quarter of a second, that count, and those before them that do not.
+    /// The counted steps of a block, a quarter of a second, and the steps before them that do not count.
     const COUNTED: usize = STEPS / 4;
     const DROPPED: usize = 2;
 
@@ -396,8 +396,8 @@ mod tests {
         Levels::of(&blocks, Way::InTurn, 2).ratio(Side::A, Side::B).unwrap()
     }
 
-    /// One after the other, each in half of the time, of which it measures the last two seconds: a probe that starts takes
-    /// most of it. Both intervals are of one run, and their errors independent.
+    /// Measures one config after the other, each for half of the time. A probe's start takes most of that, so only the last two
+    /// seconds count. Both intervals are from a single run, and their errors are independent.
     fn one_after_the_other(drift: Drift, random: &mut Random) -> Estimate {
         let speeds = speeds(drift, random);
         let [a, b] = [(0, Side::A), (1, Side::B)].map(|(half, side)| {
@@ -413,7 +413,7 @@ mod tests {
         Estimate::interval(ratio, ratio * (1.0 - half), ratio * (1.0 + half))
     }
 
-    /// The share of intervals that cover the truth, and their mean half width.
+    /// Returns the share of intervals that cover the truth, and their mean half width.
     fn coverage(count: u64, mut one: impl FnMut(&mut Random) -> Estimate) -> (f64, f64) {
         let mut random = Random(1908);
         let (mut covered, mut half) = (0.0, 0.0);
@@ -432,7 +432,7 @@ mod tests {
         const DUELS: u64 = 400;
         for drift in [Drift::Linear, Drift::Walk, Drift::Bursts, Drift::All] {
             let (whole, whole_half) = coverage(DUELS, |random| duel(drift, 0.0, random));
-            // An early end costs coverage where an interval is about as wide as asked for: then it is narrow by chance.
+            // An early end costs coverage if an interval is about as wide as requested: then it is narrow by chance.
             let early = [0.5, 0.75, 1.0, 1.5, 2.0]
                 .map(|factor| coverage(DUELS, |random| duel(drift, factor * whole_half, random)).0);
             let early = early.into_iter().fold(f64::INFINITY, f64::min);
@@ -448,7 +448,7 @@ mod tests {
                 apart_half * 100.0
             );
             assert!(whole >= 0.93 && early >= 0.93, "{drift:?}: {whole} {early}");
-            // Bursts show within two seconds, so the interval knows of them, and is of no use.
+            // Bursts show within two seconds, so the interval includes them, and is useless.
             assert!(apart < 0.8 || apart_half > 3.0 * whole_half, "{drift:?}: {apart} {apart_half}");
         }
     }

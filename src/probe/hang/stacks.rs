@@ -1,8 +1,8 @@
-//! Reads stacks as Python's `faulthandler` writes them, and finds out where they hang.
+//! Reads stacks in the format of Python's `faulthandler`, and finds the place of a hang.
 
 use std::fmt;
 
-/// What one thread was doing, innermost call first.
+/// The calls of one thread, innermost call first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stack {
     lines: Vec<String>,
@@ -16,25 +16,25 @@ struct Frame {
     function: String,
 }
 
-/// Where a process hangs.
+/// The place of a hang.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It waits for a batch; has the place in the user's code that asked for it.
+    /// It waits for a batch. Has the place in the user's code that asked for the batch.
     Loader(Option<String>),
-    /// It makes a batch itself, in the user's data set.
+    /// It makes a batch itself, in the user's dataset.
     DataSet(String),
     /// It waits for other ranks in this function.
     Collective(String, Option<String>),
     /// It is in the backward pass, where the ranks of a distributed job wait for each other.
     Backward(Option<String>),
-    /// It is in the user's code, or in something called from there.
+    /// It is in the user's code, or in a function called from there.
     Code(String),
     /// The stack does not show it.
     Unknown,
 }
 
 impl Place {
-    /// Whether the process waits there for another one.
+    /// Returns true if the process waits for another process there.
     pub(super) fn is_wait(&self) -> bool {
         matches!(self, Self::Loader(_) | Self::Collective(..) | Self::Backward(_))
     }
@@ -55,8 +55,7 @@ impl fmt::Display for Place {
 }
 
 impl Stack {
-    /// Returns the main thread's stack from a dump of all threads: its outermost call is a module, and Python writes it
-    /// last.
+    /// Returns the main thread's stack from a dump of all threads. Its outermost call is a module, and Python writes it last.
     pub(super) fn of_main_thread(text: &str) -> Option<Self> {
         let mut stacks: Vec<Self> = Vec::new();
         for line in text.lines() {
@@ -73,14 +72,14 @@ impl Stack {
         Some(stacks.swap_remove(place))
     }
 
-    /// The innermost calls, as they were written.
+    /// Returns the innermost calls, as Python wrote them.
     pub(super) fn lines(&self) -> &[String] {
         const SHOWN: usize = 8;
         &self.lines[..self.lines.len().min(SHOWN)]
     }
 
-    /// Returns where it hangs. Python does not see collectives inside PyTorch's own code, so in a distributed job a
-    /// hang in the backward pass is taken as one.
+    /// Returns the place of the hang. Python does not see collectives inside PyTorch's own code, so in a distributed job a hang in
+    /// the backward pass counts as a collective.
     pub(super) fn place(&self, is_distributed: bool) -> Place {
         let innermost_own = self.frames.iter().position(Frame::is_users);
         let own = innermost_own.map(|place| self.frames[place].to_string());
@@ -115,14 +114,14 @@ impl Frame {
         Some(Self { file: file.to_owned(), line: number.parse().ok()?, function: function.to_owned() })
     }
 
-    /// Whether the code belongs neither to a library, nor to Python, nor to gputune's hook.
+    /// Returns true if the code does not belong to a library, to Python, or to gputune's hook.
     fn is_users(&self) -> bool {
         const OTHERS: &[&str] =
             &["/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "/python/gputune/", "<frozen "];
         !OTHERS.iter().any(|part| self.file.contains(part))
     }
 
-    /// Whether it is a call of `torch.distributed`, and not the wrapper around each such call.
+    /// Returns true if it is a call of `torch.distributed`, but not the wrapper around each such call.
     fn is_collective(&self) -> bool {
         let is_distributed = ["torch/distributed/", "torch/nn/parallel/"].iter().any(|part| self.file.contains(part));
         is_distributed && self.function != "wrapper"

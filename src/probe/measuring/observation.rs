@@ -2,17 +2,17 @@
 
 use crate::probe::stats::Work;
 
-/// One step, or several consecutive ones together.
+/// One step, or several consecutive steps together.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::probe) struct Observation {
-    /// When it ended, in seconds since the probe began.
+    /// The end of the step, in seconds since the probe began.
     pub(in crate::probe) at: f64,
-    /// The amount of work, in the unit of the throughput without the "per second", and how long it took.
+    /// The amount of work, in the unit of the throughput without the "per second", and its duration.
     pub(in crate::probe) work: Work,
-    /// How much of that time the step waited for its data, in seconds; zero where it does not report it.
+    /// The seconds of that time in which the step waited for its data; zero if not reported.
     pub(in crate::probe) waited: f64,
-    /// The mark of the step, as a place in the window's list of `kinds`.
+    /// The mark of the step, as an index into the window's `kinds`.
     pub(in crate::probe) mark: Option<usize>,
-    /// Steps that it stands for.
+    /// The number of steps in this observation.
     pub(in crate::probe) steps: u64,
 }

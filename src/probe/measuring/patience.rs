@@ -10,60 +10,60 @@ use crate::probe::Job;
 use crate::probe::Limits;
 use crate::probe::Mode;
 
-/// Whether a running probe has measured enough.
+/// Shows if a running probe has measured enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::probe) enum Sufficiency {
-    /// Measuring goes on.
+    /// Measuring continues.
     TooLittle,
     /// Measuring longer is not worth it.
     Enough,
-    /// The time is over, and steps are still compilations: nothing is known of the rate.
+    /// The time is over, and steps still compile: the rate is unknown.
     StillCompiling,
 }
 
-/// The fewest steps that may be enough: a round number, since an interval from fewer is too uncertain.
+/// The minimum number of steps that may be enough: a round number, because an interval from fewer steps is too uncertain.
 const FEWEST_STEPS: u64 = 10;
 
-/// The fewest steps of a short probe that are kept if the script leaves training: an epoch may have no more.
+/// The minimum number of steps of a short probe to keep if the script leaves training: an epoch may have no more.
 const FEWEST_STEPS_OF_SHORT: u64 = 2;
 
 /// Watches the window of one probe.
 #[derive(Debug)]
 pub(in crate::probe) struct Patience {
-    /// The precision at which measuring ends sooner.
+    /// The relative interval width at which measuring ends early.
     precision: f64,
     /// The longest time to measure after warm-up.
     longest: Duration,
     shortest: Duration,
-    /// The same where there are few steps.
+    /// The shortest time if there are few steps.
     for_few_steps: Duration,
     /// The longest time to wait for the end of a second epoch.
     for_epochs: Duration,
-    /// The longest time for steps that are compilations.
+    /// The longest time for steps that compile.
     for_compiling: Duration,
-    /// The fewest steps that are kept if no more come.
+    /// The minimum number of steps to keep if no more come.
     worth_keeping: u64,
-    /// Whether the probe may end because the script has left training.
+    /// True if the probe may end because the script has left training.
     may_leave: bool,
-    /// The time outside of training after which gputune looks again where the script is.
+    /// The time outside of training after which gputune checks the script's position again.
     next_look: Duration,
-    /// Steps that a loader's queue may have held when the first step began.
+    /// The number of steps that the loader's queue may have held when the first step began.
     queued: u64,
-    /// The throughput at the last look, and the steps that there were.
+    /// The number of steps at the last check, and the throughput.
     latest: (u64, Option<Throughput>),
     decided: Sufficiency,
-    /// The number of steps at which the precision is checked next.
+    /// The number of steps at which the interval width is checked next.
     next_check: u64,
 }
 
 impl Patience {
-    /// Makes one for a probe. `settings` has the config under the names that tell how much a loader may hold.
+    /// Returns a new value for a probe. `settings` has the config under the names that show how much a loader may queue.
     pub(in crate::probe) fn new(job: &Job<'_>, settings: &Settings) -> Self {
         let within = Self::within(job.limits, job.effort);
-        // What a run does outside of its steps is rare, and shows in a long window only.
+        // The script's work outside of steps is rare, and shows only in a long window.
         let observes = job.experiment.is_some_and(|experiment| experiment.mode == Mode::Observe);
         let shortest = if observes { within.longest } else { within.shortest };
-        // An experiment that observes a run must see its evaluations whole.
+        // An experiment that observes a run must see complete evaluations.
         let may_leave = !observes && job.effort != Effort::Losses;
         Self { queued: queued_steps(settings), shortest, may_leave, ..within }
     }
@@ -71,9 +71,9 @@ impl Patience {
     fn within(limits: &Limits, effort: Effort) -> Self {
         /// The shortest time to measure: other work on a machine comes and goes within tenths of a second.
         const SHORTEST: Duration = Duration::from_millis(500);
-        /// The longest that a config is measured whose rate rounds tell.
+        /// The longest time to measure a config whose rate comes from rounds.
         const BRIEF: Duration = Duration::from_secs(1);
-        /// The part of the time for measuring after which few steps are enough. A round number.
+        /// The part of the measuring time after which few steps are enough. A round number.
         const PART: u32 = 10;
         let longest = match effort {
             Effort::Probe | Effort::Losses => limits.measure_time,
@@ -81,7 +81,7 @@ impl Patience {
             Effort::Brief => limits.measure_time.min(BRIEF),
         };
         let is_short = longest < limits.measure_time;
-        // If any precision is enough, the process only warms up for a comparison, and its rate is no concern.
+        // If any interval width is enough, the process only warms up for a comparison, and its rate does not matter.
         let only_warms_up = limits.precision() >= 1.0;
         Self {
             precision: limits.precision(),
@@ -89,7 +89,7 @@ impl Patience {
             shortest: SHORTEST.min(longest),
             for_few_steps: longest / PART,
             for_epochs: limits.measure_time / 2,
-            // Compiling takes as long in a short probe.
+            // Compilation takes equally long in a short probe.
             for_compiling: if only_warms_up { limits.probe_time } else { limits.measure_time * 2 },
             // A short probe is compared in rounds, or repeated for longer.
             worth_keeping: if is_short { FEWEST_STEPS_OF_SHORT } else { FEWEST_STEPS },
@@ -107,7 +107,7 @@ impl Patience {
         if self.decided != Sufficiency::TooLittle {
             return self.decided;
         }
-        // An examination costs time in proportion to the steps, so it is worth it after one per cent more of them.
+        // An examination takes time in proportion to the number of steps, so it runs after 1% more steps.
         if window.steps() <= self.latest.0 + self.latest.0 / 100 && self.latest.0 > 0 {
             return Sufficiency::TooLittle;
         }
@@ -124,26 +124,26 @@ impl Patience {
         self.decided
     }
 
-    /// The throughput at the last look.
+    /// Returns the throughput at the last check.
     pub(in crate::probe) fn estimate(&self) -> Option<Estimate> {
         self.latest.1.as_ref().map(|throughput| throughput.estimate)
     }
 
-    /// Whether the last step was a compilation, and compilations have taken all the time that they may.
+    /// Returns true if the last step compiled, and compilations have used all their time.
     fn compiles_too_long(&self, window: &Window) -> bool {
         let longest = self.for_compiling.as_secs_f64();
         window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest)
     }
 
-    /// Whether enough steps were measured to keep them if no more come.
+    /// Returns true if enough steps were measured to keep them if no more come.
     pub(in crate::probe) fn is_worth_keeping(&self) -> bool {
         self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= self.worth_keeping)
     }
 
-    /// Returns whether the script has left training: the time since its last step is longer than measuring takes, and far
-    /// longer than any normal step.
+    /// Returns true if the script has left training: the time since its last step exceeds the measuring time, and far exceeds any
+    /// normal step.
     pub(in crate::probe) fn has_left(&self, outside: Duration) -> bool {
-        /// The shortest such time, and how many normal steps it must be worth: round numbers.
+        /// The shortest such time, and its minimum in normal steps: round numbers.
         const SHORTEST: Duration = Duration::from_secs(3);
         const STEPS: f64 = 20.0;
         let longest_step = self.latest.1.as_ref().map_or(f64::INFINITY, |throughput| throughput.longest_step);
@@ -152,25 +152,25 @@ impl Patience {
         self.may_leave && self.is_worth_keeping() && outside >= after
     }
 
-    /// Notes that a script without a step waits for its loader or for other ranks. The next look comes at twice this time.
+    /// Records that a script without a step waits for its loader or for other ranks. The next check is after twice this time.
     pub(in crate::probe) fn wait_on(&mut self, outside: Duration) {
         self.next_look = outside * 2;
     }
 
-    /// Whether it is time to look again where a script without a step is.
+    /// Returns true if it is time to check the position of a script without a step.
     pub(in crate::probe) fn is_look_due(&self, outside: Duration) -> bool {
         outside >= self.next_look
     }
 
-    /// Whether warm-up is certainly over, as far as that can be known.
+    /// Returns true if warm-up is over, as far as this can be known.
     fn is_steady(&self, throughput: &Throughput) -> bool {
         throughput.is_settled() && throughput.warmup_steps + throughput.steps_after_warmup() > self.queued
     }
 
-    /// Whether the interval is narrow enough, or the time for measuring is over.
+    /// Returns true if the interval is narrow enough, or the time for measuring is over.
     ///
-    /// The interval holds at the moment at which it is found narrow enough ([`MeanRate::interval`]). It is compared with
-    /// the precision only after a fifth more steps each time: what is left of chance is that of few looks.
+    /// The interval is valid at the moment at which it is found narrow enough ([`MeanRate::interval`]). Its width is checked only
+    /// after each increase of the steps by a fifth. So the remaining effect of chance is the effect of few checks.
     ///
     /// [`MeanRate::interval`]: crate::probe::stats::MeanRate::interval
     fn is_enough(&mut self, throughput: &Throughput) -> bool {
@@ -178,7 +178,7 @@ impl Patience {
         const MANY_STEPS: u64 = 200;
         let measured = throughput.measured;
         if throughput.epochs == 1 && measured < self.for_epochs {
-            // The next end tells how long an epoch takes.
+            // The next end shows the length of an epoch.
             return false;
         }
         if measured >= self.longest * 2 && throughput.steps >= 3 {
@@ -187,7 +187,7 @@ impl Patience {
         if !self.is_steady(throughput) || throughput.steps < FEWEST_STEPS || measured < self.shortest {
             return false;
         }
-        // Rare stalls show only if measuring is long enough; until then the interval knows nothing of them.
+        // Rare stalls show only in a long measurement; until then the interval does not include them.
         if throughput.steps < MANY_STEPS && measured < self.for_few_steps {
             return false;
         }
@@ -208,20 +208,19 @@ impl Patience {
     }
 }
 
-/// Returns how many batches the loader may have had ready when the first step began, judging by the names of the
-/// settings.
+/// Returns how many batches the loader may have queued when the first step began, based on the names of the settings.
 ///
-/// Steps on such batches need not wait for data and are too fast. They are not trusted while there may be no others.
+/// Steps on such batches do not wait for data and are too fast. They do not count as steady until later steps have come.
 pub(in crate::probe) fn queued_steps(settings: &Settings) -> u64 {
     /// The default of PyTorch's `DataLoader` for `prefetch_factor`.
     const PREFETCH: u64 = 2;
-    /// The most steps to wait for: a round number, beyond which waiting costs more than it is worth.
+    /// The maximum number of steps to wait for: a round number, beyond which waiting costs more than it gains.
     const MOST: u64 = 100;
     let prefetch = named(settings, "prefetch").unwrap_or(PREFETCH).max(1);
     workers(settings).saturating_mul(prefetch).min(MOST)
 }
 
-/// Returns how many workers load, judging by the names of the settings.
+/// Returns the number of loader workers, based on the names of the settings.
 pub(in crate::probe) fn workers(settings: &Settings) -> u64 {
     named(settings, "worker").unwrap_or(0)
 }
@@ -242,13 +241,13 @@ pub(in crate::probe) mod tests {
     use super::*;
     use crate::probe::stats::simulation::{Process, Random};
 
-    /// Runs a probe whose steps take these times, in seconds, until it stops by itself or the times are used up.
+    /// Runs a probe with these step times, in seconds, until it stops on its own or the times are used up.
     pub(super) fn run(patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
         let (decided, window) = run_marked(patience, times.iter().map(|&seconds| (seconds, None)));
         (decided, window.throughput().unwrap())
     }
 
-    /// The same for steps that may have marks.
+    /// Runs a probe with steps that may have marks.
     pub(super) fn run_marked<'m>(
         mut patience: Patience,
         steps: impl IntoIterator<Item = (f64, Option<&'m str>)>,
@@ -268,12 +267,12 @@ pub(in crate::probe) mod tests {
         (patience.decided, window)
     }
 
-    /// The throughput of a probe whose steps take these times and do one unit of work each.
+    /// Returns the throughput of a probe with these step times and one unit of work per step.
     pub(in crate::probe) fn run_probe(times: &[f64]) -> Estimate {
         run(patience(), times).1.estimate
     }
 
-    /// Watches a probe that measures for its config's own sake.
+    /// Returns the patience of a probe that measures the rate of its config.
     pub(super) fn patience_with(limits: &Limits) -> Patience {
         Patience::within(limits, Effort::Probe)
     }
@@ -336,7 +335,7 @@ pub(in crate::probe) mod tests {
         assert!((measured(Effort::Probe) - 10.0).abs() < 0.5);
     }
 
-    /// Sixteen batches are ready when the first step begins; then the loader delivers one every 0.2 s.
+    /// Sixteen batches are ready when the first step begins. Then the loader delivers a batch every 0.2 s.
     #[test]
     fn a_queue_that_was_filled_before_the_first_step_is_not_believed() {
         let steps: Vec<f64> = [0.05; 16].into_iter().chain([0.2; 80]).collect();

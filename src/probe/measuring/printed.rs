@@ -1,42 +1,42 @@
 //! Turns the rates that a step prints into stretches of time, each with its rate.
 //!
-//! A printed rate is that of the time since the line before, so it is weighted by that time. The plain mean of the
-//! rates would weight a fast ten steps as much as a slow ten, and would be too high.
+//! A printed rate describes the time since the previous line, so it is weighted by that time. The plain mean of the rates would
+//! weight ten fast steps as much as ten slow steps, and would be too high.
 
 use std::collections::VecDeque;
 
-/// A rate, and for how many seconds it held.
+/// A rate, and its duration in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::probe) struct Stretch {
     pub(in crate::probe) seconds: f64,
     pub(in crate::probe) rate: f64,
 }
 
-/// The stretches that some lines gave.
+/// The stretches of some lines.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) enum Stretches {
-    /// The first lines: nobody knows when they began, so their times are right only relative to each other.
+    /// The first lines: their start is unknown, so their times are right only relative to each other.
     First(Vec<Stretch>),
-    /// Lines that follow others.
+    /// Lines that follow other lines.
     Known(Vec<Stretch>),
 }
 
-/// Turns lines into stretches, as they come.
+/// Turns arriving lines into stretches.
 #[derive(Debug, Default)]
 pub(in crate::probe) struct Printed {
-    /// When the last lines came, in seconds since the probe began.
+    /// The arrival of the last lines, in seconds since the probe began.
     last: Option<f64>,
     /// The latest stretches of lines that arrived one by one.
     recent: VecDeque<Stretch>,
 }
 
 impl Printed {
-    /// Takes the rates of lines that arrived together at a moment; there is more than one where output was buffered.
+    /// Takes the rates of lines that arrived together at a moment. Buffered output delivers several lines.
     pub(in crate::probe) fn take(&mut self, at: f64, rates: &[f64]) -> Stretches {
         let last = self.last.replace(at);
         let rates: Vec<f64> = rates.iter().copied().filter(|rate| rate.is_finite() && *rate >= 0.0).collect();
         let Some(last) = last else {
-            // As if each line took a second on average.
+            // Assume that each line took a second on average.
             return Stretches::First(shared(count(rates.len()), &rates));
         };
         let seconds = self.without_pause(at - last, &rates);
@@ -45,15 +45,15 @@ impl Printed {
         Stretches::Known(stretches)
     }
 
-    /// Returns the time between lines without a pause that the rates do not include.
+    /// Returns the time between lines, without a pause that the rates do not include.
     ///
-    /// An evaluation between two lines makes the time between them longer, but the second line's rate does not show it
-    /// and would count for all that time. Such a stretch is three times as long as usual, and at its rate three times
-    /// as much work as usual would have been done. Lines that come at fixed times never meet the first condition
-    /// without a pause; lines that come after fixed numbers of steps never meet the second.
+    /// An evaluation between two lines makes the time between them longer. The second line's rate does not show the pause, but
+    /// would count for all that time. Such a stretch is three times as long as usual, and at its rate contains three times the
+    /// usual work. Without a pause, lines at fixed times never meet the first condition. Lines after fixed numbers of steps never
+    /// meet the second condition.
     fn without_pause(&self, seconds: f64, rates: &[f64]) -> f64 {
-        /// Round numbers: how many times longer than usual a pause makes a stretch, and how many stretches show what is
-        /// usual.
+        /// Round numbers: the length of a stretch with a pause, in usual stretches, and the number of stretches that define the
+        /// usual length.
         const LONG: f64 = 3.0;
         const FEWEST: usize = 5;
         let usual = self.usual(|stretch| stretch.seconds).zip(self.usual(|stretch| stretch.seconds * stretch.rate));
@@ -66,8 +66,8 @@ impl Printed {
         if is_pause { seconds * (lines * usual_work / work) } else { seconds }
     }
 
-    /// Returns the median of the latest stretches, weighted by time: lines of other ranks, which follow an instant
-    /// later, have none.
+    /// Returns the median of the latest stretches, weighted by time. Lines of other ranks arrive an instant later, so they have no
+    /// weight.
     fn usual(&self, number: fn(&Stretch) -> f64) -> Option<f64> {
         let mut numbers: Vec<(f64, f64)> = self.recent.iter().map(|one| (number(one), one.seconds)).collect();
         numbers.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -88,8 +88,8 @@ impl Printed {
     }
 }
 
-/// Shares time out among lines that arrived together, as if each stood for the same number of steps, since scripts
-/// usually print a line every so many steps. If one of them did no work, its time is unknown, and all get the same.
+/// Divides time among lines that arrived together, as if each described the same number of steps. Scripts usually print a line at a
+/// fixed number of steps. If a line has no work, its time is unknown, and all lines get the same time.
 fn shared(seconds: f64, rates: &[f64]) -> Vec<Stretch> {
     let whole: f64 = rates.iter().map(|rate| rate.recip()).sum();
     let part = |rate: f64| if whole.is_finite() { rate.recip() / whole } else { count(rates.len()).recip() };
@@ -110,8 +110,7 @@ mod tests {
     use crate::model::Estimate;
     use crate::probe::stats::simulation::{Process, Random};
 
-    /// Returns step times at mixed speeds, for steps of 100 samples: most take 10 ms, every fifth stretch ten times
-    /// that.
+    /// Returns step times at mixed speeds, for steps of 100 samples. Most take 10 ms; every fifth stretch takes ten times as long.
     fn mixed(steps: usize, random: &mut Random) -> Vec<f64> {
         let mut pace = 0.01;
         (0..steps)
@@ -125,10 +124,10 @@ mod tests {
     }
 
     const SAMPLES: f64 = 100.0;
-    /// For 100 samples, where 0.2 of the stretches have steps of 0.1 s and 0.8 have steps of 0.01 s.
+    /// For 100 samples: 0.2 of the stretches have steps of 0.1 s and 0.8 have steps of 0.01 s.
     const TRUE: f64 = SAMPLES / (0.2 * 0.1 + 0.8 * 0.01);
 
-    /// Returns what a script prints: moments, and the rate since the line before.
+    /// Returns the output of a script: moments, and the rate since the previous line.
     fn lines_each_ten_steps(times: &[f64]) -> Vec<(f64, f64)> {
         let mut at = 5.0;
         times
@@ -226,7 +225,7 @@ mod tests {
         assert_eq!(printed.take(62.0, &[20.0]), Stretches::Known(vec![Stretch { seconds: 2.0, rate: 20.0 }]));
         assert_eq!(printed.take(63.0, &[f64::INFINITY, -1.0]), Stretches::Known(Vec::new()));
         assert_eq!(printed.take(65.0, &[20.0]), Stretches::Known(vec![Stretch { seconds: 2.0, rate: 20.0 }]));
-        // All arrive at once, at the end; the lines stand for equal work.
+        // All lines arrive at once, at the end; they describe equal work.
         let Stretches::First(all) = Printed::default().take(9.0, &[10.0, 30.0]) else { panic!("the first") };
         assert_eq!(all.iter().map(|one| one.seconds).collect::<Vec<_>>(), [1.5, 0.5]);
         let Stretches::First(none) = Printed::default().take(9.0, &[0.0, 30.0]) else { panic!("the first") };

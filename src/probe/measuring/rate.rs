@@ -1,8 +1,8 @@
-//! How a command's throughput is read: from its events, or from a rate that it prints.
+//! The source of a command's throughput: its events, or a rate that it prints.
 
 use regex::bytes::Regex;
 
-/// How throughput is read.
+/// The source of the throughput.
 #[derive(Debug, Clone)]
 pub enum Rate {
     /// The step reports events; see `docs/protocol.md`.
@@ -11,23 +11,23 @@ pub enum Rate {
     Pattern {
         /// The pattern of the number: its first group that takes part in the match, or the whole match.
         pattern: Regex,
-        /// What the number means.
+        /// The unit of the number.
         unit: RateUnit,
     },
 }
 
-/// What a printed number means.
+/// The unit of a printed number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateUnit {
     /// The unit of time in seconds: 1 for `s`, 0.001 for `ms`.
     seconds: f64,
-    /// Whether the number is a time per thing (`s/step`), not things per time (`steps/s`).
+    /// True if the number is a time per thing (`s/step`), not things per time (`steps/s`).
     inverse: bool,
     /// The counted thing in the singular: `sample`, or `step`.
     thing: String,
 }
 
-/// The error for a text that is no unit of a rate.
+/// The error for a string that is not a unit of a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no unit of a rate; write it like `samples/s`, `steps/s` or `ms/step`")]
 pub struct RateUnitError {
@@ -55,7 +55,7 @@ impl RateUnit {
     /// Reads `things/time` or `time/thing`.
     ///
     /// # Errors
-    /// The text has another form.
+    /// The string has another format.
     pub fn parse(text: &str) -> Result<Self, RateUnitError> {
         let error = || RateUnitError { text: text.to_owned() };
         let (above, below) = text.trim().split_once('/').ok_or_else(error)?;
@@ -72,7 +72,7 @@ impl RateUnit {
         Ok(Self { seconds, inverse, thing: thing.to_owned() })
     }
 
-    /// Whether the number counts steps, so that samples per step must be known to compare batch sizes.
+    /// Returns true if the number counts steps. Then samples per step must be known to compare batch sizes.
     pub fn counts_steps(&self) -> bool {
         self.thing == "step"
     }
@@ -83,7 +83,7 @@ impl RateUnit {
         per_second * samples_per_step.filter(|_| self.counts_steps()).unwrap_or(1.0)
     }
 
-    /// The unit of that throughput.
+    /// Returns the unit of that throughput.
     pub(in crate::probe) fn throughput_unit(&self) -> String {
         match self.thing.as_str() {
             "step" => "samples/s".to_owned(),

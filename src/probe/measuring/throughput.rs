@@ -10,44 +10,44 @@ use crate::probe::stats::{self, MeanRate, Work};
 /// The mark of a step that ends an epoch, after which a loader fills its queue again.
 const EPOCH: &str = "epoch";
 
-/// The marks of steps in which a model was compiled. These steps never count, however many they are.
+/// The marks of steps in which a model was compiled. These steps never count, even if they are many.
 const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
 
-/// The name of isolated slow steps where nobody reports what happened in them.
+/// The name of isolated slow steps without a reported cause.
 const OTHER: &str = "other";
 
 /// The throughput of a window.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) struct Throughput {
-    /// The mean over the window, with its 95 % interval.
+    /// The mean over the window, with its 95% interval.
     pub(in crate::probe) estimate: Estimate,
-    /// Steps that the estimate rests on.
+    /// The number of steps in the estimate.
     pub(in crate::probe) steps: u64,
-    /// Steps before them that were dropped.
+    /// The number of earlier steps that were dropped.
     pub(in crate::probe) warmup_steps: u64,
     /// The dropped steps up to the end of frequent compilations.
     pub(in crate::probe) compiling_steps: u64,
-    /// Steps after warm-up that were left out, by what happened in them.
+    /// Steps after warm-up that were left out, by cause.
     pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
     /// Mean seconds per step.
     pub(in crate::probe) step_seconds: f64,
-    /// The longest step that the estimate rests on, in seconds.
+    /// The longest step in the estimate, in seconds.
     pub(in crate::probe) longest_step: f64,
     /// Median of the work per step.
     pub(in crate::probe) amount: f64,
-    /// Time from the end of warm-up to the last step, whatever happened in it.
+    /// Time from the end of warm-up to the last step, including everything in between.
     pub(in crate::probe) measured: Duration,
-    /// When the last step ended, since the probe began.
+    /// The end of the last step, since the probe began.
     pub(in crate::probe) ended: Duration,
     /// The ends of epochs after warm-up.
     pub(in crate::probe) epochs: usize,
-    /// The rate over whole epochs, as a share of the rate between their ends. The estimate includes it. `None` if fewer than two ends
-    /// of epochs were seen.
+    /// The rate over whole epochs, relative to the rate between their ends. The estimate includes it. `None` before two ends of
+    /// epochs.
     pub(in crate::probe) epoch_factor: Option<f64>,
 }
 
 impl Throughput {
-    /// The throughput of observations; `kinds` are the names of their marks.
+    /// Returns the throughput of observations; `kinds` are the names of their marks.
     pub(in crate::probe) fn of(observations: &[Observation], kinds: &[String]) -> Option<Self> {
         let mut left_out = marked(observations, kinds);
         let compiled = behind_compilations(observations, kinds);
@@ -78,7 +78,7 @@ impl Throughput {
         };
         let mut outliers = outliers(&observations[cut..], &left_out[cut..]);
         if epoch_factor.is_some() {
-            // They count, so they are not left out.
+            // Ends of epochs count, so they are not left out.
             outliers.remove(EPOCH);
         }
         let steps_of = |observations: &[Observation]| observations.iter().map(|step| step.steps).sum::<u64>();
@@ -107,25 +107,25 @@ impl Throughput {
         (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
     }
 
-    /// Whether warm-up is known to be over: a cut at half of the steps may have to move further. Marks tell where
-    /// compilations end, so the steps up to there do not count.
+    /// Returns true if warm-up is known to be over. A cut at half of the steps may have to move further. Marks show where
+    /// compilations end, so earlier steps do not count.
     pub(in crate::probe) fn is_settled(&self) -> bool {
         self.warmup_steps - self.compiling_steps < self.steps
     }
 
-    /// Returns the number of steps after warm-up, including those that were left out.
+    /// Returns the number of steps after warm-up, including left-out steps.
     pub(in crate::probe) fn steps_after_warmup(&self) -> u64 {
         self.steps + self.outliers.values().map(|outliers| outliers.steps).sum::<u64>()
     }
 }
 
-/// Returns the places of steps that end an epoch, from a place on.
+/// Returns the places of steps that end an epoch, starting at `from`.
 fn ends_of_epochs(observations: &[Observation], kinds: &[String], from: usize) -> Vec<usize> {
     let Some(epoch) = kinds.iter().position(|kind| kind == EPOCH) else { return Vec::new() };
     (from..observations.len()).filter(|&at| observations[at].mark == Some(epoch)).collect()
 }
 
-/// Returns the rate from the first to the last end of an epoch, with everything between two epochs in its time.
+/// Returns the rate from the first to the last end of an epoch. Its time includes everything between epochs.
 fn rate_over_epochs(observations: &[Observation], ends: &[usize]) -> Option<f64> {
     let (&first, &last) = (ends.first()?, ends.last()?);
     let amount: f64 = observations[first + 1..=last].iter().map(|step| step.work.amount).sum();
@@ -133,13 +133,13 @@ fn rate_over_epochs(observations: &[Observation], ends: &[usize]) -> Option<f64>
     Some(amount / seconds).filter(|rate| last > first && amount > 0.0 && rate.is_finite())
 }
 
-/// Whether a step has the mark of a compilation.
+/// Returns true if a step has the mark of a compilation.
 fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
     step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str()))
 }
 
-/// Returns the place behind the last compilation up to which more than a quarter of all steps were compilations; 0 if
-/// there is none. Later compilations are exceptions.
+/// Returns the place after the last compilation up to which more than a quarter of all steps were compilations; 0 if there is no
+/// such compilation. Later compilations are exceptions.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
     /// The same share as for [`marked`].
     const MOST: u64 = 4;
@@ -156,11 +156,10 @@ pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]
     behind
 }
 
-/// Returns for each step why it is left out, judging by the marks.
+/// Returns for each step the reason to leave it out, based on the marks.
 ///
-/// A marked step is left out however long it took: leaving out only the slow ones would make the mean too good. If more
-/// than a quarter of all steps have the same mark, it is no exception, and these steps count, unless the mark is that of
-/// a compilation.
+/// A marked step is left out for any duration: leaving out only slow steps would make the mean too good. If more than a quarter of
+/// all steps have the same mark, the mark is no exception, and these steps count. Compilations never count.
 fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&'k str>> {
     /// A mark is an exception up to one step in this many: a round number.
     const MOST: u64 = 4;
@@ -177,14 +176,14 @@ fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&
     left_out
 }
 
-/// Leaves out the steps right after the end of an epoch while they take unusual times: a loader that starts anew is
-/// slow or fast at first, until its queue is as full as before.
+/// Leaves out the steps right after the end of an epoch while they take unusual times. A restarted loader is slow or fast at first,
+/// until its queue is as full as before.
 fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]) {
-    /// The most steps left out after an epoch: the queue of a loader with many workers (such as 32 with two batches
-    /// each).
+    /// The maximum number of steps left out after an epoch: the queue of a loader with many workers, such as 32 with two batches
+    /// each.
     const LONGEST: usize = 64;
-    /// The number of steps after an epoch's end that do not count as usual, and the fewest other steps that show what
-    /// is usual.
+    /// The number of steps after an epoch's end that do not count as usual, and the minimum number of other steps that define usual
+    /// times.
     const NEAR: usize = 16;
     const FEWEST: usize = 20;
     /// The share at each end of the other steps' times that counts as unusual.
@@ -229,8 +228,8 @@ fn times(observations: &[Observation], places: &[usize]) -> Vec<f64> {
     places.iter().map(|&at| observations[at].work.seconds / observations[at].work.amount.max(least)).collect()
 }
 
-/// Returns the isolated steps without a mark, except those that waited for their data: outside the end of an epoch, a
-/// long wait is a burst of the loader and part of the rate.
+/// Returns the isolated steps without a mark, except for steps that waited for their data. Except at the end of an epoch, a long
+/// wait is a burst of the loader and part of the rate.
 fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], largest: f64) -> Vec<usize> {
     let middle = stats::median(times).unwrap_or(0.0);
     let is_isolated = |at: usize, time: f64| {
@@ -249,13 +248,12 @@ fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
     alone.iter().rev().find(|&&at| (cut..early).contains(&at)).map_or(cut, |at| at + 1)
 }
 
-/// Whether isolated steps take so little of the time after the cut that a rate without them is right.
+/// Returns true if isolated steps take so little time after the cut that a rate without them is right.
 ///
-/// Nobody reports what happens in them. However rare they are, if they take more of the time, they belong to the cost
-/// of training here, and a rate without them is one that no run reaches: a stall of thirty steps in every sixty is an
-/// example.
+/// Their cause is unknown. If they take more of the time, even rare steps belong to the cost of training here. A rate without them
+/// is a rate that no run reaches. An example is a stall of thirty steps in every sixty.
 fn are_exceptions(observations: &[Observation], left_out: &[Option<&str>], cut: usize, alone: &[usize]) -> bool {
-    /// Half of the default precision of 2 %, so that leaving them out cannot put the true rate outside an interval.
+    /// Half of the default relative width of 2%, so that leaving the steps out cannot put the true rate outside an interval.
     const MOST: f64 = 0.01;
     let counted = (cut..observations.len()).filter(|&at| left_out[at].is_none());
     let seconds: f64 = counted.map(|at| observations[at].work.seconds).sum();
@@ -288,7 +286,7 @@ mod tests {
     use super::*;
     use crate::probe::stats::simulation::{Process, Random};
 
-    /// A step of 32 samples, with what it waited and its mark.
+    /// A step of 32 samples, with its wait and its mark.
     type Step<'s> = (f64, f64, Option<&'s str>);
 
     fn window<'s>(steps: impl IntoIterator<Item = Step<'s>>) -> Throughput {
@@ -335,8 +333,8 @@ mod tests {
 
     #[test]
     fn what_ends_at_different_times_is_all_warm_up() {
-        // Compiling in the first step, autotuning in the second, the optimizer's state in the fourth, and another level
-        // until the thirtieth.
+        // Compilation in the first step, autotuning in the second, the optimizer's state in the fourth, and another level until the
+        // thirtieth.
         let mut steps = steady(120);
         (steps[0], steps[1], steps[3]) = (3.0, 0.4, 0.05);
         steps[4..30].iter_mut().for_each(|time| *time *= 1.3);
@@ -376,7 +374,7 @@ mod tests {
         let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
             30 => (time + 0.5, 0.0, Some("epoch")),
             45 => (time + 1.0, 0.0, Some("evaluation")),
-            // The step is as fast as any other, and is left out all the same.
+            // The step is as fast as other steps, but is still left out.
             70 => (time, 0.0, Some("checkpoint")),
             _ => (time, 0.0, None),
         });
@@ -403,7 +401,7 @@ mod tests {
         assert_eq!(throughput.outliers["epoch"].steps, 4);
     }
 
-    /// Ten steps an epoch, and 0.8 s for new loader workers at its end.
+    /// Ten steps per epoch, and 0.8 s for new loader workers at its end.
     #[test]
     fn the_ends_of_epochs_count_once_two_were_seen() {
         let epochs = |count: usize| {
@@ -449,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Compiled in each of the first steps, ten times slower than later.
+    /// Each of the first steps compiles, and takes ten times as long as later steps.
     fn compiled(first: usize, later: impl IntoIterator<Item = Step<'static>>) -> Vec<Step<'static>> {
         std::iter::repeat_n((0.1, 0.0, Some("recompile")), first).chain(later).collect()
     }

@@ -7,48 +7,47 @@ use super::printed::{Printed, Stretch, Stretches};
 use super::throughput::{Throughput, behind_compilations};
 use crate::probe::stats::Work;
 
-/// The number of observations that are kept one by one. Beyond it neighbours are added up, so that memory stays
-/// bounded.
+/// The number of observations that are kept separately. Beyond it, neighbours are added up, so that memory stays bounded.
 const KEPT: usize = 1 << 14;
 
 /// The phase in which a step waits for its data.
 pub(in crate::probe) const DATA_WAIT: &str = "data_wait";
 
-/// What a step reported.
+/// The report of a step.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::probe) struct StepReport<'r> {
-    /// When it ended, since the probe began.
+    /// The end of the step, since the probe began.
     pub(in crate::probe) at: Duration,
-    /// How long it took, in seconds.
+    /// The duration in seconds.
     pub(in crate::probe) seconds: f64,
-    /// How much it did.
+    /// The amount of work.
     pub(in crate::probe) amount: f64,
-    /// How long it waited for its data, in seconds.
+    /// The wait for data, in seconds.
     pub(in crate::probe) waited: f64,
     /// The mark of the step, if it has one.
     pub(in crate::probe) mark: Option<&'r str>,
 }
 
-/// A probe whose first steps were compilations, as their marks say.
+/// A probe whose first steps were compilations, according to their marks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::probe) struct Compiling {
-    /// From the start of the first step to the end of the last, in seconds.
+    /// The time from the start of the first step to the end of the last, in seconds.
     pub(in crate::probe) seconds: f64,
-    /// Steps so far, whatever their marks.
+    /// Current number of steps, with any mark.
     pub(in crate::probe) steps: u64,
     /// Steps since the last compilation.
     pub(in crate::probe) steps_since: u64,
 }
 
 impl Compiling {
-    /// Whether too few steps came since the last compilation to tell the rate.
+    /// Returns true if too few steps came since the last compilation to know the rate.
     pub(in crate::probe) fn is_going_on(&self) -> bool {
-        /// The fewest steps that are ever called a measurement when the time is over.
+        /// The minimum number of steps for a measurement when the time is over.
         const FEWEST: u64 = 3;
         self.steps_since < FEWEST
     }
 
-    /// Returns why such a probe ended without a measurement.
+    /// Returns the reason why such a probe ended without a measurement.
     pub(in crate::probe) fn reason(&self) -> String {
         let decimals = if self.seconds < 10.0 { 1 } else { 0 };
         format!(
@@ -62,19 +61,19 @@ impl Compiling {
 #[derive(Debug, Default)]
 pub(in crate::probe) struct Window {
     observations: Vec<Observation>,
-    /// Names of the marks that steps had.
+    /// Names of the marks of steps.
     kinds: Vec<String>,
     /// The number of steps in each unmarked observation.
     stride: u64,
     open: Option<Observation>,
     steps: u64,
     printed: Printed,
-    /// Whether there are only the first printed lines so far.
+    /// True if only the first printed lines have arrived.
     is_first_only: bool,
 }
 
 impl Window {
-    /// Adds a step; one with nonsensical numbers is left out.
+    /// Adds a step; a step with invalid numbers is left out.
     pub(in crate::probe) fn push(&mut self, step: StepReport<'_>) {
         let StepReport { at, seconds, amount, waited, mark } = step;
         if !(seconds > 0.0 && seconds.is_finite() && amount.is_finite() && amount >= 0.0) {
@@ -98,7 +97,7 @@ impl Window {
         }
     }
 
-    /// From now on counts steps instead of their samples, including those added so far.
+    /// From now on, counts steps instead of their samples, including earlier steps.
     pub(in crate::probe) fn count_steps(&mut self) {
         for step in self.observations.iter_mut().chain(&mut self.open) {
             #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
@@ -107,7 +106,7 @@ impl Window {
         }
     }
 
-    /// Adds rates that the step printed, in lines that arrived together.
+    /// Adds printed rates from lines that arrived together.
     pub(in crate::probe) fn push_rates(&mut self, at: Duration, rates: &[f64]) {
         let stretches = match self.printed.take(at.as_secs_f64(), rates) {
             Stretches::First(stretches) => {
@@ -115,8 +114,7 @@ impl Window {
                 stretches
             }
             Stretches::Known(stretches) => {
-                // The first lines cover an unknown time that includes start-up; they are used only while there are no
-                // others.
+                // The first lines cover an unknown time that includes start-up. They are used only until other lines arrive.
                 if std::mem::take(&mut self.is_first_only) {
                     (self.open, self.stride) = (None, 0);
                     self.observations.clear();
@@ -129,18 +127,18 @@ impl Window {
         }
     }
 
-    /// Steps so far, warm-up included.
+    /// Returns the current number of steps, including warm-up.
     pub(in crate::probe) fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Returns when the last step ended, since the probe began.
+    /// Returns the end of the last step, since the probe began.
     pub(in crate::probe) fn last_step(&self) -> Option<Duration> {
         let last = self.open.as_ref().or(self.observations.last())?;
         Duration::try_from_secs_f64(last.at).ok()
     }
 
-    /// Returns how long the first steps were compilations; `None` if they were not.
+    /// Returns how long the first steps compiled; `None` if they did not compile.
     pub(in crate::probe) fn compiling(&self) -> Option<Compiling> {
         let behind = behind_compilations(&self.observations, &self.kinds);
         let (first, last) = self.observations.first().zip(self.observations.last()).filter(|_| behind > 0)?;
@@ -149,7 +147,7 @@ impl Window {
         Some(Compiling { seconds, steps: self.steps, steps_since: since.map(|step| step.steps).sum() })
     }
 
-    /// Returns the work per second between two moments, in seconds since the probe began; `None` where no step ended.
+    /// Returns the work per second between two moments, in seconds since the probe began; `None` if no step ended there.
     pub(in crate::probe) fn rate_between(&self, (from, to): (f64, f64)) -> Option<f64> {
         let first = self.observations.partition_point(|step| step.at <= from);
         let within = self.observations.get(first..)?.iter().take_while(|step| step.at <= to);
@@ -161,18 +159,18 @@ impl Window {
         (seconds > 0.0).then(|| amount / seconds)
     }
 
-    /// The observations that arrived after a moment, in seconds since the probe began.
+    /// Returns the observations after a moment, in seconds since the probe began.
     pub(in crate::probe) fn since(&self, from: f64) -> &[Observation] {
         let first = self.observations.partition_point(|step| step.at <= from);
         self.observations.get(first..).unwrap_or_default()
     }
 
-    /// The throughput so far.
+    /// Returns the current throughput.
     pub(in crate::probe) fn throughput(&self) -> Option<Throughput> {
         Throughput::of(&self.observations, &self.kinds)
     }
 
-    /// Returns the place of a mark's name; if there are too many names, the last stands for all others.
+    /// Returns the place of a mark's name; if there are too many names, the last name stands for all further names.
     fn kind(&mut self, name: &str) -> usize {
         const MOST: usize = 16;
         match self.kinds.iter().position(|kind| kind == name) {
@@ -185,8 +183,8 @@ impl Window {
         }
     }
 
-    /// Adds up neighbours, except marked ones, which must stay separate. If there are too many marks, every other one
-    /// is dropped.
+    /// Adds up neighbours, except for marked observations, which must stay separate. If there are too many marks, every second
+    /// observation is dropped.
     fn halve(&mut self) {
         self.stride = self.stride.max(1) * 2;
         let mut kept: Vec<Observation> = Vec::with_capacity(KEPT);

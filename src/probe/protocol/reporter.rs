@@ -1,4 +1,4 @@
-//! A training step's side of the protocol, in Rust.
+//! The protocol for a training step in Rust.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::{ErrorKind, Event, Number, SOCKET, VERSION_OF_HOLD, first_version};
 
-/// Reports from a training step in Rust; the same lines as from any other language.
+/// Reports from a training step in Rust, in the same lines as from any other language.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -35,11 +35,11 @@ use super::{ErrorKind, Event, Number, SOCKET, VERSION_OF_HOLD, first_version};
 pub struct Reporter {
     socket: Option<UnixStream>,
     begin: Instant,
-    /// What came, where it is listened to.
+    /// The received orders, if the reporter listens to orders.
     orders: Option<Receiver<Ordered>>,
 }
 
-/// An order, as far as a step has to know it.
+/// An order, reduced to the parts that a step needs.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 enum Ordered {
@@ -49,13 +49,13 @@ enum Ordered {
         segment: u32,
     },
     Go,
-    /// One of a later version.
+    /// An order of a later version.
     #[serde(other)]
     Unknown,
 }
 
 impl Reporter {
-    /// Connects to the probe that this process belongs to; outside a probe every report goes nowhere.
+    /// Connects to the probe that this process belongs to. Outside a probe, all reports are ignored.
     ///
     /// # Errors
     /// The environment names a socket that cannot be reached.
@@ -64,14 +64,14 @@ impl Reporter {
         Ok(Self { socket, begin: Instant::now(), orders: None })
     }
 
-    /// Has it listen to orders, from which on the step is to call [`obey`](Self::obey) after each step. [`hello`](Self::hello)
-    /// says so.
+    /// Makes the reporter listen to orders. The step must then call [`obey`](Self::obey) after each step. [`hello`](Self::hello)
+    /// announces it.
     ///
-    /// gputune can then end the step in an orderly way, and have it wait while another config trains: so leaders are compared
+    /// gputune can then end the step in an orderly way, and make it wait while another config trains. So leaders are compared
     /// within seconds of each other.
     ///
     /// # Errors
-    /// There is no room for the thread that listens.
+    /// The thread that listens cannot be started.
     pub fn obeying(mut self) -> io::Result<Self> {
         if let (Some(socket), None) = (&self.socket, &self.orders) {
             let (lines, (send, orders)) = (socket.try_clone()?, channel());
@@ -81,12 +81,12 @@ impl Reporter {
         Ok(self)
     }
 
-    /// Whether a probe listens.
+    /// Returns true if the process belongs to a probe.
     pub fn is_connected(&self) -> bool {
         self.socket.is_some()
     }
 
-    /// Says who reports.
+    /// Reports the framework.
     ///
     /// # Errors
     /// The probe is gone.
@@ -102,10 +102,10 @@ impl Reporter {
         })
     }
 
-    /// Does what gputune has ordered since the last step: waits between two steps as long as it is to. `Break` when the run
-    /// is to end. Without [`obeying`](Self::obeying) there are no orders.
+    /// Obeys gputune's orders since the last step: waits between two steps while gputune holds it. Returns `Break` if the run must
+    /// end. Without [`obeying`](Self::obeying) no orders arrive.
     ///
-    /// Whatever the step has told before is sent. While it waits, all of its process may be stopped (SIGSTOP).
+    /// All earlier reports are already sent. While the step waits, its whole process may be stopped (SIGSTOP).
     ///
     /// # Errors
     /// The probe is gone.
@@ -118,7 +118,7 @@ impl Reporter {
                 order => order.ok(),
             };
             match order {
-                // Nobody is there any more who could say how to go on.
+                // gputune is gone, so no further order can come.
                 None | Some(Ordered::Stop) => return Ok(ControlFlow::Break(())),
                 Some(Ordered::Hold) => {
                     is_held = true;
@@ -135,7 +135,7 @@ impl Reporter {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Says that a step over so many samples ended now.
+    /// Reports that a step over so many samples ended now.
     ///
     /// # Errors
     /// The probe is gone.
@@ -143,7 +143,7 @@ impl Reporter {
         self.step_with(samples, loss, None)
     }
 
-    /// Says that a step ended now, and of how many floating-point operations it was.
+    /// Reports that a step ended now, with its number of floating-point operations.
     ///
     /// # Errors
     /// The probe is gone.
@@ -154,7 +154,7 @@ impl Reporter {
         self.send(&Event::Step { samples, time, seconds: None, loss, flops, metrics: BTreeMap::new() })
     }
 
-    /// Says how long a phase of the current step took.
+    /// Reports the duration of a phase of the current step.
     ///
     /// # Errors
     /// The probe is gone.
@@ -162,7 +162,7 @@ impl Reporter {
         self.send(&Event::Phase { name: name.to_owned(), seconds: Number(time.as_secs_f64()) })
     }
 
-    /// Says how much device memory is used at the peak, and how much there is.
+    /// Reports the peak of device memory use, and the capacity.
     ///
     /// # Errors
     /// The probe is gone.
@@ -176,7 +176,7 @@ impl Reporter {
         })
     }
 
-    /// Says why the step cannot go on.
+    /// Reports why the step cannot continue.
     ///
     /// # Errors
     /// The probe is gone.
@@ -193,10 +193,10 @@ impl Reporter {
 }
 
 impl Drop for Reporter {
-    /// Says `bye` where that is expected, and ends the thread that listens.
+    /// Sends `bye` if gputune expects it, and ends the thread that listens.
     fn drop(&mut self) {
         if self.orders.is_some() && !thread::panicking() {
-            // If the probe is gone, nobody misses it.
+            // If the probe is gone, the `bye` is not needed.
             let _ = self.send(&Event::Bye);
         }
         if let Some(socket) = self.socket.as_ref().filter(|_| self.orders.is_some()) {
@@ -205,7 +205,7 @@ impl Drop for Reporter {
     }
 }
 
-/// Hands on the orders until the connection is closed, or nobody takes them.
+/// Passes on the orders until the connection or the channel is closed.
 fn listen(lines: UnixStream, orders: &Sender<Ordered>) {
     for line in BufReader::new(lines).lines() {
         let Ok(line) = line else { return };
@@ -221,7 +221,7 @@ mod tests {
     use super::super::Order;
     use super::*;
 
-    /// A step's side, and the probe's.
+    /// Returns a reporter and the probe's end of its connection.
     fn connected() -> (Reporter, BufReader<UnixStream>) {
         let (step, probe) = UnixStream::pair().unwrap();
         let reporter = Reporter { socket: Some(step), begin: Instant::now(), orders: None };
@@ -282,7 +282,7 @@ mod tests {
         order(&probe, &Order::Hold);
         drop(probe);
         let begin = Instant::now();
-        // It may hear first that it is to wait, which it cannot say any more.
+        // It may first receive the order to wait, and can no longer answer it.
         while !matches!(reporter.obey(), Ok(ControlFlow::Break(())) | Err(_)) {
             assert!(begin.elapsed() < Duration::from_secs(20));
         }

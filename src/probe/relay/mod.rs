@@ -1,8 +1,9 @@
 //! Probes whose processes run on several nodes.
 //!
-//! On each node there is a *relay* for the whole search. For each probe it makes the probe's folder under the same path as here, with the hook
-//! and a socket, and hands on what processes there say, over the standard streams of the command that started it: no port, no token, and
-//! what ends here ends there. `docs/nodes.md` describes the lines. [`Relays`] is the side of the probe, [`serve()`] that of the node.
+//! Each node has a *relay* for the whole search. For each probe, the relay makes the probe's folder under the same path as on this
+//! machine, with the hook and a socket. It forwards the messages of processes on its node over the standard streams of the command
+//! that started it. So it needs no port and no token, and it ends with gputune. `docs/nodes.md` describes the lines. [`Relays`] is
+//! the probe's side, [`serve()`] the node's side.
 
 mod near;
 mod serve;
@@ -20,11 +21,11 @@ pub use serve::serve;
 /// The socket in a probe's folder.
 pub(super) const SOCKET: &str = "events";
 
-/// What a relay is told.
+/// The messages to a relay.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToRelay {
-    /// A probe begins: make its folder, with these files in it.
+    /// A probe starts: make its folder, with these files.
     Open { folder: PathBuf, files: Vec<(PathBuf, String)> },
     /// Lines for the process at the other end of a connection.
     Order { connection: u64, text: String },
@@ -32,30 +33,30 @@ enum ToRelay {
     Close { folder: PathBuf },
 }
 
-/// What a relay says.
+/// The messages of a relay.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FromRelay {
-    /// First of all: who it is.
+    /// The first message: the identity of the relay.
     Here(Here),
     /// Processes of this node can reach the socket.
     Reached { folder: PathBuf },
-    /// They cannot.
+    /// Processes of this node cannot reach the socket.
     Cannot { folder: PathBuf, reason: String, hint: String },
     /// A process has connected.
     Connected { folder: PathBuf, connection: u64 },
-    /// What it said.
+    /// Lines from the process.
     Heard { connection: u64, text: String },
-    /// It is gone.
+    /// The process has disconnected.
     Left { connection: u64 },
 }
 
-/// Who a relay is.
+/// The identity of a relay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Here {
     gputune_version: String,
     device: Device,
 }
 
-/// The version of this program; relays must be of the same.
+/// The version of this program, which relays must share.
 const GPUTUNE: &str = env!("CARGO_PKG_VERSION");

@@ -1,4 +1,4 @@
-//! The side of the probe: relays that are started once, and what each probe is reached by.
+//! The probe's side of relays: they start once, and each probe is reached through them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,23 +19,23 @@ use crate::probe::ProbeError;
 use crate::probe::lines::{line_of, read_line};
 use crate::probe::scratch::{NOTE, OWNER};
 
-/// How long a relay may take to be there, and to answer: as long as a worker, since a node may have to be woken.
+/// How long a relay may take to start and to answer: as long as a worker, because a node may have to wake up.
 const LONGEST_START: Duration = Duration::from_secs(120);
 
-/// Why there are no relays.
+/// The reason why relays are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoRelays {
-    /// Why not.
+    /// The reason.
     pub reason: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: String,
 }
 
 /// The commands that start relays, each with the name of its node.
 type Commands = dyn Fn() -> Result<Vec<(String, Command)>, NoRelays> + Send + Sync;
 
-/// The relays of a step: none where its processes run on this machine alone. They are started by the first probe, and again by the next
-/// where one of them has ended.
+/// The relays of a step; none if its processes run only on this machine. The first probe starts them. If a relay has ended, the
+/// next probe starts all of them again.
 #[derive(Clone, Default)]
 pub struct Relays {
     how: Option<(Arc<Commands>, Device)>,
@@ -49,7 +49,8 @@ impl fmt::Debug for Relays {
 }
 
 impl Relays {
-    /// Relays that these commands start, over whose standard streams they speak. All nodes must have this device, if it is a GPU.
+    /// Returns relays that these commands start, and that speak over the commands' standard streams. If the device is a GPU, all
+    /// nodes must have it.
     pub fn by(
         commands: impl Fn() -> Result<Vec<(String, Command)>, NoRelays> + Send + Sync + 'static,
         device: Device,
@@ -57,7 +58,7 @@ impl Relays {
         Self { how: Some((Arc::new(commands), device)), running: Arc::default() }
     }
 
-    /// Has all nodes reach the socket in a probe's folder, which they get with its files.
+    /// Makes the socket in a probe's folder reachable from all nodes. The nodes receive the folder's files.
     pub(in crate::probe) fn reach(&self, folder: &Path) -> Result<Reach, ProbeError> {
         if self.how.is_none() {
             return Ok(Reach::default());
@@ -65,7 +66,7 @@ impl Relays {
         let mut running = lock(&self.running);
         let relays = self.started(&mut running)?;
         let files = files(folder).map_err(ProbeError::io("read", folder))?;
-        // Whatever goes wrong from here on, it is closed on all of them.
+        // After any later error, dropping `reach` closes the folder on all relays.
         let reach = Reach { relays: relays.to_vec(), folder: folder.to_owned() };
         for relay in relays {
             relay.open(folder, &files)?;
@@ -74,7 +75,7 @@ impl Relays {
         Ok(reach)
     }
 
-    /// The relays, all of which run.
+    /// Returns the relays, all of them running.
     fn started<'r>(&self, running: &'r mut Vec<Arc<Relay>>) -> Result<&'r [Arc<Relay>], ProbeError> {
         let Some((commands, device)) = &self.how else { return Ok(running) };
         if running.is_empty() || running.iter().any(|relay| relay.is_lost()) {
@@ -98,12 +99,12 @@ struct Relay {
     child: Mutex<Child>,
     input: Arc<Mutex<Option<ChildStdin>>>,
     answers: Mutex<Receiver<FromRelay>>,
-    /// The folders of probes that are under way.
+    /// The folders of running probes.
     open: Arc<Mutex<BTreeSet<PathBuf>>>,
     is_lost: Arc<AtomicBool>,
 }
 
-/// A relay's output, until it has said who it is.
+/// A relay's output, until the relay has sent its identity.
 type Begun = (Relay, (ChildStdout, Sender<FromRelay>));
 
 impl Relay {
@@ -131,7 +132,7 @@ impl Relay {
         Ok((relay, (output, sender)))
     }
 
-    /// Hears who it is, and refuses one that does not fit.
+    /// Receives the identity of the relay, and rejects a relay that does not fit.
     fn greet(
         self,
         (output, sender): (ChildStdout, Sender<FromRelay>),
@@ -147,7 +148,7 @@ impl Relay {
                         streams.extend(connected(&folder, connection, &input).map(|stream| (connection, stream)));
                     }
                     FromRelay::Heard { connection, text } => {
-                        // A probe that is over does not listen any more.
+                        // A finished probe no longer listens.
                         if streams.get_mut(&connection).is_some_and(|to| to.write_all(text.as_bytes()).is_err()) {
                             streams.remove(&connection);
                         }
@@ -161,7 +162,7 @@ impl Relay {
                     answer => drop(sender.send(answer)),
                 }
             }
-            // Before the connections end, which would look as if the ranks had gone.
+            // Do this before the connections end, because ended connections look like ended ranks.
             lost.store(true, Ordering::Release);
         });
         match self.answer()? {
@@ -204,7 +205,7 @@ impl Relay {
                     let reason = format!("its processes cannot reach the probe at {}: {reason}", folder.display());
                     return Err(on(&self.host, reason, hint));
                 }
-                // Answers about a probe that was given up.
+                // These answers are about a probe that was given up.
                 FromRelay::Reached { .. } | FromRelay::Cannot { .. } => {}
                 other => return Err(self.strange(&other)),
             }
@@ -228,7 +229,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         const LONGEST: Duration = Duration::from_secs(2);
-        // The end of its input ends it.
+        // Closing its input ends the relay.
         lock(&self.input).take();
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
         let begin = Instant::now();
@@ -246,7 +247,7 @@ impl Drop for Relay {
 const ENDED: &str =
     "does the node have this gputune under the same path, and may it be run there? The same command goes on";
 
-/// The relays that a probe is reached by; they close its folder when this is dropped.
+/// The relays through which a probe is reached. Dropping this closes the probe's folder on them.
 #[derive(Default)]
 pub(in crate::probe) struct Reach {
     relays: Vec<Arc<Relay>>,
@@ -254,7 +255,7 @@ pub(in crate::probe) struct Reach {
 }
 
 impl Reach {
-    /// A node whose processes cannot be heard any more.
+    /// Returns a node whose processes can no longer be heard.
     pub(in crate::probe) fn lost(&self) -> Option<&str> {
         self.relays.iter().find(|relay| relay.is_lost()).map(|relay| relay.host.as_str())
     }
@@ -269,9 +270,9 @@ impl Drop for Reach {
     }
 }
 
-/// Connects to the probe's socket for a process of another node, and hands on the orders that it gets.
+/// Connects to the probe's socket for a process of another node, and forwards the orders for the process.
 fn connected(folder: &Path, connection: u64, input: &Arc<Mutex<Option<ChildStdin>>>) -> Option<UnixStream> {
-    /// A round number, far longer than a probe that listens takes: what it does not take holds up the others.
+    /// A round number, far longer than a listening probe takes. Unread messages delay the other connections.
     const PATIENCE: Duration = Duration::from_secs(10);
     let stream = UnixStream::connect(folder.join(SOCKET)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
@@ -297,7 +298,7 @@ fn say(input: &Mutex<Option<ChildStdin>>, message: &ToRelay) -> io::Result<()> {
     input.flush()
 }
 
-/// The text files in a probe's folder, by their path in it, without those that are about this process.
+/// Returns the text files in a probe's folder, by relative path, without the files about this process.
 fn files(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(inside) = folders.pop() {

@@ -1,4 +1,4 @@
-//! The relay: a probe's folder and socket on a node where the probe itself is not.
+//! The relay: provides a probe's folder and socket on a node that does not run gputune.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -16,11 +16,11 @@ use crate::probe::lines::{line_of, read_line};
 use crate::probe::scratch::claim;
 use crate::probe::sweep;
 
-/// Serves the probes of a search until its input ends. What it has made is removed then; when the next probe begins here if this one is
-/// killed.
+/// Serves the probes of a search until its input ends, then removes its folders. If this relay is killed, the next probe on this
+/// node removes them.
 ///
 /// # Errors
-/// The other side is none of a search, or cannot be written to.
+/// The other side is not a search, or cannot be written to.
 pub fn serve(input: impl Read, output: impl Write + Send + 'static, device: Device) -> io::Result<()> {
     let out = Out { output: Arc::new(Mutex::new(output)), connections: Arc::default() };
     out.say(&FromRelay::Here(Here { gputune_version: GPUTUNE.to_owned(), device }))?;
@@ -47,7 +47,7 @@ pub fn serve(input: impl Read, output: impl Write + Send + 'static, device: Devi
     Ok(())
 }
 
-/// What connections of several threads have in common.
+/// The state that connections of several threads share.
 #[derive(Clone)]
 struct Out {
     output: Arc<Mutex<dyn Write + Send>>,
@@ -62,7 +62,7 @@ impl Out {
         output.flush()
     }
 
-    /// Gives a process its orders; one that is gone has left, or will.
+    /// Passes orders to a process. Write errors are ignored, because an ended process is reported elsewhere.
     fn pass_on(&self, connection: u64, text: &str) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = connections.get_mut(&connection) {
@@ -85,15 +85,15 @@ impl Drop for Place {
     }
 }
 
-/// Makes a probe's folder; nothing where it is here already, with a socket that answers.
+/// Makes a probe's folder. Returns `None` if the folder already exists with a socket that answers.
 fn open(folder: &Path, files: &[(PathBuf, String)], out: &Out) -> io::Result<Option<Place>> {
     if UnixStream::connect(folder.join(SOCKET)).is_ok() {
         return Ok(None);
     }
-    // What relays have left that were killed here.
+    // Remove the folders of killed relays.
     folder.parent().into_iter().for_each(sweep::sweep_in);
     DirBuilder::new().mode(0o700).create(folder)?;
-    // From here on it is removed if something goes wrong.
+    // From here on, the folder is removed after an error.
     let made = || -> io::Result<Place> {
         let owner = claim(folder)?;
         for (path, text) in files {
@@ -122,7 +122,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Hands on the connections of this user, until the listener is shut down.
+/// Forwards the connections of this user, until the listener is shut down.
 fn accept(listener: &UnixListener, folder: &Path, out: &Out) {
     static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
     while let Ok((stream, _)) = listener.accept() {
@@ -146,9 +146,9 @@ fn accept(listener: &UnixListener, folder: &Path, out: &Out) {
     }
 }
 
-/// Hands on what a process says, whole lines where they come whole, until it says no more.
+/// Forwards the messages of a process until they end. Keeps whole lines together if possible.
 fn hear(stream: UnixStream, connection: u64, out: &Out) -> io::Result<()> {
-    /// The most of one message: a round number, far below the longest line of the protocol.
+    /// The maximum size of one message: a round number, far below the longest line of the protocol.
     const MOST: usize = 1 << 20;
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! Reads the further columns of a table, besides the objective.
+//! Reads a table's columns of further metrics.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::probe::measuring::window::DATA_WAIT;
 /// Columns with the same meaning as a metric.
 const SAME: &[(&str, &str)] = &[("x_power_w", "power"), ("x_avg_power_w", "power")];
 
-/// Returns the numbers of a row in columns whose names begin with `x_`, as metrics of these names and of those with the
-/// same meaning.
+/// Returns the numbers of a row in columns whose names begin with `x_`, as metrics of these names and of the metrics with the same
+/// meaning.
 fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -> BTreeMap<String, f64> {
     let cells = headers.iter().zip(record).filter(|(name, _)| name.starts_with("x_"));
     let numbers = cells.filter_map(|(name, text)| Some((name, text.parse::<f64>().ok().filter(|n| n.is_finite())?)));
@@ -21,7 +21,7 @@ fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -> BTreeMap<
     metrics
 }
 
-/// Adds the numbers of further columns to a measurement, where they exist.
+/// Adds the numbers of further columns to a measurement, if the row has them.
 pub(super) fn beside(
     mut measurement: Measurement,
     headers: &csv::StringRecord,
@@ -41,7 +41,7 @@ pub(super) fn beside(
     measurement
 }
 
-/// The mean of each metric over the rows of one config that have it.
+/// Returns the mean of each metric over the rows of one config that have the metric.
 pub(super) fn means<'m>(measurements: impl Iterator<Item = &'m Measurement>) -> BTreeMap<String, f64> {
     let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (name, number) in measurements.flat_map(|measurement| &measurement.metrics) {

@@ -1,7 +1,6 @@
-//! A supervisor whose command is there already: a process that a zygote forked, which waits for what it is to become.
+//! A supervisor whose command already exists: a process that a zygote forked, which waits for its command line.
 //!
-//! The zygote's child that becomes the supervisor forks that process first, so it is the supervisor's child like any
-//! command.
+//! The zygote's child that becomes the supervisor first forks that process. So it is the supervisor's child, like any command.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,14 +14,14 @@ use super::super::orders::{Order, Takeover};
 use super::super::writes::Layout;
 use super::{HOLD, pid_of};
 
-/// The process that was forked.
+/// The forked process.
 pub(super) struct Foundling {
     pid: Pid,
     link: UnixStream,
 }
 
 impl Foundling {
-    /// The process with this number, to which standard output is connected.
+    /// Connects to the process with this process id, which is at the other end of standard output.
     pub(super) fn connected(pid: &str) -> io::Result<Self> {
         let pid = pid_of(pid.parse().map_err(io::Error::other)?)?;
         Ok(Self { pid, link: UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?) })
@@ -32,9 +31,9 @@ impl Foundling {
         self.pid
     }
 
-    /// Has it run the order's command.
+    /// Makes the process run the order's command.
     pub(super) fn take_over(mut self, order: &Order) -> io::Result<Pid> {
-        // The namespace lasts until the process is in it.
+        // The namespace must exist until the process is in it.
         let mounts = order.layout.clone().map(Layout::without_user_namespace).map(Mounts::make).transpose()?;
         let takeover = Takeover {
             arguments: &order.command,

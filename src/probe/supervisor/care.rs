@@ -1,4 +1,4 @@
-//! Wakes a supervisor that somebody stopped, and ends a probe without its supervisor.
+//! Wakes a stopped supervisor, and ends a probe without its supervisor.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use crate::machine::{
     shared::files_of,
 };
 
-/// How long ending processes without their supervisor may take. SIGKILL takes milliseconds, unless a process waits for
-/// a driver or a file system. Round numbers: 400 rounds of 5 ms are two seconds.
+/// The time limit for ending processes without their supervisor. SIGKILL takes milliseconds, unless a process waits for a driver or
+/// a file system. Round numbers: 400 rounds of 5 ms are two seconds.
 const ROUNDS: u32 = 400;
 const ROUND: Duration = Duration::from_millis(5);
 
-/// Checks whether a supervisor was stopped by a signal, and continues it.
+/// Checks if a supervisor was stopped by a signal, and continues it.
 #[derive(Debug, Default)]
 pub(in super::super) struct Care {
     next: Option<Instant>,
@@ -26,15 +26,13 @@ pub(in super::super) struct Care {
 }
 
 impl Care {
-    /// Checks while the probe runs. Whoever stops a whole job, as batch systems do, stops this process within that
-    /// time, too.
+    /// Checks the supervisor while the probe runs. Batch systems stop a whole job, and they stop this process within the same time.
     pub(in super::super) fn look(&mut self, supervised: &Supervised, now: Instant) {
         const PATIENCE: Duration = Duration::from_secs(1);
         self.look_after(supervised.pid(), now, PATIENCE);
     }
 
-    /// Checks while the supervisor is to end the probe; returns whether it is hopeless because somebody stops it each
-    /// time.
+    /// Checks the supervisor while it ends the probe. Returns true if waiting is hopeless because it is stopped again each time.
     pub(in super::super) fn look_in_haste(&mut self, supervised: &Supervised, now: Instant) -> bool {
         const MOST: u32 = 5;
         self.look_after(supervised.pid(), now, Duration::ZERO);
@@ -64,14 +62,14 @@ fn wake(pid: u32) {
     let _ = pid_of(pid).map(|pid| kill_process(pid, Signal::CONT));
 }
 
-/// Continues all stopped children of this process, so that a supervisor notices that this process ends.
+/// Continues all stopped children of this process, so that a supervisor notices the end of this process.
 pub fn wake_all() {
     let own = std::process::id();
     let children = descendants(own).into_iter().filter(|pid| parent(*pid) == Some(own) && is_stopped(*pid));
     children.for_each(wake);
 }
 
-/// Ends a supervisor whose gputune is gone, with everything that it started. It gets some time to do that itself.
+/// Ends a supervisor whose gputune is gone, and everything that it started. First, the supervisor gets some time to do that itself.
 pub(in super::super) fn end_tree(supervisor: u32) {
     const ITS_OWN: u32 = 200;
     let begun = started(supervisor);
@@ -85,7 +83,7 @@ pub(in super::super) fn end_tree(supervisor: u32) {
     kill_tree(supervisor);
 }
 
-/// Kills all descendants of a supervisor, then itself.
+/// Kills all descendants of a supervisor, then the supervisor.
 pub(super) fn kill_tree(supervisor: u32) {
     for _ in 0..ROUNDS {
         let charges = descendants(supervisor);
@@ -100,14 +98,14 @@ pub(super) fn kill_tree(supervisor: u32) {
     let _ = pid_of(supervisor).map(|pid| kill_process(pid, Signal::KILL));
 }
 
-/// Records the files in shared memory that a supervisor's processes hold, before they are ended.
+/// Records the shared memory files of a supervisor's processes, before they are ended.
 pub(in super::super) fn remember_shared(supervisor: u32, watch: &mut SharedWatch, own: &mut BTreeSet<u32>) {
     let charges = descendants(supervisor);
     watch.see(files_of(&charges));
     own.extend(charges);
 }
 
-/// Ends the processes that a killed supervisor left to this process, as often as some are found.
+/// Ends the processes that a killed supervisor left to this process, and repeats that until no processes are found.
 pub(super) fn end_orphans(find: impl Fn() -> Vec<u32>) {
     let mut ended: BTreeSet<u32> = BTreeSet::new();
     for _ in 0..ROUNDS {
@@ -116,7 +114,7 @@ pub(super) fn end_orphans(find: impl Fn() -> Vec<u32>) {
             let _ = kill_process(pid, Signal::KILL);
         }
         ended.extend(&orphans);
-        // Those that have ended wait to be asked how; others are their children, and follow.
+        // Ended orphans wait for `waitpid`. Their children then become orphans and follow.
         ended.retain(|&pid| {
             let asked = pid_of(pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
             !matches!(asked, Ok(Ok(Some(_)) | Err(_)) | Err(_))
@@ -128,7 +126,7 @@ pub(super) fn end_orphans(find: impl Fn() -> Vec<u32>) {
     }
 }
 
-/// The descendants of this process that no living supervisor has charge of.
+/// Returns the descendants of this process that belong to no living supervisor.
 pub(super) fn orphans(living: &BTreeSet<u32>) -> Vec<u32> {
     let in_charge: BTreeSet<u32> = living.iter().flat_map(|&pid| descendants(pid).into_iter().chain([pid])).collect();
     descendants(std::process::id()).into_iter().filter(|pid| !in_charge.contains(pid)).collect()

@@ -1,5 +1,5 @@
-//! The role between fork and exec of a probe's command: it enters the mount namespace, asks to die with the supervisor,
-//! and becomes the command.
+//! The role between fork and exec of a probe's command. It enters the mount namespace, asks to die with the supervisor, and becomes
+//! the command.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,11 +13,11 @@ use rustix::process::Signal;
 use super::super::orders::Cover;
 use super::super::writes::{self, Layout};
 
-/// Tells a zygote the descriptor of the mount namespace outside its layers.
+/// The variable that tells a zygote the descriptor of the outer mount namespace.
 const WAY_OUT: &str = "GPUTUNE_WAY_OUT";
 
-/// Becomes the command. Standard input is a connection to the supervisor, which says where writes go, and closes when
-/// the command runs.
+/// Becomes the command. Standard input is a connection to the supervisor, which sends the layout for writes. The connection
+/// closes when the command runs.
 pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(program) = arguments.next() else { return ExitCode::FAILURE };
     let Ok(mut link) = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from) else { return ExitCode::FAILURE };
@@ -38,8 +38,8 @@ pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     ExitCode::from(127)
 }
 
-/// Enters the mount namespace that the supervisor asks for, if any; the working folder stays the same there. A zygote
-/// gets a way out of it.
+/// Enters the mount namespace that the supervisor asks for, if any. The working folder stays the same there. A zygote gets a way
+/// out of it.
 fn take_cover(link: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut line = String::new();
     BufReader::new(link.try_clone()?).read_line(&mut line)?;
@@ -52,8 +52,8 @@ fn take_cover(link: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(way_out)
 }
 
-/// Enters a mount namespace and stays in it until standard input closes, so that another process can enter it, too.
-/// Answers with a line there: nothing, or why not.
+/// Enters a mount namespace and stays in it until standard input closes, so that another process can also enter it. Answers with
+/// one line on standard input: empty, or the reason for a failure.
 pub(super) fn hold() -> io::Result<()> {
     let mut link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut lines = BufReader::new(link.try_clone()?);

@@ -26,28 +26,28 @@ pub(in super::super) struct Supervised {
     link: UnixStream,
     pid: Pid,
     process: Process,
-    /// Whether it reported that nothing is left.
+    /// True if the supervisor reported that no process is left.
     is_clean: Arc<AtomicBool>,
-    /// Reads its reports until it is gone.
+    /// Reads the supervisor's reports until it is gone.
     reader: Option<JoinHandle<()>>,
 }
 
-/// The supervisors that this process has started and not waited for.
+/// The supervisors that this process has started and not yet waited for.
 static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 fn living() -> MutexGuard<'static, BTreeSet<u32>> {
     LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whose child the supervisor is.
+/// The parent of the supervisor.
 enum Process {
     Own(std::process::Child),
-    /// A zygote's; it began at this clock tick.
+    /// A child of a zygote. It began at this clock tick.
     OfZygote(Option<u64>),
 }
 
 impl Supervised {
-    /// Starts a supervisor that carries out the order; its reports go into the channel.
+    /// Starts a supervisor that carries out the order. Its reports go into the channel.
     pub(in super::super) fn start<M: Send + 'static>(
         executable: &Path,
         order: &Order,
@@ -56,7 +56,7 @@ impl Supervised {
         wrap: fn(Option<Report>) -> M,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        // Nobody may take it for an orphan before it is noted.
+        // This lock keeps the new supervisor from being taken for an orphan before it is registered.
         let mut living = living();
         let process = Command::new(executable)
             .arg0("gputune: supervisor")
@@ -111,25 +111,26 @@ impl Supervised {
         Ok(supervised)
     }
 
-    /// The root of everything that the probe runs.
+    /// Returns the supervisor's process id. The supervisor is the ancestor of all the probe's processes.
     pub(in super::super) fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Tells the supervisor to end the probe, after the grace time or at once; does nothing if it is gone.
+    /// Tells the supervisor to end the probe, after the grace time or at once. Does nothing if it is gone.
     pub(in super::super) fn stop(&mut self, at_once: bool) {
         let _ = self.send(&Stop { at_once });
     }
 
-    /// Ends a supervisor that does not answer, with everything that it started; returns what even SIGKILL does not end.
+    /// Ends a supervisor that does not answer, and everything that it started. Returns the processes that even SIGKILL does not
+    /// end.
     pub(in super::super) fn end_without_it(&mut self) -> Vec<u32> {
         kill_tree(self.pid());
         self.clear();
         if self.leaves_orphans() { self.orphans() } else { Vec::new() }
     }
 
-    /// Waits for the supervisor to end, which it does as soon as all its processes have. If it does not, ends it with
-    /// them. Returns whether it did its work.
+    /// Waits for the supervisor to end, which it does as soon as all its processes have ended. If it does not, ends it and its
+    /// processes. Returns true if it did its work.
     fn wait(&mut self) -> bool {
         const LONGEST: Duration = Duration::from_secs(40);
         const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -143,14 +144,14 @@ impl Supervised {
             if care.look_in_haste(self, now) || now >= deadline {
                 kill_tree(self.pid());
                 let Process::Own(process) = &mut self.process else { return false };
-                // A process in a system call that does not return is left to the kernel.
+                // The kernel must end a process in a system call that does not return.
                 return now < deadline && process.wait().is_ok_and(|status| status.success());
             }
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    /// Whether it did its work; nothing as long as it lives.
+    /// Returns true if the supervisor did its work; `None` while it lives.
     fn result(&mut self) -> Option<bool> {
         match &mut self.process {
             Process::Own(process) => match process.try_wait() {
@@ -165,12 +166,12 @@ impl Supervised {
         }
     }
 
-    /// Whether it reported, before it ended, that nothing of its probe is left.
+    /// Returns true if it reported, before it ended, that no process of its probe is left.
     pub(in super::super) fn is_clean(&self) -> bool {
         self.is_clean.load(Ordering::Relaxed)
     }
 
-    /// Ends the processes of a supervisor that somebody killed.
+    /// Ends the processes of a supervisor that was killed.
     fn clear(&self) {
         if let Some(path) = Cgroup::folder_of(self.pid()) {
             cgroup::end(&path);
@@ -180,14 +181,15 @@ impl Supervised {
         }
     }
 
-    /// What no other supervisor of this process has charge of. No supervisor is started meanwhile.
+    /// Returns the descendants of this process that belong to no other supervisor. No supervisor is started during the call.
     fn orphans(&self) -> Vec<u32> {
         let living = living();
         let others = living.iter().copied().filter(|&pid| pid != self.pid()).collect();
         orphans(&others)
     }
 
-    /// Whether what it left is this process's. What the supervisor of a forked process left goes to that of the zygote.
+    /// Returns true if its orphans become children of this process. The orphans of a forked process's supervisor go to the zygote's
+    /// supervisor.
     fn leaves_orphans(&self) -> bool {
         ADOPTS_ORPHANS.load(Ordering::Relaxed) && matches!(self.process, Process::Own(_))
     }

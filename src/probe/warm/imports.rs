@@ -1,4 +1,4 @@
-//! What a fresh probe had imported by its first step, and how its Python was started.
+//! The imports of a fresh probe up to its first step, and the start of its Python.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The file that the hook writes beside `probe.json` (`imports.py`).
+/// The file that the hook writes next to `probe.json` (`imports.py`).
 const FILE: &str = "imports.json";
 
-/// The beginnings of variables that libraries read when they are loaded, unseen by Python: the dynamic linker and
-/// allocator, OpenMP and BLAS, Python itself, torch, time zone and language.
+/// The prefixes of variables that libraries read while they load, unseen by Python: the dynamic linker and allocator, OpenMP and
+/// BLAS, Python itself, torch, time zone and language.
 pub(in crate::probe) const LOAD_TIME: &[&str] = &[
     "ATEN_",
     "BLIS_",
@@ -33,7 +33,7 @@ pub(in crate::probe) const LOAD_TIME: &[&str] = &[
     "TZ",
 ];
 
-/// What the zygote needs to know of the first probe.
+/// The facts about the first probe that the zygote needs.
 #[derive(Debug, Clone, Deserialize)]
 pub(in crate::probe) struct Imports {
     pid: u32,
@@ -41,18 +41,18 @@ pub(in crate::probe) struct Imports {
     arguments: Vec<String>,
     pub(in crate::probe) options: Vec<String>,
     unfit: Option<String>,
-    /// Name, file and whether it was installed, for each module; only the zygote reads them.
+    /// Name, file and installed flag of each module; only the zygote reads them.
     pub(in crate::probe) modules: Value,
-    /// The variables that were others at the first step than at the start.
+    /// The variables that changed between the start and the first step.
     pub(in crate::probe) environment: BTreeMap<String, String>,
-    /// The interpreter's words before those of the command.
+    /// The interpreter's arguments before the words of the command.
     #[serde(skip)]
     front: Vec<String>,
 }
 
 impl Imports {
-    /// Reads what a probe left in its scratch folder; `command` is what was run, as process `pid`. Nothing where it
-    /// left nothing; the error says why no zygote can run the command.
+    /// Reads the report of a probe from its scratch folder; `command` ran as process `pid`. Returns `None` without a report. The
+    /// error is the reason why no zygote can run the command.
     pub(in crate::probe) fn read(scratch: &Path, command: &[String], pid: Option<u32>) -> Option<Result<Self, String>> {
         let text = fs::read(scratch.join("python").join(FILE)).ok()?;
         let mut imports: Self = serde_json::from_slice(&text).ok()?;
@@ -66,7 +66,7 @@ impl Imports {
         let Some(front) = imports.arguments.strip_suffix(words) else {
             return Some(Err("the command line of Python is not that of the command".to_owned()));
         };
-        // A script of a shell that ends in `exec python` may have set and changed anything before.
+        // A shell script that ends in `exec python` may have changed anything before.
         let name = |word: Option<&String>| word.and_then(|word| Path::new(word).file_name().map(ToOwned::to_owned));
         if name(front.last()) != name(command.first()) {
             return Some(Err("the command starts Python by way of another program".to_owned()));
@@ -75,7 +75,7 @@ impl Imports {
         Some(Ok(imports))
     }
 
-    /// The interpreter's command line for another probe of the same command.
+    /// Returns the interpreter's command line for another probe of the same command.
     pub(in crate::probe) fn arguments(&self, command: &[String]) -> Vec<String> {
         self.front.iter().chain(command.get(1..).unwrap_or_default()).cloned().collect()
     }

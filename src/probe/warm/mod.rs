@@ -1,9 +1,9 @@
-//! Warm starts: a probe that is forked from a process which has imported what the script imports.
+//! Warm starts: a probe is forked from a process that has already done the script's imports.
 //!
-//! Importing torch takes seconds of processor time, a fork a fifth of a second. The first probe of a search is fresh and
-//! tells what it had imported ([`Imports`]). A [`Zygote`] imports the same beside the second probe, and each later probe is a fork
-//! of it that runs the whole script. A warm probe that fails says nothing of its config: it is repeated fresh. Before a config is
-//! claimed to be faster, a fresh process of it is measured as well as a forked one.
+//! Importing torch takes seconds of CPU time, a fork a fifth of a second. The first probe of a search is fresh and reports its
+//! imports ([`Imports`]). A [`Zygote`] imports the same modules during the second probe. Each later probe is a fork of the zygote
+//! that runs the whole script. A warm probe that fails proves nothing about its config: it is repeated fresh. Before a config is
+//! reported as faster, both a fresh and a forked process of it are measured.
 
 mod imports;
 mod zygote;
@@ -19,12 +19,12 @@ pub(super) use imports::Imports;
 pub(super) use zygote::{NoFork, Zygote};
 use zygote::{Setup, Starting};
 
-/// The most zygotes at a time, each with the variables of some configs.
+/// The maximum number of zygotes at a time, each with the variables of some configs.
 const MOST_ZYGOTES: usize = 2;
-/// How many warm probes may fail that then run fresh.
+/// How many warm probes may fail but then run fresh.
 const MOST_FAILURES: u32 = 2;
-/// How many times as long as its imports a search must have left for a zygote: it pays off from the second fork on, and a third
-/// leaves room for imports that take longer beside a probe.
+/// The time that a search must have left for a zygote, in multiples of its import time. A zygote pays off from the second fork on.
+/// A third leaves room for imports that take longer during a probe.
 const WORTH_IMPORTS: u32 = 3;
 
 /// The warm starts of a search.
@@ -32,49 +32,50 @@ const WORTH_IMPORTS: u32 = 3;
 pub(super) struct Warm {
     state: State,
     remarks: Vec<String>,
-    /// What was spent on runs that are no trials of their own, until a trial has been told.
+    /// Time spent on runs that are not trials, until it is added to a trial.
     pub(super) spent: Spent,
 }
 
 #[derive(Default)]
 enum State {
-    /// No probe has told what it imports.
+    /// No probe has reported its imports.
     #[default]
     Unknown,
     Known(Box<Known>),
     Off,
 }
 
-/// What a fresh probe has told, and what came of it.
+/// The report of a fresh probe, and its results.
 struct Known {
     imports: Imports,
-    /// How long the first probe imported.
+    /// The import time of the first probe.
     import_time: Duration,
     zygotes: Vec<Zygote>,
-    /// One that imports, with the variables of its configs.
+    /// A zygote that still imports, with the variables of its configs.
     starting: Option<Starting>,
-    /// The variables of configs that no zygote fitted.
+    /// The variables of configs that fit no zygote.
     unfitted: Vec<BTreeMap<String, String>>,
     failures: u32,
 }
 
-/// What a fresh probe told of its imports, or why no zygote can run the command.
+/// The imports that a fresh probe reported, or the reason why no zygote can run the command.
 pub(super) type Told = Result<Imports, String>;
 
-/// Whether a zygote that imports is worth waiting for: it has done half of it, and does not take twice as long as the first probe did.
+/// Returns true if a starting zygote is worth the wait: it has used half of the first probe's import time, and at most twice that
+/// time.
 fn is_nearly_there(elapsed: Duration, import_time: Duration) -> bool {
     elapsed >= import_time / 2 && elapsed <= import_time * 2
 }
 
-/// How a probe is to be started.
+/// The way to start a probe.
 pub(super) enum Way {
     Fresh {
-        /// Whether it is to tell what it imports.
+        /// True if the process must report its imports.
         tells_imports: bool,
     },
     /// Forked from this zygote.
     Warm { zygote: usize },
-    /// The caller does not want to wait.
+    /// The caller stops waiting.
     Interrupted,
 }
 
@@ -90,7 +91,7 @@ impl std::fmt::Debug for Warm {
 }
 
 impl Warm {
-    /// Chooses the way to start a probe with these variables, and starts the zygote for it where there is none.
+    /// Chooses the way to start a probe with these variables. Starts a zygote for the variables if none fits.
     pub(super) fn way(
         &mut self,
         step: &CommandStep,
@@ -119,12 +120,12 @@ impl Warm {
             return Way::Warm { zygote };
         }
         if known.starting.is_none() {
-            // One that is used only once costs more than it saves.
+            // A zygote that is used only once costs more than it saves.
             if step.start != Start::Warm && !known.zygotes.is_empty() && !known.unfitted.contains(env) {
                 known.unfitted.push(env.clone());
                 return FRESH;
             }
-            // It imports beside this probe, and pays off from the second fork on.
+            // The zygote imports during this probe, and pays off from the second fork on.
             if step.start != Start::Warm && job.limits.probe_time < known.import_time * WORTH_IMPORTS {
                 return FRESH;
             }
@@ -169,7 +170,7 @@ impl Warm {
         }
     }
 
-    /// Hears why there is nothing to fork from.
+    /// Records why no process can be forked.
     fn not_there(&mut self, error: NoFork) -> Way {
         match error {
             NoFork::Unfit(reason) => self.give_up(&reason),
@@ -178,21 +179,21 @@ impl Warm {
         Way::Fresh { tells_imports: false }
     }
 
-    /// The zygote that is there for a process with these variables.
+    /// Returns a zygote that fits these variables.
     pub(super) fn ready(&mut self, env: &BTreeMap<String, String>) -> Option<usize> {
         let State::Known(known) = &mut self.state else { return None };
         known.zygotes.retain_mut(Zygote::is_alive);
         known.zygotes.iter().position(|zygote| zygote.fits(env))
     }
 
-    /// A zygote, and the interpreter's command line for a command.
+    /// Returns a zygote, and the interpreter's command line for a command.
     pub(super) fn zygote(&mut self, at: usize, command: &[String]) -> Option<(&mut Zygote, Vec<String>)> {
         let State::Known(known) = &mut self.state else { return None };
         let arguments = known.imports.arguments(command);
         Some((known.zygotes.get_mut(at)?, arguments))
     }
 
-    /// Hears what a fresh probe told of its imports.
+    /// Records the imports that a fresh probe reported.
     pub(super) fn learn(&mut self, told: Option<Told>, outcome: &Outcome) {
         let Some(measurement) = outcome.measurement().filter(|run| run.throughput.is_some()) else { return };
         match told {
@@ -213,12 +214,12 @@ impl Warm {
         }
     }
 
-    /// Hears that a warm probe failed and is repeated fresh.
+    /// Records that a warm probe failed and is repeated fresh.
     pub(super) fn failed(&mut self, number: u32) {
         self.lost(&format!("probe {number} and others failed when they were forked"));
     }
 
-    /// Hears that there was nothing to fork from; once may be chance.
+    /// Records that no zygote was available; a single case may be chance.
     pub(super) fn lost(&mut self, reason: &str) {
         if let State::Known(known) = &mut self.state {
             known.failures += 1;
@@ -228,7 +229,7 @@ impl Warm {
         }
     }
 
-    /// Hears that no process could be forked for a probe; the next asks a new zygote.
+    /// Records that no process could be forked for a probe. The next probe uses a new zygote.
     pub(super) fn not_forked(&mut self, reason: &str) {
         if let State::Known(known) = &mut self.state {
             known.zygotes.clear();
@@ -236,19 +237,19 @@ impl Warm {
         self.lost(&format!("no process could be forked: {reason}"));
     }
 
-    /// Hears that a config failed fresh as it did warm.
+    /// Records that a config failed in a fresh process as in a warm one.
     pub(super) fn failed_fresh_too(&mut self) {
         if let State::Known(known) = &mut self.state {
             known.failures = known.failures.saturating_sub(1);
         }
     }
 
-    /// Returns what is to be told of it, once.
+    /// Returns each remark once.
     pub(super) fn remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
 
-    /// From now on probes are fresh.
+    /// From now on, all probes start fresh.
     pub(super) fn give_up(&mut self, reason: &str) {
         if !matches!(self.state, State::Off) {
             self.state = State::Off;

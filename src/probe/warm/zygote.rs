@@ -1,4 +1,4 @@
-//! A zygote, as gputune sees it: a supervised Python process that has imported what the script imports, and forks.
+//! gputune's side of a zygote: a supervised Python process that has done the script's imports, and forks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -27,22 +27,22 @@ use crate::probe::{adapter, protocol};
 /// Names the socket to the zygote.
 const SOCKET: &str = "GPUTUNE_ZYGOTE";
 
-/// The longest time for importing, and for a fork: round numbers far above what either takes.
+/// The longest time for imports and for a fork: round numbers far above the usual times.
 const LONGEST_IMPORT: Duration = Duration::from_secs(180);
 const LONGEST_FORK: Duration = Duration::from_secs(10);
 
-/// Variables that packages set themselves when they are used, and read then.
+/// Variables that packages set and read on first use.
 const SET_LATE: &[&str] = &["PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"];
 
-/// A process to fork from.
+/// A process to fork probes from.
 pub(in crate::probe) struct Zygote {
     supervised: Supervised,
     link: Link,
-    /// The variables that the spec and the probe set when it was started.
+    /// The variables that the spec and the probe set at its start.
     env: BTreeMap<String, String>,
     /// The variables that were read at import.
     reads: BTreeSet<String>,
-    /// The files that were imported, as they were then.
+    /// The imported files, with their stamps at import.
     files: BTreeMap<PathBuf, Stamp>,
     reports: Receiver<Option<Report>>,
     pid: Option<u32>,
@@ -50,10 +50,10 @@ pub(in crate::probe) struct Zygote {
     _writes: Option<ProbeScratch>,
 }
 
-/// Time of the last change, in nanoseconds, and size of a file, by which a change is noticed.
+/// Time of the last change, in nanoseconds, and size of a file. A different stamp means that the file changed.
 type Stamp = (i64, u64);
 
-/// What a zygote answers.
+/// The answer of a zygote.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -62,16 +62,16 @@ enum Answer {
     Unfit { unfit: String },
 }
 
-/// Why there is no zygote, or no process from it.
+/// The reason why no zygote or no forked process exists.
 #[derive(Debug)]
 pub(in crate::probe) enum NoFork {
-    /// None can be had for this job.
+    /// This job cannot use a zygote.
     Unfit(String),
-    /// It has ended, or does not answer, which need not happen again.
+    /// The zygote has ended or does not answer, but a new zygote may work.
     Lost(String),
 }
 
-/// What all zygotes of a search have in common.
+/// The settings that all zygotes of a search share.
 pub(super) struct Setup<'s> {
     /// The executable that supervises.
     pub(super) supervisor: &'s Path,
@@ -81,12 +81,12 @@ pub(super) struct Setup<'s> {
     pub(super) folder: &'s Path,
     pub(super) cwd: &'s Path,
     pub(super) grace: Duration,
-    /// The processors of the slot, if it has one.
+    /// The CPU cores of the slot, if any.
     pub(super) processors: &'s [u32],
 }
 
 impl Zygote {
-    /// Starts a zygote for probes with these variables. The error says why none can be had.
+    /// Starts a zygote for probes with these variables. The error is the reason why that fails.
     pub(super) fn start(setup: &Setup<'_>, env: &BTreeMap<String, String>) -> Result<Starting, NoFork> {
         let told = |error: io::Error| NoFork::Lost(format!("no process to fork from can be started: {error}"));
         let scratch = Scratch::new().map_err(|error| NoFork::Lost(error.to_string()))?;
@@ -96,7 +96,7 @@ impl Zygote {
         let listener = UnixListener::bind(&address).map_err(told)?;
         listener.set_nonblocking(true).map_err(told)?;
         let own = [scratch.path().to_owned()];
-        // Two of them may live at a time.
+        // Two zygotes may live at a time.
         let name = format!("zygote-{}", scratch.path().file_name().unwrap_or_default().display());
         let writes = setup.protection.map(|protection| protection.for_probe(&name, &own)).transpose();
         let writes = writes.map_err(told)?.flatten();
@@ -104,7 +104,7 @@ impl Zygote {
         let drops_capabilities =
             layout.as_ref().is_some_and(|layout| layout.has_user_namespace()) && !rustix::process::geteuid().is_root();
         let its_env = its_environment(env, scratch.path(), &address);
-        // The store of the layers is that of the probes, too: it goes when gputune is gone.
+        // The zygote shares the layer store of the probes, which is removed after gputune ends.
         let store = setup.protection.and_then(Protection::store).map(Path::to_owned);
         let layer = writes.as_ref().map(|writes| writes.folder.clone()).into_iter().chain(store);
         let options = setup.imports.options.iter().cloned();
@@ -136,7 +136,7 @@ impl Zygote {
             "supervisor": setup.supervisor.canonicalize().map_err(told)?,
             "adopt": ADOPT,
             "hook": python,
-            // What another config may leave out, with what gputune itself was started with.
+            // The variables that another config may not set, with gputune's own values.
             "of_config": env.keys().map(|name| (name.clone(), std::env::var(name).ok())).collect::<BTreeMap<_, _>>(),
             "drops_capabilities": drops_capabilities,
         });
@@ -154,7 +154,7 @@ impl Zygote {
         })
     }
 
-    /// Whether a probe with these variables may be forked from it: what was read at import has the same values.
+    /// Returns true if a probe with these variables may be forked from the zygote: variables read at import have the same values.
     pub(super) fn fits(&self, env: &BTreeMap<String, String>) -> bool {
         let is_read =
             |name: &&String| self.reads.contains(*name) || LOAD_TIME.iter().any(|front| name.starts_with(front));
@@ -166,7 +166,7 @@ impl Zygote {
         self.pid
     }
 
-    /// Whether it can still be asked.
+    /// Returns true if the zygote can still be asked.
     pub(super) fn is_alive(&mut self) -> bool {
         loop {
             match self.reports.try_recv() {
@@ -179,7 +179,7 @@ impl Zygote {
         }
     }
 
-    /// Forks a process for the order, whose output goes into the pipe. The error says why that cannot be.
+    /// Forks a process for the order, with its output to the pipe. The error is the reason why that fails.
     pub(in crate::probe) fn fork<M: Send + 'static>(
         &mut self,
         order: &Order,
@@ -188,7 +188,7 @@ impl Zygote {
         wrap: fn(Option<Report>) -> M,
     ) -> Result<Supervised, NoFork> {
         let told = |error: io::Error| NoFork::Lost(format!("the process to fork from does not answer: {error}"));
-        // The zygote itself may see them through a layer that does not notice changes below it.
+        // The zygote itself may see the files through a layer that hides changes below it.
         if let Some((path, _)) = self.files.iter().find(|(path, then)| stamp(path) != Some(**then)) {
             return Err(NoFork::Unfit(format!("{} has changed since it was imported", path.display())));
         }
@@ -212,7 +212,7 @@ impl Zygote {
     }
 }
 
-/// The zygote's variables: those of probes, as far as they matter for what is imported.
+/// Returns the zygote's variables: the variables of probes that affect imports.
 fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Path) -> BTreeMap<String, String> {
     let mut its_env = env.clone();
     trackers::silence(&mut its_env, scratch);
@@ -228,21 +228,21 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((status.mtime().checked_mul(1_000_000_000)?.checked_add(status.mtime_nsec())?, status.len()))
 }
 
-/// What the zygote prints while it imports; nobody needs it unless something goes wrong.
+/// The log of the zygote's output during imports; only needed after a failure.
 fn log_file(folder: &Path) -> io::Result<File> {
     let logs = folder.join("logs");
     fs::create_dir_all(&logs)?;
     File::create(logs.join("zygote.log"))
 }
 
-/// Variables that gputune sets for each probe, and those that say nothing of what was imported.
+/// Variables that gputune sets for each probe, and variables that do not affect imports.
 fn own_variables() -> Vec<&'static str> {
     let silencers = SILENCERS.iter().map(|silencer| silencer.variable);
     let own = [protocol::SOCKET, protocol::CONFIG, protocol::TRIAL, protocol::WRITES, protocol::SCRATCH, PYTHONPATH];
     silencers.chain(own).chain(["GPUTUNE_TRAINER"]).chain(SET_LATE.iter().copied()).collect()
 }
 
-/// A zygote that imports.
+/// A zygote that still imports.
 pub(super) struct Starting {
     began: Instant,
     listener: UnixListener,
@@ -257,12 +257,12 @@ pub(super) struct Starting {
 }
 
 impl Starting {
-    /// How long it has been importing.
+    /// Returns the time since the import began.
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Returns the zygote once it has imported everything; waits for a moment at most. The error says why none can be had.
+    /// Returns the zygote after all imports. Waits a moment at most. The error is the reason why no zygote is available.
     pub(super) fn look(&mut self) -> Result<Option<Zygote>, NoFork> {
         const PAUSE: Duration = Duration::from_millis(5);
         self.check()?;
@@ -300,7 +300,7 @@ impl Starting {
                     link,
                     env: std::mem::take(&mut self.env),
                     reads,
-                    // What an import has made itself is in the zygote's layer.
+                    // Files that the import itself made are in the zygote's layer.
                     files: files.into_iter().filter(|(path, _)| path.exists()).collect(),
                     reports: std::mem::replace(&mut self.reports, sync_channel(1).1),
                     pid: self.pid,
@@ -341,7 +341,7 @@ struct Link {
 
 impl Link {
     fn new(stream: UnixStream) -> io::Result<Self> {
-        /// How often the caller is asked meanwhile.
+        /// How often the caller is asked during a wait.
         const TICK: Duration = Duration::from_millis(50);
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(TICK))?;
@@ -365,7 +365,7 @@ impl Link {
         if sent == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// The next answer, if there is one within the tick.
+    /// Returns the next answer, if one arrives within the tick.
     fn hear(&mut self) -> io::Result<Option<Answer>> {
         loop {
             if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {

@@ -1,4 +1,4 @@
-//! A worker that dials back: it connects to a search, shows the token, and then speaks the usual lines.
+//! A worker that dials in to a search: it connects, sends the token, and then speaks the usual lines.
 
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{SILENCE, Token};
 
-/// Why there is no connection to a search.
+/// The reason why a search cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot reach a search at {address}")]
 pub struct DialError {
@@ -15,7 +15,7 @@ pub struct DialError {
 }
 
 impl DialError {
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn hint(&self) -> &'static str {
         match self.source.kind() {
             io::ErrorKind::ConnectionRefused => {
@@ -30,11 +30,10 @@ impl DialError {
     }
 }
 
-/// Connects, and shows the token. Where nobody answers it is tried again each second for as long as `patience`; `tell` hears of the
-/// first failure.
+/// Connects and sends the token. Without an answer, retries each second for `patience`; `tell` receives the first failure.
 ///
 /// # Errors
-/// Nobody answers.
+/// No search answers.
 pub fn dial(
     address: &str,
     token: &Token,

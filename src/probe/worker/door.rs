@@ -1,4 +1,4 @@
-//! Where workers dial in: one address, and nothing is read of who does not show the token first.
+//! The listener for workers that dial in. It reads nothing from a caller that does not send the token first.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -11,35 +11,35 @@ use super::token::SHOWN;
 use super::{Hello, Node, Refusal, SILENCE, ToWorker, Token};
 use crate::probe::lines::line_of;
 
-/// How long somebody may take to show the token, and how many may be about to: round numbers, far above what a slow network and a
-/// large cluster need, and too small to hold anything up.
+/// How long a caller may take to send the token, and how many callers may do so at a time. Round numbers: far above the needs of a
+/// slow network and a large cluster, and too small to delay a search.
 const LONGEST_SHOWING: Duration = Duration::from_secs(10);
 const MOST_SHOWING: usize = 64;
 
-/// Why nobody can dial in.
+/// The reason why no worker can dial in.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DoorError {
-    /// The address is none.
+    /// The address is invalid.
     #[error("`{address}` is no address to listen on")]
     Address {
-        /// As it was given.
+        /// The given address.
         address: String,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It cannot be had.
+    /// The address cannot be used.
     #[error("cannot listen on {address}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl DoorError {
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Address { .. } => {
@@ -55,21 +55,21 @@ impl DoorError {
     }
 }
 
-/// Somebody who dialled in.
+/// A caller that dialled in.
 #[derive(Debug)]
 pub enum Knock {
     /// A worker that can serve.
     Worker(Box<Node>),
-    /// Somebody who was turned away.
+    /// A rejected caller.
     Turned {
-        /// Where they called from.
+        /// The address of the caller.
         host: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A listener with the token that it asks for.
+/// A listener with the token that it requires.
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
@@ -78,10 +78,10 @@ pub struct Door {
 }
 
 impl Door {
-    /// Listens on one address; port 0 stands for any that is free.
+    /// Listens on an address; port 0 selects a free port.
     ///
     /// # Errors
-    /// It is none of this machine, or in use.
+    /// The address is not of this machine, or in use.
     pub fn open(address: &str, token: Token) -> Result<Self, DoorError> {
         let none = |source| DoorError::Address { address: address.to_owned(), source };
         let first = address.to_socket_addrs().map_err(none)?.next();
@@ -92,19 +92,19 @@ impl Door {
         Ok(Self { listener, address, token })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets workers in for as long as this process lives; each hears the hello.
+    /// Accepts workers as long as this process lives. Each worker receives the hello.
     pub fn answer(self, hello: Hello) -> Receiver<Knock> {
         let (knocks, heard) = channel();
         std::thread::spawn(move || {
             let (token, hello, showing) = (Arc::new(self.token), Arc::new(hello), Arc::new(AtomicUsize::new(0)));
             for stream in self.listener.incoming() {
                 let Ok(stream) = stream else {
-                    // There are too many open files, for example (accept(2)).
+                    // For example, there are too many open files (accept(2)).
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 };
@@ -138,7 +138,7 @@ fn turn(knocks: &Sender<Knock>, host: String, reason: String) {
     let _ = knocks.send(Knock::Turned { host, reason });
 }
 
-/// Reads as many bytes as show a token and no more, and compares them.
+/// Reads exactly the bytes of a token, and compares them.
 fn shown(mut stream: &TcpStream, token: &Token) -> Result<(), &'static str> {
     let failed = |_| "the connection failed";
     stream.set_nodelay(true).map_err(failed)?;

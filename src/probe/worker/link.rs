@@ -1,4 +1,4 @@
-//! The connection to a worker: the streams of a command, or a connection that it has made.
+//! The connection to a worker: the streams of a command, or a TCP connection from the worker.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::{SILENCE, ToWorker};
 use crate::probe::lines::line_of;
 
-/// What is at the other end.
+/// The other end of the connection.
 #[derive(Debug)]
 pub(super) enum Peer {
-    /// A command whose standard streams are the worker's.
+    /// A command whose standard streams belong to the worker.
     Command(Child, Option<ChildStdin>),
     /// A worker that has dialled in.
     Stream(TcpStream),
@@ -22,16 +22,16 @@ pub(super) enum Peer {
 #[derive(Debug)]
 pub(super) struct Link {
     peer: Mutex<Peer>,
-    /// When the worker was heard last; nothing once it was given up.
+    /// The time of the worker's last line; `None` after the worker was given up.
     heard: Mutex<Option<Instant>>,
 }
 
-/// Whether a worker is still there.
+/// A handle that shows if a worker is still alive.
 #[derive(Debug, Clone)]
 pub struct Life(pub(super) Weak<Link>);
 
 impl Life {
-    /// Whether it is.
+    /// Returns true if the worker is alive.
     pub fn goes_on(&self) -> bool {
         self.0.upgrade().is_some_and(|link| !link.is_silent())
     }
@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// Takes note that the worker lives.
+    /// Records that the worker is alive.
     pub(super) fn hear(&self) {
         if let Some(heard) = &mut *locked(&self.heard) {
             *heard = Instant::now();
@@ -66,7 +66,7 @@ impl Link {
         locked(&self.heard).is_none_or(|heard| heard.elapsed() > SILENCE)
     }
 
-    /// Ends the worker's input, and with it the worker.
+    /// Closes the worker's input, which ends the worker.
     pub(super) fn give_up(&self) {
         locked(&self.heard).take();
         match &mut *locked(&self.peer) {
@@ -77,7 +77,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// The worker hears that the search is over, or the end of its input; a command that is stuck is killed.
+    /// Tells the worker that the search is over or closes its input. A command that hangs is killed.
     fn drop(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         let _ = self.say(&ToWorker::Goodbye);

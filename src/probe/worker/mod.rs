@@ -1,7 +1,8 @@
-//! Probes on another node: a worker there runs them, for a driver here, over lines of JSON. `docs/cluster.md` describes the lines.
+//! Probes on another node: a worker on that node runs them for a driver here, over lines of JSON. `docs/cluster.md` describes the
+//! lines.
 //!
-//! One worker serves a node for a whole search: it hands out the node's GPUs and cores, and runs probes with the same supervision
-//! as here. Start with [`Node`], the driver's side; [`serve()`] is the other.
+//! One worker serves a node for a whole search. It offers the node's GPUs and cores, and supervises probes as on this machine.
+//! Start with [`Node`], the driver's side; [`serve()`] is the other side.
 
 mod dial;
 mod door;
@@ -28,21 +29,21 @@ pub use node::{Node, NodeError, Remote};
 pub use serve::{Parting, Site, serve};
 pub use token::{Token, TokenError};
 
-/// The version of the lines.
+/// The version of the line format.
 pub const VERSION: u32 = 1;
 
-/// How often either side says that it lives, and the silence after which the other counts as gone. Round numbers: a stalled network
-/// or a stopped process shows within half a minute, and a machine under load is not taken for a dead one.
+/// The interval of heartbeats, and the silence after which the other side counts as lost. Round numbers: a stalled network or a
+/// stopped process shows within half a minute, and a machine under load does not count as lost.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What a driver says.
+/// The messages of a driver.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToWorker {
     Hello(Hello),
     Probe(Box<Asked>),
-    /// The probe is not wanted any more.
+    /// Cancel this probe.
     Stop {
         slot: usize,
         attempt: u64,
@@ -50,67 +51,67 @@ enum ToWorker {
     Heartbeat,
     /// The search is over.
     Goodbye,
-    /// The worker is not wanted.
+    /// The worker is rejected.
     Refused(Refusal),
 }
 
-/// What a search is about.
+/// The description of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The version of the lines.
+    /// The version of the line format.
     pub version: u32,
-    /// The program's version; the other must be the same.
+    /// The program's version, which must be the same on both sides.
     pub gputune_version: String,
-    /// The spec, as an absolute path, which the node must have.
+    /// The absolute path of the spec, which the node must have.
     pub spec: PathBuf,
-    /// What is in it.
+    /// The content of the spec.
     pub text: String,
 }
 
 impl Hello {
-    /// The hello of this program.
+    /// Returns the hello of this program.
     pub fn new(spec: PathBuf, text: String) -> Self {
         Self { version: VERSION, gputune_version: env!("CARGO_PKG_VERSION").to_owned(), spec, text }
     }
 }
 
-/// What a node has for a search.
+/// The resources of a node for a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The version of the lines.
+    /// The version of the line format.
     pub version: u32,
     /// The program's version.
     pub gputune_version: String,
-    /// What the worker calls itself.
+    /// The name that the worker uses for itself.
     pub host: String,
     /// The device that trains.
     pub device: Device,
-    /// The slots, in their order.
+    /// The slots, in order.
     pub slots: Vec<Slot>,
-    /// What becomes of what probes write, in a line.
+    /// How the files that probes write are treated, in a line.
     pub writes: String,
-    /// The GPUs of a probe where the slots name none.
+    /// The GPUs of a probe if the slots name none.
     pub gpus: u32,
-    /// How long the node may be used, in seconds; absent where that is not known.
+    /// How long the node may be used, in seconds; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_left_s: Option<f64>,
 }
 
-/// Why a worker cannot serve a search.
+/// The reason why a worker cannot serve a search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// Why not.
+    /// The reason.
     pub reason: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: String,
 }
 
-/// A probe that is asked for.
+/// A requested probe.
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     slot: usize,
-    /// Its number among all that this driver asks for. Lines with another one are late.
+    /// Its number among all requests of this driver. Lines with another number are late.
     attempt: u64,
     number: u32,
     config: Config,
@@ -122,7 +123,7 @@ struct Asked {
     keeps: bool,
 }
 
-/// What a worker says.
+/// The messages of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FromWorker {
@@ -134,7 +135,7 @@ enum FromWorker {
     NoTime(NoTime),
 }
 
-/// News of a running probe.
+/// The progress of a running probe.
 #[derive(Debug, Serialize, Deserialize)]
 struct News {
     slot: usize,
@@ -170,30 +171,30 @@ impl News {
     }
 }
 
-/// A probe is not begun, since it would not fit into the rest of the allocation.
+/// A probe that was not started, because it would not fit into the rest of the allocation.
 #[derive(Debug, Serialize, Deserialize)]
 struct NoTime {
     slot: usize,
     attempt: u64,
-    /// What is left, and how long a probe may take, in seconds.
+    /// The remaining time, and the time that a probe may take, in seconds.
     left_s: f64,
     takes_s: f64,
 }
 
-/// How a probe ended.
+/// The end of a probe.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ended {
     slot: usize,
     attempt: u64,
-    /// The outcome, or why no config can be probed.
+    /// The outcome, or the reason why no config can be probed.
     outcome: Result<Outcome, Refused>,
-    /// What the prober has to say.
+    /// The remarks of the prober.
     remarks: Vec<String>,
     /// The end of the probe's log.
     log: String,
 }
 
-/// Why no config can be probed there.
+/// The reason why no config can be probed on that node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Refused {
     reason: String,

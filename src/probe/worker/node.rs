@@ -1,4 +1,4 @@
-//! A node with a worker, as the driver sees it, and the prober of each of its slots.
+//! The driver's side of a node with a worker, and the prober of each slot.
 
 use std::fs;
 use std::io::{self, BufReader, Read};
@@ -17,11 +17,11 @@ use crate::model::{Outcome, Progress, Slot};
 use crate::probe::lines::read_line;
 use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch};
 
-/// How long a worker may take to be there: a node may have to be woken, and a large program to come from a slow file system. A
-/// round number.
+/// How long a worker may take to start: a node may have to wake up, and a large program may load from a slow file system. A round
+/// number.
 const LONGEST_START: Duration = Duration::from_secs(120);
 
-/// Why a node cannot serve.
+/// The reason why a node cannot serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
@@ -32,29 +32,29 @@ pub enum NodeError {
         host: String,
         /// The program.
         program: String,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It ended, or said something else.
+    /// The worker ended, or sent an unexpected message.
     #[error("the worker on {host} has not answered: {reason}")]
     Silent {
         /// The node.
         host: String,
-        /// What came instead.
+        /// The end or the message.
         reason: String,
     },
-    /// It cannot serve this search.
+    /// The worker cannot serve this search.
     #[error("the worker on {host} refuses: {refusal}")]
     Refused {
         /// The node.
         host: String,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
 }
 
 impl NodeError {
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn hint(&self) -> String {
         match self {
             Self::Start { program, .. } => format!("is `{program}` installed here, and in the PATH?"),
@@ -75,7 +75,7 @@ pub struct Node {
     inboxes: Vec<Receiver<Told>>,
 }
 
-/// What a slot is told.
+/// A message for a slot.
 #[derive(Debug)]
 enum Told {
     Progress(Box<News>),
@@ -84,10 +84,10 @@ enum Told {
 }
 
 impl Node {
-    /// Starts a worker on a node by a command whose standard streams are the worker's.
+    /// Starts a worker on a node by a command whose standard streams belong to the worker.
     ///
     /// # Errors
-    /// The command cannot be run, or what it runs is no worker that can serve this search.
+    /// The command cannot be run, or its program cannot serve this search.
     pub fn start(host: &str, mut command: Command, hello: Hello) -> Result<Self, NodeError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |source| NodeError::Start { host: host.to_owned(), program: program.clone(), source };
@@ -97,10 +97,10 @@ impl Node {
         Self::over(host, Link::to(Peer::Command(child, input)), output, hello)
     }
 
-    /// Greets a worker that has dialled in, and shown the token.
+    /// Greets a worker that has dialled in and sent the token.
     ///
     /// # Errors
-    /// It is no worker that can serve this search.
+    /// The worker cannot serve this search.
     pub(super) fn dialled(host: &str, stream: TcpStream, hello: Hello) -> Result<Self, NodeError> {
         let failed = |source: io::Error| NodeError::Silent { host: host.to_owned(), reason: source.to_string() };
         let output = stream.try_clone().map_err(failed)?;
@@ -157,42 +157,42 @@ impl Node {
         Ok(Self { host: host.to_owned(), welcome, link, inboxes })
     }
 
-    /// Whether it is still there, for when its slots are handed out.
+    /// Returns a handle that shows if the worker is alive when its slots are assigned.
     pub fn life(&self) -> Life {
         Life(Arc::downgrade(&self.link))
     }
 
-    /// Calls it by another name.
+    /// Gives the node another name.
     #[must_use]
     pub fn called(self, host: String) -> Self {
         Self { host, ..self }
     }
 
-    /// Sends it away.
+    /// Rejects the worker.
     pub fn refuse(self, refusal: Refusal) {
         let _ = self.link.say(&ToWorker::Refused(refusal));
     }
 
-    /// Where it runs.
+    /// Returns the name of its host.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// What it has.
+    /// Returns the resources of the node.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// How long it may be used, from when it was started here.
+    /// Returns how long the node may be used, counted from its start here.
     pub fn allocation(&self) -> Option<Allocation> {
         Allocation::lasting(Duration::try_from_secs_f64(self.welcome.time_left_s?).ok()?)
     }
 
-    /// A prober for each slot. Logs go below `out`; `first` is the number of the first of these slots in the search.
+    /// Returns a prober for each slot. Logs go below `out`; `first` is the search's number for the first of these slots.
     pub fn into_probers(self, out: &Path, first: u32) -> Vec<(Slot, Remote)> {
         let Self { host, welcome, link, inboxes } = self;
         let remote = |((number, at), (slot, inbox)): ((u32, usize), (Slot, Receiver<Told>))| {
-            // By the name under which it was asked for.
+            // The slot uses the name under which the node was requested.
             let slot = Slot { number, host: host.clone(), ..slot };
             let remote = Remote {
                 slot: at,
@@ -233,12 +233,12 @@ pub struct Remote {
 
 impl Remote {
     fn lost(&self, reason: &str) -> ProbeError {
-        // Whatever is there may come again.
+        // Give the worker up now, so that a worker on that node can connect again.
         self.link.give_up();
         ProbeError::Lost { host: self.host.clone(), reason: reason.to_owned() }
     }
 
-    /// Writes the end of the log, and what the worker's prober said, where they belong.
+    /// Writes the end of the log, and records the remarks of the worker's prober.
     fn ended(&mut self, job: &Job<'_>, ended: Ended) -> Result<Outcome, ProbeError> {
         self.remarks.extend(ended.remarks);
         let log = self.out.join(CommandProber::log_name(job.number, job.effort));
@@ -281,7 +281,7 @@ impl Prober for Remote {
                     let (left, takes) = (seconds(left_s), seconds(takes_s));
                     return Err(ProbeError::NoTime { host: self.host.clone(), left, takes });
                 }
-                // They are of an attempt that was given up.
+                // These lines belong to an attempt that was given up.
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(self.lost("its connection has ended")),
             }

@@ -1,4 +1,4 @@
-//! The worker: runs what a driver asks for in the slots of its node.
+//! The worker: runs the requests of a driver in the slots of its node.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -16,45 +16,45 @@ use crate::probe::lines::{line_of, read_line};
 use crate::probe::scratch::Scratch;
 use crate::probe::{CommandProber, Job, Prober};
 
-/// What serves a search on this node.
+/// The parts that serve a search on this node.
 pub struct Site {
-    /// What it has.
+    /// The resources of the node.
     pub welcome: Welcome,
-    /// The space that is searched.
+    /// The search space.
     pub space: Space,
     /// A prober for each slot.
     pub probers: Vec<CommandProber>,
-    /// When the node is taken away.
+    /// The end of the node's allocation.
     pub allocation: Option<Allocation>,
 }
 
-/// How serving a search has ended.
+/// How the service of a search ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parting {
     /// The search is over.
     Over,
-    /// The driver is gone without a word.
+    /// The driver disappeared without a message.
     Gone,
-    /// It cannot be served.
+    /// This worker cannot serve the search.
     Refused(Refusal),
-    /// It does not want this worker.
+    /// The driver rejects this worker.
     Unwanted(Refusal),
 }
 
 /// Writes lines from several threads.
 type Output = Arc<Mutex<dyn Write + Send>>;
 
-/// Serves a driver until it has no more to say, or is silent for too long; then probes may still run, which end with this
-/// process. `make` prepares for the search that the driver's first line names, with probers that put their logs into the folder.
+/// Serves a driver until the driver ends the search or is silent for too long. Probes that still run then end with this process.
+/// `make` prepares for the search in the driver's first line; its probers write their logs to the folder.
 ///
 /// # Errors
-/// The other side is no driver, or cannot be written to.
+/// The other side is not a driver, or cannot be written to.
 pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     make: impl FnOnce(&Hello, &Path) -> Result<Site, Refusal>,
 ) -> io::Result<Parting> {
-    // It is removed at the end, or by the next gputune here if this one is killed.
+    // The folder is removed at the end, or by the next gputune on this machine if this process is killed.
     let scratch = Scratch::new().map_err(io::Error::other)?;
     let folder = scratch.path().join("worker");
     fs::create_dir(&folder)?;
@@ -145,15 +145,15 @@ fn say(output: &Output, message: &FromWorker) -> io::Result<()> {
     output.flush()
 }
 
-/// A slot with its prober, in a thread of its own.
+/// A slot with its prober, in its own thread.
 struct Slot {
     prober: CommandProber,
     space: Arc<Space>,
     folder: PathBuf,
-    /// The last attempt that is not wanted any more.
+    /// The last attempt that was cancelled.
     stopped: Arc<AtomicU64>,
     allocation: Option<Allocation>,
-    /// The longest that a probe has taken on this node.
+    /// The longest time of a probe on this node.
     longest: Arc<Mutex<Duration>>,
     output: Output,
 }
@@ -181,8 +181,8 @@ impl Slot {
         }
     }
 
-    /// Whether a probe would not fit into what is left of the allocation: it may take as long as the longest so far, and at least as
-    /// long as it measures, and then time to end.
+    /// Returns the remaining and the needed time if a probe would not fit into the rest of the allocation. A probe may take as long
+    /// as the longest probe of this node, at least its measuring time, plus its grace time.
     fn no_time(&self, asked: &Asked) -> Option<NoTime> {
         let left = self.allocation?.left();
         let measures = asked.limits.measure_time;
@@ -230,7 +230,7 @@ impl Slot {
     }
 }
 
-/// The end of a log, as text.
+/// Returns the end of a log.
 fn tail(log: &Path) -> String {
     /// A round number: some hundreds of lines.
     const BYTES: u64 = 64 << 10;

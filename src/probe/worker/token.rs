@@ -1,4 +1,4 @@
-//! What a worker shows before anything else is read of it: 256 random bits.
+//! The first message of a worker: a secret of 256 random bits. Nothing else is read before it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 /// Digits of a token: four bits each.
 const DIGITS: usize = 64;
 
-/// How many bytes show a token: its digits, and the end of the line.
+/// The bytes of a token's line: its digits, and the end of the line.
 pub(super) const SHOWN: usize = DIGITS + 1;
 
-/// A secret of a search and its workers.
+/// A secret that a search and its workers share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; DIGITS]);
 
-/// Why a file has no token that can be used.
+/// The reason why a file has no valid token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("cannot {action} the token file {}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Others may know it.
+    /// Other users may know the token.
     #[error("the token file {} may be read by others (mode {mode:04o})", path.display())]
     Shared {
         /// The file.
@@ -37,18 +37,18 @@ pub enum TokenError {
         /// Its permissions.
         mode: u32,
     },
-    /// It is no token.
+    /// The content is not a token.
     #[error("the token file {} holds no token: {DIGITS} hexadecimal digits are one, and it has {found}", path.display())]
     Form {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// The content that was found.
         found: String,
     },
 }
 
 impl TokenError {
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn hint(&self) -> String {
         match self {
             Self::Io { path, .. } | Self::Form { path, .. } => {
@@ -68,17 +68,17 @@ impl TokenError {
 }
 
 impl std::fmt::Debug for Token {
-    /// Without it.
+    /// Prints the name only, so that no log has the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token")
     }
 }
 
 impl Token {
-    /// A new one, from the kernel's random numbers (random(4)).
+    /// Returns a new token from the kernel's random numbers (random(4)).
     ///
     /// # Errors
-    /// There is no `/dev/urandom`.
+    /// `/dev/urandom` does not exist.
     pub fn fresh() -> io::Result<Self> {
         let mut bytes = [0; DIGITS / 2];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -90,11 +90,11 @@ impl Token {
         Ok(Self(digits))
     }
 
-    /// Reads one from a file that only its user may read; one of root's may be read by its group, too, as Kubernetes mounts secrets
-    /// for a user that is not root. A pipe will do.
+    /// Reads a token from a file that only its user may read. A file of root may be readable by its group, because Kubernetes
+    /// mounts secrets this way for users other than root. A pipe is allowed.
     ///
     /// # Errors
-    /// It cannot be read, others may read it, or it holds no token.
+    /// The file cannot be read, is readable by other users, or has no token.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::Io { action: "read", path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
@@ -115,10 +115,10 @@ impl Token {
         text.to_ascii_lowercase().try_into().map(Self).map_err(|text: Vec<u8>| form(text.len().to_string()))
     }
 
-    /// Writes it into a new file that only its user may read.
+    /// Writes the token to a new file that only its user may read.
     ///
     /// # Errors
-    /// There is a file, or it cannot be written.
+    /// The file exists, or cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
         let failed = |source| TokenError::Io { action: "write", path: path.to_owned(), source };
         let mut options = OpenOptions::new();
@@ -127,19 +127,19 @@ impl Token {
         file.write_all(&self.shown()).map_err(failed)
     }
 
-    /// Its digits, for a secret of a cluster.
+    /// Returns its digits, for a cluster secret.
     pub fn digits(&self) -> String {
         self.0.iter().copied().map(char::from).collect()
     }
 
-    /// The line that shows it.
+    /// Returns the line that proves the token.
     pub(super) fn shown(&self) -> [u8; SHOWN] {
         let mut line = [b'\n'; SHOWN];
         line[..DIGITS].copy_from_slice(&self.0);
         line
     }
 
-    /// Whether this is the line that shows it, in a time that does not depend on where it differs.
+    /// Returns true if `line` proves this token. The time does not depend on the position of a difference.
     pub(super) fn is_shown_by(&self, line: &[u8; SHOWN]) -> bool {
         let differs = self.shown().iter().zip(line).fold(0, |differs, (own, other)| differs | (own ^ other));
         std::hint::black_box(differs) == 0

@@ -1,7 +1,7 @@
-//! Finds caches: folders that only grow, of files that are compiled, downloaded or unpacked once and then read.
+//! Finds caches: folders that only grow, with files that are compiled, downloaded or unpacked once and then read.
 //!
-//! If they were thrown away after each probe, the next would have to fill them again: minutes for `torch.compile`,
-//! gigabytes for a model. So their layers are kept for the whole search, and are thrown away with it.
+//! If they were discarded after each probe, the next probe would have to fill them again: minutes for `torch.compile`, gigabytes
+//! for a model. So their layers are kept for the whole search, and discarded at its end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,8 +29,8 @@ const VARIABLES: &[&str] = &[
 /// The default places of such folders in the home.
 const IN_HOME: &[&str] = &[".cache", ".triton", ".nv/ComputeCache", ".keras"];
 
-/// Returns the folders of these variables, of this home, and of a Python environment whose modules are not compiled
-/// yet; no folder lies in another.
+/// Returns the folders of these variables, of this home, and of a Python environment with uncompiled modules. No folder lies in
+/// another.
 pub(super) fn folders(env: &BTreeMap<String, String>, home: Option<&Path>, prefix: Option<&Path>) -> Vec<PathBuf> {
     let value = |name: &str| env.get(name).cloned().or_else(|| std::env::var(name).ok());
     let mut folders: Vec<PathBuf> = VARIABLES.iter().filter_map(|name| value(name)).map(PathBuf::from).collect();
@@ -48,7 +48,7 @@ pub(super) fn folders(env: &BTreeMap<String, String>, home: Option<&Path>, prefi
     folders
 }
 
-/// The folder of the Python environment that a program is in: that of `bin`, beside `lib/python3.x/site-packages`.
+/// Returns the folder of a program's Python environment: the parent of `bin`, with `lib/python3.x/site-packages` in it.
 pub(super) fn environment_of(program: &str, cwd: &Path, env: &BTreeMap<String, String>) -> Option<PathBuf> {
     let path = if program.contains('/') {
         cwd.join(program)
@@ -56,7 +56,7 @@ pub(super) fn environment_of(program: &str, cwd: &Path, env: &BTreeMap<String, S
         let path = env.get("PATH").cloned().or_else(|| std::env::var("PATH").ok())?;
         std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())?
     };
-    // The path is not resolved, because the interpreter of a virtual environment is a link to another one.
+    // The path is not resolved, because the interpreter of a virtual environment is a link to another interpreter.
     let prefix = path.parent()?.parent()?.canonicalize().ok()?;
     site_packages(&prefix).map(|_| prefix)
 }
@@ -66,7 +66,7 @@ fn site_packages(prefix: &Path) -> Option<PathBuf> {
     libraries.filter(|folder| folder.is_dir()).last()
 }
 
-/// Whether modules were compiled at installation or on first use; some installers leave it to the latter.
+/// Returns true if modules are already compiled. Some installers leave compilation to the first use.
 fn is_compiled(prefix: &Path) -> bool {
     let Some(packages) = site_packages(prefix) else { return true };
     let packages = fs::read_dir(packages).into_iter().flatten().flatten().map(|entry| entry.path());

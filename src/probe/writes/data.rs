@@ -1,27 +1,27 @@
-//! Finds data folders: those with many files that are read and hardly ever written.
+//! Finds data folders: folders with many files that are often read and rarely written.
 //!
-//! Opening a file through a layer takes some microseconds longer, which a loader of small files feels. So folders with
-//! very many files are not covered but made read-only, which protects them as well. If a probe wants to write into one,
-//! it is repeated with a layer over it.
+//! Opening a file through a layer takes some microseconds longer, which slows a loader of small files. So folders with very many
+//! files are made read-only instead, which protects them equally. If a probe tries to write to such a folder, it is repeated with a
+//! layer over the folder.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The number of files from which on a folder counts as data. The limits here are round numbers that bound the time of
-/// the search for such folders.
+/// A folder with at least this many files counts as data. The limits here are round numbers that bound the time of the search for
+/// such folders.
 const MANY: usize = 1000;
-/// The number of folders side by side, as those of classes are, from which on they are counted together.
+/// From this number on, folders with the same parent are counted together, because they may be classes.
 const SIDE_BY_SIDE: usize = 8;
 /// How deep the files of a class may lie.
 const DEPTH_OF_CLASSES: usize = 3;
-/// How deep data folders are looked for, how many are enough, and for how long.
+/// The maximum depth, number and time in the search for data folders.
 const DEPTH: usize = 5;
 const MOST: usize = 48;
 const LONGEST: Duration = Duration::from_millis(400);
 
-/// Names of folders that jobs write to, however full they are.
+/// Names of folders that jobs write to, even if they hold many files.
 const WRITTEN: &[&str] = &[
     "out",
     "output",
@@ -48,7 +48,7 @@ const WRITTEN: &[&str] = &[
     "gputune-out",
 ];
 
-/// Returns the data folders below others; none that contains, or lies in, a folder of `not`.
+/// Returns the data folders below `below`, without folders that contain, or lie in, a folder of `not`.
 pub(super) fn folders(below: &[PathBuf], not: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut search = Search { not, found: BTreeSet::new(), deadline: Instant::now() + LONGEST };
     for start in below {
@@ -80,7 +80,7 @@ impl Search<'_> {
         }
     }
 
-    /// The files in a folder and those below, up to many.
+    /// Counts the files in a folder and its subfolders, up to `MANY`.
     fn files_below(&self, folder: &Path, depth: usize) -> usize {
         let contents = Contents::of(folder);
         let mut files = contents.files;
@@ -93,7 +93,7 @@ impl Search<'_> {
         files
     }
 
-    /// Whether its folders stand side by side with files in each, and have many files together.
+    /// Returns true if its many subfolders contain files, and together enough files to count as data.
     fn holds_classes(&self, contents: &Contents) -> bool {
         let (mut files, mut with_files) = (contents.files, 0);
         if contents.folders.len() < SIDE_BY_SIDE || contents.folders.iter().any(|folder| is_written(folder)) {
@@ -111,13 +111,13 @@ impl Search<'_> {
     }
 }
 
-/// Whether a folder's name says that jobs or tools write to it; hidden folders are those of tools.
+/// Returns true if a folder's name shows that jobs or tools write to it. Hidden folders belong to tools.
 fn is_written(folder: &Path) -> bool {
     let name = folder.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
     name.starts_with('.') || WRITTEN.contains(&name.as_str())
 }
 
-/// The direct contents of a folder; counting ends at many.
+/// The direct contents of a folder; counting ends at `MANY`.
 struct Contents {
     files: usize,
     folders: Vec<PathBuf>,
@@ -170,7 +170,7 @@ mod tests {
         let expected: BTreeSet<_> =
             [project.join("data/flat"), project.join("nested"), project.join("photos/train")].into();
         assert_eq!(found, expected);
-        // The working folder is written to, whatever it contains.
+        // The working folder is written to, even if it is full of files.
         let flat = project.join("data/flat");
         assert_eq!(folders(std::slice::from_ref(&flat), std::slice::from_ref(&flat)), BTreeSet::new());
         assert_eq!(folders(std::slice::from_ref(&flat), &[flat.join("inner/gputune-out")]), BTreeSet::new());

@@ -1,8 +1,8 @@
 //! Makes a probe's mount namespace, from within the process that becomes the command.
 //!
-//! Mounts of others are never affected: all mounts are made private first. The new root is put together at an empty
-//! folder, and everything else disappears with the old root (pivot_root(2), `pivot_root(".", ".")`). When the last
-//! process of the probe ends, the kernel removes all of it.
+//! Mounts of other processes are never affected: all mounts are made private first. The new root is built at an empty folder, and
+//! everything else disappears with the old root (pivot_root(2), `pivot_root(".", ".")`). After the last process of the probe ends,
+//! the kernel removes all of it.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -19,23 +19,22 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use super::layout::{Layer, Layout, Refused, Stage, Step};
 use crate::machine::namespaces;
 
-/// Enters a namespace of its own. The process must have a single thread.
+/// Enters a new namespace. The process must have a single thread.
 pub(in crate::probe) fn enter(layout: &Layout) -> Result<(), Refused> {
     leave_mounts(layout.user)?;
     put_on(layout)
 }
 
-/// Enters a namespace of its own, too, and returns the one outside its layers, in which this process, or a child of
-/// it, can enter those of other probes.
+/// Enters a new namespace and returns the namespace outside its layers. From there, this process or a child can enter the
+/// namespaces of other probes.
 ///
-/// In a user namespace that takes capabilities, which a command that is executed next keeps (capabilities(7), "Ambient
-/// capability set").
+/// In a user namespace, that needs capabilities. The next executed command keeps them (capabilities(7), "Ambient capability set").
 pub(in crate::probe) fn enter_with_way_out(layout: &Layout) -> Result<OwnedFd, Refused> {
     if layout.user.is_some() {
         leave_mounts(layout.user)?;
         keep_capabilities().map_err(refused(Stage::Namespace))?;
     }
-    // It is not closed when the command is executed.
+    // The descriptor stays open when the command is executed.
     let outside = rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY, Mode::empty());
     let outside = outside.map_err(io::Error::from).map_err(refused(Stage::Namespace))?;
     leave_mounts(None)?;
@@ -47,8 +46,7 @@ fn refused(stage: Stage) -> impl FnOnce(io::Error) -> Refused {
     move |error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) }
 }
 
-/// Gives this process mounts of its own, like those before, and a user namespace for the user and group if they are
-/// given.
+/// Gives this process a private copy of its mounts, and a user namespace if a user and group are given.
 fn leave_mounts(user: Option<(u32, u32)>) -> Result<(), Refused> {
     namespaces::own_mounts(user.is_some()).map_err(io::Error::from).map_err(refused(Stage::Namespace))?;
     if let Some((user, group)) = user {
@@ -98,7 +96,7 @@ fn carry_out(step: &Step, layout: &Layout) -> io::Result<()> {
                 rustix::mount::mount_bind(folder, &target)
             };
             match bound {
-                // A folder that is gone by now, or hidden by another mount, needs no mount point.
+                // A folder that is gone, or hidden by another mount, needs no mount point.
                 Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
                 bound => bound?,
             }
@@ -123,7 +121,7 @@ fn read_only(target: &Path, kept: MountFlags) -> io::Result<()> {
 
 /// Returns the options of a mount that a mount in a user namespace must keep.
 fn flags_of(target: &Path) -> io::Result<MountFlags> {
-    // They have the same numbers in statvfs(3) as in mount(2), except `relatime`.
+    // statvfs(3) and mount(2) use the same numbers, except for `relatime`.
     const SAME: MountFlags =
         MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC).union(MountFlags::NOATIME);
     const NO_FOLDER_TIMES: MountFlags = MountFlags::NODIRATIME;
@@ -184,11 +182,11 @@ fn mount_overlay(target: &Path, options: &str) -> io::Result<()> {
     }
 }
 
-/// Gives the folder that takes the writes the mode and owner of the covered folder, since these are what shows.
+/// Gives the upper folder the mode and owner of the covered folder, because the probe sees the mode and owner of the upper folder.
 fn make_like(folder: &Path, like: &fs::Metadata) -> io::Result<()> {
     let now = fs::metadata(folder)?;
     if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-        // In a user namespace no folder of another user can be made; it then belongs to this user.
+        // A user namespace cannot make a folder of another user; the folder then belongs to this user.
         let _ = std::os::unix::fs::chown(folder, Some(like.uid()), Some(like.gid()));
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(like.permissions().mode() & 0o7777))
@@ -219,7 +217,7 @@ pub(super) fn rehearse(layout: &Layout, there_before: Option<&Path>) -> Result<(
     opened.map(drop).map_err(refused(Stage::Change { file: file.to_owned() }))
 }
 
-/// Whether a layer is what is finally seen at its folder.
+/// Returns true if a layer is the last mount at its folder.
 fn covering(layout: &Layout, layer: &Layer) -> bool {
     let last = layout.steps.iter().rev().find(|step| step.folder() == layer.folder);
     last.is_some_and(|step| matches!(step, Step::Layer(found) if found == layer))

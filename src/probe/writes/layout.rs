@@ -1,33 +1,33 @@
-//! The layout of a probe's mount namespace: which folder is covered with what, in order.
+//! The layout of a probe's mount namespace: the mounts that cover folders, in order.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// How the namespace is made.
+/// The recipe for a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::probe) struct Layout {
-    /// User and group to map to themselves in a user namespace; none where this user may mount without one.
+    /// User and group to map to themselves in a user namespace; `None` if this user may mount without a user namespace.
     pub(super) user: Option<(u32, u32)>,
-    /// Whether layers keep their marks in `user.*` attributes, as is necessary in a user namespace (kernel
-    /// documentation, filesystems/overlayfs.rst, "User xattr").
+    /// True if layers keep their marks in `user.*` attributes. A user namespace needs this (kernel documentation,
+    /// filesystems/overlayfs.rst, "User xattr").
     pub(super) user_attributes: bool,
-    /// The empty folder at which the new root is put together.
+    /// The empty folder at which the new root is built.
     pub(super) root: PathBuf,
     pub(super) steps: Vec<Step>,
 }
 
-/// One mount. `folder` is a path in the new root; all other paths are as they are now.
+/// One mount. `folder` is a path in the new root; all other paths are current paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Step {
-    /// Everything that is mounted now.
+    /// All current mounts.
     Everything,
     /// Makes a mount read-only; its other options are kept.
     ReadOnly { folder: PathBuf, flags: u32 },
     /// A layer that takes the writes to a folder.
     Layer(Layer),
-    /// A file or folder as it is, in its own place; with everything mounted below if `whole`.
+    /// An unchanged file or folder in its own place. If `whole`, it includes everything mounted below.
     AsItIs { folder: PathBuf, read_only: bool, whole: bool },
     /// An empty folder in place of another.
     Empty { folder: PathBuf },
@@ -43,7 +43,7 @@ pub(super) struct Layer {
     pub(super) store: PathBuf,
     /// The size of a file system in memory to mount at `store` first.
     pub(super) memory_bytes: Option<u64>,
-    /// Whether other probes of the search see the writes, too; then they must be kept safely.
+    /// True if other probes of the search also see the writes; then the writes must survive a crash.
     pub(super) is_shared: bool,
 }
 
@@ -58,7 +58,7 @@ impl Layer {
 }
 
 impl Step {
-    /// Returns the folder that it covers.
+    /// Returns the folder that the step covers.
     pub(super) fn folder(&self) -> &Path {
         match self {
             Self::Everything => Path::new("/"),
@@ -68,11 +68,11 @@ impl Step {
     }
 }
 
-/// Why a namespace could not be made: the first step that failed.
+/// The reason why a namespace could not be made: the first step that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::probe) struct Refused {
     pub(super) stage: Stage,
-    /// The number of the error (errno(3)); 0 where there is none.
+    /// The number of the error (errno(3)); 0 if unknown.
     pub(super) errno: i32,
 }
 
@@ -91,7 +91,7 @@ pub(super) enum Stage {
     Write {
         folder: PathBuf,
     },
-    /// Trying to change a file that was there.
+    /// Trying to change an existing file.
     Change {
         file: PathBuf,
     },
@@ -100,12 +100,12 @@ pub(super) enum Stage {
 }
 
 impl Layout {
-    /// The same for a process that is in the user namespace already.
+    /// Returns the same layout for a process that is already in the user namespace.
     pub(in crate::probe) fn without_user_namespace(self) -> Self {
         Self { user: None, ..self }
     }
 
-    /// Whether it needs a user namespace.
+    /// Returns true if the layout needs a user namespace.
     pub(in crate::probe) fn has_user_namespace(&self) -> bool {
         self.user.is_some()
     }

@@ -1,9 +1,8 @@
 //! Protects the user's files from a probe's writes.
 //!
-//! The best protection is a *scratch layer*: the probe runs in a mount namespace of its own, in which overlays cover
-//! everything it may write to, and its writes are thrown away. Where that is not possible, guards in an adapter's hook
-//! keep the probe off existing files. What is possible is found by trying. `docs/writes.md` says what is protected, and
-//! what is not.
+//! The best protection is a *scratch layer*: the probe runs in its own mount namespace, in which overlays cover everything that it
+//! may write to. Its writes are discarded. If that is not possible, guards in an adapter's hook keep the probe from changing
+//! existing files. The possible protection is found by trying. `docs/writes.md` describes what is protected and what is not.
 
 mod caches;
 mod data;
@@ -37,26 +36,26 @@ use surroundings::Surroundings;
 use super::{StepTemplate, Template};
 use crate::model::{Headroom, quantity::show_bytes};
 
-/// What becomes of a probe's writes.
+/// How a probe's writes are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Writes {
-    /// They go to a layer that is thrown away.
+    /// Writes go to a layer that is discarded.
     Scratch,
-    /// An adapter's hook keeps them off files that were there before.
+    /// An adapter's hook keeps the probe from changing existing files.
     Guard,
-    /// They change files as the script would.
+    /// Writes change files as the script intends.
     Allow,
 }
 
-/// The protection that was asked for.
+/// The requested protection.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WritesWish {
-    /// What must hold; none for the best that can be had.
+    /// The required protection; `None` for the best available.
     pub writes: Option<Writes>,
-    /// What of the free disk one probe may write; none for a half.
+    /// How much of the free disk a probe may write; `None` for half.
     pub scratch_size: Option<Headroom>,
-    /// Whether processes on other nodes write, too.
+    /// True if processes on other nodes also write.
     pub spans_nodes: bool,
 }
 
@@ -64,10 +63,10 @@ pub struct WritesWish {
 #[derive(Debug)]
 pub struct Protection {
     writes: Writes,
-    /// The reason why no better protection is in effect, if a better one was tried.
+    /// The reason why a better protection is not in effect, if gputune tried any.
     reason: Option<String>,
     scratch: Option<Scratch>,
-    /// Where guards redirect writes, and the most bytes of them.
+    /// The folder to which guards redirect writes, and the maximum number of bytes in it.
     guarded: Option<(Store, u64)>,
 }
 
@@ -77,16 +76,16 @@ pub enum WritesError {
     /// A scratch layer is not possible.
     #[error("`writes = \"scratch\"` cannot be had: {reason}")]
     NoScratch {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// There is no hook to guard with.
+    /// The job has no hook for guards.
     #[error("`writes = \"guard\"` needs an adapter: the guards are in its hook")]
     NoHook,
 }
 
 impl WritesError {
-    /// What to do about it.
+    /// Returns the remedy.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoScratch { .. } => {
@@ -98,8 +97,8 @@ impl WritesError {
 }
 
 impl Protection {
-    /// Finds by trying which protection is possible for a step whose logs go into `out`; if that folder does not exist
-    /// yet, it tries in the one above. `supervisor` is the executable that starts probes.
+    /// Finds the possible protection for a step by trying. The logs go to `out`; if that folder does not exist yet, the test uses
+    /// its parent. `supervisor` is the executable that starts probes.
     ///
     /// # Errors
     /// The requested protection is not possible.
@@ -128,8 +127,8 @@ impl Protection {
         Ok(Self { writes, reason, guarded, ..none })
     }
 
-    /// Returns where the writes of one probe go, unless they go where the script says. The probe reads and writes
-    /// `own`, gputune's folders, directly.
+    /// Returns the folder for a probe's writes, or `None` if the script writes to its own paths. The probe reads and writes `own`,
+    /// gputune's folders, directly.
     pub(super) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<Option<ProbeScratch>> {
         match (&self.scratch, &self.guarded) {
             (Some(scratch), _) => scratch.for_probe(name, own).map(Some),
@@ -138,13 +137,13 @@ impl Protection {
         }
     }
 
-    /// Returns the folder that takes the writes; remove it at the end of the search.
+    /// Returns the folder with the writes of probes; remove it at the end of the search.
     pub(super) fn store(&self) -> Option<&Path> {
         let of_guards = self.guarded.as_ref().map(|(store, _)| store.path());
         self.scratch.as_ref().map(Scratch::store).or(of_guards)
     }
 
-    /// From now on covers data folders that were written to, according to these lines; returns whether there are any.
+    /// Covers the data folders that a probe wrote to according to these lines. Returns true if any was found.
     pub(super) fn cover_written(&mut self, lines: &[String]) -> bool {
         self.scratch.as_mut().is_some_and(|scratch| scratch.cover_written(lines))
     }
@@ -154,12 +153,12 @@ impl Protection {
         self.writes
     }
 
-    /// The folders that a layer covers.
+    /// Returns the folders that a layer covers.
     pub fn folders(&self) -> Vec<PathBuf> {
         self.scratch.as_ref().map(Scratch::covered).unwrap_or_default()
     }
 
-    /// The folders that stay as they are but cannot be written to.
+    /// Returns the folders that keep their content and are read-only.
     pub fn read_only_folders(&self) -> Vec<PathBuf> {
         self.scratch.as_ref().map(Scratch::read_only).unwrap_or_default()
     }
@@ -173,7 +172,7 @@ impl Protection {
         }
     }
 
-    /// Describes it in one line, after `writes`.
+    /// Describes the protection in one line, after `writes`.
     pub fn line(&self) -> String {
         let why = self.reason.as_ref().map(|reason| format!("; no scratch layer: {reason}")).unwrap_or_default();
         match (&self.scratch, self.writes) {
@@ -198,7 +197,7 @@ impl Protection {
         }
     }
 
-    /// Returns a warning before the first probe if nothing protects files although nobody asked for that.
+    /// Returns a warning before the first probe if nothing protects files although the user did not ask for that.
     pub fn warning(&self) -> Option<String> {
         let reason = self.reason.as_ref().filter(|_| self.writes == Writes::Allow)?;
         Some(format!(
@@ -208,7 +207,7 @@ impl Protection {
     }
 }
 
-/// Why processes of a step are outside of any layer that is made here, if some are.
+/// Returns the reason if some processes of a step run outside of any layer on this machine.
 fn elsewhere(template: &StepTemplate, wish: WritesWish) -> Option<String> {
     let program = template.command.first().map(Template::text).unwrap_or_default();
     if wish.spans_nodes {
@@ -220,7 +219,7 @@ fn elsewhere(template: &StepTemplate, wish: WritesWish) -> Option<String> {
     }
 }
 
-/// A few folders, and how many there are more.
+/// Lists a few folders, and the number of further folders.
 fn listed(folders: &[PathBuf]) -> String {
     const SHOWN: usize = 5;
     let mut words: Vec<String> = folders.iter().take(SHOWN).map(|folder| folder.display().to_string()).collect();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::MountFlags;
 
-/// One mount that can be seen.
+/// A visible mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) target: PathBuf,
@@ -18,10 +18,10 @@ pub(super) struct Mount {
     pub(super) flags: MountFlags,
 }
 
-/// What a file system holds.
+/// The content of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Files on a disk, here or elsewhere.
+    /// Files on a local or remote disk.
     Disk,
     /// Files in memory.
     Memory,
@@ -55,11 +55,10 @@ const OF_THE_KERNEL: &[&str] = &[
     "fuse.portal",
 ];
 
-/// Folders of devices, the kernel and running services, whatever is mounted there (FHS 3.0, sections 3.5, 3.15 and
-/// 6.1).
+/// Folders of devices, the kernel and running services, for any mount on them (FHS 3.0, sections 3.5, 3.15 and 6.1).
 pub(super) const OF_SERVICES: &[&str] = &["/proc", "/sys", "/dev", "/run"];
 
-/// Returns all visible mounts, in the order in which they were made; of several at one place, the last.
+/// Returns all visible mounts in the order of their creation. At each place, only the last mount is returned.
 pub(super) fn read() -> io::Result<Vec<Mount>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
@@ -70,7 +69,7 @@ fn parse(text: &[u8]) -> Vec<Mount> {
         mounts.retain(|earlier| earlier.target != mount.target);
         mounts.push(mount);
     }
-    // A mount hides what lies below it and was mounted earlier.
+    // A mount hides earlier mounts below it.
     mounts.sort_by_key(|mount| mount.target.components().count());
     mounts
 }
@@ -107,7 +106,7 @@ fn flags(options: &str) -> MountFlags {
     given.filter_map(|option| NAMES.iter().find(|(name, _)| *name == option)).map(|(_, flag)| *flag).collect()
 }
 
-/// Decodes octal numbers such as `\040`, in which spaces, tabs, newlines and backslashes are written.
+/// Decodes octal numbers such as `\040`, which stand for spaces, tabs, newlines and backslashes.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -120,7 +119,7 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether anything is mounted below a folder.
+/// Returns true if anything is mounted below a folder.
 pub(super) fn any_below(mounts: &[Mount], folder: &Path) -> bool {
     mounts.iter().any(|mount| mount.target != folder && mount.target.starts_with(folder))
 }

@@ -1,9 +1,9 @@
-//! Decides which folders are covered with a layer, because a job may write to them.
+//! Decides which folders get a layer because a job may write to them.
 //!
-//! If this process may mount, these are the root and every other writable file system. If it needs a user namespace for
-//! that, the kernel refuses a layer over folders with inherited mounts below, and cannot copy up folders of other users
-//! (since Linux 6.2, "ovl: fail on invalid uid/gid mapping at copy up"). Then these are the topmost folders that this
-//! user may write to, and everything else becomes read-only.
+//! If this process may mount, layers cover the root and every other writable file system. If it needs a user namespace for that,
+//! the kernel refuses a layer over folders with inherited mounts below. It also cannot copy up folders of other users (since Linux
+//! 6.2, "ovl: fail on invalid uid/gid mapping at copy up"). Then layers cover the topmost folders that this user may write to, and
+//! everything else becomes read-only.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -14,17 +14,17 @@ use rustix::fs::Access;
 
 use super::mounts::{Kind, Mount, any_below};
 
-/// How deep below a mount writable folders are looked for, and how many folders are examined. Folders that are not
-/// found stay read-only; those that the job names are found at any depth. Round numbers.
+/// How deep to look for writable folders below a mount, and how many folders to examine. Folders that are not found stay read-only;
+/// folders that the job names are found at any depth. Round numbers.
 const DEPTH: usize = 3;
 const MOST_LOOKED_AT: usize = 4000;
 
 /// The folders in which layers, and so writes, are possible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Places {
-    /// Folders to cover, parents first, with the kind of file system of each.
+    /// Folders to cover, parents first, each with its kind of file system.
     pub(super) covered: Vec<(PathBuf, Kind)>,
-    /// Mounts that stay as they are, with everything mounted below.
+    /// Mounts that stay unchanged, with everything mounted below.
     pub(super) as_they_are: Vec<PathBuf>,
     /// Mounts that become read-only.
     pub(super) read_only: Vec<Mount>,
@@ -50,8 +50,7 @@ pub(super) fn of_mounts(mounts: &[Mount], own: &Path) -> Places {
     places
 }
 
-/// Returns the places for a user who may mount only in a user namespace; `named` are folders that the job is known to
-/// use.
+/// Returns the places for a user who may mount only in a user namespace; `named` are folders that the job is known to use.
 pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
     let mut places = Places::default();
     let real = |mount: &&Mount| mount.kind != Kind::System && !mount.is_read_only;
@@ -68,7 +67,7 @@ pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
             queue.extend(folders_in(&folder, mounts).map(|inner| (inner, depth + 1)));
         }
     }
-    // In a covered folder everything is covered except other mounts, which have layers of their own.
+    // A covered folder covers everything in it except other mounts, which have their own layers.
     let covered = found.iter().filter(|folder| {
         let device = mount_of(folder, mounts).map(|mount| &mount.target);
         !folder
@@ -85,8 +84,7 @@ pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
     places
 }
 
-/// Returns folders of other users between a covered folder and this one. They cannot be copied up, so each has its own
-/// layer.
+/// Returns folders of other users between a covered folder and this folder. They cannot be copied up, so each has its own layer.
 fn strangers_above(folder: &Path, covered: &BTreeSet<PathBuf>, mounts: &[Mount]) -> Vec<PathBuf> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let is_strange =
@@ -96,7 +94,7 @@ fn strangers_above(folder: &Path, covered: &BTreeSet<PathBuf>, mounts: &[Mount])
     above.map(Path::to_owned).collect()
 }
 
-/// Returns the topmost folder above this one that can be covered.
+/// Returns the topmost parent of this folder that can be covered.
 fn topmost(folder: &Path, mounts: &[Mount]) -> Option<PathBuf> {
     let mut way: Vec<&Path> = folder.ancestors().collect();
     way.reverse();
@@ -109,21 +107,21 @@ fn is_coverable(folder: &Path, mounts: &[Mount]) -> bool {
     is_real && folder != Path::new("/") && may_write() && !any_below(mounts, folder)
 }
 
-/// The folders in a folder, without those that are other mounts.
+/// Returns the subfolders of a folder, without other mounts.
 fn folders_in<'m>(folder: &Path, mounts: &'m [Mount]) -> impl Iterator<Item = PathBuf> + use<'m> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
     folders.filter(|inner| mounts.iter().all(|mount| mount.target != *inner))
 }
 
-/// The mount that a folder is on.
+/// Returns the mount that contains a folder.
 pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mount> {
     let holding = mounts.iter().filter(|mount| folder.starts_with(&mount.target));
     holding.max_by_key(|mount| mount.target.components().count())
 }
 
-/// Returns folders in shared memory: data that somebody put there for fast reading. Segments beside them are shared
-/// with other programs, and stay.
+/// Returns folders in shared memory: data that a user put there for fast reading. Segments next to them are shared with other
+/// programs, and stay unchanged.
 fn shared_memory_folders() -> impl Iterator<Item = (PathBuf, Kind)> {
     let entries = fs::read_dir(crate::machine::shared::FOLDER).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());

@@ -1,4 +1,4 @@
-//! Explains why a scratch layer is not possible, and what a probe's errors have to do with it.
+//! Explains why a scratch layer is not possible, and how a layer may have caused a probe's errors.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::layout::{Refused, Stage};
 
 impl Refused {
-    /// Describes what was refused, and why.
+    /// Describes which step was refused, and why.
     pub(in crate::probe) fn words(&self, in_user_namespace: bool) -> String {
         let setting =
             |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok().map(|text| text.trim().to_owned());
@@ -52,7 +52,7 @@ fn said_by(errno: i32) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Returns the kernel setting that forbids user namespaces: Debian's, AppArmor's as in Ubuntu since 23.10, or those of
+/// Returns the kernel setting that forbids user namespaces: a setting of Debian, of AppArmor as in Ubuntu since 23.10, or of
 /// namespaces(7).
 fn forbidding(setting: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     const FORBIDDING: &[(&str, &str, &str)] = &[
@@ -64,13 +64,13 @@ fn forbidding(setting: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     FORBIDDING.iter().find(forbids).map(|(_, value, name)| format!("{name} is {value}"))
 }
 
-/// Whether a line reports a read-only file system: by glibc's text of `EROFS`, or Python's number.
+/// Returns true if a line reports a read-only file system: by glibc's text of `EROFS`, or by Python's number.
 pub(super) fn is_read_only_error(line: &str) -> bool {
     line.contains("Read-only file system") || line.contains("[Errno 30]") || line.contains("os error 30")
 }
 
-/// Explains what a probe's errors have to do with its layer, and what to do, from glibc's texts of `ENOSPC`, `EROFS`,
-/// `EOVERFLOW` and `EXDEV`.
+/// Explains how a layer may have caused a probe's errors, and the remedy, from glibc's texts of `ENOSPC`, `EROFS`, `EOVERFLOW` and
+/// `EXDEV`.
 pub(in crate::probe) fn of_lines<'l>(mut lines: impl Iterator<Item = &'l String>) -> Option<&'static str> {
     const TEXTS: &[(&str, &str)] = &[
         (

@@ -1,4 +1,4 @@
-//! Tries a layout in a process of its own, before the first probe.
+//! Tries a layout in a separate process, before the first probe.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::layout::{Layout, Refused, Stage};
 /// The first argument that chooses this role of the supervisor's executable.
 pub(in crate::probe) const REHEARSE: &str = "__rehearse";
 
-/// The time limit of a rehearsal; a file system that does not answer would block it for ever. A round number.
+/// The time limit of a rehearsal: a file system that does not answer would block it for ever. A round number.
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[derive(Serialize, Deserialize)]
@@ -52,7 +52,7 @@ fn ask(executable: &Path, request: &Request) -> io::Result<Result<(), Refused>> 
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// Runs the role itself: reads the layout from standard input and answers there.
+/// Runs the rehearsal: reads the layout from standard input and answers there.
 pub(in crate::probe) fn answer() -> io::Result<()> {
     let mut link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut line = String::new();

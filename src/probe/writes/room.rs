@@ -1,7 +1,7 @@
-//! Checks how much a probe's scratch layer holds, so that the probe ends before the disk is full.
+//! Checks the size of a probe's scratch layer, so that the probe ends before the disk is full.
 //!
-//! Asking the file system for its free space takes a microsecond. Only if that space has shrunk by the allowed amount
-//! are the layer's files counted, since others may have written, too.
+//! Asking the file system for its free space takes a microsecond. The layer's files are counted only after that space has shrunk by
+//! the allowed amount, because other programs may also have written.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::store::bytes_in;
 use crate::model::quantity::show_bytes;
 
-/// The free space on a disk that is left for others, whatever is allowed: a round number.
+/// The free space on a disk that always remains for other programs: a round number.
 const RESERVE: u64 = 128 << 20;
 /// How long a count is used: a round number.
 const COUNT_HOLDS: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ impl Room {
         Self { folder: folder.to_owned(), most_bytes, free_at_first: free_bytes(folder).unwrap_or(0), counted: None }
     }
 
-    /// Returns a message that it is full, if it is.
+    /// Returns a message if the layer is full.
     pub(in crate::probe) fn look(&mut self, now: Instant) -> Option<String> {
         let free = free_bytes(&self.folder)?;
         let is_short = free < RESERVE && self.free_at_first > free;
@@ -71,7 +71,7 @@ mod tests {
         let mut room = Room::new(folder.path(), 1 << 20);
         let begin = Instant::now();
         assert_eq!(room.look(begin), None);
-        // As if others had written the missing amount.
+        // Pretend that other programs wrote the missing amount.
         room.free_at_first += 1 << 30;
         assert_eq!(room.look(begin), None);
         fs::write(folder.path().join("checkpoint"), vec![1; 2 << 20]).unwrap();

@@ -1,4 +1,4 @@
-//! The scratch layer of a search: the folders that are covered, found by trying, and each probe's part of it.
+//! The scratch layer of a search: the covered folders, found by trying, and each probe's part of it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,13 +17,13 @@ use crate::model::Headroom;
 /// Folders of the system's own files, to which no job should write (FHS 3.0, sections 3 and 4).
 const OF_THE_SYSTEM: &[&str] = &["/bin", "/boot", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
 
-/// The most attempts; each leaves out a folder that cannot be covered. A round number.
+/// The maximum number of attempts; each leaves out a folder that cannot be covered. A round number.
 const MOST_TRIES: usize = 24;
 
-/// How the name of a probe begins that runs beside others.
+/// The prefix of the names of probes that run next to another probe.
 const BESIDE: &str = "beside-";
 
-/// The name of the probe at this place among those that are open at once, counted from 0.
+/// Returns the name of the probe at this place among the open probes, counted from 0.
 pub(in crate::probe) fn name(place: usize) -> String {
     if place == 0 { "probe".to_owned() } else { format!("{BESIDE}{place}") }
 }
@@ -40,7 +40,7 @@ pub(super) struct Scratch {
     /// Caches, each with the folder that keeps its layer.
     caches: Vec<(PathBuf, PathBuf)>,
     pipes: Vec<PathBuf>,
-    /// The working folder, the home, and what the command names.
+    /// The working folder, the home, and the folders that the command names.
     near: Vec<PathBuf>,
     most_bytes: u64,
     free_bytes: u64,
@@ -50,7 +50,7 @@ pub(super) struct Scratch {
 #[derive(Debug)]
 pub(in crate::probe) struct ProbeScratch {
     pub(in crate::probe) folder: PathBuf,
-    /// The mount namespace; `None` where guards redirect writes here.
+    /// The mount namespace; `None` if guards redirect writes to `folder`.
     pub(in crate::probe) layout: Option<Layout>,
     pub(in crate::probe) room: Room,
 }
@@ -71,7 +71,7 @@ impl Drop for ProbeScratch {
 }
 
 impl Scratch {
-    /// Finds the best layer that works here; the error says why none does.
+    /// Finds the best layer that works on this machine. The error is the reason why no layer works.
     pub(super) fn find(around: &Surroundings, supervisor: &Path, size: Headroom) -> Result<Self, String> {
         let mounts = mounts::read().map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
         let mut reasons = Vec::new();
@@ -95,7 +95,7 @@ impl Scratch {
                 store = Some(scratch.store);
             }
         }
-        // The last way says more than the first: a user who may not mount may still be able to in a user namespace.
+        // The last way gives the best reason: a user who may not mount may still mount in a user namespace.
         let last = ways().len().saturating_sub(1);
         Err(reasons.get(last).or(reasons.first()).cloned().unwrap_or_else(|| "there is no place for it".to_owned()))
     }
@@ -130,7 +130,7 @@ impl Scratch {
         scratch
     }
 
-    /// Tries the layout, and leaves out what cannot be covered, unless the script needs it.
+    /// Tries the layout, and leaves out folders that cannot be covered, unless the script needs them.
     fn settle(&mut self, around: &Surroundings, supervisor: &Path) -> Result<(), Refused> {
         let file = there_before(&around.cwd);
         let mut last = None;
@@ -148,7 +148,7 @@ impl Scratch {
         Err(last.unwrap_or(Refused { stage: Stage::Rehearsal, errno: 0 }))
     }
 
-    /// Leaves out what was refused; returns whether that is possible.
+    /// Leaves out the refused folder. Returns true if that is possible.
     fn leave_out(&mut self, refused: &Refused, around: &Surroundings) -> bool {
         let (Stage::Mount { folder, .. } | Stage::Write { folder }) = &refused.stage else { return false };
         let before = self.caches.len() + self.data.len();
@@ -212,13 +212,13 @@ impl Scratch {
         caches.iter().filter_map(place).collect()
     }
 
-    /// Makes a probe's own part. The probe reads and writes `own`, gputune's folders, directly.
+    /// Makes the part of one probe. The probe reads and writes `own`, gputune's folders, directly.
     pub(in crate::probe) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<ProbeScratch> {
         let folder = self.store.path().join(name);
         remove(&folder);
         let root = folder.join("root");
         fs::create_dir_all(&root)?;
-        // If a supervisor was ended alone, it removed the whole store.
+        // If a supervisor was killed alone, it removed the whole store.
         fs::create_dir_all(self.store.path().join("empty"))?;
         let mut steps = self.base();
         for (at, (place, kind)) in self.places.covered.iter().enumerate() {
@@ -251,7 +251,7 @@ impl Scratch {
         Ok(ProbeScratch { room: Room::new(&folder, self.most_bytes), folder, layout: Some(layout) })
     }
 
-    /// What is there before any layer.
+    /// Returns the steps before any layer.
     fn base(&self) -> Vec<Step> {
         let read_only = |mount: &Mount| Step::ReadOnly { folder: mount.target.clone(), flags: mount.flags.bits() };
         if self.user.is_some() {
@@ -263,8 +263,7 @@ impl Scratch {
         whole.chain(self.places.read_only.iter().map(|mount| of(&mount.target, true))).collect()
     }
 
-    /// Returns the sockets on which somebody listens: an overlay would show them as files of its own, on which nobody
-    /// listens.
+    /// Returns the sockets of listening programs. An overlay would show them as new files without a listener.
     fn sockets(&self) -> impl Iterator<Item = PathBuf> {
         const MOST: usize = 256;
         let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
@@ -277,8 +276,7 @@ impl Scratch {
         paths.into_iter().filter(is_socket).take(MOST)
     }
 
-    /// From now on covers data folders in which a probe wanted to write, according to these lines; returns whether
-    /// there are any.
+    /// Covers the data folders that a probe tried to write to according to these lines. Returns true if any was found.
     pub(in crate::probe) fn cover_written(&mut self, lines: &[String]) -> bool {
         let refused: Vec<&String> = lines.iter().filter(|line| reason::is_read_only_error(line)).collect();
         if refused.is_empty() || self.data.is_empty() {
@@ -291,7 +289,7 @@ impl Scratch {
         let all = self.data.len();
         self.data.retain(|folder| !is_named(folder));
         if self.data.len() == all {
-            // The error named a relative path, or none.
+            // The error named a relative path, or no path.
             self.data.clear();
         }
         true
@@ -305,7 +303,7 @@ impl Scratch {
         self.nearest_first(self.places.covered.iter().map(|(place, _)| place.clone()).collect())
     }
 
-    /// Puts folders first that are related to the job.
+    /// Sorts folders of the job to the front.
     fn nearest_first(&self, mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
         let is_near =
             |folder: &PathBuf| self.near.iter().any(|near| near.starts_with(folder) || folder.starts_with(near));
@@ -313,8 +311,7 @@ impl Scratch {
         folders
     }
 
-    /// Returns folders that stay as they are and are related to the job: data folders, and mounts that cannot be
-    /// covered.
+    /// Returns folders of the job that stay unchanged: data folders, and mounts that cannot be covered.
     pub(super) fn read_only(&self) -> Vec<PathBuf> {
         let is_near = |folder: &&PathBuf| self.near.iter().any(|near| folder.starts_with(near));
         let data = self.data.iter().filter(is_near);
@@ -329,8 +326,8 @@ impl Scratch {
     }
 }
 
-/// Returns the folders in which layers may be kept, best first: gputune's own folder, that of temporary files that
-/// survive reboots (FHS 3.0, section 5.15), that of other temporary files. Folders in memory come last, since
+/// Returns the folders in which layers may be kept, best first. The order is gputune's own folder, the folder of temporary files
+/// that survive reboots (FHS 3.0, section 5.15), then the folder of other temporary files. Folders in memory come last, because
 /// checkpoints are large.
 fn parents(around: &Surroundings, mounts: &[Mount]) -> Vec<PathBuf> {
     let mut parents = vec![around.out.clone(), PathBuf::from("/var/tmp"), around.temporary.clone()];
@@ -348,7 +345,7 @@ fn ways() -> Vec<Option<(u32, u32)>> {
     if user.is_root() { vec![None, mapped] } else { vec![mapped] }
 }
 
-/// Whether this is the initial user namespace, in which every user is mapped to itself (user_namespaces(7)).
+/// Returns true if this is the initial user namespace, in which every user is mapped to itself (user_namespaces(7)).
 fn maps_everybody() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])

@@ -1,4 +1,4 @@
-//! The folder that takes the writes of probes, and its removal.
+//! The folder for the writes of probes, and its removal.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The prefix of stores, by which leftovers are recognised.
+/// The prefix of stores, which identifies leftovers.
 const PREFIX: &str = ".gputune-writes-";
 const LOCK: &str = "lock";
 
@@ -14,12 +14,12 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
-    /// A lock that is held as long as the folder is used, and tells others so.
+    /// A lock that is held while the folder is in use, so that other processes keep the folder.
     _lock: File,
 }
 
 impl Store {
-    /// Makes a store in a folder, and removes leftover ones there.
+    /// Makes a store in a folder, and removes leftover stores there.
     pub(super) fn create(parent: &Path) -> io::Result<Self> {
         sweep(parent);
         let mode = fs::Permissions::from_mode(0o700);
@@ -42,14 +42,14 @@ impl Drop for Store {
     }
 }
 
-/// Removes stores of this user that nobody uses any more.
+/// Removes unused stores of this user.
 fn sweep(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let stores = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for store in stores.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == own_user() && data.is_dir())) {
         let is_free = match File::open(store.path().join(LOCK)) {
             Ok(lock) => is_unlocked(&lock),
-            // It may be a store that is just being made.
+            // Another process may just be making this store.
             Err(_) => store
                 .metadata()
                 .and_then(|data| data.modified())
@@ -67,7 +67,7 @@ fn is_unlocked(lock: &File) -> bool {
 
 /// Removes a folder, unless it is a store that a living process uses.
 pub(in crate::probe) fn remove_unless_used(folder: &Path) {
-    // A process that was killed may still be closing its files.
+    // A killed process may still be closing its files.
     const ROUNDS: u32 = 20;
     let is_used = |lock: &File| {
         (0..ROUNDS).all(|_| {
@@ -86,8 +86,7 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Removes a folder with its contents, as far as possible. Overlays, and probes too, leave folders that nobody may
-/// enter.
+/// Removes a folder with its contents, as far as possible. Overlays and probes leave folders without access rights.
 pub(super) fn remove(folder: &Path) {
     if fs::remove_dir_all(folder).is_err() {
         open_up(folder);
@@ -104,7 +103,7 @@ fn open_up(folder: &Path) {
     }
 }
 
-/// Returns the disk space that a folder's files take; folders that cannot be read count as empty.
+/// Returns the disk space of a folder's files; unreadable folders count as empty.
 pub(super) fn bytes_in(folder: &Path) -> u64 {
     const BLOCK: u64 = 512;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

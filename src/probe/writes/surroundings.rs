@@ -12,11 +12,11 @@ use crate::probe::Template;
 #[derive(Debug, Clone)]
 pub(super) struct Surroundings {
     pub(super) cwd: PathBuf,
-    /// gputune's output folder, or the nearest existing one above it.
+    /// gputune's output folder, or its nearest existing parent.
     pub(super) out: PathBuf,
     pub(super) home: Option<PathBuf>,
     pub(super) temporary: PathBuf,
-    /// Folders that the command and the environment name, and that links in the working folder lead to.
+    /// Folders that the command and the environment name, and the targets of links in the working folder.
     pub(super) named: Vec<PathBuf>,
     /// The caches.
     pub(super) caches: Vec<PathBuf>,
@@ -59,7 +59,7 @@ impl Surroundings {
     }
 }
 
-/// Returns the folders that words name: the word itself, or what follows a `=`; for a file, its folder.
+/// Returns the folders that words name: the word itself, or the part after a `=`. For a file, its folder.
 fn named<'w>(cwd: &Path, words: impl Iterator<Item = &'w str>) -> Vec<PathBuf> {
     let parts =
         words.map(|word| word.split_once('=').filter(|_| !cwd.join(word).exists()).map_or(word, |(_, value)| value));

@@ -1,14 +1,13 @@
-//! Recognises whether a file has changed. It guards against oversight, not against deception.
+//! Detects that a file has changed. It guards against oversight, not against deception.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The largest file that is read. A larger one is recognised by its size and modification time; no script is that
-/// large.
+/// The largest file that is read. A larger file is identified by its size and modification time; no script is that large.
 const LARGEST: u64 = 64 << 20;
 
-/// The digest of a file; `None` where it cannot be read.
+/// Returns the digest of a file; `None` if it cannot be read.
 pub(super) fn of(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let data = file.metadata().ok()?;

@@ -1,5 +1,5 @@
-//! Finds what a job's trials depend on besides its settings: the interpreter, its frameworks, the script, and what the
-//! script imports from the project. It reads the command, before any part of the job is run.
+//! Finds the conditions of a job's trials besides its settings: the interpreter, its frameworks, the script, and the script's
+//! imports from the project. It reads the command before any part of the job runs.
 
 mod digest;
 mod python;
@@ -13,7 +13,7 @@ use crate::search::journal::{Conditions, Interpreter};
 
 /// Returns the interpreter, the frameworks and the code of a job; limits and the measuring method are added elsewhere.
 ///
-/// Words of the command that depend on settings are left out, and what cannot be found is omitted.
+/// Leaves out words of the command that depend on settings, and everything that cannot be found.
 pub fn conditions(template: &StepTemplate) -> Conditions {
     let fixed = |text: &crate::probe::Template| text.names().next().is_none();
     let command = template.command.iter().filter(|word| fixed(word)).map(|word| word.text().to_owned()).collect();
@@ -43,7 +43,7 @@ fn of_command(command: Vec<String>, env: &BTreeMap<String, String>, cwd: &Path) 
     Conditions { interpreter, frameworks, code, ..Conditions::default() }
 }
 
-/// A path as seen from the job's folder, where it is below.
+/// Returns a path relative to the job's folder, if it is below.
 fn shown(path: &Path, cwd: &Path) -> String {
     path.strip_prefix(cwd).unwrap_or(path).display().to_string()
 }

@@ -1,4 +1,4 @@
-//! Asks an interpreter about itself and about what a script imports, by a small script of gputune's own.
+//! Asks an interpreter about itself and about a script's imports, with a small script of gputune's own.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -50,7 +50,7 @@ pub(super) struct Told {
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Asks an interpreter; `None` where it does not answer.
+/// Asks an interpreter; `None` if it does not answer.
 pub(super) fn ask(program: &Path, found: &Found, env: &BTreeMap<String, String>, cwd: &Path) -> Option<Told> {
     let asked = serde_json::json!({
         "cwd": cwd,
@@ -81,7 +81,7 @@ pub(super) fn ask(program: &Path, found: &Found, env: &BTreeMap<String, String>,
     serde_json::from_slice(&text[begin..]).ok()
 }
 
-/// Waits for a process; returns whether it ended well in time.
+/// Waits for a process. Returns true if it ended well in time.
 fn wait(child: &mut Child) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(2);
     let begin = Instant::now();

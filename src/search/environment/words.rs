@@ -1,4 +1,4 @@
-//! Finds what the words of a command name: the interpreter, scripts, modules, files of settings.
+//! Finds the files that the words of a command name: the interpreter, scripts, modules, files of settings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The things that were found.
+/// The files and modules that were found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// The Python that runs the job.
@@ -26,7 +26,7 @@ const ELSEWHERE: &[&str] = &["docker", "podman", "nerdctl", "apptainer", "singul
 /// Programs that run the rest of their command in the environment of a project.
 const IN_PROJECT: &[&str] = &["uv", "poetry", "pdm", "rye", "hatch", "pixi"];
 
-/// Endings of files that define what is trained.
+/// Endings of files that define the training.
 const ENDINGS: &[&str] = &["py", "sh", "bash", "yaml", "yml", "toml", "json", "cfg", "ini", "gin"];
 
 /// Folders of programs that do not belong to a project.
@@ -67,7 +67,7 @@ impl Place<'_> {
             if word == "-m" && found.interpreter.is_some() {
                 found.modules.extend(words.get(at + 1).filter(|name| is_module(name)).cloned());
             }
-            // `--config=conf.yaml` names a file, too.
+            // `--config=conf.yaml` also names a file.
             let value = word.split_once('=').map_or(word.as_str(), |(_, value)| value);
             let path = self.cwd.join(value);
             let is_program = at == 0 && word.contains('/') && !is_python(base(word)) && !is_system(&path);
@@ -78,8 +78,7 @@ impl Place<'_> {
         }
     }
 
-    /// Returns the Python that a word stands for: the word itself, that of a launcher's environment, or that of a
-    /// script.
+    /// Returns the Python that a word stands for: the word itself, or the Python of a launcher's environment or of a script.
     fn interpreter(&self, word: &str) -> Option<PathBuf> {
         let name = base(word);
         if is_python(name) {
@@ -114,7 +113,7 @@ impl Place<'_> {
     }
 }
 
-/// Splits a command into words, including those of a line for a shell.
+/// Splits a command into words, including the words of a shell line.
 fn split(command: &[String]) -> Vec<String> {
     let ends = |c: char| c.is_whitespace() || ";&|()\"'`<>".contains(c);
     let words = command.iter().flat_map(|word| word.split(ends).filter(|word| !word.is_empty()));

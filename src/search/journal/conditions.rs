@@ -15,13 +15,13 @@ pub struct Conditions {
     pub interpreter: Option<Interpreter>,
     /// The versions of its frameworks.
     pub frameworks: BTreeMap<String, String>,
-    /// The script and what it imports from the project, as paths from the job's folder, with a digest of each.
+    /// The script and its imports from the project, as paths from the job's folder, with a digest of each.
     pub code: BTreeMap<String, String>,
     /// The limits of a probe.
     pub limits: serde_json::Value,
     /// The version of the measuring method.
     pub measuring: u32,
-    /// What of the machine a probe had, where others had the rest.
+    /// The part of the machine that a probe had, if other probes had the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
 }
@@ -93,7 +93,7 @@ impl Conditions {
     }
 }
 
-/// Returns the keys of two maps: those of the first, then further ones of the second.
+/// Returns the keys of the first map, then the further keys of the second.
 fn keys<'m, V>(a: &'m BTreeMap<String, V>, b: &'m BTreeMap<String, V>) -> impl Iterator<Item = &'m String> {
     a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)))
 }

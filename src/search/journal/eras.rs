@@ -1,5 +1,5 @@
-//! Splits a journal into eras: a header in the middle of the file begins a new one, whose trials cannot be compared
-//! with earlier ones. Only the last era counts; the others stay in the file.
+//! Splits a journal into eras: a header in the middle of the file begins a new era, whose trials cannot be compared with earlier
+//! trials. Only the last era counts; the earlier eras stay in the file.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub(super) struct Eras<'t> {
     pub(super) last_number: u32,
 }
 
-/// Splits the complete lines of a journal; `None` if there is none.
+/// Splits the complete lines of a journal; `None` if it has no line.
 pub(super) fn split<'t>(path: &Path, text: &'t [u8]) -> Result<Option<Eras<'t>>, JournalError> {
     let mut lines = text.split_inclusive(|&byte| byte == b'\n').enumerate();
     let Some((_, first)) = lines.next() else { return Ok(None) };
@@ -61,7 +61,7 @@ pub(super) fn split<'t>(path: &Path, text: &'t [u8]) -> Result<Option<Eras<'t>>,
     Ok(Some(eras))
 }
 
-/// Whether a line begins an era: the first member of a header is its format, that of a trial its number.
+/// Returns true if a line begins an era. The first member of a header is its format; the first member of a trial is its number.
 pub(super) fn is_header(line: &[u8]) -> bool {
     line.starts_with(b"{\"format\":")
 }

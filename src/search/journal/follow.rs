@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use super::eras::{is_header, parse_header};
 use super::{Header, JournalError, Line, parse};
 
-/// What is new in a journal.
+/// The news in a journal since the last call.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Whether it is a different journal, or a new era of it: then everything that was read before no longer holds.
+    /// True if it is a different journal or a new era. Then nothing that was read before holds.
     pub is_another: bool,
     /// Trials that have not been returned yet, oldest first.
     pub trials: Vec<Line>,
@@ -41,7 +41,7 @@ impl Follower {
         self.header.as_ref()
     }
 
-    /// Returns what was written since the last call. An incomplete last line is left for the next call.
+    /// Returns the trials written since the last call. An incomplete last line is left for the next call.
     ///
     /// # Errors
     /// The journal cannot be read, has another format, or a whole line of it is damaged.
@@ -50,7 +50,7 @@ impl Follower {
         let error = |source| JournalError::Io { action: "read", path: self.path.clone(), source };
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
-            // It was not begun yet, or was moved aside a moment ago.
+            // The journal does not exist yet, or was moved aside a moment ago.
             Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Ok(news),
             Err(source) => return Err(error(source)),
         };
@@ -68,7 +68,7 @@ impl Follower {
             match self.header {
                 None => self.header = Some(parse_header(&self.path, self.lines + 1, line)?),
                 Some(_) if is_header(line) => {
-                    // A new era begins: trials of before no longer count.
+                    // A new era begins: earlier trials no longer count.
                     self.header = Some(parse_header(&self.path, self.lines + 1, line)?);
                     (news.is_another, news.trials) = (true, Vec::new());
                 }
@@ -81,8 +81,8 @@ impl Follower {
     }
 }
 
-/// Whether a running search holds the journal at `path`; the lock is released however the search ends. `None` where
-/// that cannot be known, as on some network file systems.
+/// Returns true if a running search holds the journal at `path`. The lock is released however the search ends. Returns `None` if
+/// this cannot be known, as on some network file systems.
 ///
 /// If a search begins at the same moment, it waits until this check is over.
 pub fn is_in_use(path: &Path) -> Option<bool> {

@@ -1,4 +1,4 @@
-//! Checks whether the file being written to is still the journal: somebody may have deleted, replaced, moved or cut it.
+//! Checks if the open file is still the journal: a user may have deleted, replaced, moved or cut it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,13 +26,13 @@ pub(super) fn change(path: &Path, file: &File, len: u64) -> Option<String> {
     }
 }
 
-/// Where an open file is now (proc(5), `/proc/PID/fd`).
+/// Returns the current path of an open file (proc(5), `/proc/PID/fd`).
 fn place_of(file: &File) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
-/// Writes what the journal should contain into a new file beside it, else into the folder for temporary files; returns
-/// its path.
+/// Writes the expected contents of the journal into a new file next to it, or else into the folder for temporary files. Returns the
+/// path of the new file.
 pub(super) fn rescue(path: &Path, text: &[u8]) -> io::Result<PathBuf> {
     const MOST: u32 = 1000;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,13 +1,13 @@
 //! Simulated annealing: a walk from neighbour to neighbour that also accepts worse configs, but less and less often.
 //!
-//! It follows Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing", Science 1983: a step that is worse
-//! by d is accepted with the probability exp(-d / T) (Metropolis), and the temperature T falls geometrically. Here d is
-//! the logarithm of the ratio of the scores, so a temperature is a share of the speed. Where scores have no logarithm,
-//! d is their difference in units of their mean size.
+//! It follows Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing", Science 1983. A step that is worse by d is
+//! accepted with the probability exp(-d / T) (Metropolis), and the temperature T falls geometrically. Here d is the logarithm of
+//! the ratio of the scores, so a temperature is a share of the speed. If scores have no logarithm, d is their difference in units
+//! of their mean size.
 //!
-//! The walk is replayed from the history for every proposal, with separate random numbers for each trial. That is why
-//! `argmin`'s solver is not used: it hides its state, drives the search instead of answering, and takes all random
-//! numbers from one generator, so its next step depends on more than the history.
+//! The walk is replayed from the history for every proposal, with separate random numbers for each trial. So `argmin`'s solver is
+//! not used: it hides its state, drives the search instead of answering, and takes all random numbers from one generator. Its next
+//! step depends on more than the history.
 
 use super::{Entry, Proposal, Strategy, View, draw, random};
 use crate::model::{Config, Outcome, Permutation, Space};
@@ -112,7 +112,7 @@ impl<'v> Walk<'v> {
                 walk = Some((config, score));
                 continue;
             };
-            // A distant config began the walk anew; of the first configs the best is the start.
+            // A distant config restarts the walk. Among the first configs, the best is the start.
             let is_restart = number >= FIRST && !is_one_step(view.space, at, config);
             #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
             let share = (number as f64 / planned).min(1.0);
@@ -131,8 +131,8 @@ fn is_taken(loss: f64, temperature: f64, draw: f64) -> bool {
     loss <= 0.0 || temperature > 0.0 && draw < libm::exp(-loss / temperature)
 }
 
-/// Whether two configs differ in a single parameter that is active in both, by a step of the walk, or in addition in
-/// those that rules change with it. Parameters that the change switches on or off do not count.
+/// Returns true if two configs differ by a step of the walk in a parameter that is active in both. Further parameters may differ if
+/// rules change them with it. Parameters that the change switches on or off do not count.
 fn is_one_step(space: &Space, from: &Config, to: &Config) -> bool {
     let both = from.levels().zip(to.levels()).enumerate();
     let changed: Vec<(usize, u32)> = both

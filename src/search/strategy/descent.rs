@@ -1,9 +1,8 @@
 //! Moves from the baseline towards better configs, one parameter at a time, neighbours first.
 //!
-//! It is a pattern search on a grid (Hooke and Jeeves, "Direct search solution of numerical and statistical problems",
-//! JACM 1961). From the best config so far it first repeats the step that brought the last improvement, then tries each
-//! parameter's neighbours, then longer steps along one parameter, then neighbours of neighbours. When all of these are
-//! known, it continues at random.
+//! It is a pattern search on a grid (Hooke and Jeeves, "Direct search solution of numerical and statistical problems", JACM 1961).
+//! From the best config so far, it first repeats the step that brought the last improvement. Then it tries each parameter's
+//! neighbours, longer steps along one parameter, and neighbours of neighbours. When all of these are known, it continues at random.
 
 use super::{Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Space};

@@ -10,15 +10,15 @@ pub(super) fn seed_of_draw(view: &View<'_>) -> u64 {
     u64::try_from(draw).unwrap_or(0)
 }
 
-/// The number of draws after which open configs count as rare, and the number after which those count as rare that the
-/// rules allow and that may fit. Round numbers.
+/// Wanted configs count as rare after `DRAWS` draws. They also count as rare if none of the first `FIRST_DRAWS` draws is allowed
+/// and may fit. Round numbers.
 const DRAWS: u128 = 1 << 17;
 const FIRST_DRAWS: u128 = 1 << 12;
 
-/// The number of draws from what the rules leave, where that is a small part of the whole: a round number.
+/// The number of draws from the configs that the rules allow, if these are a small part of the whole: a round number.
 const SPARSE_DRAWS: usize = 256;
 
-/// Draws a random wanted config, unless these are rare.
+/// Draws a random wanted config, unless wanted configs are rare.
 pub(super) fn drawn(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     if view.space.is_sparse() {
         return view.space.draws(seed_of_draw(view), SPARSE_DRAWS).into_iter().find(|config| is_wanted(config));

@@ -1,8 +1,8 @@
 //! Reads results of an earlier study, on another device or with another model, for a search to learn from.
 //!
-//! A study is kept by names and values. A search sees, for each trial, its place among the search's own settings,
-//! parameter by parameter, and its score. Of a parameter that the study lacks it learns nothing. Trials that differ
-//! only in parameters that the search lacks count as one.
+//! A study is kept by names and values. A search sees, for each trial, its place among the search's own settings, parameter by
+//! parameter, and its score. It learns nothing about a parameter that the study lacks. Trials that differ only in parameters that
+//! the search lacks count as one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub enum EarlierError {
     NotMeasured {
         /// The study.
         place: String,
-        /// What the search optimises.
+        /// The metric that the search optimises.
         metric: String,
     },
     /// The study varied other parameters.
@@ -58,7 +58,7 @@ pub enum EarlierError {
         place: String,
         /// Its parameters.
         there: String,
-        /// Those of the search.
+        /// The parameters of the search.
         here: String,
     },
     /// The study tried other settings.
@@ -72,7 +72,7 @@ pub enum EarlierError {
 }
 
 impl EarlierError {
-    /// What to do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoJournal { .. } => "give the folder that `gputune search --out` named, or the journal.jsonl in it",
@@ -124,10 +124,10 @@ impl EarlierStudy {
         Ok(Self::new(place.display().to_string(), trials.collect()))
     }
 
-    /// Reads a study for a search with the folder `own`, which cannot learn from itself.
+    /// Reads a study for a search with the folder `own`. A search cannot learn from itself.
     ///
     /// # Errors
-    /// It is that folder or its journal, there is no journal, or it cannot be read.
+    /// The study is that folder or its journal, there is no journal, or it cannot be read.
     pub fn read_for(place: &Path, own: &Path) -> Result<Self, EarlierError> {
         let absolute = |path: &Path| {
             path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
@@ -166,7 +166,7 @@ impl EarlierStudy {
         &self.place
     }
 
-    /// Returns what a journal keeps of it.
+    /// Returns the study's record for a journal.
     pub fn record(&self) -> WarmStart {
         let mut digest = Digest::default();
         for trial in &self.trials {
@@ -175,11 +175,11 @@ impl EarlierStudy {
         WarmStart { place: self.place.clone(), trials: self.trials.len(), digest: format!("{:016x}", digest.0) }
     }
 
-    /// Returns what a search of this space can learn from it.
+    /// Returns the part of the study that a search of this space can learn from.
     ///
     /// # Errors
-    /// The objective is a front; or the study has no trial, none with the objective's metric, none of the space's
-    /// parameters, or none of their settings.
+    /// The objective is a front. The study has no trial, no metric of the objective, no parameter of the space, or none of its
+    /// settings.
     pub fn seen_from(&self, space: &Space, objective: &Objective) -> Result<Earlier, EarlierError> {
         let place = || self.place.clone();
         if objective.is_pareto() {
@@ -322,7 +322,7 @@ impl Earlier {
         &self.place
     }
 
-    /// Returns the number of trials that say something about configs of the space.
+    /// Returns the number of trials whose settings are within the space.
     pub fn trials(&self) -> usize {
         self.trials
     }

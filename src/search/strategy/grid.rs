@@ -1,9 +1,9 @@
-//! Tries every config, those with small memory first.
+//! Tries every config, small memory first.
 //!
-//! The parameters that need a new process change slowest, if others do not: what changes while a process trains comes together.
-//! Then come those that memory grows with, starting at their smallest setting. So the limit of memory is
-//! met once in each group, and what lies beyond it is ruled out untried. The parameters that memory does not depend on
-//! change fastest, so that ruled-out configs are skipped as a block.
+//! Parameters that need a new process change slowest, if other parameters change while a process trains: their changes then come
+//! together. Next come the parameters that memory grows with, starting at their smallest setting. So the memory limit is met once
+//! in each group, and configs beyond it are ruled out untried. The parameters that memory does not depend on change fastest, so
+//! that ruled-out configs are skipped as a block.
 
 use super::draw::drawn;
 use super::{Entry, PATIENCE, Proposal, Strategy, View};

@@ -1,10 +1,10 @@
-//! Successive halving over the length of probes: many configs for a short time, and the better ones for longer.
+//! Successive halving over the length of probes: many configs for a short time, and the better configs for longer.
 //!
-//! It follows Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS
-//! 2016, with the reduction to a third each time that Li and others, "Hyperband", JMLR 2018, recommend. A config moves
-//! up as soon as it is among the best third of its rung, and not only when the rung is full (Li and others, "A system
-//! for massively parallel hyperparameter tuning", MLSys 2020). So nothing depends on how many probes there will be, and
-//! a search that runs out of time has measured some configs in full.
+//! It follows Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016. A
+//! third of the configs moves up each time, as Li et al., "Hyperband", JMLR 2018, recommend. A config moves up once it is among the
+//! best third of its rung, even if the rung is not full. This is from Li et al., "A system for massively parallel hyperparameter
+//! tuning", MLSys 2020. So nothing depends on the number of probes to come, and a search that runs out of time has measured some
+//! configs in full.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -24,7 +24,7 @@ const REDUCTION: usize = 3;
 /// The parts of the usual time on each rung: a probe gets one of this many.
 const RUNGS: [u32; 3] = [9, 3, 1];
 
-/// One in this many probes, the last ones, is for measuring the best configs in full. A round number.
+/// The last probes, one in this many, measure the best configs in full. A round number.
 const LAST: u64 = 8;
 
 /// The fewest probes for which short ones are worth their cost: a round number.
@@ -74,9 +74,9 @@ fn rung_of(purpose: Purpose) -> usize {
     }
 }
 
-/// What was measured on each rung.
+/// The configs on each rung.
 struct Ladder<'v> {
-    /// For each rung the number of configs probed on it, and those that ran, the best first.
+    /// For each rung, the number of configs probed on it and the configs that ran, the best first.
     rungs: [(usize, Vec<&'v Config>); RUNGS.len()],
     /// The highest rung of each config.
     reached: HashMap<&'v Config, usize>,
@@ -95,7 +95,8 @@ impl<'v> Ladder<'v> {
             probed[rung] += 1;
             reached.entry(&trial.config).and_modify(|highest| *highest = rung.max(*highest)).or_insert(rung);
             if let Some(measurement) = trial.outcome.measurement() {
-                // Infeasible configs come behind all feasible ones, and those without a number behind all with one.
+                // Infeasible configs come behind all feasible configs, and configs without a number behind all configs with a
+                // number.
                 let number = view.objective.estimate(measurement).map(|number| view.objective.score(number.value));
                 let score = number.filter(|score| !score.is_nan()).unwrap_or(f64::NEG_INFINITY);
                 scored[rung].push((&trial.config, (view.objective.score_of(&trial.outcome).is_some(), score)));
@@ -122,7 +123,7 @@ impl<'v> Ladder<'v> {
         Some(Proposal { reason: Some(reason), one_in: parts(rung + 1), ..(*config).clone().into() })
     }
 
-    /// Returns the best config that was not measured in full, to be measured in full; those that came furthest first.
+    /// Returns the best config that was not measured in full, to measure it in full. Configs on higher rungs come first.
     fn finalist(&self, view: &View<'_>) -> Option<Proposal> {
         let config = (0..RUNGS.len() - 1)
             .rev()

@@ -24,7 +24,7 @@ use crate::probe::stats::NORMAL_95;
 pub(in crate::search) use walls::Lacking;
 use walls::Walls;
 
-/// What a probe under way has shown so far.
+/// The result so far of a probe under way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SoFar {
     /// Its score, by the objective.
@@ -36,7 +36,7 @@ pub struct SoFar {
 /// The input of a strategy: everything that its answer may depend on.
 #[derive(Debug, Clone)]
 pub struct View<'a> {
-    /// What may be tried.
+    /// The space to search.
     pub space: &'a Space,
     /// The objective.
     pub objective: &'a Objective,
@@ -44,9 +44,9 @@ pub struct View<'a> {
     pub history: &'a History,
     /// Configs that are being probed.
     pub pending: &'a [Config],
-    /// What these have shown so far, in the same order; nothing for those beyond its end.
+    /// The results so far of the pending configs, in the same order. Missing entries count as `None`.
     pub so_far: &'a [Option<SoFar>],
-    /// Where to start, if known: the baseline.
+    /// The config to start from, if known: the baseline.
     pub start: Option<&'a Config>,
     /// Probes that the budget still allows.
     pub probes_left: u32,
@@ -56,17 +56,17 @@ pub struct View<'a> {
     pub precision_speeds: Option<&'a BTreeMap<Precision, f64>>,
     /// The lessons from earlier studies, on other devices or with other models.
     pub earlier: &'a [Earlier],
-    /// Parameters to vary before the others, according to what the baseline waits for; often none.
+    /// Parameters to vary before the rest, as the baseline's bottleneck suggests; often empty.
     pub first: &'a [usize],
     /// The standard deviation between runs of one config, as a share of their mean; zero where it is not known.
     pub between_runs: f64,
-    /// Whether only these may differ from the start.
+    /// True if only the parameters in `first` may differ from the start.
     is_narrow: bool,
     walls: Walls<'a>,
 }
 
 impl<'a> View<'a> {
-    /// The last config that was tried, where some parameters change while a process trains and others need a new one.
+    /// Returns the last config that was tried, if some parameters change while a process trains and the rest need a new process.
     pub(in crate::search::strategy) fn last_in_process(&self) -> Option<&'a Config> {
         let live = self.space.parameters().iter().filter(|parameter| parameter.is_live()).count();
         let matters = live > 0 && live < self.space.parameters().len();
@@ -84,7 +84,7 @@ impl<'a> View<'a> {
         Self::knowing(space, objective, history, (pending, start), Lacking::default().of(objective, history))
     }
 
-    /// The same where it is known which trials lacked memory.
+    /// Makes the same view from the places of the trials that lacked memory.
     pub(in crate::search) fn knowing(
         space: &'a Space,
         objective: &'a Objective,
@@ -117,14 +117,14 @@ impl<'a> View<'a> {
         Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
     }
 
-    /// Sets what the configs that are being probed have shown so far.
+    /// Sets the results so far of the pending configs.
     #[must_use]
     pub fn with_so_far(mut self, so_far: &'a [Option<SoFar>]) -> Self {
         self.so_far = so_far;
         self
     }
 
-    /// The configs that are being probed, each with what it has shown so far.
+    /// Returns the pending configs, each with its result so far.
     pub(in crate::search::strategy) fn under_way(&self) -> impl Iterator<Item = (&'a Config, Option<SoFar>)> {
         let so_far = self.so_far.iter().copied().chain(std::iter::repeat(None));
         self.pending.iter().zip(so_far)
@@ -152,7 +152,7 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Sets the parameters that are worth varying before the others.
+    /// Sets the parameters to vary before the rest.
     #[must_use]
     pub fn with_first(mut self, first: &'a [usize]) -> Self {
         self.first = first;
@@ -166,19 +166,19 @@ impl<'a> View<'a> {
         self
     }
 
-    /// Returns half the width, as a share, of the interval that another run of a config falls around what was measured; `None`
-    /// where the measurement has no interval.
+    /// Returns half the width, as a share, of the interval into which another run of a config falls. Returns `None` if the
+    /// measurement has no interval.
     pub(crate) fn half_width(&self, measurement: &Measurement) -> Option<f64> {
         let half = self.objective.estimate(measurement)?.relative_half_width()?;
         Some(half.hypot(NORMAL_95 * self.between_runs))
     }
 
-    /// Returns the same view in which only those configs are open that differ from the start in nothing but the
-    /// parameters to vary first. `None` once these had their turns, or where there are none.
+    /// Returns the same view, but only configs that differ from the start in nothing but the parameters to vary first are open.
+    /// Returns `None` after the turns of these parameters, or if no parameter is to vary first.
     ///
     /// The turns are few, because a strategy that learns from all parameters soon knows more than a diagnosis.
     pub fn narrowed(&self) -> Option<Self> {
-        /// The number of turns besides that of the start: a round number.
+        /// The number of turns after the start. A round number.
         const TURNS: usize = 4;
         /// These turns are at most one in this many of all probes, but at least one. A round number.
         const ONE_IN: usize = 4;
@@ -190,8 +190,8 @@ impl<'a> View<'a> {
         (narrows && is_their_turn && !self.is_narrow).then(|| Self { is_narrow: true, ..self.clone() })
     }
 
-    /// Whether a config differs from the start in nothing but the parameters to vary first. Parameters that are active
-    /// in only one of the two do not count.
+    /// Returns true if a config differs from the start in nothing but the parameters to vary first. Parameters that are active in
+    /// only one of the two do not count.
     fn is_near_start(&self, config: &Config) -> bool {
         let Some(start) = self.start else { return true };
         let others = (0..self.space.parameters().len()).filter(|at| !self.first.contains(at));
@@ -201,8 +201,8 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Whether a config is worth proposing: it was neither probed for the usual time, nor failed, nor is it pending or
-    /// known to need too much memory.
+    /// Returns true if a config is worth proposing. Such a config was not probed for the usual time, did not fail, is not pending,
+    /// and is not known to need too much memory.
     pub fn is_open(&self, config: &Config) -> bool {
         (!self.is_narrow || self.is_near_start(config))
             && !self.history.is_settled(config)
@@ -210,18 +210,17 @@ impl<'a> View<'a> {
             && !self.is_ruled_out(config)
     }
 
-    /// Whether a config needs at least as much memory as one that did not fit.
+    /// Returns true if a config needs at least as much memory as a config that did not fit.
     pub fn is_ruled_out(&self, config: &Config) -> bool {
         self.walls.rule_out(self.space, config)
     }
 
-    /// Returns the configs that are known to need too much memory, without those for which that follows from another
-    /// one.
+    /// Returns the configs that are known to need too much memory, without configs for which that follows from another config.
     pub fn walls(&self) -> &[(&'a Config, Memory)] {
         self.walls.all()
     }
 
-    /// Returns the best feasible trial so far; of equals the first. Short probes count only while no other trial is
+    /// Returns the best feasible trial so far, the first among equals. Short probes count only while no other trial is
     /// feasible.
     pub fn best(&self) -> Option<(&'a Trial, f64)> {
         best(self.objective, self.history)
@@ -246,7 +245,7 @@ pub(in crate::search) fn best<'h>(objective: &Objective, history: &'h History) -
 pub struct Proposal {
     /// The config.
     pub config: Config,
-    /// The reason for it, in a phrase; `None` where there is no particular one.
+    /// The reason for it, in a phrase; `None` without a particular reason.
     pub reason: Option<String>,
     /// The expected gain over the best so far, as a share of the best, where a model predicts it; a worse result counts
     /// as no gain.
@@ -262,8 +261,8 @@ impl From<Config> for Proposal {
 }
 
 impl Proposal {
-    /// Marks a proposal of a [narrowed](View::narrowed) view. It drops the expected gain: if little is expected of
-    /// these few configs, that says nothing about the others.
+    /// Marks a proposal of a [narrowed](View::narrowed) view. Drops the expected gain: a small gain from these few configs says
+    /// nothing about the rest.
     fn among_first(self) -> Self {
         const WHY: &str = "the baseline's diagnosis comes first";
         let reason = self.reason.map_or_else(|| WHY.to_owned(), |reason| format!("{reason}; {WHY}"));
@@ -276,10 +275,10 @@ impl Proposal {
 /// The answer is a function of the view and nothing else, so an interrupted search continues as if it had not been
 /// interrupted. A strategy may keep intermediate results, but a new one must give the same answer to the same view.
 pub trait Strategy: Send {
-    /// Returns the next config to probe: one that is [open](View::is_open), or `None` when none is worth proposing.
+    /// Returns the next config to probe, which is [open](View::is_open); `None` if no config is worth proposing.
     ///
-    /// No config is proposed twice for the same length. One that was probed for [a part](Proposal::one_in) of the usual
-    /// time is open, and is proposed again only for a larger part or the whole.
+    /// No config is proposed twice for the same length. A config that was probed for [a part](Proposal::one_in) of the usual time
+    /// is open. It is proposed again only for a larger part or the whole.
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal>;
 }
 
@@ -288,7 +287,7 @@ pub trait Strategy: Send {
 pub struct Entry {
     /// Its name in a spec.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Its description, in one line.
     pub about: &'static str,
     /// Makes an instance.
     pub build: fn() -> Box<dyn Strategy>,
@@ -306,7 +305,7 @@ pub fn strategy(name: &str) -> Option<&'static Entry> {
 /// The names of the strategies that learn from earlier studies.
 pub const LEARNING: &[&str] = &[auto::ENTRY.name, bayes::ENTRY.name];
 
-/// The number of settings in a row that a walk may try in vain before a strategy gives up.
+/// The number of settings in a row that a walk may try without success before a strategy gives up.
 ///
 /// Spaces up to this size are searched to their very end, whatever the rules leave of them.
 const PATIENCE: u64 = 4_000_000;

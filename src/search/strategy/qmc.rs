@@ -1,12 +1,13 @@
 //! Proposes the points of a scrambled Sobol sequence, which fill the space more evenly than chance does.
 //!
-//! The direction numbers are those of Joe and Kuo ("Constructing Sobol sequences with better two-dimensional
-//! projections", SIAM J. Sci. Comput. 2008), scrambled by the seed as Burley does ("Practical hash-based Owen
-//! scrambling", JCGT 2020). Each parameter has a dimension, and a point's coordinate picks the setting; all settings
-//! have equal widths. Points that the rules forbid or that are known are skipped. Where the rules leave little, the
-//! width of a setting is the share of the remaining configs that have it (the transformation of Rosenblatt, Annals of
-//! Mathematical Statistics 1952), so that no point is lost. A space of more than 256 parameters uses the dimensions
-//! again with another scrambling, which is even only within each block (Burley's padding).
+//! The direction numbers are from Joe and Kuo ("Constructing Sobol sequences with better two-dimensional projections", SIAM Journal
+//! on Scientific Computing 2008). The seed scrambles them as in Burley ("Practical hash-based Owen scrambling", JCGT 2020). Each
+//! parameter has a dimension, and a point's coordinate picks the setting; all settings have equal widths. Known points and points
+//! that the rules forbid are skipped.
+//!
+//! If the rules leave little, a setting's width is the share of the remaining configs that have it, so that no point is lost. This
+//! is the transformation of Rosenblatt (Annals of Mathematical Statistics 1952). A space of more than 256 parameters uses the
+//! dimensions again with another scrambling, which is even only within each block (Burley's padding).
 
 use std::sync::Arc;
 

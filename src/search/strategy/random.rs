@@ -28,11 +28,10 @@ pub(super) fn propose_among(view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool
     drawn(view, is_wanted).or_else(|| rare(view, seed_of_draw(view), is_wanted))
 }
 
-/// Finds a config where the rules leave so little that random draws miss it: by walks with settings in random order
-/// that cut off dead ends.
+/// Finds a config if the rules leave so little that random draws miss it. It walks through settings in random order and cuts off
+/// dead ends.
 ///
-/// There are a few short walks, some of which may begin at a dead end; then comes the walk of `grid`, which misses
-/// nothing.
+/// First come a few short walks, which may begin at a dead end. Then comes the walk of `grid`, which misses nothing.
 fn rare(view: &View<'_>, seed: u64, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
     const WALKS: u64 = 8;
     const PATIENCE: u64 = 4_000;
@@ -53,8 +52,7 @@ mod tests {
         Estimate, Expression, History, Measurement, Objective, Outcome, Parameter, Purpose, Space, Trial,
     };
 
-    /// Of 12 million combinations, 32 are allowed: sixteen ways to divide 64 devices, and one batch with two numbers of
-    /// workers.
+    /// The rules allow 32 of 12 million combinations: sixteen ways to divide 64 devices, and one batch with two numbers of workers.
     fn needles() -> Space {
         Space::builder()
             .parameter(Parameter::powers_of_two("batch_size", 1, 1024))
@@ -68,7 +66,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Collects a strategy's proposals, each of which is probed once.
+    /// Collects a strategy's proposals, and probes each proposal once.
     fn proposed(space: &Space, name: &str, seed: u64, most: usize) -> Vec<Config> {
         let mut strategy = STRATEGIES.iter().find(|entry| entry.name == name).map(|entry| (entry.build)()).unwrap();
         let objective = Objective::default();

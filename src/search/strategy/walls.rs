@@ -1,32 +1,32 @@
-//! Keeps the configs that are known to need too much memory, without those for which that follows from another.
+//! Keeps the configs that are known to need too much memory, without configs for which that follows from another config.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::{Config, History, Memory, Objective, Space};
 
-/// The configs that did not fit, without those for which that follows from the others.
+/// The configs that did not fit, without configs for which that follows from another config.
 #[derive(Debug, Clone)]
 pub(super) struct Walls<'a> {
     walls: Vec<(&'a Config, Memory)>,
-    /// Configs that can rule out the same others, each with its place among all failures.
+    /// Configs that rule out configs of the same group, each with its place in the history.
     groups: HashMap<Group, Vec<(usize, &'a Config)>>,
 }
 
-/// The memory, and what configs must have in common for one to need as much of it as another.
+/// The memory, and the levels that configs must share to be comparable in their need of it.
 type Group = (Memory, Box<[u32]>);
 
-/// Which trials lacked memory, as a history grows: each is judged once.
+/// The trials that lacked memory, as a history grows. Each trial is judged once.
 #[derive(Debug, Default)]
 pub(in crate::search) struct Lacking {
-    /// The history that they are of.
+    /// The history of these trials.
     history: Arc<()>,
     trials: usize,
     places: Vec<usize>,
 }
 
 impl Lacking {
-    /// Returns the places of those trials. The objective must be one of the same search.
+    /// Returns the places of these trials. The objective must be from the same search.
     pub(in crate::search) fn of(&mut self, objective: &Objective, history: &History) -> &[usize] {
         if !Arc::ptr_eq(&self.history, history.identity()) {
             *self = Self { history: Arc::clone(history.identity()), ..Self::default() };
@@ -39,7 +39,7 @@ impl Lacking {
 }
 
 impl<'a> Walls<'a> {
-    /// Finds them among the trials that lacked memory.
+    /// Finds the walls among the trials that lacked memory.
     pub(super) fn of(space: &Space, objective: &Objective, history: &'a History, lacking: &[usize]) -> Self {
         let group_of = |config: &Config, memory| (memory, space.memory_group(config, memory));
         let mut walls: Vec<(usize, &Config, Memory)> = Vec::new();
@@ -64,12 +64,12 @@ impl<'a> Walls<'a> {
         Self { walls: walls.into_iter().map(|(_, config, memory)| (config, memory)).collect(), groups }
     }
 
-    /// Returns all of them, in the order of the history.
+    /// Returns all walls, in the order of the history.
     pub(super) fn all(&self) -> &[(&'a Config, Memory)] {
         &self.walls
     }
 
-    /// Whether a config needs at least as much memory as one of them.
+    /// Returns true if a config needs at least as much memory as a wall.
     pub(super) fn rule_out(&self, space: &Space, config: &Config) -> bool {
         /// With at most this many, comparing with each is faster than looking up the group.
         const FEW: usize = 16;

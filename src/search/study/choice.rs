@@ -1,5 +1,5 @@
-//! Chooses the config to name. The baseline stays, unless another config is proven to be faster. Among tied configs, the cheapest one
-//! wins that is not likely to cost speed.
+//! Chooses the winner. The baseline stays, unless another config is proven to be faster. Among tied configs, the cheapest config
+//! that is not likely to cost speed wins.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub enum Verdict {
     Faster,
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
-    /// It was better than the baseline in every round and by its interval, but there were too few rounds or processes for a proof.
+    /// It was better than the baseline in every round, clearly or by its interval, but without a proof.
     #[serde(alias = "unconfirmed")]
     Unproven,
     /// There is no baseline, or it is not feasible.
@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// A config that was better than the baseline in every round, too little for a proof. The baseline stays.
+/// A config that was better than the baseline in every round, but without a proof. The baseline stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ahead {
     /// The config.
@@ -46,25 +46,25 @@ pub struct Ahead {
     pub rounds: usize,
 }
 
-/// The expected loss of speed, as a share, up to which a cheaper config is named in place of the best, if the two
-/// cannot be distinguished. A round number: see the example below.
+/// The expected loss of speed, as a share, up to which a cheaper config wins over the best, if the two cannot be distinguished. A
+/// round number, explained by the example below.
 ///
-/// The expected loss is the mean of the loss, with gains counted as zero. For two equal configs whose difference is
-/// known to within a standard error of 5 % it is 2 %.
+/// The expected loss is the mean of the loss, with gains counted as zero. For two equal configs with a standard error of 5% on
+/// their difference, it is 2%.
 const LIKELY_LOSS: f64 = 0.03;
 
-/// Chooses the config to name from a ranking, the best first; `None` when it is empty.
+/// Chooses the winner from a ranking, the best first; `None` if the ranking is empty.
 pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     let noise = &noise_of(ranking);
     let was_compared = |entry: &&Ranked| entry.rounds > 0;
     let any_compared = ranking.iter().any(|entry| entry.rounds > 0);
-    // If there were rounds, only a config that was in one is named.
+    // After rounds, only a config that was in a round can win.
     let top = ranking.iter().find(was_compared).or(ranking.first())?;
     let baseline = study.baseline.as_ref().and_then(|config| ranking.iter().find(|entry| entry.config == *config));
     let compared = compared(ranking);
     let is_proven =
         |entry: &Ranked| baseline.is_some_and(|baseline| is_better(study, entry, baseline, (noise, compared)));
-    // Without rounds the numbers are all there is.
+    // Without rounds, only the numbers of the probes can be compared.
     let is_better_so_far = |entry: &Ranked| {
         baseline.is_none_or(|baseline| {
             let is_unknown = entry.rounds.min(baseline.rounds) == 0;
@@ -109,13 +109,13 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     })
 }
 
-/// How many configs share the probability of a false claim: those that were in two rounds or more, the baseline left out. A config
-/// that left after its first round was worse, and cannot be claimed to be faster.
+/// Returns how many configs share the probability of a false claim: the configs with two rounds or more, without the baseline. A
+/// config that left after its first round was worse, and cannot be claimed to be faster.
 pub(super) fn compared(ranking: &[Ranked]) -> usize {
     ranking.iter().filter(|entry| entry.rounds > 1).count().saturating_sub(1).max(1)
 }
 
-/// Whether rounds prove that a config is better than the baseline; without any noise the numbers tell.
+/// Returns true if rounds prove that a config is better than the baseline. Without noise, the numbers decide.
 pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, compared): (&Noise, usize)) -> bool {
     if entry.config == baseline.config || entry.rounds.min(baseline.rounds) == 0 {
         return false;
@@ -126,8 +126,8 @@ pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
 
-/// Whether a config was better than the baseline in every round and by its interval; if there was no round, beyond the intervals of
-/// both.
+/// Returns true if rounds say that a config is better than the baseline, with or without a proof. Without rounds: if it was better
+/// beyond the intervals of both.
 fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, ranking): (&Noise, &[Ranked])) -> bool {
     if entry.config == baseline.config {
         return false;
@@ -139,14 +139,14 @@ fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, rankin
     noise.seems_higher(&entry.runs, &baseline.runs, compared)
 }
 
-/// Returns the config that won all of its rounds against the baseline, which stays because that is no proof.
+/// Returns the config that won all of its rounds against the baseline. The baseline stays, because that is no proof.
 fn ahead(study: &Study, top: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Ahead> {
     let won = top.config != baseline.config && rounds::is_higher_always(&top.runs, &baseline.runs);
     let speedup = ratio(&study.objective, top, baseline, noise).filter(|_| won)?;
     Some(Ahead { config: top.config.clone(), speedup, rounds: rounds::paired(&top.runs, &baseline.runs).count() })
 }
 
-/// Whether naming a config in place of the top one is not likely to cost much.
+/// Returns true if choosing a config over the top config is not likely to cost much.
 fn loses_little(top: &Ranked, entry: &Ranked, noise: &Noise) -> bool {
     if entry.config == top.config {
         return true;

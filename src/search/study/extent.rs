@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Study;
 use crate::model::{Config, Trial};
 
-/// The number of configs that were tried besides the baseline, and how many there are.
+/// The number of configs tried besides the baseline, and the number of configs in the space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alternatives {
     /// The configs that were probed, whatever the outcome.
@@ -22,7 +22,7 @@ impl Study {
         let is_baseline = |config: &Config| self.baseline.as_ref() == Some(config);
         let tried: HashSet<&Config> = self.history.searched().map(|trial| &trial.config).collect();
         let tried = tried.into_iter().filter(|config| !is_baseline(config)).count();
-        // The job as it is does not belong to the configs of the space.
+        // The unmodified job is not a config of the space.
         let has_baseline = self.baseline.as_ref().is_some_and(|baseline| self.space.allows(baseline));
         Alternatives { tried, of: self.space.count().less(u128::from(has_baseline)).to_string() }
     }
@@ -34,7 +34,7 @@ impl Study {
         rounds.len()
     }
 
-    /// Whether other programs kept the machine busy in most of the probes.
+    /// Returns true if other programs kept the machine busy in most of the probes.
     pub fn is_machine_busy(&self) -> bool {
         let measured = self.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
         let (busy, all) = measured.fold((0, 0), |(busy, all), measurement| {

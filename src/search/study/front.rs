@@ -1,9 +1,9 @@
-//! Finds the front: the feasible configs that no other beats, considering the noise of every metric, and the one to
-//! recommend.
+//! Finds the front: the feasible configs that no other config beats, considering the noise of every metric. Also chooses the config
+//! to recommend.
 //!
-//! One config beats another if it is clearly better in some metric (beyond the 95 % interval of their difference, as
-//! for ties) and clearly worse in none. Among configs that do not differ clearly in any metric, the tie rule keeps one.
-//! So a config that leads in one metric only by noise does not stay if it is clearly behind in another.
+//! A config beats another if it is clearly better in some metric (beyond the 95% interval of their difference, as for ties) and
+//! clearly worse in none. Among configs that do not differ clearly in any metric, the tie rule keeps one. So a config that leads in
+//! one metric only by noise does not stay if it is clearly behind in another.
 
 use super::{Best, Ranked, Study, Verdict, is_tied, noise_of, ratio};
 use crate::model::{
@@ -23,7 +23,7 @@ pub struct OnFront {
     pub rounds: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
-    /// Whether it is the recommended config, which is named where a single one is needed.
+    /// True if it is the recommended config, for users that need a single config.
     pub is_recommended: bool,
     /// Configs that cannot be distinguished from it in any metric.
     pub ties: Vec<Config>,
@@ -34,17 +34,16 @@ pub struct OnFront {
 pub struct Part {
     /// The metric.
     pub goal: Goal,
-    /// Its share of the score, where metrics have weights.
+    /// Its share of the score, if metrics have weights.
     pub weight: Option<f64>,
     /// Its value.
     pub estimate: Estimate,
-    /// How many times better than the baseline's it is, where there is a baseline.
+    /// How many times better it is than the baseline's value, if the baseline is known.
     pub times_better: Option<Estimate>,
 }
 
-/// Selects the feasible configs to measure again, in the order in which they would be named. With a single score these
-/// are the best ones; for a front they are the recommended one, then its ends, then those nearest to the recommended
-/// one.
+/// Selects the feasible configs to re-measure, the likeliest winner first. With a single score, these are the best configs. For a
+/// front, they are the recommended config, then the ends of the front, then the configs nearest to the recommended config.
 pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'t Trial>, most: usize) -> Vec<Config> {
     let feasible: Vec<(&Trial, Vec<f64>)> =
         trials.filter_map(|trial| Some((trial, objective.scores_of(&trial.outcome)?))).collect();
@@ -91,11 +90,11 @@ impl Column {
 }
 
 impl Study {
-    /// Returns the feasible configs that no other beats, the best in the first metric first. With one metric, or a
-    /// weighted product, it is the best config alone.
+    /// Returns the feasible configs that no other config beats, the best in the first metric first. With one metric, or a weighted
+    /// product, it is the best config alone.
     ///
-    /// One config beats another if it is better in some metric beyond the noise, and worse beyond the noise in none. Of
-    /// those that cannot be distinguished in any metric, one stays, by [the tie rule](OnTie).
+    /// A config beats another if it is better in some metric beyond the noise, and worse beyond the noise in none. Among configs
+    /// that cannot be distinguished in any metric, [the tie rule](OnTie) keeps one.
     pub fn front(&self) -> Vec<OnFront> {
         let columns = self.columns();
         if !self.objective.is_pareto() {
@@ -108,7 +107,7 @@ impl Study {
         let rows: Vec<Vec<f64>> = kept.iter().map(|&at| scores(&columns, at)).collect();
         let near = by_compromise(&rows);
         let is_compared = |at: &&usize| columns.iter().all(|column| column.ranked[kept[**at]].rounds > 0);
-        // If there were rounds, only a config that was in one is named.
+        // After rounds, only a config that was in a round can be recommended.
         let recommended = near.iter().find(is_compared).or(near.first()).copied();
         let configs = |ties: &[usize]| ties.iter().map(|&at| columns[0].ranked[at].config.clone()).collect();
         let members = kept.iter().zip(&tied).enumerate();
@@ -129,7 +128,7 @@ impl Study {
         self.columns().into_iter().enumerate().filter_map(part).collect()
     }
 
-    /// Returns the config of the front that is named where a single one is needed.
+    /// Returns the recommended config of the front, compared with the baseline.
     pub(super) fn recommended(&self) -> Option<Best> {
         let member = self.front().into_iter().find(|member| member.is_recommended)?;
         let ranked = self.ranked_by(&self.objective);
@@ -147,8 +146,7 @@ impl Study {
         })
     }
 
-    /// Returns the verdict on a config of a front: it is better than the baseline if it is clearly so in at least one
-    /// metric.
+    /// Returns the verdict on a config of a front: it is better than the baseline if it is clearly better in at least one metric.
     fn verdict_on_front(&self, winner: &Ranked, baseline: Option<&Ranked>) -> Verdict {
         let is_clear = |part: &Part| part.times_better.and_then(|times| times.low).is_some_and(|low| low > 1.0);
         match baseline {
@@ -168,14 +166,13 @@ impl Study {
         self.objective.goals().iter().map(column).collect()
     }
 
-    /// Returns the places that no other kept one beats, the best in the first metric first, each with the places tied
-    /// with it.
+    /// Returns the places that no other kept place beats, the best in the first metric first, each with the places tied with it.
     fn unbeaten(&self, columns: &[Column]) -> (Vec<usize>, Vec<Vec<usize>>) {
         let count = columns.first().map_or(0, |column| column.ranked.len());
         let rows: Vec<Vec<f64>> = (0..count).map(|at| scores(columns, at)).collect();
         let are_tied = |a: usize, b: usize| columns.iter().all(|column| column.is_tied(a, b));
-        // A config that some config of the front equals or exceeds in all metrics matters only if it is tied with that
-        // one.
+        // Another config of the front may equal or exceed a config in all metrics. Then the config matters only if the two are
+        // tied.
         let exact = non_dominated(&rows);
         let mut candidates: Vec<usize> =
             (0..count).filter(|at| exact.contains(at) || exact.iter().any(|&other| are_tied(other, *at))).collect();
@@ -198,7 +195,7 @@ impl Study {
         (kept, tied)
     }
 
-    /// Sorts configs that cannot be distinguished: those that were in rounds first, then by cost, or by the first metric.
+    /// Sorts configs that cannot be distinguished: configs with rounds first, then by cost, or by the first metric.
     fn sort_by_tie_rule(&self, places: &mut [usize], columns: &[Column]) {
         let Some(first) = columns.first() else { return };
         let entry = |at: usize| &first.ranked[at];
@@ -231,8 +228,8 @@ fn place_of(column: &Column, config: &Config) -> Option<usize> {
     column.ranked.iter().position(|entry| entry.config == *config)
 }
 
-/// Finds the places that no kept place beats: a place that nothing beats is kept, all that it beats are dropped, and so
-/// on. If all remaining places beat each other in a circle, the first of them is kept.
+/// Finds the places that no kept place beats. A place that no other place beats is kept, all places that it beats are dropped, and
+/// so on. If all remaining places beat each other in a circle, the first of them is kept.
 fn kernel(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     let beaten: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|&b| a != b && beats(a, b)).collect()).collect();
     let mut beaters = vec![0_usize; count];
@@ -245,7 +242,7 @@ fn kernel(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     };
     while let Some(next) = first(&is_left, &beaters) {
         kept.push(next);
-        // In a circle the kept place is itself beaten: the place that beats it is dropped, too.
+        // In a circle the kept place is itself beaten, so the place that beats it is also dropped.
         let gone: Vec<usize> = (0..count)
             .filter(|&at| is_left[at] && (at == next || beaten[next].contains(&at) || beaten[at].contains(&next)))
             .collect();
@@ -267,7 +264,7 @@ mod tests {
     fn what_beats_a_kept_one_through_something_that_is_gone_does_not_count() {
         // Place 0 beats 1, and 1 beats 2.
         assert_eq!(kernel(3, |a, b| (a, b) == (0, 1) || (a, b) == (1, 2)), [0, 2]);
-        // Of a circle the first place is kept.
+        // The first place of a circle is kept.
         assert_eq!(kernel(3, |a, b| (a + 1) % 3 == b), [0]);
         assert_eq!(kernel(0, |_, _| true), Vec::<usize>::new());
     }

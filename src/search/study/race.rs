@@ -1,33 +1,33 @@
-//! Which configs are still in the race, and which of them the next round measures.
+//! The configs still in the race, and the choice of the configs for the next round.
 
 use super::{Ranked, Study, choice, front, noise_of};
 use crate::model::{Config, Estimate, History, Trial};
 use crate::search::rounds::{self, Noise};
 
-/// The probability at one end beyond which a config is taken to be worse than the incumbent.
+/// The probability at one end beyond which a config counts as worse than the incumbent.
 const WORSE: f64 = 0.05;
 
-/// The expected gain, as a share, that is not worth more rounds. It is that of a config which is as fast, and whose difference is known
-/// to 4%: what is known once two processes of each were seen.
+/// The expected gain, as a share, that is not worth more rounds. A config that is as fast as the incumbent has this expected gain
+/// if the difference is known to 4%. It is known to 4% after two processes of each.
 const SMALL_GAIN: f64 = 0.015;
 
-/// The rounds that leaders are measured in if slices do not tell the objective: the fewest that a claim needs.
+/// The rounds that leaders are measured in if slices do not measure the objective: the fewest that a claim needs.
 const ROUNDS_OF_LEADERS: usize = 3;
 
-/// The rounds after which the baseline and the incumbent are started again, so that more than one process of each is seen; round
-/// numbers. A claim needs two processes, so the first one is soon replaced.
+/// The rounds after which the baseline and the incumbent are restarted, so that more than one process of each is seen. Round
+/// numbers. A claim needs two processes, so the first process is soon replaced.
 const ROUNDS_OF_FIRST_PROCESS: usize = 2;
 const ROUNDS_PER_PROCESS: usize = 8;
 
-/// What the rounds of a search have shown so far.
+/// The results of a search's rounds so far.
 pub(crate) struct Race {
     /// The feasible configs, the best first.
     ranking: Vec<Ranked>,
     noise: Noise,
-    /// The baseline, or else the config that was in most rounds, by its place in the ranking.
+    /// The position of the baseline in the ranking, or else of the config that was in most rounds.
     anchor: Option<usize>,
     has_baseline: bool,
-    /// The configs that are measured again if slices do not tell the objective: those of a front, or the best two.
+    /// The configs to re-measure if slices do not measure the objective: the leaders of a front, or else the best two.
     leaders: Option<Vec<Config>>,
     is_claimed: bool,
 }
@@ -51,8 +51,8 @@ impl Race {
         Self { anchor: baseline.or_else(most), has_baseline: baseline.is_some(), noise, leaders, is_claimed, ranking }
     }
 
-    /// The configs of the next round: the baseline, the incumbent, then `candidates` that were in none, then those that are close
-    /// to the incumbent, at most so many.
+    /// Returns at most `most` configs for the next round: the baseline, the incumbent, `candidates` that were in no round, then
+    /// configs close to the incumbent.
     pub(crate) fn lineup(&self, candidates: &[Config], most: usize) -> Vec<Config> {
         let anchor = self.anchor.map(|at| &self.ranking[at].config);
         let close = self.close().map(|entry| &entry.config);
@@ -70,13 +70,12 @@ impl Race {
         lineup
     }
 
-    /// The best config that was in a round.
+    /// Returns the best config that was in a round.
     pub(crate) fn incumbent(&self) -> Option<&Ranked> {
         self.ranking.iter().find(|entry| entry.rounds > 0)
     }
 
-    /// The configs that may be better than the incumbent, the best first. Those that are as good, within what matters, are not
-    /// among them.
+    /// Returns the configs that may be better than the incumbent, the best first.
     fn close(&self) -> impl Iterator<Item = &Ranked> {
         let incumbent = self.incumbent();
         let is_anchor = |entry: &Ranked| self.anchor.is_some_and(|at| self.ranking[at].config == entry.config);
@@ -90,7 +89,7 @@ impl Race {
         })
     }
 
-    /// Whether more rounds cannot change which config is named.
+    /// Returns true if more rounds cannot change the choice of the config.
     pub(crate) fn is_decided(&self) -> bool {
         if let Some(leaders) = &self.leaders {
             let anchor = self.anchor.map(|at| &self.ranking[at].config);
@@ -109,12 +108,12 @@ impl Race {
         if self.is_claimed || !self.has_baseline {
             return !is_rivalled();
         }
-        // No claim: is there a config that may yet be better than the baseline?
+        // Without a claim, another config may still turn out better than the baseline.
         !self.ranking.iter().any(|entry| entry.config != anchor.config && may_beat(entry, anchor))
     }
 
-    /// Whether a config of the next round has to be started again, to see another process of it. While the search goes on, that is the
-    /// baseline alone: another incumbent may come.
+    /// Returns true if a config must be restarted in the next round, to measure another process of it. While the search goes on,
+    /// only the baseline is restarted, since another incumbent may come.
     pub(crate) fn needs_another_process(&self, config: &Config, is_last: bool) -> bool {
         let leads = |at: &Ranked| at.config == *config;
         let is_anchor = self.anchor.is_some_and(|at| leads(&self.ranking[at]));
@@ -130,7 +129,8 @@ impl Race {
         self.ranking.iter().find(|entry| entry.config == *config).map_or(0, |entry| entry.rounds)
     }
 
-    /// The metric of each config that was in a round, as strategies are to see it.
+    /// Returns the history with the throughput of each config in rounds replaced by its result over the rounds. Strategies see this
+    /// history.
     pub(crate) fn related<'h>(&self, history: &'h History) -> std::borrow::Cow<'h, History> {
         if self.incumbent().is_none() {
             return std::borrow::Cow::Borrowed(history);
@@ -146,13 +146,13 @@ impl Race {
     }
 }
 
-/// The most leaders that are measured again: of a front its ends and the recommended config, else the best two.
+/// The most leaders that are re-measured: for a front, its ends and the recommended config; otherwise the best two.
 const MOST_OF_A_FRONT: usize = 3;
 const MOST_OF_OTHERS: usize = 2;
 
-/// The anchor itself has no interval; as a rate it is taken to be known as well as processes are alike.
+/// The anchor itself has no interval, so it gets the difference between processes as its interval.
 fn with_interval(estimate: Estimate) -> Estimate {
-    /// A share: what processes of one config differ by.
+    /// How far processes of one config are apart, as a share.
     const KNOWN: f64 = 0.02;
     match estimate.low {
         Some(_) => estimate,

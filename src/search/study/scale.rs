@@ -8,11 +8,11 @@ use crate::search::rounds::Run;
 pub(super) enum Scale {
     /// Logarithms: noise is a share of a speed.
     Ratio,
-    /// The metric itself, for one that may be zero or negative and then has no logarithm.
+    /// The metric itself, for a metric that may be zero or negative and so has no logarithm.
     Difference,
 }
 
-/// How well the time of an epoch's end is known from the few that a probe sees: a round number, as a share.
+/// How well the time of an epoch's end is known from the few ends that a probe sees, as a share. A round number.
 const EPOCHS_KNOWN: f64 = 0.2;
 
 impl Scale {
@@ -32,7 +32,7 @@ impl Scale {
         }
     }
 
-    /// Returns the size of which a difference of points is a share.
+    /// Returns the size that a difference of points is compared with.
     pub(super) fn loss_scale(self, point: f64) -> f64 {
         match self {
             Self::Ratio => 1.0,
@@ -49,17 +49,17 @@ impl Scale {
         value.clamp(f64::MIN, f64::MAX)
     }
 
-    /// Returns what a trial came to in its round; `None` for a trial that belongs to no round.
+    /// Returns the result of a trial in its round; `None` for a trial outside of rounds.
     pub(super) fn run(self, trial: &Trial, objective: &Objective) -> Option<Run> {
         let measurement = trial.outcome.measurement()?;
         let round = measurement.round.as_ref()?;
         let value = objective.score(1.0) * self.point(objective.estimate(measurement)?.value);
-        // The mean of both slices has half the variance of one, and a difference of two such means twice that again.
+        // The mean of two slices has half the variance of a slice. A difference of two such means has twice that variance.
         let variance = match round.slices.as_slice() {
             [first, second] if *first > 0.0 && *second > 0.0 => Some((first / second).ln().powi(2) / 2.0),
             _ => None,
         };
-        // A process that took other settings before is none of the config's own.
+        // A process that had other settings before does not count as the config's own.
         let process = Some(round.process).filter(|_| !measurement.is_live);
         let of_epochs = EPOCHS_KNOWN * measurement.timing.epoch_factor.map_or(0.0, |factor| (1.0 - factor).abs());
         Some(Run { value, round: round.number, process, variance, of_epochs })

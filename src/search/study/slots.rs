@@ -1,4 +1,4 @@
-//! What each slot has measured, and how fast it is.
+//! The trials and the speed of each slot.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use super::Study;
 use crate::model::{Purpose, Slot};
 use crate::probe::stats;
 
-/// A slot of a search, as its trials show it.
+/// A slot of a search with the totals of its trials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotSeen {
     /// The slot.
     pub slot: Slot,
-    /// The trials that it has measured, and of them those that failed.
+    /// The number of trials that it has measured.
     pub trials: usize,
-    /// See `trials`.
+    /// The number of these trials that failed.
     pub failed: usize,
     /// How long it was in use.
     pub busy: Duration,
-    /// How fast the baseline is there, against the slot that measured it first; for that one exactly 1. `None` if the baseline was
-    /// not measured there.
+    /// The baseline's speed in this slot, divided by its speed in the slot that measured it first. `None` if the baseline was not
+    /// measured here.
     pub level: Option<f64>,
 }
 
 impl Study {
-    /// The slots that measured anything, by their numbers; none where one probe ran at a time on the whole machine.
+    /// Returns the slots that measured a trial, by their numbers; empty if one probe ran at a time on the whole machine.
     pub fn slots(&self) -> Vec<SlotSeen> {
         let first = self.history.trials().iter().find_map(|trial| trial.slot.as_ref());
         let of_first = first.and_then(|slot| self.baseline_in(slot));
@@ -44,7 +44,7 @@ impl Study {
         seen
     }
 
-    /// The mean rate of the baseline in the rounds of a slot, or else of its own probe there.
+    /// Returns the mean rate of the baseline in the rounds of a slot, or else of its own probe there.
     fn baseline_in(&self, slot: &Slot) -> Option<f64> {
         let rates = |is_round: bool| {
             let there = self.history.of(self.baseline.as_ref()?).filter(|trial| trial.slot.as_ref() == Some(slot));

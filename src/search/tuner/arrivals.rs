@@ -1,4 +1,4 @@
-//! What comes to a search while it runs: further slots, and what is to be said of those that were turned away.
+//! Slots that join a running search, and remarks about slots that were turned away.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,15 @@ use super::slots::{InSlot, OnEvent};
 use crate::model::{Event, Slot};
 use crate::probe::Prober;
 
-/// Something that has come.
+/// A slot or a remark that reaches a running search.
 pub enum Arrival<'p> {
-    /// A slot, with what probes there.
+    /// A slot with its prober.
     Slot(Slot, Box<dyn Prober + Send + 'p>),
-    /// A line for whoever follows the search.
+    /// A line to show to the user.
     Remark(String),
 }
 
-/// Where they come from, and those that wait until they can take part.
+/// The source of arrivals, and the slots that wait until they can take part.
 pub(super) struct Arrivals<'p> {
     next: Box<dyn FnMut() -> Option<Arrival<'p>> + 'p>,
     waiting: VecDeque<InSlot<'p>>,
@@ -25,7 +25,7 @@ impl<'p> Arrivals<'p> {
         Self { next, waiting: VecDeque::new() }
     }
 
-    /// Looks what has come, and passes remarks on.
+    /// Collects new slots, and passes remarks on.
     pub(super) fn look(&mut self, on_event: OnEvent<'_>) {
         while let Some(arrival) = (self.next)() {
             match arrival {
@@ -35,7 +35,7 @@ impl<'p> Arrivals<'p> {
         }
     }
 
-    /// Takes a slot that waits.
+    /// Takes a waiting slot.
     pub(super) fn take(&mut self) -> Option<InSlot<'p>> {
         self.waiting.pop_front()
     }

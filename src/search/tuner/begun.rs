@@ -1,4 +1,4 @@
-//! What is to be probed, and what is under way.
+//! Probes to run, and probes under way.
 
 use std::time::Instant;
 
@@ -6,15 +6,14 @@ use super::order::Order;
 use crate::model::{Measurement, Purpose};
 use crate::search::strategy::Proposal;
 
-/// A config that is to be probed.
+/// A config to probe.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) proposal: Proposal,
     pub(super) purpose: Purpose,
-    /// The slot in which it has failed, if it is tried elsewhere for that reason.
+    /// The slot in which it failed, if it is retried elsewhere for that reason.
     pub(super) failed_in: Option<usize>,
-    /// Whether it is measured for all of its time, however soon it is precise enough: then those that begin at the same time
-    /// measure at the same time.
+    /// True if the probe uses its whole time even if it is precise earlier. Probes that start together then measure together.
     pub(super) takes_its_time: bool,
 }
 
@@ -31,9 +30,9 @@ pub(super) struct Begun {
     pub(super) purpose: Purpose,
     pub(super) proposal: Proposal,
     pub(super) began: Instant,
-    /// What was measured, while the losses in full precision are found out.
+    /// The measurement, while its losses in full precision are being measured.
     pub(super) waits_for_losses: Option<Measurement>,
-    /// What was measured, while it is found out what the exchange between ranks costs.
+    /// The measurement, while the cost of the exchange between ranks is being measured.
     pub(super) waits_for_exchange: Option<Measurement>,
     pub(super) failed_in: Option<usize>,
 }

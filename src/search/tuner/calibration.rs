@@ -1,9 +1,9 @@
-//! Finds out whether slots may measure side by side: the same config alone, in all slots at once, and beside the config that
+//! Finds out whether slots may measure side by side. It measures a config alone, in all slots at once, and next to the config that
 //! takes most of the machine.
 //!
-//! That side by side is as good as alone is not a matter of course: identical jobs on one node slow each other down by cores,
-//! memory bandwidth, disks and power (Mohan et al., "Looking beyond GPUs for DNN scheduling on multi-tenant clusters", OSDI 2022),
-//! and winners that were found so need not win alone.
+//! Jobs side by side may disturb each other. Identical jobs on one node slow each other down by cores, memory bandwidth, disks and
+//! power. See Mohan et al., "Looking beyond GPUs for DNN scheduling on multi-tenant clusters", OSDI 2022. A config that wins side
+//! by side need not win alone.
 
 use super::TuneError;
 use super::begun::Wanted;
@@ -21,22 +21,22 @@ pub(super) const PART: NonZeroU32 = NonZeroU32::new(3).expect("three is not zero
 /// How far runs of one config are apart, as a standard deviation: runs on a quiet machine were 1 to 7% apart.
 const BETWEEN_RUNS: f64 = 0.03;
 
-/// How often alone and side by side are compared before it is said that they differ.
+/// The comparisons of alone with side by side before slots count as disturbing each other.
 const ROUNDS: usize = 2;
 
-/// How much slower a slot may be than the first: GPUs of one model differ by 22 % at most, but for broken ones (Sinha et al., "Not
-/// all GPUs are created equal", SC 2022).
+/// How much slower than the first slot a slot may be. GPUs of one model differ by at most 22%, except broken ones (Sinha et al.,
+/// "Not all GPUs are created equal", SC 2022).
 const MOST_APART: f64 = 0.22;
 
-/// Half the width of a rate's interval, as a share, beyond which it says nothing of whether a tenth is lost: a round number.
+/// The widest interval of a rate, as half its width and a share, that can still show a loss of a tenth. A round number.
 const MOST_UNCERTAIN: f64 = 0.25;
 
-/// How fast a config is beside others.
+/// How fast a config runs next to other probes, as ratios of rates.
 #[derive(Debug, Default)]
 struct Compared {
-    /// In all slots at once, against alone.
+    /// The rate in all slots at once, divided by the rate alone.
     together: Vec<f64>,
-    /// In the first beside a hungry config in the others, against beside itself.
+    /// The rate in the first slot while the rest run a hungry config, divided by the rate while all run the same config.
     beside: Vec<f64>,
 }
 
@@ -56,7 +56,7 @@ impl Compared {
 }
 
 impl Search<'_, '_> {
-    /// Whether there are slots of which it is not known yet whether they disturb each other, and a config to find out with.
+    /// Returns true if slots must be compared now, and a measured config is there for that.
     pub(super) fn is_calibration_due(&self) -> bool {
         !self.is_calibrated
             && self.slots.there() > 1
@@ -65,8 +65,8 @@ impl Search<'_, '_> {
             && !self.is_stopped()
     }
 
-    /// Compares alone with side by side in all slots, or else in half of them, and takes out those that do not measure as they do alone.
-    /// Returns the reason if the search ends here.
+    /// Compares a config alone with the same config in all slots at once, or else in half of them. Closes the slots that do not
+    /// measure as they do alone. Returns the reason if the search ends here.
     pub(super) fn calibrate(
         &mut self,
         baseline: Option<&Config>,
@@ -94,7 +94,7 @@ impl Search<'_, '_> {
             format!("one probe at a time instead of {}: the same config notices the others ({seen})", all.len())
         };
         let mut kept = if self.is_fair(&compared) { all.clone() } else { Vec::new() };
-        // Every second one, so that what neighbours share serves one of them, and all machines stay.
+        // Takes every second slot: a resource that neighbours share then serves one slot, and every machine keeps a slot.
         let half: Vec<usize> = all.iter().copied().step_by(2).collect();
         if kept.is_empty() && !compared.is_unknown() && half.len() > 1 {
             on_event(Event::Remark {
@@ -117,12 +117,12 @@ impl Search<'_, '_> {
             }
         }
         if self.slots.parts() != all && (self.slots.there() > 1 || self.slots.may_grow()) {
-            // One has gone in between, and those that are left, or come, are compared.
+            // A slot was lost in between, so the remaining and new slots are compared again.
             self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Round && !wanted.purpose.is_short());
             return Ok(None);
         }
         self.is_calibrated = true;
-        // What comes later is one more, so it takes part only where all do.
+        // A later slot adds to the load, so it takes part only if all slots do.
         self.is_fair = kept == all;
         if kept.is_empty() {
             self.slots.leave_the_first();
@@ -134,8 +134,9 @@ impl Search<'_, '_> {
         Ok(None)
     }
 
-    /// Measures a config alone, then in slots at once, then in the first of them beside a hungry one; again, where that differs. Nothing
-    /// where somebody interrupted it. It may have been alone already, just before.
+    /// Measures a config alone, then in all `parts` at once, then in the first part with a hungry config in the rest. Measures
+    /// again if the rates differ. Returns `None` if it was interrupted. With `was_alone`, the last trial already measured the
+    /// config alone.
     fn compare(
         &mut self,
         config: &Config,
@@ -155,7 +156,8 @@ impl Search<'_, '_> {
             if !self.run_at_once(&all, on_event)? {
                 return Ok(None);
             }
-            // What is shared need not be shared fairly, so all count; but where GPUs differ, only the one that was alone.
+            // A resource may be shared unfairly, so all slots count. Slots with GPUs of their own may differ, so only the slot that
+            // ran alone counts.
             let first = self.last_rate(config, parts[0]);
             let has_own_gpu = self.slots.slot(home).is_some_and(|slot| !slot.gpus.is_empty());
             let counted = if has_own_gpu { &parts[..1] } else { parts };
@@ -182,7 +184,7 @@ impl Search<'_, '_> {
         !compared.is_unknown() && self.is_a_tie(&compared.together) && self.is_a_tie(&compared.beside)
     }
 
-    /// Has those slots take part that are about as fast as the first; the others end.
+    /// Opens the slots that are about as fast as the first, and closes the rest.
     fn open_those_like_the_first(&mut self, config: &Config, parts: &[usize], on_event: OnEvent<'_>) {
         let first = self.last_rate(config, parts[0]).unwrap_or(0.0);
         self.slots.leave_only(parts);
@@ -198,12 +200,12 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether ratios are no further below one than may be. None are one, too.
+    /// Returns true if the mean ratio is close enough to 1, or if there is no ratio.
     fn is_a_tie(&self, ratios: &[f64]) -> bool {
         ratios.is_empty() || mean(ratios) >= 1.0 - most_lost(ratios.len(), BETWEEN_RUNS)
     }
 
-    /// The baseline, or else the first config that was measured.
+    /// Returns the baseline, or else the first config that was measured.
     fn config_to_compare(&self, baseline: Option<&Config>) -> Option<Config> {
         let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
         let trials = || self.history.trials().iter().map(AsRef::as_ref);
@@ -212,7 +214,7 @@ impl Search<'_, '_> {
         trial.map(|trial| trial.config.clone())
     }
 
-    /// The config that differs from one in having the most workers and threads.
+    /// Returns the config that differs from another only in having the most workers and threads.
     fn hungriest(&self, config: &Config) -> Option<Config> {
         let start = if config.is_as_it_is() { self.space.first()? } else { config.clone() };
         let mut hungry = start.clone();
@@ -225,7 +227,7 @@ impl Search<'_, '_> {
         (hungry != start && !self.history.is_settled(&hungry)).then_some(hungry)
     }
 
-    /// Whether the last trial of this run of the search was this config, in the first slot.
+    /// Returns true if the last trial of this run of the search was this config in the first slot.
     fn was_just_run(&self, config: &Config) -> bool {
         let last = self.history.trials().last();
         last.is_some_and(|trial| {
@@ -233,7 +235,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Runs configs at the same time, and records them; returns `false` if somebody interrupted that.
+    /// Runs configs at the same time and records them. Returns false if they were interrupted.
     fn run_at_once(&mut self, configs: &[(usize, &Config, Purpose)], on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         for (slot, config, purpose) in configs {
             let wanted = Wanted::new((*config).clone().into(), *purpose);
@@ -242,7 +244,7 @@ impl Search<'_, '_> {
         self.finish_all(on_event)
     }
 
-    /// The rate of the last run of a config in a slot, unless it is too uncertain.
+    /// Returns the rate of the last run of a config in a slot, unless it is too uncertain.
     fn last_rate(&self, config: &Config, slot: usize) -> Option<f64> {
         let slot = self.slots.slot(slot);
         let run = self.history.of(config).filter(|trial| trial.slot.as_ref() == slot).last()?;
@@ -252,15 +254,15 @@ impl Search<'_, '_> {
     }
 }
 
-/// How much slower the same config may be beside others: half the widest tie, or as much as the means of so many runs differ by
-/// chance, up to the widest tie.
+/// Returns the largest slowdown that counts as none: the chance difference between means of this many runs, but between half the
+/// widest tie and the widest tie.
 fn most_lost(runs: usize, between_runs: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a handful")]
     let by_chance = NORMAL_95 * between_runs * (2.0 / runs.max(1) as f64).sqrt();
     by_chance.clamp(WIDEST_TIE / 2.0, WIDEST_TIE)
 }
 
-/// The mean; zero of none.
+/// Returns the mean, or zero without ratios.
 #[expect(clippy::cast_precision_loss, reason = "a handful")]
 fn mean(ratios: &[f64]) -> f64 {
     if ratios.is_empty() {

@@ -11,15 +11,15 @@ use crate::search::journal::settings_of;
 use crate::search::numerics;
 use crate::search::study::WIDEST_TIE as TIE;
 
-/// What came of checking a probe.
+/// The result of checking a probe.
 pub(super) enum Checked {
     Done(Outcome),
-    /// It has to be compared with the losses of these settings, which nobody knows yet.
+    /// The measurement must be compared with the losses of these settings, which are not known yet.
     NeedsLosses(Measurement, Settings),
 }
 
 impl Search<'_, '_> {
-    /// Returns the outcome, or the failure that a measured one turns out to be.
+    /// Returns the outcome, or the failure that a check of a measured outcome shows.
     pub(super) fn checked(&mut self, outcome: Outcome, job: &Job<'_>, purpose: Purpose) -> Checked {
         let Outcome::Measured(measurement) = outcome else { return Checked::Done(outcome) };
         if let Some(mismatch) = arrival::mismatch(self.space, job.settings, &measurement) {
@@ -29,7 +29,7 @@ impl Search<'_, '_> {
             return Checked::Done(Outcome::Rejected(Failure::new(reason)));
         }
         match self.full_precision.of(job.settings, self.space) {
-            // It is compared in a process of its own, if it leads.
+            // If it leads, it is compared in a process of its own.
             Some(_) if measurement.is_live => {
                 let reason = "it was measured in a process that had trained before".to_owned();
                 let numerics = Numerics { not_compared: Some(reason), ..Numerics::default() };
@@ -40,7 +40,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The same where nothing else runs: finds out the losses, too, if they are needed.
+    /// Checks an outcome while nothing else runs, and measures the losses in full precision if they are needed.
     pub(super) fn checked_now(
         &mut self,
         outcome: Outcome,
@@ -63,9 +63,9 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Whether the config would lead, or be tied with the leader; only then is a comparison worth its time. A config
-    /// that was measured for a short time does not lead if a fully measured one is feasible; it is compared when it is
-    /// measured for longer.
+    /// Returns true if the config would lead or tie with the leader; only then is a comparison worth its time. A config that was
+    /// measured for a short time does not lead if a fully measured config is feasible. It is compared when it is measured for
+    /// longer.
     fn could_win(&mut self, measurement: &Measurement, purpose: Purpose) -> bool {
         let may_win = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
         if purpose.is_short() && self.history.searched().any(|trial| !trial.purpose.is_short() && may_win(trial)) {
@@ -91,7 +91,8 @@ impl Search<'_, '_> {
         self.leader.of(self.objective, &self.history).is_none_or(|(_, best)| is_near(best))
     }
 
-    /// Returns the measurement with its losses and those in full precision, or `Diverged`; or what is needed for that.
+    /// Returns the measurement with its losses and the losses in full precision, or `Diverged`. Returns `NeedsLosses` if the losses
+    /// in full precision are not known.
     fn compared(&self, measurement: Measurement, full: Settings) -> Checked {
         let numerics = match self.known_losses(&full) {
             _ if measurement.first_losses.is_empty() => {
@@ -103,7 +104,7 @@ impl Search<'_, '_> {
         Checked::Done(self.judged(measurement, numerics))
     }
 
-    /// The same with what came of a run in full precision.
+    /// Does the same with the outcome of a run in full precision.
     pub(super) fn compared_with(&self, measurement: Measurement, reference: Outcome) -> Checked {
         let numerics = match reference {
             says_nothing @ (Outcome::Interrupted | Outcome::Disturbed(_)) => return Checked::Done(says_nothing),
@@ -172,7 +173,7 @@ impl Search<'_, '_> {
             }
             let settings = settings_of(trial, self.space);
             let is_derived_alike = |name: &str| settings.get(name) == job.settings.get(name);
-            // For a job that was left as it is, the settings that it reports count.
+            // The settings that an unmodified job reports count as its settings.
             settings.get(name).is_some_and(|value| value != own)
                 && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
         };

@@ -1,5 +1,5 @@
-//! Finds out beside the first measured probe what the exchange between ranks costs, so that parameters which are about nothing
-//! else stay closed where they could gain next to nothing.
+//! Measures what the exchange between ranks costs, next to the first measured probe. Parameters that affect only this exchange stay
+//! closed if they could gain next to nothing.
 
 use super::begun::Begun;
 use super::order::Order;
@@ -9,8 +9,7 @@ use crate::model::{Event, Exchange, Measurement, Outcome, Purpose};
 use crate::probe::{Experiment, Mode};
 
 impl Search<'_, '_> {
-    /// Returns the probe without communication that a measured one is to be compared with; `None` if nothing depends on that, or it
-    /// is known.
+    /// Returns the probe without communication to compare a measured probe with; `None` if the job cannot train without it.
     pub(super) fn without_exchange(&self, begun: &Begun, measurement: &Measurement) -> Option<Order> {
         let evidence = Evidence::of(measurement, self.around.clone());
         let can_be_had = evidence.why_not_without_communication().is_none();
@@ -18,7 +17,7 @@ impl Search<'_, '_> {
         can_be_had.then(|| Order { experiment, ..begun.order.clone() })
     }
 
-    /// Returns the measurement with what the exchange between ranks costs, and says it.
+    /// Returns the measurement with the cost of the exchange between ranks, and reports that cost.
     pub(super) fn with_exchange(
         &self,
         measurement: Measurement,
@@ -39,7 +38,8 @@ impl Search<'_, '_> {
         Measurement { exchange: Some(exchange), ..measurement }
     }
 
-    /// Whether what there is to know of the exchange between ranks is to be kept with this probe.
+    /// Returns true if this probe must measure the cost of the exchange between ranks: it is unknown, and no other probe measures
+    /// it.
     pub(super) fn is_exchange_unknown(&self, purpose: Purpose) -> bool {
         let is_whole = matches!(purpose, Purpose::Baseline | Purpose::Search);
         let is_asked = self.begun().any(|other| other.waits_for_exchange.is_some());

@@ -1,8 +1,8 @@
-//! Notices a slot that is sick: probes fail there whose configs run elsewhere.
+//! Detects a sick slot: configs fail there that run in other slots.
 
 use crate::model::Outcome;
 
-/// The number of failures in a row on one slot, of configs that run elsewhere, after which it is taken out.
+/// A slot is closed after this many failures in a row of configs that run elsewhere.
 const IN_A_ROW: u32 = 3;
 
 /// How the last probes ended in each slot.
@@ -10,7 +10,7 @@ const IN_A_ROW: u32 = 3;
 pub(super) struct Health {
     /// Failures in a row.
     failed: Vec<u32>,
-    /// Those of them whose configs ran elsewhere.
+    /// Failures in a row whose configs ran elsewhere.
     ran_elsewhere: Vec<u32>,
 }
 
@@ -25,8 +25,8 @@ impl Health {
         self.ran_elsewhere.resize(self.ran_elsewhere.len() + slots, 0);
     }
 
-    /// Hears how a probe ended. Whether its config must be tried elsewhere before it is to blame: the slot has failed before,
-    /// with nothing measured in between.
+    /// Records how a probe ended. Returns true if its config must be tried in another slot before it counts as failed: the slot has
+    /// failed before, with nothing measured since.
     pub(super) fn is_doubtful(&mut self, slot: usize, outcome: &Outcome) -> bool {
         if !Self::blames(outcome) {
             if outcome.measurement().is_some() {
@@ -38,28 +38,28 @@ impl Health {
         self.failed[slot] > 1
     }
 
-    /// Hears that a config failed there that had run elsewhere before.
+    /// Records that a config failed in a slot although it ran elsewhere before.
     pub(super) fn fails_known(&mut self, slot: usize) {
         self.failed[slot] += 1;
         self.ran_elsewhere[slot] += 1;
     }
 
-    /// Whether an outcome may be due to the slot. What does not fit into memory would not fit elsewhere.
+    /// Returns true if the slot may be the cause of an outcome. A config that does not fit into memory would not fit elsewhere.
     pub(super) fn blames(outcome: &Outcome) -> bool {
         matches!(outcome, Outcome::Crashed(_) | Outcome::Stalled(_) | Outcome::TimedOut(_))
     }
 
-    /// Hears how a config ended elsewhere that had failed in a slot; returns whether that slot is to be taken out.
+    /// Records how a config ended elsewhere after it failed in a slot. Returns true if that slot must be closed.
     pub(super) fn elsewhere(&mut self, failed_in: usize, outcome: &Outcome) -> bool {
         if Self::blames(outcome) {
-            // The config is to blame, not the slot.
+            // The config is the cause, not the slot.
             (self.failed[failed_in], self.ran_elsewhere[failed_in]) = (0, 0);
             return false;
         }
         if outcome.measurement().is_some() {
             self.ran_elsewhere[failed_in] += 1;
         }
-        // The first failure of the row was believed.
+        // The first failure in the row was recorded as the config's.
         self.ran_elsewhere[failed_in] + 1 >= IN_A_ROW
     }
 }

@@ -12,9 +12,9 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// Returns the best feasible trial; of equals the first.
+    /// Returns the best feasible trial, the first among equals.
     pub(super) fn of<'h>(&mut self, objective: &Objective, history: &'h History) -> Option<(&'h Trial, f64)> {
-        // Which short trials count depends on those that came after them.
+        // Later trials decide which short trials count.
         if history.any_short() {
             return strategy::best(objective, history);
         }
@@ -44,12 +44,12 @@ mod tests {
         let (mut history, mut leader, objective) = (History::default(), Leader::default(), Objective::default());
         let purposes = ["baseline", "search", "search", "round", "search", "search", "screen-3", "search", "round"];
         for (number, purpose) in (1_u32..).zip(purposes.iter().cycle()).take(40) {
-            // Some fail, some are equal, and the best come from repetitions, too.
+            // Some trials fail, some are equal, and some of the best are repetitions.
             let rate = f64::from(number * 7 % 11);
             let measured = Measurement { throughput: Some(Estimate::point(rate)), ..Measurement::default() };
             let outcome =
                 if number % 6 == 0 { Outcome::Crashed(Failure::new("no")) } else { Outcome::Measured(measured) };
-            // The first twenty without a short one.
+            // The first twenty trials include no short one.
             let purpose = if number <= 20 && purpose.starts_with("screen") { "search" } else { purpose };
             history.push(Trial {
                 ended_at: None,

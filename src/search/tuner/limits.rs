@@ -1,4 +1,4 @@
-//! What is left of a search's limits: of its budget, and of the allocation that it runs in.
+//! The rest of a search's limits: of its budget, and of the allocation that it runs in.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::model::{Slot, quantity::show_duration};
 use crate::search::budget::{Budget, StopReason, expected_probe};
 
 impl Search<'_, '_> {
-    /// Why no new config may be begun, if so.
+    /// Returns why no new config may be started; `None` if it may.
     pub(super) fn stop(&mut self) -> Option<StopReason> {
         let running = self.begun_searches();
         let reserve = self.reserve();
@@ -25,7 +25,7 @@ impl Search<'_, '_> {
         stop.or_else(others)
     }
 
-    /// How many probes are left, by every limit.
+    /// Returns how many probes are left under every limit.
     pub(super) fn probes_left(&self) -> u32 {
         let beside = u32::try_from(self.slots.open()).unwrap_or(u32::MAX);
         let reserve = self.reserve();
@@ -36,15 +36,15 @@ impl Search<'_, '_> {
         by_gpus.into_iter().chain(by_allocation).fold(by_budget, u32::min)
     }
 
-    /// The wall time that is left for probes and rounds.
+    /// Returns the wall time left for probes and rounds.
     pub(super) fn time_left(&self) -> Duration {
         let by_budget = self.budget.for_probes().saturating_sub(self.elapsed());
         let by_gpus = self.in_gpu_time().map(|(budget, spent)| budget.time.saturating_sub(spent));
         by_gpus.into_iter().chain(self.usable()).fold(by_budget, Duration::min)
     }
 
-    /// How long this search is expected to go on: the probes that are left, a round for each few of them, and a last one in which the
-    /// leader has another process. `None` until two probes have shown how long one takes.
+    /// Returns how long this search is expected to go on; `None` until two probes have shown how long a probe takes. The sum covers
+    /// the probes left, a round for every few of them, and a last round with another process of the leader.
     pub(super) fn expected_left(&self) -> Option<Duration> {
         const FEWEST: usize = 2;
         if self.history.count_searched() < FEWEST {
@@ -62,15 +62,15 @@ impl Search<'_, '_> {
         Some((for_probes + for_rounds).min(self.time_left()))
     }
 
-    /// The time that a process takes from its start to its first step.
+    /// Returns the time that a process takes from its start to its first step.
     fn time_to_start(&self) -> Duration {
         let first = self.history.trials().first().and_then(|trial| trial.outcome.measurement()?.spent);
         let seconds = first.map_or(0.0, |spent| spent.importing_s + spent.starting_s);
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
-    /// The time to set aside for rounds: enough to prove that a config is faster, with a second process of it and of the baseline;
-    /// where it is clear what to name, one more round.
+    /// Returns the time to reserve for rounds. It suffices to prove that a config is faster, with a second process of it and of the
+    /// baseline. If it is clear which config to name, it is one more round.
     fn reserve(&self) -> Duration {
         /// Three rounds with each of two processes.
         const ROUNDS: u32 = 6;
@@ -85,7 +85,7 @@ impl Search<'_, '_> {
         round * ROUNDS + self.time_to_start() * 2
     }
 
-    /// What is to be said where the allocation ends a search.
+    /// Returns the message for a search that ends with its allocation.
     pub(super) fn of_the_allocation(&self) -> Option<String> {
         let left = show_duration(self.allocation?.left());
         let probe = show_duration(self.longest_probe());
@@ -95,7 +95,7 @@ impl Search<'_, '_> {
         ))
     }
 
-    /// The budget of GPU time as one of wall time for one probe after the other, and what is spent of it.
+    /// Returns the budget of GPU time as wall time for one probe after the other, and how much of it is spent.
     fn in_gpu_time(&self) -> Option<(Budget, Duration)> {
         let time = self.budget.gpu_time?;
         let gpus = f64::from(self.gpus_of(self.slots.slot(self.slots.home())).max(1));
@@ -113,28 +113,28 @@ impl Search<'_, '_> {
         Some((Budget { time: time.div_f64(gpus), ..self.budget }, spent))
     }
 
-    /// The GPUs that a probe has there.
+    /// Returns the number of GPUs of a probe in a slot.
     fn gpus_of(&self, slot: Option<&Slot>) -> u32 {
         Slot::count_gpus(slot, self.whole_gpus)
     }
 
-    /// The rest of the allocation as a budget, and what this run of the search has spent of it.
+    /// Returns the rest of the allocation as a budget, and the time that this run of the search has taken.
     fn in_allocation(&self) -> Option<(Budget, Duration)> {
         let elapsed = self.begin.elapsed();
         Some((Budget { time: elapsed + self.usable()?, ..self.budget }, elapsed))
     }
 
-    /// What is left of the allocation but for the time to end processes and write results.
+    /// Returns the time left in the allocation, without the time to end processes and write results.
     fn usable(&self) -> Option<Duration> {
         Some(self.allocation?.left().saturating_sub(self.limits.grace_time))
     }
 
-    /// Whether a probe that takes as long as the longest would be cut off by the end of the allocation.
+    /// Returns true if the allocation would end before a probe as long as the longest.
     fn is_too_short_for_one(&self) -> bool {
         self.usable().is_some_and(|left| left < self.longest_probe())
     }
 
-    /// How long a probe may take: as long as any of this search has, and before the first as long as it measures.
+    /// Returns how long a probe may take: as long as the longest of this search, or the measuring time before the first.
     fn longest_probe(&self) -> Duration {
         let longest = self.history.searched().map(|trial| trial.elapsed).max();
         longest.unwrap_or(self.limits.measure_time).min(self.limits.probe_time + self.limits.grace_time)

@@ -1,4 +1,4 @@
-//! What is ordered from a prober, and how it is run: a probe again if something disturbed it.
+//! The work that a prober is asked to do, and how it is run. A disturbed probe is repeated.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::model::{Config, Failure, Outcome, Progress, Settings};
 use crate::probe::duel::{Duel, Duelled, Way};
 use crate::probe::{Effort, Experiment, Job, Limits, ProbeError, Prober};
 
-/// A job that is its own, so that it can go to another thread.
+/// An owned job, which can be sent to another thread.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
     pub(super) number: u32,
@@ -17,7 +17,7 @@ pub(super) struct Order {
     pub(super) effort: Effort,
     pub(super) experiment: Option<Experiment>,
     pub(super) keeps: bool,
-    /// Whether the last probe was disturbed at every try.
+    /// True if the last probe was disturbed in every attempt.
     pub(super) is_after_disturbance: bool,
 }
 
@@ -48,37 +48,37 @@ impl Order {
     }
 }
 
-/// A round that is ordered.
+/// A round to run.
 #[derive(Debug, Clone)]
 pub(super) struct RoundOrder {
-    /// One for each config; the first is the one that the others are compared with.
+    /// One order for each config. All configs are compared with the first.
     pub(super) orders: Vec<Order>,
-    /// The ways that it may be measured in, the best first.
+    /// The ways to measure it, the best first.
     pub(super) ways: &'static [Way],
-    /// The configs whose processes stay besides those of the round.
+    /// The configs whose processes stay, besides the configs of the round.
     pub(super) kept: Vec<Config>,
-    /// The configs whose processes are started again before.
+    /// The configs whose processes are restarted first.
     pub(super) restarts: Vec<Config>,
     pub(super) seed: u64,
     /// The time after which no slice begins.
     pub(super) time: Duration,
 }
 
-/// What a slot does.
+/// The work of a slot.
 #[derive(Debug, Clone)]
 pub(super) enum Work {
     Probe(Box<Order>),
     Round(RoundOrder),
 }
 
-/// What came of it.
+/// The result of the work.
 pub(super) enum Done {
     Probe(Box<Outcome>),
     Round(Box<Duelled>),
 }
 
 impl Work {
-    /// The number of the first trial that comes of it.
+    /// The number of the first trial of the work.
     pub(super) fn number(&self) -> u32 {
         match self {
             Self::Probe(order) => order.number,
@@ -86,7 +86,7 @@ impl Work {
         }
     }
 
-    /// Does it with a prober.
+    /// Does the work with a prober.
     pub(super) fn run(
         &self,
         prober: &mut dyn Prober,
@@ -111,7 +111,7 @@ impl RoundOrder {
         prober.keep(&configs.cloned().collect::<Vec<Config>>());
         self.restarts.iter().for_each(|config| prober.restart(config));
         let jobs: Vec<Job<'_>> = self.orders.iter().map(Order::job).collect();
-        // Whether it goes on is decided after each round, by all rounds of the search.
+        // The search decides after each round, from all of its rounds, whether to go on.
         let duel = Duel {
             jobs: &jobs,
             half_width: 0.0,
@@ -140,8 +140,8 @@ pub(super) enum News<'n> {
     Remark(&'n str),
 }
 
-/// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its config.
-/// Disturbed attempts are not recorded. If all attempts are disturbed, so is the result.
+/// Runs a probe, and repeats it after a pause if it was disturbed, since a disturbed probe says nothing about its config. Disturbed
+/// attempts are not recorded. If all attempts are disturbed, the result is `Disturbed`.
 fn undisturbed(
     prober: &mut dyn Prober,
     order: &Order,
@@ -149,7 +149,7 @@ fn undisturbed(
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<Outcome, ProbeError> {
     const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
-    /// How much later than a worker this process may notice that their job is ended: a round number.
+    /// This process may notice this much later than a worker that their job was ended. A round number.
     const ENDED_TOGETHER: Duration = Duration::from_secs(1);
     const PAUSE_IN_A_ROW: Duration = Duration::from_secs(5);
     let mut last = Failure::new("");
@@ -179,7 +179,7 @@ fn undisturbed(
     Ok(Outcome::Disturbed(last))
 }
 
-/// Waits unless somebody stops the search; returns whether nobody did.
+/// Waits unless the search is stopped. Returns true if it was not.
 fn wait(time: Duration, stop: impl Fn() -> bool) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
     let begin = Instant::now();

@@ -15,7 +15,7 @@ use crate::probe::{Effort, Job, Limits};
 use crate::search::journal;
 use crate::search::strategy::Proposal;
 
-/// The precision at which a config is known well enough before it is compared in rounds.
+/// Half the interval width, as a share, at which a config is known well enough before its rounds.
 const COARSE: f64 = 0.1;
 
 impl Search<'_, '_> {
@@ -38,7 +38,7 @@ impl Search<'_, '_> {
         let mut limits = *self.limits;
         let keeps = is_compared && matches!(purpose, Purpose::Baseline | Purpose::Search);
         if keeps {
-            // Rounds tell how fast it is.
+            // Rounds will tell how fast it is.
             limits.precision = limits.precision.map(|precision| precision.max(COARSE));
         }
         limits.probe_time = limits.probe_time.min(self.time_left());
@@ -60,7 +60,7 @@ impl Search<'_, '_> {
             Some(Begun { order, purpose, proposal, began, waits_for_losses, waits_for_exchange, failed_in });
     }
 
-    /// Waits until nothing runs any more, and records it; returns `false` if something was interrupted.
+    /// Waits until nothing runs, and records the results. Returns false if a probe was interrupted.
     pub(super) fn finish_all(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         let mut goes_on = true;
         while !self.slots.is_idle() {
@@ -69,7 +69,7 @@ impl Search<'_, '_> {
         Ok(goes_on)
     }
 
-    /// Waits until a probe is over, and records it; returns `false` if it was interrupted, which leaves no trial.
+    /// Waits until a probe is over, and records it. Returns false if it was interrupted, which leaves no trial.
     pub(super) fn finish_next(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         let Ended { slot, done } = self.next_ended(on_event)?;
         self.make_room();
@@ -135,7 +135,7 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    /// Waits until something is over, and takes note of what probes show meanwhile.
+    /// Waits until a probe or a round is over, and stores the readings of running probes.
     fn next_ended(&mut self, on_event: OnEvent<'_>) -> Result<Ended, TuneError> {
         let so_far = &mut self.so_far;
         Ok(self.slots.next(&mut |event| {
@@ -149,23 +149,23 @@ impl Search<'_, '_> {
         })?)
     }
 
-    /// Has what is known of each slot be there for those that have come.
+    /// Makes room for the state of slots that have joined.
     fn make_room(&mut self) {
         let (before, count) = (self.begun.len(), self.slots.count());
         if before < count {
             self.begun.resize_with(count, || None);
             self.in_round.resize_with(count, || None);
             self.health.add(count - before);
-            // What one slot alone need not know.
+            // A single slot needed no comparison.
             self.is_calibrated &= before > 1 || self.is_fair;
         }
     }
 
-    /// Keeps what came of a probe: as a trial, for later if it was disturbed, or for another slot if this one may be sick.
+    /// Keeps the outcome of a probe: as a trial, for later if it was disturbed, or for another slot if this slot may be sick.
     fn keep(&mut self, slot: usize, begun: Begun, outcome: Outcome, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let Begun { order, purpose, proposal, began, failed_in, .. } = begun;
         let number = order.number;
-        // What the end of the search's time cut short says nothing of the config.
+        // A probe that the end of the search cut short says nothing about its config.
         let is_late = order.limits.probe_time < self.limits.probe_time && matches!(outcome, Outcome::TimedOut(_));
         if is_late && purpose != Purpose::Baseline {
             return Ok(());
@@ -187,7 +187,7 @@ impl Search<'_, '_> {
         self.record(trial, (reason, gain), on_event)
     }
 
-    /// Whether a failure is first tried elsewhere, since it may be the slot that is sick.
+    /// Returns true if a failure does not count yet, because the slot may be sick.
     fn is_doubted(
         &mut self,
         slot: usize,
@@ -199,7 +199,7 @@ impl Search<'_, '_> {
         if self.slots.open() < 2 && self.is_calibrated {
             return false;
         }
-        // What has been measured already does not fail by itself: it is the slot that is sick, and nothing new is learned.
+        // A config that was measured before does not fail by chance: the slot is sick, and the failure shows nothing new.
         if purpose == Purpose::Round && self.slots.slot(slot).is_some() && Health::blames(outcome) {
             self.health.fails_known(slot);
             let text = format!("{}: the baseline fails there", self.named(slot));
@@ -222,7 +222,7 @@ impl Search<'_, '_> {
             self.slots.set_open([sick], false);
             let text = format!("{} is taken out: configs fail there that run elsewhere", self.named(sick));
             on_event(Event::Remark { text: &text });
-            // The first failure there was believed.
+            // The first failure in that slot was recorded as the config's.
             let first = self
                 .history
                 .trials()

@@ -22,7 +22,7 @@ pub(super) struct PutBack {
     in_a_row: u32,
     /// The number of probes that were not disturbed.
     done: usize,
-    /// Whether nothing else is left to try.
+    /// True if nothing else is left to try.
     is_last: bool,
 }
 
@@ -45,7 +45,7 @@ impl PutBack {
         if self.in_a_row >= MOST_IN_A_ROW && (self.done == 0 || !self.is_last) {
             return Err(TuneError::Disturbed { reason });
         }
-        // Confirmations and references repeat by themselves, and by then other configs may lead.
+        // Rounds are repeated anyway, and by then other configs may lead.
         if purpose.is_repeated() {
             return Ok(());
         }
@@ -67,7 +67,7 @@ impl PutBack {
         self.waiting.retain(|waiting| waiting.proposal.config != *config);
     }
 
-    /// Returns a config whose turn it is again: one that is due, or any of them if there is `nothing_else`.
+    /// Returns a config for its next turn: a due config, or any waiting config if there is `nothing_else`.
     pub(super) fn next(&mut self, nothing_else: bool) -> Option<(Proposal, Purpose)> {
         self.is_last |= nothing_else;
         let done = self.done;
@@ -77,17 +77,17 @@ impl PutBack {
         Some((waiting.proposal.clone(), waiting.purpose))
     }
 
-    /// Whether a config was put back.
+    /// Returns true if a config was put back.
     pub(super) fn has(&self, config: &Config) -> bool {
         self.waiting.iter().any(|waiting| waiting.proposal.config == *config)
     }
 
-    /// Returns the configs that were put back, which nobody needs to propose.
+    /// Returns the configs that were put back, so that no strategy proposes them.
     pub(super) fn configs(&self) -> Vec<Config> {
         self.waiting.iter().map(|waiting| waiting.proposal.config.clone()).collect()
     }
 
-    /// Whether the last turn was disturbed.
+    /// Returns true if the last turn was disturbed.
     pub(super) fn is_disturbed(&self) -> bool {
         self.in_a_row > 0
     }

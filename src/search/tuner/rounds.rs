@@ -1,4 +1,4 @@
-//! Measures configs in rounds: the baseline, the incumbent and a few others in short slices, seconds apart.
+//! Measures configs in rounds: the baseline, the incumbent and a few more configs in short slices, seconds apart.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use crate::search::budget::StopReason;
 use crate::search::journal;
 use crate::search::study::{Race, Study};
 
-/// The most configs of a round: the baseline, the incumbent and two others. More would put more time between their slices.
+/// The most configs of a round: the baseline, the incumbent and two more. More configs would put more time between their slices.
 pub(super) const MOST: usize = 4;
 
-/// The new configs that a round waits for while the search goes on.
+/// How many new configs a round needs while the search goes on.
 pub(super) const NEW: usize = 2;
 
-/// The most processes that wait for a round: each keeps its memory.
+/// The most processes that stay open for rounds: each keeps its memory.
 const MOST_OPEN: usize = 6;
 
-/// How many rounds in a row may come to nothing.
+/// The failed rounds in a row after which rounds end.
 const MOST_FAILURES: u32 = 3;
 
 /// A round under way.
@@ -37,13 +37,13 @@ pub(super) struct RoundUnderWay {
 /// The state of the rounds in this run of the search.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// The wall time of the last one, for each of its configs.
+    /// The wall time of the last round, divided by its configs.
     time_per_config: Option<Duration>,
     failures: u32,
 }
 
 impl RoundUnderWay {
-    /// How long it takes, if each config takes so long.
+    /// Returns how long the round takes, if each config takes this long.
     pub(super) fn takes(&self, each: Duration) -> Duration {
         let count = u32::try_from(self.order.orders.len()).unwrap_or(u32::MAX);
         self.began.elapsed().max(each * count)
@@ -51,18 +51,18 @@ impl RoundUnderWay {
 }
 
 impl Search<'_, '_> {
-    /// Whether configs are compared in rounds at all.
+    /// Returns true if another round may run.
     pub(super) fn has_rounds(&self) -> bool {
         self.budget.rounds > self.last_round() && self.rounds.failures < MOST_FAILURES
     }
 
-    /// Whether slices tell what the search is after. Any other metric is measured by processes one after the other, and only of the
-    /// leaders.
+    /// Returns true if slices measure the objective. Any other metric is measured by processes one after the other, and only for
+    /// the leaders.
     pub(super) fn compares_rates(&self) -> bool {
         self.objective.is_largest_throughput()
     }
 
-    /// The configs of a round that is due in a slot while the search goes on.
+    /// Returns the configs of a round that is due in a slot while the search goes on.
     pub(super) fn round_due(&mut self, slot: usize) -> Option<Vec<Config>> {
         if !self.has_rounds() || !self.compares_rates() {
             return None;
@@ -72,7 +72,7 @@ impl Search<'_, '_> {
         (new.len() >= NEW + anchors && self.round_fits(MOST)).then(|| self.study().race().lineup(&new, MOST))
     }
 
-    /// Measures what leads in rounds until it is clear what to name, or the time is up.
+    /// Measures the leaders in rounds until it is clear which config to name, or the time is up.
     pub(super) fn settle(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
         self.is_settling = true;
         while self.has_rounds() {
@@ -99,7 +99,7 @@ impl Search<'_, '_> {
         Ok(None)
     }
 
-    /// The ways that a round may be measured in. While the search goes on, one process may switch between all settings. The last rounds
+    /// Returns the ways to measure a round. While the search goes on, one process may switch between all settings. The last rounds
     /// have a process for each config.
     fn ways(&self) -> &'static [Way] {
         match (self.compares_rates(), self.is_settling) {
@@ -140,7 +140,7 @@ impl Search<'_, '_> {
         self.in_round[slot] = Some(RoundUnderWay { order, number, began: Instant::now() });
     }
 
-    /// Records what came of a round; returns `false` if it was interrupted, which leaves no trial.
+    /// Records the results of a round. Returns false if it was interrupted, which leaves no trial.
     pub(super) fn keep_round(
         &mut self,
         slot: usize,
@@ -207,7 +207,7 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    /// The search so far.
+    /// Returns the search so far as a study.
     pub(super) fn study(&self) -> Study {
         Study {
             space: Arc::clone(self.space),
@@ -220,7 +220,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The number of the last round that is in the history.
+    /// Returns the number of the last round in the history.
     pub(super) fn last_round(&self) -> u32 {
         self.history
             .trials()
@@ -234,7 +234,7 @@ impl Search<'_, '_> {
         self.in_round.iter().flatten().map(|under_way| under_way.number).max().unwrap_or(0)
     }
 
-    /// The feasible configs that were measured, in this slot if one is given, and were in no round yet.
+    /// Returns the feasible configs that were measured but were in no round yet; with a slot, only those measured in it.
     fn not_in_rounds(&self, slot: Option<usize>) -> Vec<Config> {
         let under_way = || self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
         let place = slot.and_then(|slot| self.slots.slot(slot));
@@ -261,27 +261,27 @@ impl Search<'_, '_> {
         new
     }
 
-    /// Whether a round of so many configs ends in time.
+    /// Returns true if a round of this many configs ends in time.
     pub(super) fn round_fits(&self, configs: usize) -> bool {
         let count = u32::try_from(configs).unwrap_or(u32::MAX);
         self.time_left() >= self.time_per_config() * count
     }
 
-    /// The rate of a config over whole epochs, as a share of its rate between their ends. Slices leave out the ends of epochs.
+    /// Returns a config's rate over whole epochs, as a share of its rate between their ends. Slices leave out the ends of epochs.
     fn epoch_factor_of(&self, config: &Config) -> Option<f64> {
         let probes = self.history.of(config).filter_map(|trial| trial.outcome.measurement());
         probes.filter(|probe| probe.round.is_none()).filter_map(|probe| probe.timing.epoch_factor).last()
     }
 
-    /// The time that a round takes for each of its configs: as the last one did, and at first two slices and the steps that are
-    /// dropped before each, but no longer than a probe.
+    /// Returns the time that a round takes for each of its configs, from the last round. Before the first round: two slices and the
+    /// steps dropped before each, but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
         let probe = self.history.searched().last().map(|trial| trial.elapsed);
         self.rounds.time_per_config.unwrap_or_else(|| probe.map_or(BLOCK * 3, |probe| probe.min(BLOCK * 3)))
     }
 }
 
-/// What a config came to in a round.
+/// Returns the measurement of a config in a round.
 fn of_round(
     measurement: &Measurement,
     duelled: &Duelled,

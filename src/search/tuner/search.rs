@@ -1,4 +1,4 @@
-//! The loop of a search: probes and records proposals until something ends the search.
+//! The loop of a search: it probes and records proposals until the search ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,25 +37,25 @@ pub(super) struct Search<'s, 'p> {
     pub(super) warm_start: &'s [Earlier],
     pub(super) around: &'s Around,
     pub(super) full_precision: FullPrecision,
-    /// Parameters that are about the exchange between ranks and nothing else, each with its target.
+    /// Parameters that affect only the exchange between ranks, each with its target.
     pub(super) exchanging: &'s [(String, String)],
     pub(super) slots: Slots<'s, 'p>,
-    /// What runs, by its slot.
+    /// The probe under way in each slot.
     pub(super) begun: Vec<Option<Begun>>,
-    /// What it has shown so far, by its number.
+    /// The latest measurement of each probe under way, by trial number.
     pub(super) so_far: BTreeMap<u32, Measurement>,
     pub(super) health: Health,
-    /// Configs to be tried in another slot than where they failed, before they are to blame.
+    /// Configs that failed in a slot and are retried in another slot before the failure counts.
     pub(super) elsewhere: Vec<Wanted>,
-    /// Whether it is known that slots may measure side by side; so it is where there is only one.
+    /// True if it is known whether slots may measure side by side. Always true with a single slot.
     pub(super) is_calibrated: bool,
-    /// Whether it was found, or stated, that they do not disturb each other.
+    /// True if slots were found or stated not to disturb each other.
     pub(super) is_fair: bool,
-    /// What was found about measuring side by side, in one line.
+    /// The result of comparing the slots, in one line.
     pub(super) side_by_side: Option<String>,
     pub(super) journal: Option<Journal>,
     pub(super) stop: &'s AtomicBool,
-    /// When the allocation ends that it runs in.
+    /// The allocation that the search runs in.
     pub(super) allocation: Option<Allocation>,
     /// The GPUs of a probe that has no slot with GPUs of its own.
     pub(super) whole_gpus: u32,
@@ -66,20 +66,20 @@ pub(super) struct Search<'s, 'p> {
     pub(super) put_back: PutBack,
     /// The number of the first trial of this run of the search.
     pub(super) first_number: u32,
-    /// The number of the last trial in the journal, including those of earlier eras.
+    /// The number of the last trial in the journal, earlier eras included.
     pub(super) last_number: u32,
-    /// What the strategy expects to gain.
+    /// The gains that the strategy expects.
     pub(super) gains: SmallGains,
     /// The part of the space that strategies see.
     pub(super) open: Open,
-    /// What they see of the history.
+    /// The part of the history that strategies see.
     pub(super) seen: Seen,
     /// The rounds that run, by their slot.
     pub(super) in_round: Vec<Option<RoundUnderWay>>,
     pub(super) rounds: Rounds,
-    /// Whether no further config is probed, and rounds alone go on.
+    /// True if no further config is probed and only rounds go on.
     pub(super) is_settling: bool,
-    /// Whether it is clear what to name, as far as rounds have come.
+    /// True if the rounds so far show which config to name.
     pub(super) is_clear: bool,
     pub(super) seed: u64,
     pub(super) baseline: Option<&'s Config>,
@@ -89,14 +89,14 @@ pub(super) struct Search<'s, 'p> {
     pub(super) lacking: Lacking,
 }
 
-/// What a free slot does.
+/// The next work of a free slot.
 enum Next {
     Probe(Wanted),
     /// A round of these configs.
     Round(Vec<Config>),
-    /// Nothing, until another one is over.
+    /// Nothing, until another probe is over.
     Wait,
-    /// The search is over, once what runs is.
+    /// The end of the search, once the running probes are over.
     End(StopReason),
 }
 
@@ -108,7 +108,7 @@ impl Search<'_, '_> {
         self.earlier + self.begin.elapsed()
     }
 
-    /// Whether nothing has been probed yet, now or earlier.
+    /// Returns true if nothing has been probed yet, in this run or earlier.
     pub(super) fn is_new(&self) -> bool {
         self.history.trials().is_empty()
     }
@@ -117,7 +117,7 @@ impl Search<'_, '_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Searches, and goes on with rounds until it is clear what to name.
+    /// Searches, and goes on with rounds until it is clear which config to name.
     pub(super) fn run(
         &mut self,
         strategy: &mut dyn Strategy,
@@ -141,11 +141,11 @@ impl Search<'_, '_> {
                 matches!(stopped, StopReason::TimeSpent | StopReason::GpuTimeSpent | StopReason::AllocationEnds);
             match self.settle(on_event)? {
                 Some(StopReason::Interrupted) => return Ok(StopReason::Interrupted),
-                // A limit that ended the search ends its rounds, too.
+                // A limit that ended the search also ends its rounds.
                 Some(reason) => return Ok(if is_limit { stopped } else { reason }),
                 None => {}
             }
-            // It is clear what to name before the time that was set aside is over: the rest is for further configs.
+            // The choice is clear before the reserved time is over, so the rest is for further configs.
             let goes_on = is_limit && self.slots.count() == 1 && self.history.count_searched() > searched;
             if !goes_on || self.stop().is_some() {
                 return Ok(stopped);
@@ -165,7 +165,7 @@ impl Search<'_, '_> {
         loop {
             while let Some(slot) = self.slot_for_next(seed) {
                 if let Some(reason) = end {
-                    // What is doubtful is settled, unless somebody is waiting.
+                    // Doubtful failures are resolved before the end, unless the search was interrupted.
                     let Some(wanted) = self.for_elsewhere(slot).filter(|_| reason != StopReason::Interrupted) else {
                         break;
                     };
@@ -189,7 +189,7 @@ impl Search<'_, '_> {
             if let Some(reason) = end.filter(|_| self.slots.is_idle()) {
                 return Ok(reason);
             }
-            // One that comes takes part if those that are there may measure side by side, or once that is known.
+            // A new slot may join now. It takes part at once if slots do not disturb each other, or else once that is known.
             self.slots.welcomes = Some(self.is_fair).filter(|_| end.is_none());
             let goes_on = self.finish_next(on_event)?;
             self.slots.welcomes = None;
@@ -200,8 +200,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// A free slot, drawn at random: no parameter's settings may go together with a slot. One that may be sick waits for what is
-    /// found out elsewhere.
+    /// Returns a free slot, drawn at random so that no parameter's settings coincide with a slot. A slot that may be sick waits for
+    /// the results from other slots.
     fn slot_for_next(&self, seed: u64) -> Option<usize> {
         let is_doubted = |slot: &usize| {
             let begun = self.begun().filter_map(|begun| begun.failed_in);
@@ -213,7 +213,7 @@ impl Search<'_, '_> {
         free.get(usize::try_from(draw).ok()?).copied()
     }
 
-    /// Takes a config that is to be tried in another slot than where it failed, if this is one.
+    /// Takes a config that failed in another slot, to retry it in this one.
     fn for_elsewhere(&mut self, slot: usize) -> Option<Wanted> {
         let is_alone = self.slots.open() < 2;
         let at = self.elsewhere.iter().position(|wanted| wanted.failed_in != Some(slot) || is_alone)?;
@@ -229,7 +229,7 @@ impl Search<'_, '_> {
         seed: u64,
     ) -> Result<Next, TuneError> {
         let is_idle = self.slots.is_idle();
-        // What is not known while others run may be known when they are over.
+        // The running probes may change the answer, so the end waits for them.
         let end = |reason| if is_idle { Next::End(reason) } else { Next::Wait };
         self.check_same_failure()?;
         if self.is_stopped() {
@@ -239,7 +239,7 @@ impl Search<'_, '_> {
             return Ok(Next::Probe(wanted));
         }
         let stop = self.stop();
-        // The first has the machine to itself: others are compared with it.
+        // The first probe has the machine to itself: later probes are compared with it.
         if !is_idle && !self.is_calibrated {
             return Ok(Next::Wait);
         }
@@ -263,7 +263,7 @@ impl Search<'_, '_> {
             })
         };
         let next = if is_idle { next.or_else(|| self.put_back.next(true)) } else { next };
-        // If both are true, that nothing is left to try says more than that the budget is spent.
+        // If both hold, an exhausted space says more than a spent budget.
         let (proposal, purpose) = match (next, stop) {
             (None, _) if self.space.count() == Count::Unknown => return Ok(end(StopReason::NothingFound)),
             (None, _) => return Ok(end(StopReason::SpaceExhausted)),
@@ -316,8 +316,8 @@ impl Search<'_, '_> {
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
     }
 
-    /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the
-    /// first probe of the baseline, so a search that is continued has them, too.
+    /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the first probe
+    /// of the baseline, so a continued search has the same parameters.
     fn opened_first(&self, baseline: Option<&Config>) -> Vec<usize> {
         let Some(baseline) = baseline.filter(|_| self.objective.is_largest_throughput()) else { return Vec::new() };
         let measured = self.history.of(baseline).find_map(|trial| trial.outcome.measurement());
@@ -330,7 +330,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Ends the search if the first config and two more fail in the same way: then the configs are not to blame.
+    /// Ends the search if its first three configs fail in the same way: then the configs are not the cause.
     fn check_same_failure(&self) -> Result<(), TuneError> {
         const SAME: usize = 3;
         if self.history.count_searched() != SAME {
@@ -378,7 +378,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// The number of the next trial.
+    /// Returns the number of the next trial.
     pub(super) fn next_number(&self) -> u32 {
         let begun = self.begun().map(|begun| begun.order.number).max().unwrap_or(0);
         let in_rounds = self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
@@ -386,22 +386,22 @@ impl Search<'_, '_> {
         begun.max(in_rounds).max(self.history.highest_number()).max(self.last_number) + 1
     }
 
-    /// What runs.
+    /// Returns the probes under way.
     pub(super) fn begun(&self) -> impl Iterator<Item = &Begun> {
         self.begun.iter().flatten()
     }
 
-    /// How many of the probes that run look for something better.
+    /// Returns how many of the running probes search for a better config.
     pub(super) fn begun_searches(&self) -> usize {
         self.begun().filter(|begun| !begun.purpose.is_repeated()).count()
     }
 
-    /// What a probe of a config sets.
+    /// Returns the settings that a probe of a config applies.
     pub(super) fn set_by(&self, config: &Config) -> Settings {
         self.history.set(self.space, &self.space.settings(config))
     }
 
-    /// Whether a trial is better than all so far; for a front, whether none so far is as good in every metric.
+    /// Returns true if a trial is better than all before. For a front: if no trial before is as good in every metric.
     fn is_best(&mut self, trial: &Trial) -> bool {
         let Some(scores) = self.objective.scores_of(&trial.outcome) else { return false };
         if self.objective.is_pareto() {

@@ -1,9 +1,8 @@
-//! The part of a search that a strategy sees: the open part of the space, and what was found in it.
+//! The part of a search that a strategy sees: the open part of the space, and the history in it.
 //!
-//! A strategy knows configs of the space and nothing else. The job as it is counts as the config with the same
-//! settings, if the space has it, so that it is not probed twice. If not, the strategy does not see it, and the search
-//! starts at the nearest config. A parameter that nothing in the step takes is closed: it keeps its first setting only,
-//! which is not applied.
+//! A strategy knows configs of the space and nothing else. The unmodified job counts as the config with the same settings, if the
+//! space has it, so that it is not probed twice. If not, the strategy does not see it, and the search starts at the nearest config.
+//! A parameter that nothing in the step takes is closed: it keeps only its first setting, which is not applied.
 
 use std::sync::Arc;
 
@@ -38,20 +37,20 @@ pub(super) struct Seen {
     /// `None` if it is the real history.
     history: Option<History>,
     start: Option<Config>,
-    /// The config with the settings of the job as it is.
+    /// The config with the settings of the unmodified job.
     same: Option<Config>,
     basis: Option<Basis>,
-    /// The trials of the real history that were looked at.
+    /// The number of trials of the real history that were read.
     trials: usize,
 }
 
-/// What has to stay the same for the history that is seen to go on.
+/// The seen history goes on as long as all of this stays the same.
 #[derive(Debug, PartialEq)]
 struct Basis {
     space: Identity,
     history: Identity,
     baseline: Option<Config>,
-    /// Whether the job as it is has told its settings.
+    /// True if the unmodified job has reported its settings.
     is_told: bool,
     closed: Vec<String>,
 }
@@ -67,7 +66,7 @@ impl PartialEq for Identity {
 }
 
 impl Seen {
-    /// Looks at what is new in the open part of a space.
+    /// Adds the new trials in the open part of a space.
     pub(super) fn update(&mut self, space: &Space, history: &History, baseline: Option<&Config>) {
         let as_it_is = baseline.filter(|config| config.is_as_it_is());
         let closed = history.closed();
@@ -114,7 +113,7 @@ impl Seen {
     }
 }
 
-/// Returns the config of the open part that differs in closed parameters at most.
+/// Returns the config of the open part that differs at most in closed parameters.
 fn opened(space: &Space, config: &Config) -> Option<Config> {
     let levels = config.levels().zip(space.parameters());
     let levels: Vec<u32> =

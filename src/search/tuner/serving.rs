@@ -1,4 +1,4 @@
-//! The thread of a slot: it runs what is ordered with the slot's prober.
+//! The thread of a slot: it runs orders with the slot's prober.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use super::order::{Done, News, Work};
 use crate::model::Progress;
 use crate::probe::{ProbeError, Prober};
 
-/// A prober that the thread of its slot uses, until it is over.
+/// The prober of a slot, which the slot's thread uses until it ends.
 pub(super) type Kept<'p> = Mutex<Option<Box<dyn Prober + Send + 'p>>>;
 
-/// What a thread tells.
+/// A message from a slot's thread.
 pub(super) enum Told {
     Progress(Progress),
     Disturbed(String),
     Remark(String),
     Ended(Box<Result<Done, ProbeError>>),
-    /// The thread is over, and its prober dropped.
+    /// The thread ended and dropped its prober.
     Gone,
     /// The prober panicked.
     Lost,
@@ -27,7 +27,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs what is ordered until nobody can order any more.
+/// Runs orders until no sender of orders is left, or the prober is lost.
 pub(super) fn serve(
     prober: &Kept<'_>,
     orders: &Receiver<Work>,
@@ -36,7 +36,7 @@ pub(super) fn serve(
     stop: impl Fn() -> bool,
 ) {
     const TELL_EVERY: Duration = Duration::from_millis(50);
-    /// Says so when the prober panics, so that nobody waits for it.
+    /// Sends a message if the prober panics, so that the search does not wait for it.
     struct Watched<'t>(&'t Sender<(usize, Told)>, usize);
     impl Drop for Watched<'_> {
         fn drop(&mut self) {
@@ -52,7 +52,7 @@ pub(super) fn serve(
         let mut next = Instant::now();
         let ended = order.run(prober.as_mut(), &stop, &mut |news| {
             let news = match news {
-                // A step in this process may be so short that there is news each microsecond.
+                // A step in this process may be so short that it reports progress every microsecond.
                 News::Progress(_) if Instant::now() < next => return,
                 News::Progress(progress) => Told::Progress(progress.clone()),
                 News::Disturbed(reason) => Told::Disturbed(reason.to_owned()),
@@ -61,13 +61,13 @@ pub(super) fn serve(
             next = Instant::now() + TELL_EVERY;
             let _ = told.send((at, news));
         });
-        // What is lost is let go at once, so that whatever is there may come again.
+        // Drop a lost prober at once, so that its worker can reconnect.
         let is_lost = matches!(ended, Err(ProbeError::Lost { .. }));
         if told.send((at, Told::Ended(Box::new(ended)))).is_err() || is_lost {
             break;
         }
     }
-    // What it holds ends before this thread does.
+    // The prober's resources end before this thread does.
     drop(locked(prober).take());
     let _ = told.send((at, Told::Gone));
 }

@@ -1,8 +1,7 @@
-//! Where probes run: in one place, which is asked and waited for, or in several slots side by side, each with a prober and a
-//! thread of its own.
+//! The places where probes run: one place in this thread, or several slots, each with its own prober and thread.
 //!
-//! A thread lives as long as the search, since what a prober has started may ask to die with the thread that started it
-//! (prctl(2), `PR_SET_PDEATHSIG`).
+//! A thread lives as long as the search, because a process may ask to die with the thread that started it (prctl(2),
+//! `PR_SET_PDEATHSIG`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -16,7 +15,7 @@ use super::serving::{Kept, Told, serve};
 use crate::model::{Event, Outcome, Slot};
 use crate::probe::{ProbeError, Prober};
 
-/// Who hears the events of a search.
+/// The receiver of a search's events.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
 
 /// A prober in a slot, or with the whole machine.
@@ -25,31 +24,31 @@ pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
 /// A probe that is over.
 pub(super) struct Ended {
     pub(super) slot: usize,
-    /// Nothing if the slot is gone, and says nothing about the config.
+    /// `None` if a slot joined or is gone, which says nothing about a config.
     pub(super) done: Option<Done>,
 }
 
-/// How long a search without a slot waits for one to come, where that can be: as long as a cluster needs to start a pod anew,
-/// image included. A round number.
+/// How long a search without slots waits for a new slot. A cluster needs about as long to restart a pod, image included. A round
+/// number.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
-/// How often it is looked whether something has come: soon enough for people.
+/// How often to look for new slots: often enough that users notice no delay.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The places where probes run.
 pub(super) struct Slots<'s, 'p> {
     kind: Kind<'s, 'p>,
     stop: &'s AtomicBool,
-    /// When everything that runs is cut short, so that the search ends in time.
+    /// The time at which everything is cut short, so that the search ends in time.
     deadline: Option<Instant>,
     running: Vec<Option<Work>>,
-    /// Whether each takes part. At first the first does.
+    /// True for each slot that takes part. At first only the first slot does.
     open: Vec<bool>,
-    /// Those that are gone, or were ended.
+    /// True for each slot that is gone or was ended.
     lost: Vec<bool>,
-    /// Whether one that comes now may take part at once, and is open then.
+    /// `Some` if a new slot may join now; true if it takes part at once.
     pub(super) welcomes: Option<bool>,
-    /// Whether the last ones went because their allocation ends.
+    /// True if the last slots went because their allocation ends.
     is_out_of_time: bool,
 }
 
@@ -89,7 +88,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         Self { kind: Kind::One(prober), stop, deadline, running, open, lost, welcomes: None, is_out_of_time: false }
     }
 
-    /// A thread for each prober, and for those that come later. They end when this is dropped.
+    /// Starts a thread for each prober, and for each prober that joins later. The threads end when this is dropped.
     pub(super) fn many<'scope>(
         probers: Vec<InSlot<'p>>,
         arrivals: Option<Arrivals<'p>>,
@@ -120,55 +119,56 @@ impl<'s, 'p> Slots<'s, 'p> {
         Self { kind, stop, deadline, running, open, lost, welcomes: None, is_out_of_time: false }
     }
 
-    /// How many there are.
+    /// Returns the number of slots, lost slots included.
     pub(super) fn count(&self) -> usize {
         self.running.len()
     }
 
-    /// How many are not gone.
+    /// Returns the number of slots that are not lost.
     pub(super) fn there(&self) -> usize {
         self.lost.iter().filter(|lost| !**lost).count()
     }
 
-    /// Whether others may come.
+    /// Returns true if more slots may join.
     pub(super) fn may_grow(&self) -> bool {
         matches!(&self.kind, Kind::Many(many) if many.arrivals.is_some())
     }
 
-    /// How many take part now.
+    /// Returns the number of slots that take part now.
     pub(super) fn open(&self) -> usize {
         self.open.iter().filter(|open| **open).count()
     }
 
-    /// Has slots take part, or not.
+    /// Lets slots take part, or not. A lost slot never does.
     pub(super) fn set_open(&mut self, slots: impl IntoIterator<Item = usize>, is_open: bool) {
         slots.into_iter().for_each(|slot| self.open[slot] = is_open && !self.lost[slot]);
     }
 
-    /// Where probes run that have to be alone: in the first place, as long as it is there.
+    /// Returns the slot for probes that must run alone: the first that is not lost.
     pub(super) fn home(&self) -> usize {
         self.lost.iter().position(|lost| !lost).unwrap_or(0)
     }
 
-    /// The places that are parts of the machine and there: all, unless the first has the whole of it.
+    /// Returns the slots that are parts of the machine and not lost: all, unless the first has the whole machine.
     pub(super) fn parts(&self) -> Vec<usize> {
         let first = usize::from(self.slot(0).is_none()).min(self.count() - 1);
         (first..self.count()).filter(|&at| !self.lost[at]).collect()
     }
 
-    /// Has all parts take part.
+    /// Opens all parts of the machine.
     pub(super) fn open_parts(&mut self) {
         self.set_open([self.home()], false);
         self.set_open(self.parts(), true);
     }
 
-    /// Leaves only the first, while nothing runs. Others on its machine end with what they keep for their next probe; those of
-    /// other machines stay, in case it goes.
+    /// Leaves only the first slot open, while nothing runs. Other slots on its machine end, with everything kept for their next
+    /// probe. Slots on other machines stay, in case the first is lost.
     pub(super) fn leave_the_first(&mut self) {
         self.leave_only(&[self.home()]);
     }
 
-    /// Leaves only some, while nothing runs. Others on their machines end, as far as the first is not needed for probes alone.
+    /// Leaves only some slots open, while nothing runs. Other slots on their machines end, except the slot for probes that must run
+    /// alone.
     pub(super) fn leave_only(&mut self, left: &[usize]) {
         let home = self.home();
         self.set_open(0..self.running.len(), false);
@@ -192,7 +192,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         }
     }
 
-    /// What a trial there is said to have had; nothing where there is only one place.
+    /// Returns the slot that a trial records; `None` if there is only one place.
     pub(super) fn slot(&self, at: usize) -> Option<&Slot> {
         match &self.kind {
             Kind::One(_) => None,
@@ -205,12 +205,12 @@ impl<'s, 'p> Slots<'s, 'p> {
         (0..self.count()).filter(|&at| self.open[at] && self.running[at].is_none()).collect()
     }
 
-    /// Whether no place is left, since their allocations end.
+    /// Returns true if no slot is left because their allocations end.
     pub(super) fn are_out_of_time(&self) -> bool {
         self.is_out_of_time
     }
 
-    /// Whether nothing runs.
+    /// Returns true if nothing runs.
     pub(super) fn is_idle(&self) -> bool {
         self.running.iter().all(Option::is_none)
     }
@@ -227,7 +227,7 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     fn give(&mut self, slot: usize, order: Work) {
         if let Kind::Many(many) = &self.kind {
-            // A thread that is gone has said so.
+            // A thread that ended has reported its end.
             if let Some(orders) = &many.orders[slot] {
                 let _ = orders.send(order.clone());
             }
@@ -235,10 +235,10 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.running[slot] = Some(order);
     }
 
-    /// Waits until a probe is over, or a slot has come.
+    /// Waits until a probe is over, or a slot has joined.
     ///
     /// # Errors
-    /// Probing is impossible; then all are over.
+    /// Probing is impossible; then all probes are over.
     pub(super) fn next(&mut self, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         if self.is_idle() {
             return Err(ProbeError::GaveUp { reason: "no probe was begun".to_owned() });
@@ -296,7 +296,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         }
     }
 
-    /// Has a slot that has come take part, if one has and may.
+    /// Adds a slot that has arrived, if slots may join now.
     fn joined(&mut self, on_event: OnEvent<'_>) -> Option<usize> {
         let Kind::Many(many) = &mut self.kind else { return None };
         let arrivals = many.arrivals.as_mut()?;
@@ -314,10 +314,10 @@ impl<'s, 'p> Slots<'s, 'p> {
         Some(self.lost.len() - 1)
     }
 
-    /// Takes note of a slot that is gone, and waits for another to come where it was the last.
+    /// Records that a slot is gone. If it was the last, waits for another slot.
     ///
     /// # Errors
-    /// None comes.
+    /// No slot is left, and none arrives in time.
     fn lose(&mut self, slot: usize, error: ProbeError, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         let are_others = (0..self.open.len()).any(|at| at != slot && !self.lost[at]);
         let Kind::Many(many) = &mut self.kind else { return Err(error) };
@@ -326,7 +326,7 @@ impl<'s, 'p> Slots<'s, 'p> {
             return Err(error);
         }
         many.orders[slot] = None;
-        // The slots of a host go together, and may come again.
+        // The slots of a host are lost together, and may join again.
         let last = |at: usize| many.slot(at).map(|slot| (&slot.host, slot.number));
         let is_known = (0..self.lost.len())
             .any(|at| self.lost[at] && last(at).zip(last(slot)).is_some_and(|(a, b)| a.0 == b.0 && a.1 != b.1));
@@ -335,7 +335,7 @@ impl<'s, 'p> Slots<'s, 'p> {
             on_event(Event::Remark { text: &text });
         }
         (self.lost[slot], self.open[slot]) = (true, false);
-        // Where one runs at a time, another takes its place.
+        // If probes run one at a time, another slot takes over.
         let home = self.lost.iter().position(|lost| !lost);
         if let Some(home) = home.filter(|_| !self.open.contains(&true)) {
             self.open[home] = true;
@@ -379,7 +379,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         }
     }
 
-    /// Ends everything that is under way.
+    /// Ends all probes under way.
     fn end_all(&mut self) {
         let Kind::Many(many) = &self.kind else { return };
         many.is_over.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What probes under way have shown so far, for the proposals that do not wait for them.
+//! The readings of probes under way, for proposals that do not wait for them.
 
 use super::begun::Begun;
 use super::search::Search;
@@ -7,14 +7,14 @@ use crate::probe::stats::median;
 use crate::search::strategy::SoFar;
 
 impl Search<'_, '_> {
-    /// Returns what each probe under way has shown so far, if that is what the search is after.
+    /// Returns the result so far of each probe under way, if the search is for throughput.
     ///
-    /// First readings may be of a loader that still starts: with two workers on two cores they said a tenth of what came out, to ±7 %. So
-    /// they count from half of the time on that probes take.
+    /// First readings may come from a loader that still starts. With two workers on two cores, they showed a tenth of the final
+    /// rate, to ±7%. So readings count from half of the usual probe time on.
     pub(super) fn so_far(&self) -> Vec<Option<SoFar>> {
         /// Half the width of the interval that another run falls into, as a share: runs are 1 to 7% apart.
         const BETWEEN_RUNS: f64 = 0.06;
-        /// The last trials, which tell how long a probe takes. A round number.
+        /// The number of last trials that show how long a probe takes. A round number.
         const LAST: usize = 16;
         let last = self.history.trials().iter().rev().take(LAST);
         let usual =

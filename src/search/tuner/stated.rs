@@ -1,4 +1,4 @@
-//! Checks whether a stated baseline is what the job does when nothing is set.
+//! Checks whether a stated baseline equals the unmodified job.
 
 use std::num::NonZeroU32;
 
@@ -12,8 +12,8 @@ use crate::probe::{Effort, Job};
 const ONE_IN: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
 impl Search<'_, '_> {
-    /// Runs the job as it is for a moment, and reports where the stated baseline differs from it. Nothing is recorded.
-    /// If the job does not report a setting, or cannot be run so, that is no difference.
+    /// Runs the unmodified job for a moment, and reports where the stated baseline differs from it. Nothing is recorded. A setting
+    /// that the job does not report counts as no difference, and so does a job that cannot run like this.
     pub(super) fn check_stated(&mut self, baseline: &Config, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let (as_it_is, stated) = (self.space.as_it_is(), self.space.settings(baseline));
         let nothing = self.space.settings(&as_it_is);

@@ -1,4 +1,4 @@
-//! What is written into a script of several ranks: torch's documentation, `DistributedDataParallel`, "DDP Communication Hooks",
+//! Changes to a script of several ranks. Source: torch's documentation, `DistributedDataParallel`, "DDP Communication Hooks",
 //! `fully_shard` and `FullyShardedDataParallel`.
 
 use super::{ByHand, OwnCall, Spot, line, python, text};
@@ -7,7 +7,7 @@ use super::{ByHand, OwnCall, Spot, line, python, text};
 const DDP: &[&str] = &["DistributedDataParallel", "DDP"];
 const FSDP: &[&str] = &["FullyShardedDataParallel", "FSDP"];
 
-/// A named argument of a call that has to be there.
+/// A named argument of a call that the script must have.
 macro_rules! argument {
     ($names:expr, $name:literal) => {
         ByHand {

@@ -1,4 +1,4 @@
-//! A duel of as many processes: one trains for a block, the others stand still.
+//! A duel of interleaved processes: one process trains for a block while the others stand still.
 
 use super::super::super::duel::{Bout, DuelEnd, Side, Stage};
 use super::super::super::orders::Ending;
@@ -13,7 +13,7 @@ use super::Tried;
 use super::turn::{Turn, in_words, warming};
 use crate::model::Outcome;
 
-/// A process that has warmed up, or what kept it from that.
+/// A process that has warmed up, or the reason why it did not.
 pub(super) enum Warmed {
     Held(Box<Session>),
     Ended(Tried),
@@ -22,7 +22,7 @@ pub(super) enum Warmed {
 /// How a series of turns ended.
 enum Taken {
     Tried(Tried),
-    /// The process of this side has ended, and another one may go on in its place.
+    /// The process of this side has ended; another process may replace it.
     Ended(Side),
 }
 
@@ -48,7 +48,7 @@ impl CommandProber {
                 break;
             }
         }
-        // The process of a side that ends by itself is replaced once.
+        // A process that ends on its own is replaced once per side.
         let mut replaced = vec![!bout.duel.keeps; bout.duel.jobs.len()];
         let tried = loop {
             if let Some(tried) = tried {
@@ -88,7 +88,7 @@ impl CommandProber {
         Ok(tried)
     }
 
-    /// Starts the process of a side; or why there is none.
+    /// Starts the process of a side, or returns the reason why it has none.
     fn opened(
         &mut self,
         bout: &mut Bout<'_, '_>,
@@ -108,8 +108,8 @@ impl CommandProber {
         })
     }
 
-    /// The zygote that a side is forked from. Sides that are compared only once are all started in the same way. In a search, a
-    /// config whose forked process was ended to see another one gets a fresh one.
+    /// Returns the zygote for a side. In a single comparison, all sides start in the same way. In a search, a config gets a fresh
+    /// process after its forked process was ended to see another process.
     fn zygote_for(&mut self, bout: &Bout<'_, '_>, side: Side) -> Option<usize> {
         let mut zygote = |job: &Job<'_>| {
             let folder = Self::probe_dir(&self.folder, job.number);
@@ -124,7 +124,7 @@ impl CommandProber {
         all.map(|zygotes| zygotes[side.place()])
     }
 
-    /// Starts a side's process, and has it wait between two steps once its warm-up is over.
+    /// Starts a side's process, and makes it wait between two steps after its warm-up.
     pub(super) fn warm_up(
         &mut self,
         bout: &mut Bout<'_, '_>,
@@ -195,7 +195,7 @@ impl CommandProber {
     }
 }
 
-/// Has all train in turn until it is enough. All of them stand still before.
+/// Trains all sides interleaved until the result is good enough. All processes stand still at first.
 fn take_turns(bout: &mut Bout<'_, '_>, open: &mut [Open]) -> Result<Taken, ProbeError> {
     bout.stage = Stage::Measuring;
     open.iter_mut().for_each(|held| held.session.stops_when_held = true);

@@ -1,8 +1,8 @@
-//! Stops the processes of a session while another has its turn.
+//! Stops the processes of a session while another session trains.
 //!
-//! A process that waits between two steps computes nothing, but the workers of its loader go on until their queue is full: for that
-//! time they take processors from the other, and the queue makes this one's next steps too fast. SIGSTOP reaches them all, and
-//! leaves the queue as it was.
+//! A process that waits between two steps computes nothing, but its loader workers continue until their queue is full. During that
+//! time they take CPU time from the other session. The full queue then makes this session's next steps too fast. SIGSTOP stops all
+//! of them and leaves the queue unchanged.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::super::session::Session;
 use crate::machine::process_table::{descendants, is_stopped};
 
-/// How long a process may take to stop: one in a system call that cannot be interrupted does so after it. A round number, far
-/// below a block.
+/// How long a process may take to stop: in an uninterruptible system call, it stops only afterwards. A round number, far below a
+/// block.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Session {
-    /// Stops all of its processes; returns whether all stand still. If not, none is stopped.
+    /// Stops all processes of the session. Returns true if all stand still; otherwise none is stopped.
     pub(in super::super) fn pause(&mut self) -> bool {
         let Some(root) = self.supervised.as_ref().map(|supervised| supervised.pid()) else { return false };
         let deadline = Instant::now() + PATIENCE;
         self.is_stopped = true;
         loop {
-            // Those that were started meanwhile are in the next list.
+            // The next list has the processes that start during this round.
             let moving: Vec<u32> = descendants(root).into_iter().filter(|pid| !is_stopped(*pid)).collect();
             if moving.is_empty() {
                 return true;
@@ -38,7 +38,7 @@ impl Session {
 }
 
 impl Session {
-    /// Lets its processes go on where they were stopped.
+    /// Continues its stopped processes.
     pub(in super::super) fn resume(&mut self) {
         if !std::mem::take(&mut self.is_stopped) {
             return;

@@ -1,4 +1,4 @@
-//! A duel in one process that gets the settings of each side in turn, where all that differs can be changed between two steps.
+//! A duel in one process that receives the settings of one side after the other, if all differences can change between two steps.
 
 use super::super::super::duel::{Bout, DuelEnd, Side, Stage};
 use super::super::segments::Answer;
@@ -53,7 +53,7 @@ impl CommandProber {
     }
 }
 
-/// Gives a process that waits the settings of whose turn it is, and has it train for a block.
+/// Gives a waiting process the settings of the next side, and trains it for a block.
 fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, has: Option<Side>) -> Result<Tried, ProbeError> {
     let mut has = has;
     loop {
@@ -90,7 +90,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, has: Option<Si
         let mut outcome = session.own_outcome(bout.rate(side), false);
         match &mut outcome {
             Outcome::Measured(measurement) => {
-                // They are not those of the first steps.
+                // These are not the losses of the first steps.
                 measurement.first_losses.clear();
                 measurement.is_live = true;
             }

@@ -1,4 +1,4 @@
-//! One turn of a session that waits between two steps: it trains for a block, and waits again.
+//! One turn of a session that waits between two steps: it trains for a block, then waits again.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -17,44 +17,44 @@ use crate::model::{Estimate, MemoryUse, Outcome};
 /// The fewest steps of a block that count.
 const FEWEST_STEPS: u64 = 3;
 
-/// Steps after a switch that count no more than the first, which has no begin: processor caches and clocks were the other's. A
-/// round number.
+/// Steps after a switch that do not count, in addition to the first, which has no start time. CPU caches and clocks still fit the
+/// other side. A round number.
 const AFTER_SWITCH: u64 = 2;
 
-/// What became of a turn.
+/// The result of a turn.
 pub(super) enum Turn {
     Block(Block),
-    /// It ended otherwise.
+    /// The probe ended for another reason.
     Ended(Verdict),
-    /// It did not wait when it was asked to.
+    /// The process did not wait when asked.
     NotHeld,
 }
 
-/// Which steps of a turn count.
+/// The steps of a turn that count.
 ///
-/// How many are a block is known before it begins: a block that ended when its steps had taken long enough would end with a
-/// long one. Where two workers load, batches come in pairs, every other step waits for them, and a block of five steps
-/// had three that wait: its rate was 16 % too low.
+/// The number of steps in a block is known before it begins. A block that ended after enough seconds would tend to end with a long
+/// step. With two loader workers, batches arrive in pairs and every other step waits for them. A block of five steps then had three
+/// waiting steps, so its rate was 16% too low.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
-    /// Timed steps at the beginning that do not.
+    /// Timed steps at the beginning that do not count.
     lead: u64,
-    /// Whether steps after them that are unlike the rest do not either.
+    /// True if later steps that differ from the rest also do not count.
     may_warm_up: bool,
-    /// How many do; `None` in the first block of settings that had no step before, which finds how many take long enough.
+    /// The number of steps that count. `None` in the first block of new settings, which finds how many steps take long enough.
     length: Option<u64>,
-    /// A block is a multiple of so many steps: those after which what makes one longer than the next is the same again.
+    /// The period, in steps, of the pattern of long and short steps. A block is a multiple of it.
     rhythm: u64,
 }
 
 impl Plan {
-    /// The steps of a block, if these are its first.
+    /// Returns the number of steps in a block, based on the steps counted in its beginning.
     fn length(self, counted: &Counted) -> Option<u64> {
         self.length.or_else(|| counted.is_enough().then(|| counted.steps.next_multiple_of(self.rhythm)))
     }
 }
 
-/// Steps of a block, as far as they have come.
+/// The steps of a block up to now.
 struct Counted {
     dropped: u64,
     steps: u64,
@@ -68,20 +68,21 @@ impl Counted {
 }
 
 impl Session {
-    /// What a block after a break is. Where the process `was_kept`, its loader's queue is as it was, but what each worker had waited
-    /// for is there at once; else its steps begin on batches that were loaded meanwhile, or on none. `length` is that of the
-    /// side's other blocks.
+    /// Plans a block after a break. If the process `was_kept`, its loader's queue is unchanged, but each worker delivers its
+    /// awaited batch at once. Otherwise its steps begin on batches that were loaded during the break, or on none. `length` is the
+    /// length of the side's other blocks.
     pub(super) fn plan(&self, job: &Job<'_>, was_kept: bool, length: Option<u64>) -> Plan {
         let settings = self.step.template.apply.under_targets(job.settings);
         let rhythm =
             self.heard.facts.number("loader.workers").map_or_else(|| workers(&settings), whole).clamp(1, MOST_IN_A_ROW);
         let length = length.or_else(|| self.length_by_steps(rhythm));
-        // A batch of each worker that came while it was being stopped, and one that each had begun.
+        // Each worker delivers a batch that arrived while the worker was stopped, and the batch that it had started.
         let left_out = if was_kept { 2 * rhythm } else { queued_steps(&settings) };
         Plan { lead: left_out.max(AFTER_SWITCH), may_warm_up: !was_kept, length, rhythm }
     }
 
-    /// How many steps take as long as a block, judging by those since the settings came, of which the first half may be warm-up.
+    /// Returns how many steps take as long as a block. Uses the second half of the steps since the settings changed, because the
+    /// first half may be warm-up.
     fn length_by_steps(&self, rhythm: u64) -> Option<u64> {
         let steps = self.heard.window.since(0.0);
         let late = &steps[steps.len() / 2..];
@@ -92,7 +93,7 @@ impl Session {
         is_known.then(|| steps().max(FEWEST_STEPS).next_multiple_of(rhythm))
     }
 
-    /// Lets a process that waits train for a block.
+    /// Lets a waiting process train for a block.
     pub(super) fn turn(
         &mut self,
         (side, began): (Side, Instant),
@@ -130,7 +131,7 @@ impl Session {
             }
             let so_far = self.counted(from, plan);
             plan.length = plan.length(&so_far);
-            // It waits at the end of the step that is under way, which is the last one.
+            // The process waits at the end of the current step, which is the last one.
             if plan.length.is_some_and(|length| so_far.steps + 1 >= length) {
                 break;
             }
@@ -154,8 +155,7 @@ impl Session {
         }))
     }
 
-    /// The steps since a moment that count: as many as are planned, without those of the lead, and without those in which
-    /// something out of the ordinary happened.
+    /// Returns the steps since a moment that count: at most the planned number, without the lead, and without unusual steps.
     fn counted(&self, from: f64, plan: Plan) -> Counted {
         let all = self.heard.window.since(from);
         let mut cut = 0;
@@ -184,22 +184,22 @@ impl Session {
         }
     }
 
-    /// What this side came to, whose rate over its blocks is known; `is_beside` another that is open, too.
+    /// Returns this side's outcome, given its rate over its blocks. `is_beside` is true if another process is also open.
     pub(super) fn own_outcome(&mut self, rate: Option<Estimate>, is_beside: bool) -> Outcome {
         let mut outcome = self.outcome(&Verdict::Enough);
         let mut measured = Duration::ZERO;
         if let Outcome::Measured(measurement) = &mut outcome {
-            // Steps right after a switch do not count, nor do those beyond a block.
+            // Steps right after a switch and steps beyond a block do not count.
             measurement.throughput = rate.or(measurement.throughput);
             let timing = &mut measurement.timing;
-            // The time in between was the other's, and so is what the machine did in it.
+            // The time in between, with the machine's activity in it, belongs to the other side.
             timing.measured_seconds = timing.step_seconds.map(|seconds| seconds * as_number(timing.steps));
             timing.saved_seconds = None;
             measured = Duration::from_secs_f64(timing.measured_seconds.unwrap_or(0.0));
             measurement.machine.host = Default::default();
             measurement.machine.foreign_cpu_share = None;
             if is_beside && self.step.is_gpu {
-                // Memory that is not the framework's counts as used, and the other's is.
+                // Memory outside the framework counts as used, and that includes the other side's memory.
                 measurement.memory = MemoryUse::default();
             }
         }
@@ -208,15 +208,15 @@ impl Session {
     }
 }
 
-/// The limits under which a process of a duel warms up: its own speed need not be known, since only the ratio counts.
+/// The limits for the warm-up of a duel's process. Its absolute speed need not be known, because only the ratio counts.
 pub(super) fn warming(limits: &Limits) -> Limits {
-    /// The longest that steps are watched which seem to have warmed up: a round number.
+    /// The longest time to watch steps that seem to have warmed up: a round number.
     const LONGEST: Duration = Duration::from_secs(1);
     const ANY: f64 = 1.0;
     Limits { measure_time: limits.measure_time.min(LONGEST), precision: Some(ANY), ..*limits }
 }
 
-/// A failure of a process in a few words.
+/// Describes a failed process in a few words.
 pub(super) fn in_words(outcome: &Outcome) -> String {
     if matches!(outcome, Outcome::Measured(_)) {
         return "the training came to its end".to_owned();
@@ -228,7 +228,7 @@ pub(super) fn in_words(outcome: &Outcome) -> String {
     }
 }
 
-/// The most workers that are believed to deliver one after the other: a round number, beyond which blocks are too long.
+/// The largest number of workers that are assumed to deliver one after the other: a round number, beyond which blocks are too long.
 const MOST_IN_A_ROW: u64 = 64;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; what is none saturates")]

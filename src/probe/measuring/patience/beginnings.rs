@@ -1,10 +1,10 @@
-//! Tests of probes that begin slowly, such as those of models that are compiled, and of scripts that leave training.
+//! Tests of probes that begin slowly, such as probes of compiled models, and of scripts that leave training.
 
 use super::super::window::StepReport;
 use super::tests::{patience_with, run_marked};
 use super::*;
 
-/// Steps of 50 ms that compile, then steps of 5 ms, as a model has that is faster once it is compiled.
+/// Returns steps of 50 ms that compile, then steps of 5 ms, as in a model that is faster after compilation.
 fn compiled(first: usize) -> impl Iterator<Item = (f64, Option<&'static str>)> {
     std::iter::repeat_n((0.05, Some("recompile")), first).chain(std::iter::repeat_n((0.005, None), 4000))
 }

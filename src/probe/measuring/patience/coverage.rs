@@ -1,10 +1,10 @@
-//! Tests of the interval at the moment at which a probe stops, through [`Patience`] and `Window` as a probe uses them.
+//! Tests of the interval at the moment at which a probe stops, through [`Patience`] and `Window` as in a probe.
 
 use super::tests::{patience_with, run};
 use super::*;
 use crate::probe::stats::simulation::{Process, Random};
 
-/// Step times of one kind, with the noise that it may have: which of it a job has is not known.
+/// Step times of one kind, with possible noise. The actual noise of a job is unknown.
 struct Kind {
     name: &'static str,
     processes: &'static [Process],
@@ -52,15 +52,15 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// What came of some probes.
+/// The results of some probes.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     probes: u32,
     covered: u32,
-    /// Those that were precise before the time was over.
+    /// Probes with a narrow interval before the time was over.
     stopped: u32,
     stopped_covered: u32,
-    /// Steps after warm-up of all.
+    /// Steps after warm-up of all probes.
     steps: u64,
 }
 
@@ -108,8 +108,8 @@ fn times(process: Process, step: f64, random: &mut Random) -> Vec<f64> {
     process.times(count, random).into_iter().map(|time| time * step).collect()
 }
 
-/// Runs probes of each kind and prints what came of them; returns the kinds of whose intervals fewer hold the true mean,
-/// in per cent.
+/// Runs probes of each kind and prints their results. Returns the kinds in which fewer than `per_cent` of the intervals contain the
+/// true mean.
 #[expect(clippy::print_stdout, reason = "the table from which the factor was chosen")]
 fn below(per_cent: u32, rounds: u32, steps: &[f64], precisions: &[f64]) -> Vec<String> {
     let mut random = Random(42);
@@ -136,7 +136,7 @@ fn below(per_cent: u32, rounds: u32, steps: &[f64], precisions: &[f64]) -> Vec<S
     failed
 }
 
-/// The goal is 93 %, and with few rounds chance may take three of them.
+/// The goal is 93%; with few rounds, chance may take 3%.
 #[test]
 fn the_interval_at_which_a_probe_stops_holds_the_true_mean() {
     let failed = below(90, 25, &[0.1], &[0.02, 0.05]);

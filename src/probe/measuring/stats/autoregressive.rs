@@ -1,16 +1,16 @@
-//! The error of the mean of few numbers whose neighbours are alike, by how much nobody knows.
+//! The error of a mean of few numbers whose neighbours are correlated to an unknown degree.
 //!
-//! The numbers are taken for an autoregressive series of the first order: x' = φ x + noise. In ten or twenty numbers φ
-//! can hardly be seen: an estimate of it is far too low as often as not, and an interval that relies on it is too narrow just
-//! where it is narrow enough to stop. So the interval relies on no estimate. It weighs every φ by how well it explains the
-//! numbers (Zellner and Tiao, "Bayesian analysis of the regression model with autocorrelated errors", JASA 59(307), 1964):
-//! mean and noise are integrated out, given flat priors of the mean and of the logarithm of the noise; each φ gives
-//! Student's distribution of the mean, and the interval is that of their mixture.
+//! The numbers are treated as an autoregressive series of the first order: x' = φ x + noise. Ten or twenty numbers hardly show φ:
+//! half of its estimates are far too low. An interval that relies on such an estimate is too narrow just when it is narrow enough
+//! to stop. So the interval relies on no estimate. It weighs every φ by how well φ explains the numbers (Zellner and Tiao,
+//! "Bayesian analysis of the regression model with autocorrelated errors", JASA 59(307), 1964). Mean and noise are integrated out,
+//! given flat priors of the mean and of the logarithm of the noise. Each φ gives a Student's t distribution of the mean, and the
+//! interval is the interval of their mixture.
 //!
-//! Such an interval may be looked at as often as one likes: what is known of the mean given the numbers does not depend on
-//! why there are no more of them (Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research",
-//! Psychological Review 70(3), 1963). That it holds the true mean as often as it says is therefore true on average over
-//! the prior, not for each process; simulations in `patience` tell for which it is.
+//! Such an interval may be checked any number of times. The knowledge of the mean, given the numbers, does not depend on why the
+//! series ends (Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research", Psychological Review
+//! 70(3), 1963). Its coverage therefore holds on average over the prior, not for each process; simulations in `patience` show for
+//! which processes it holds.
 
 use super::{student_quantile, student_tail};
 
@@ -24,7 +24,7 @@ pub(super) struct Mixture {
     parts: [Part; PLACES],
 }
 
-/// What one correlation contributes.
+/// The contribution of one correlation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Part {
     weight: f64,
@@ -36,11 +36,11 @@ struct Part {
 impl Mixture {
     /// Weighs the correlations of a series by its residuals, whose sum is zero; `None` for less than two numbers.
     ///
-    /// The prior is flat in the logarithm of 1 / (1 - φ), the number of steps for which numbers stay alike: whether that
-    /// is two or twenty is not known, and both are as likely.
+    /// The prior is flat in the logarithm of 1 / (1 - φ), the number of steps for which numbers stay similar. That number is
+    /// unknown, and two is as likely as twenty.
     pub(super) fn of(residuals: &[f64]) -> Option<Self> {
-        /// The strongest correlation: what stays alike for a hundred numbers, of which there are about as many, cannot be
-        /// told from a change of level, which the end of warm-up is.
+        /// The strongest correlation. Numbers that stay similar for a hundred steps look like a change of level, which the end of
+        /// warm-up is; the series has only about a hundred numbers.
         const STRONGEST: f64 = 0.99;
         let moments = Moments::of(residuals)?;
         let step = -f64::ln(1.0 - STRONGEST) / count(PLACES);
@@ -61,21 +61,21 @@ impl Mixture {
         self.quantile_of(tail, |_| true)
     }
 
-    /// Returns the same without the correlations for which numbers stay alike for half of the series or longer: those cannot be
-    /// told from changes of level, and by them alone a short series would say next to nothing of its mean.
+    /// Returns the quantile without the correlations for which numbers stay similar for at least half of the series. Those look
+    /// like changes of level, and with them a short series would hardly determine its mean.
     pub(super) fn quantile_of_shorter(&self, tail: f64) -> f64 {
         // 1 / (1 - φ) = n / 2 is an inflation of n - 1.
         let longest = count(self.degrees).max(2.0);
         let weight: f64 = self.parts.iter().filter(|part| part.inflation <= longest).map(|part| part.weight).sum();
-        // Where they explain the series hardly better than by chance, the others are all that is left.
+        // If these parts explain the series hardly better than chance, only the full mixture is left.
         if weight < tail { self.quantile(tail) } else { self.quantile_of(tail, |part| part.inflation <= longest) }
     }
 
     fn quantile_of(&self, tail: f64, counts: impl Fn(&Part) -> bool) -> f64 {
-        /// Parts that weigh less, together, than a hundredth of the tail change nothing that matters.
+        /// Parts that together weigh less than a hundredth of the tail have no relevant effect.
         const NEGLIGIBLE: f64 = 0.01;
-        /// Halvings of the distance between the bounds: a thousandth of the quantile remains where the largest error is
-        /// thirty times the smallest.
+        /// Halvings of the distance between the bounds. A thousandth of the quantile remains if the largest error is thirty times
+        /// the smallest.
         const HALVINGS: u32 = 16;
         let all: f64 = self.parts.iter().filter(|part| counts(part)).map(|part| part.weight).sum();
         let least = all * tail * NEGLIGIBLE / count(PLACES);
@@ -94,7 +94,7 @@ impl Mixture {
     }
 }
 
-/// The sums on which the likelihood of a correlation depends.
+/// The sums that determine the likelihood of a correlation.
 struct Moments {
     number: f64,
     squares: f64,
@@ -117,12 +117,11 @@ impl Moments {
         })
     }
 
-    /// Returns the information about the mean in units of the noise, and the squares of the noise that remain around the
-    /// mean that fits best.
+    /// Returns the information about the mean in units of the noise, and the squares of the noise around the best-fitting mean.
     fn fit(&self, correlation: f64) -> (f64, f64) {
         let new = 1.0 - correlation;
         let information = new * (self.number - (self.number - 2.0) * correlation);
-        // The numbers between the ends sum up to the negative of these.
+        // The numbers between the ends sum up to the negative of the ends.
         let shift = new * self.ends * correlation;
         let squares = self.squares + correlation * correlation * (self.squares - self.end_squares)
             - 2.0 * correlation * self.products;

@@ -1,14 +1,14 @@
 //! Finds numbers that do not belong to the rest of a series: a checkpoint among steps, a pause of the whole machine.
 
-/// Finds the value above which the numbers of a series are isolated; `None` where none are.
+/// Finds the value above which the numbers of a series are isolated; `None` without isolated numbers.
 ///
-/// Isolated numbers are at most one in fifty, and a gap separates them from the rest: the smallest of them is at least
-/// three times the largest of the rest. To be rare and far away is not enough: a long tail has such numbers too, but no
-/// gap, and a mean without them would be wrong. Isolated numbers also come at irregular distances: numbers that come
-/// regularly are the bursts of a loader with many workers, and part of the rate.
+/// Isolated numbers are at most one in fifty, and a gap separates them from the rest: the smallest is at least three times the
+/// largest of the rest. Rare and far away is not enough: a long tail has such numbers without a gap, and a mean without them would be
+/// wrong. Isolated numbers also come at irregular distances. Regular large numbers are the bursts of a loader with many workers,
+/// and part of the rate.
 pub fn isolated_above(series: &[f64]) -> Option<f64> {
-    /// Round numbers, with which the tests below pass: at most 2 % of series with a long tail (log-normal, 0.7) lose
-    /// their largest.
+    /// Round numbers with which the tests below pass: at most 2% of series with a long tail (log-normal, 0.7) lose their largest
+    /// number.
     const SHARE: usize = 50;
     const GAP: f64 = 3.0;
     let most = series.len() / SHARE;
@@ -20,9 +20,9 @@ pub fn isolated_above(series: &[f64]) -> Option<f64> {
     (!is_regular(&places)).then_some(bound)
 }
 
-/// Whether the distances between places vary by less than a quarter.
+/// Returns true if the distances between places vary by less than a quarter.
 fn is_regular(places: &[usize]) -> bool {
-    /// The fewest places that can be regular: two distances.
+    /// The minimum number of places that can be regular: two distances.
     const FEWEST: usize = 3;
     let gaps = places.windows(2).map(|pair| pair[1] - pair[0]);
     let (Some(least), Some(most)) = (gaps.clone().min(), gaps.max()) else { return false };

@@ -17,10 +17,10 @@ pub use student::{normal_quantile, student_quantile};
 pub use throughput_interval::{MeanRate, Work};
 pub use warmup::warmup_length;
 
-/// The two-sided 95 % quantile of the normal distribution: half the width of a 95 % interval in standard errors.
+/// The two-sided 95% quantile of the normal distribution: half the width of a 95% interval in standard errors.
 pub const NORMAL_95: f64 = 1.96;
 
-/// Returns the median; `None` without any number.
+/// Returns the median; `None` without numbers.
 pub fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -29,7 +29,7 @@ pub fn median(numbers: &[f64]) -> Option<f64> {
     Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
 }
 
-/// Returns the mean; `None` without any number.
+/// Returns the mean; `None` without numbers.
 pub fn mean(numbers: &[f64]) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)

@@ -1,10 +1,10 @@
-//! Finds out whether a series repeats itself, as step times do when a loader with several workers delivers in bursts.
+//! Finds the period of a series, such as step times with a loader whose workers deliver in bursts.
 
-/// Returns the number of steps after which the series repeats itself: the shortest lag at which numbers are far more
-/// alike than neighbours are. The series must contain that period at least eight times.
+/// Returns the number of steps after which the series repeats: the shortest lag at which numbers are far more similar than
+/// neighbours are. The series must contain that period at least eight times.
 pub(super) fn period(series: &[f64]) -> Option<usize> {
-    /// The longest period allows for 64 workers. The others are round numbers, with which the tests below find
-    /// bursts and no period in chance.
+    /// The longest period allows for 64 workers. The other numbers are round; with them, the tests below find bursts, and no period
+    /// in chance.
     const LONGEST: usize = 64;
     const FEWEST: usize = 8;
     const LOOKED_AT: usize = 1024;

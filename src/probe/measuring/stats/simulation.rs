@@ -6,7 +6,7 @@ use super::Work;
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Between 0 and 1, neither included.
+    /// Returns a number between 0 and 1, both excluded.
     pub(crate) fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.0;
@@ -30,7 +30,7 @@ impl Random {
 pub(crate) enum Process {
     /// Independent, normal, with this deviation.
     Independent(f64),
-    /// Each step resembles the one before: correlation and deviation.
+    /// Each step resembles the previous step: correlation and deviation.
     Autoregressive(f64, f64),
     /// Bursts: nearly all time is spent in every n-th step; with this deviation.
     Bursts(usize, f64),

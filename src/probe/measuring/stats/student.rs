@@ -2,13 +2,12 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, PI, TAU};
 
-/// Returns the value that a t-distributed variable with this many degrees of freedom exceeds with a probability of
-/// `tail`, below 0.5.
+/// Returns the value that a t-distributed variable with this many degrees of freedom exceeds with a probability of `tail`, below
+/// 0.5.
 ///
-/// The result is right to five digits (Hill, "Algorithm 396: Student's t-quantiles", Communications of the ACM 13(10),
-/// 1970).
+/// The result is right to five digits (Hill, "Algorithm 396: Student's t-quantiles", Communications of the ACM 13(10), 1970).
 pub fn student_quantile(degrees: usize, tail: f64) -> f64 {
-    // The names are those of the algorithm; its constants have no meaning of their own.
+    // The names follow the algorithm; its constants have no further meaning.
     let both = 2.0 * tail;
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     let n = degrees as f64;
@@ -43,9 +42,9 @@ pub fn student_quantile(degrees: usize, tail: f64) -> f64 {
 
 /// Returns the probability that a t-distributed variable exceeds `t`, which is not negative.
 ///
-/// It is exact for one and two degrees of freedom. Otherwise it follows Wallace ("Bounds on normal approximations to
-/// Student's and the chi-square distributions", Annals of Mathematical Statistics 30(4), 1959), with an error of at most
-/// a tenth of the probability down to 0.005, and of a quarter down to 0.001, where it is too large.
+/// The result is exact for one and two degrees of freedom. Otherwise it follows Wallace ("Bounds on normal approximations to
+/// Student's and the chi-square distributions", Annals of Mathematical Statistics 30(4), 1959). Its error is at most a tenth of the
+/// probability down to 0.005. Down to 0.001 it is at most a quarter, and the result is too large.
 pub(super) fn student_tail(degrees: usize, t: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     let n = degrees as f64;
@@ -62,8 +61,8 @@ pub(super) fn student_tail(degrees: usize, t: f64) -> f64 {
 
 /// Returns the value that a standard normal variable exceeds with a probability of `tail`, below 0.5.
 ///
-/// It uses the approximation of Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.2.23, refined by two
-/// steps of Newton's method.
+/// It uses the approximation of Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.2.23, refined by two steps of
+/// Newton's method.
 pub fn normal_quantile(tail: f64) -> f64 {
     let t = (-2.0 * tail.ln()).sqrt();
     let mut x =
@@ -74,10 +73,10 @@ pub fn normal_quantile(tail: f64) -> f64 {
     x
 }
 
-/// Returns the probability that a standard normal variable exceeds `x`, which is not negative: by the series around
-/// zero, and by the continued fraction further out (Abramowitz and Stegun, 26.2.10 and 26.2.14).
+/// Returns the probability that a standard normal variable exceeds `x`, which is not negative. Uses the series around zero, and the
+/// continued fraction further out (Abramowitz and Stegun, 26.2.10 and 26.2.14).
 fn normal_tail(x: f64) -> f64 {
-    /// Where the computation changes from the series to the continued fraction: a round number.
+    /// The point of change from the series to the continued fraction: a round number.
     const FAR: f64 = 3.0;
     let density = (-x * x / 2.0).exp() / TAU.sqrt();
     if x < FAR {
@@ -95,7 +94,7 @@ fn normal_tail(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Fisher and Yates, "Statistical Tables", table III, and for the smallest tails exact values.
+    /// Values from Fisher and Yates, "Statistical Tables", table III; for the smallest tails, exact values.
     #[test]
     fn quantiles_match_the_tables() {
         for (degrees, tail, expected) in [

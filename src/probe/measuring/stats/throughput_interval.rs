@@ -1,13 +1,12 @@
 //! Computes the mean rate of a steady series, with an interval that is valid for steps that depend on each other.
 //!
-//! The interval is the wider of two. Each alone is too narrow for something that the other knows:
+//! The interval is the wider of two. Each alone is too narrow in some cases that the other covers:
 //!
-//! * that of about a hundred short batches, or single steps, whose correlation is weighed by what it may be
-//!   ([`Mixture`]). It holds for a moment at which it was looked at because it may be narrow enough, but it knows only
-//!   dependence that fades from each number to the next by the same share.
-//! * Student's over the means of about twenty batches, and fewer where neighbours are still correlated, whatever the
-//!   dependence is. With ten to thirty batches next to nothing is lost against a larger number (Schmeiser, "Batch size
-//!   effects in the analysis of simulation output", Operations Research 30(3), 1982).
+//! * The first uses about a hundred short batches, or single steps, and weighs their possible correlations ([`Mixture`]). It stays
+//!   valid if a check finds it narrow enough. But it covers only correlation that fades by the same share from number to number.
+//! * The second is Student's t over the means of about twenty batches, or fewer if neighbours are still correlated. It covers any
+//!   dependence. Ten to thirty batches lose very little against a larger number (Schmeiser, "Batch size effects in the analysis of
+//!   simulation output", Operations Research 30(3), 1982).
 //!
 //! A loader with several workers delivers in bursts. If the series repeats itself, a batch is a multiple of the period
 //! long, so that each batch has the same number of bursts.
@@ -19,9 +18,9 @@ use super::student_quantile;
 /// Work and the time that it took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Work {
-    /// How much was done.
+    /// The amount of work.
     pub amount: f64,
-    /// How long it took, in seconds.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
@@ -44,23 +43,23 @@ impl std::iter::Sum for Work {
 pub struct MeanRate {
     /// All work divided by all time.
     pub rate: f64,
-    /// By few long batches.
+    /// The spread of few long batches.
     long: Spread,
-    /// By many short ones.
+    /// The spread of many short batches.
     short: Spread,
-    /// What is known of the mean, given that the short ones may be correlated; `None` for a single one.
+    /// The distribution of the mean, given that short batches may be correlated; `None` for a single batch.
     mixture: Option<Mixture>,
 }
 
-/// About how many long batches there are, and the fewest where a series is long enough.
+/// The approximate number of long batches, and the minimum number if a series is long enough.
 const LONG: usize = 20;
 const FEWEST_BATCHES: usize = 8;
 
-/// The most short batches, so that a look costs little. A round number.
+/// The maximum number of short batches, so that a check costs little. A round number.
 const SHORT: usize = 100;
 
 impl MeanRate {
-    /// Computes the mean over a steady series; `None` where no work was done in it.
+    /// Computes the mean over a steady series; `None` if the series has no work.
     pub fn of(series: &[Work]) -> Option<Self> {
         let fewest = FEWEST_BATCHES.min(series.len()).max(1);
         let shortest = series.len().div_ceil(LONG).max(1);
@@ -80,16 +79,17 @@ impl MeanRate {
         Some(Self { rate: long.rate, long: long.spread(), short: short.spread(), mixture })
     }
 
-    /// Returns the ends of the interval that contains the true mean with this confidence, such as 0.95; `None` where a
-    /// single batch says nothing about spread.
+    /// Returns the ends of the interval that contains the true mean with this confidence, such as 0.95. `None` if a single batch
+    /// does not show the spread.
     ///
-    /// It contains it at the moment, too, at which measuring stops because it is narrow enough.
+    /// The interval is also valid at the moment at which measuring stops because the interval is narrow enough.
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
-        /// How much smaller the tail at each look is than it were at a single one: the same at all looks, as in Pocock,
-        /// "Group sequential methods in the design and analysis of clinical trials", Biometrika 64(2), 1977. The mixture
-        /// needs no such factor for correlation; it is for long tails, of which few steps show nothing. Found by the
-        /// simulation in `patience::coverage`: from 1 to 1.5 the probes with Pareto tails that stop become 2 % from 5 %, and
-        /// of them nine in ten hold the true mean; correlated ones gain two to three per cent. 2 hardly does more.
+        /// The ratio of a single check's tail to the tail at each check. It is the same at all checks, as in Pocock, "Group
+        /// sequential methods in the design and analysis of clinical trials", Biometrika 64(2), 1977. The mixture needs no such
+        /// factor for correlation. The factor is for long tails, which few steps do not show. It was found by the simulation in
+        /// `patience::coverage`. From 1 to 1.5, the share of probes with Pareto tails that stop falls from 5% to 2%, and nine in
+        /// ten of their intervals contain the true mean. Correlated steps gain 2% to 3%. A factor of 2 has hardly more
+        /// effect.
         const LOOKS: f64 = 1.5;
         let tail = (1.0 - confidence) / 2.0 / LOOKS;
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.faster_by(self.reach(tail, -1.0)?)))
@@ -97,17 +97,17 @@ impl MeanRate {
 
     /// Returns the rate if the time is shorter by a share.
     fn faster_by(&self, share: f64) -> f64 {
-        /// The smallest share of the mean time that a bound may reach, however wide the interval, since no time is
-        /// negative. A round number.
+        /// The smallest share of the mean time that a bound may reach, for any interval width, because no time is negative. A round
+        /// number.
         const SHORTEST: f64 = 0.5;
         self.rate / (1.0 - share).max(SHORTEST)
     }
 
     /// Returns how far the true time may be from the mean, as a share, towards longer (1) or shorter (-1) times.
     fn reach(&self, tail: f64, towards: f64) -> Option<f64> {
-        /// From which width on no probe stops because its interval is narrow: a round number, well above any usual
-        /// precision. There the interval need not be right for that moment, and the correlations that can hardly be told from
-        /// changes of level, whose part is the larger the shorter the series, do not count.
+        /// From this width on, no probe stops because its interval is narrow: a round number, well above usual widths. Such an
+        /// interval need not be valid at the moment of a stop. So correlations that look like changes of level do not count; their
+        /// part is larger in shorter series.
         const WIDE: f64 = 0.1;
         let mixture = self.mixture.as_ref()?;
         let skewness = self.short.by_skewness(tail, towards);
@@ -119,11 +119,11 @@ impl MeanRate {
     }
 }
 
-/// How the times of batches scatter.
+/// The scatter of the batches' times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     batches: usize,
-    /// The standard error of the time per unit of work, as a share of it, if batches are independent.
+    /// The standard error of the time per unit of work, relative to that time, if batches are independent.
     error: f64,
     /// Skewness of the batches' times.
     skewness: f64,
@@ -136,9 +136,9 @@ impl Spread {
 
     /// Returns how much further the end towards a long tail is.
     ///
-    /// The mean of few numbers with a long tail is mostly too low. The end towards the tail is moved outwards as
-    /// Johnson derives it ("Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363),
-    /// 1978). The other end stays, which can only make the interval wider.
+    /// The mean of few numbers with a long tail is usually too low. The end towards the tail moves outwards as derived by Johnson
+    /// ("Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363), 1978). The other end stays, which
+    /// can only make the interval wider.
     fn by_skewness(&self, tail: f64, towards: f64) -> f64 {
         if self.batches < 2 {
             return 0.0;
@@ -149,7 +149,7 @@ impl Spread {
     }
 }
 
-/// The batches of a series: how much more or less time each took than the mean rate predicts.
+/// The batches of a series, each with its time in excess of the time that the mean rate predicts.
 struct Batched {
     rate: f64,
     mean_seconds: f64,
@@ -157,8 +157,7 @@ struct Batched {
 }
 
 impl Batched {
-    /// Cuts a series into batches of this size; the remainder is dropped at the beginning, where warm-up may still
-    /// show.
+    /// Cuts a series into batches of this size. The remainder is dropped at the beginning, where warm-up may still show.
     fn of(series: &[Work], size: usize) -> Option<Self> {
         let series = &series[series.len() % size..];
         let total: Work = series.iter().copied().sum();
@@ -182,14 +181,14 @@ impl Batched {
         if squares > 0.0 { products / squares } else { 0.0 }
     }
 
-    /// Whether the correlation of neighbours is within what chance allows at a level of 20 %.
+    /// Returns true if the correlation of neighbours is within chance at a level of 20%.
     fn is_uncorrelated(&self) -> bool {
-        /// The 90 % quantile of the normal distribution, which leaves 10 % on either side.
+        /// The 90% quantile of the normal distribution, which leaves 10% on either side.
         const QUANTILE: f64 = 1.282;
         self.correlation().abs() <= QUANTILE / count(self.residuals.len()).sqrt()
     }
 
-    /// Returns how much more or less time each batch took, as a share of the mean.
+    /// Returns each batch's excess time, relative to the mean.
     fn relative_residuals(&self) -> Vec<f64> {
         self.residuals.iter().map(|residual| residual / self.mean_seconds).collect()
     }
@@ -202,7 +201,7 @@ impl Batched {
     }
 }
 
-/// Returns the number of steps after which the times repeat themselves.
+/// Returns the number of steps after which the times repeat.
 fn works_period(series: &[Work]) -> Option<usize> {
     period(&Batched::of(series, 1)?.residuals)
 }

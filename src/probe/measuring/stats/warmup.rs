@@ -1,32 +1,30 @@
 //! Finds the end of warm-up.
 //!
-//! There are two tests, one after the other, because different parts of a step end their warm-up at different times,
-//! and not always by getting faster: compiling and autotuning make the first steps slow, a queue that was filled during
-//! start-up makes them fast.
+//! Two tests follow each other, because different parts of a step end their warm-up at different times. Steps do not always get
+//! faster: compiling and autotuning make the first steps slow, but a queue that was filled during start-up makes them fast.
 //!
-//! 1. MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69(6),
-//!    1997; Franklin and White, "Stationarity tests and MSER-5", Winter Simulation Conference 2008): of the means of
-//!    five drop as many as make the standard error of the mean of the rest smallest, at most half of the series. In
-//!    a series too short for that, single numbers take their place.
-//! 2. A change of level in what is left, by the likelihood-ratio test for one change at an unknown place over batch
-//!    means (Worsley, "On the likelihood ratio test for a shift in location of normal populations", JASA 74(366),
-//!    1979), repeated until there is none in the first half.
+//! 1. MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69(6), 1997; Franklin
+//!    and White, "Stationarity tests and MSER-5", Winter Simulation Conference 2008). It drops means of five numbers so that the
+//!    standard error of the remaining mean is smallest. It drops at most half of the series. A series too short for means of five
+//!    uses single numbers.
+//! 2. A change of level in the remaining series: the likelihood-ratio test for one change at an unknown place over batch means
+//!    (Worsley, "On the likelihood ratio test for a shift in location of normal populations", JASA 74(366), 1979). It repeats until
+//!    the first half has no change.
 //!
-//! Both are for independent numbers. Where neighbours are correlated, their thresholds grow with the standard error.
+//! Both tests assume independent numbers. If neighbours are correlated, the thresholds grow with the standard error.
 
 use super::median;
 use super::period::period;
 
-/// The smallest change of level, as a share, that is worth a cut: a round number, half of the default precision.
+/// The smallest relative change of level that is worth a cut: a round number, half of the default relative width.
 const SMALLEST: f64 = 0.01;
 
 /// Returns how many numbers at the start of a series are warm-up; at most half of them.
 ///
-/// Numbers above `largest` do not belong to the rest, and count as no larger than that. The first test limits numbers
-/// to six median deviations in the same way: a single one, from a checkpoint or an evaluation, must not move the cut
-/// behind it.
+/// Numbers above `largest` do not belong to the rest, and are limited to `largest`. The first test also limits numbers to six
+/// median deviations. Otherwise a single number, from a checkpoint or an evaluation, could move the cut behind it.
 pub fn warmup_length(series: &[f64], largest: f64) -> usize {
-    /// The fewest numbers of which any are dropped: a round number.
+    /// The minimum length of a series with warm-up: a round number.
     const SHORTEST: usize = 4;
     let Some(middle) = median(series).filter(|_| series.len() >= SHORTEST) else { return 0 };
     let deviations: Vec<f64> = series.iter().map(|number| (number - middle).abs()).collect();
@@ -41,7 +39,7 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     if is_unlikely(&near[..by_near], &near[by_near..]) && is_large(&levels[..by_near], &levels[by_near..]) {
         cut = by_near;
     }
-    // Slow first steps that are far away and numerous show in the numbers as they are, however noisy the rest is.
+    // Many slow first steps that are far away show in the unlimited numbers, even if the rest is noisy.
     let without_one = without_largest(&levels[..by_level]);
     let rest = &levels[by_level..];
     if by_level > cut && is_unlikely(&without_one, rest) && is_large(&without_one, rest) {
@@ -50,7 +48,7 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     while cut < longest {
         match level_change(&levels[cut..]) {
             Some(change) if cut + change <= longest => cut += change,
-            // If the level changes later than halfway, it is not known that warm-up is over.
+            // If the level changes in the second half, the end of warm-up is unknown.
             Some(_) => return longest,
             None => break,
         }
@@ -80,12 +78,12 @@ fn smallest_error(series: &[f64]) -> usize {
     best.1 * size
 }
 
-/// Whether numbers at the start are so far from the rest that chance does not explain it.
+/// Returns true if chance does not explain the distance of the first numbers from the rest.
 ///
-/// The smallest standard error is usually somewhere behind the start even without warm-up, and a needless cut would
-/// make the mean depend on chance once more.
+/// Even without warm-up, the smallest standard error is usually somewhere behind the start. A needless cut would make the mean
+/// depend on chance once more.
 fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
-    /// Three standard errors: chance exceeds them in 0.3 % of cases if the numbers are normal.
+    /// Three standard errors: chance exceeds them in 0.3% of cases if the numbers are normal.
     const DEVIATIONS: f64 = 3.0;
     if start.is_empty() {
         return false;
@@ -98,38 +96,37 @@ fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
 
 /// Returns the factor by which the correlation of neighbours enlarges the variance of a mean.
 ///
-/// Slow and fast stretches of steps that resemble each other look like a change of level. A cut there would keep what
-/// is alike and call it steady.
+/// Slow and fast stretches of similar steps look like a change of level. A cut there would keep similar steps and call them steady.
 fn inflation(residuals: &[f64]) -> f64 {
-    /// The strongest correlation that is believed: with a higher one no change of level could be told. A round number.
+    /// The strongest correlation that is assumed: a higher correlation would hide every change of level. A round number.
     const STRONGEST: f64 = 0.9;
     let products: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
     let squares: f64 = residuals.iter().map(|residual| residual * residual).sum();
     let found = if squares > 0.0 { products / squares } else { 0.0 };
-    // Measured around the mean of a short series, a correlation is too low by (1 + 4 r) / n if the true one is r
-    // (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
+    // Around the mean of a short series, a measured correlation is too low by (1 + 4 r) / n if the true correlation is r (Kendall,
+    // "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
     let number = count(residuals.len().max(1));
     let correlation = ((found + 1.0 / number) / (1.0 - 4.0 / number).max(0.2)).clamp(0.0, STRONGEST);
     (1.0 + correlation) / (1.0 - correlation)
 }
 
-/// Returns the numbers without the largest, unless that is the first: a single large number later on is no warm-up.
+/// Returns the numbers without the largest, unless the largest is the first: a single large number later on is not warm-up.
 fn without_largest(start: &[f64]) -> Vec<f64> {
     let largest = (0..start.len()).max_by(|&a, &b| start[a].total_cmp(&start[b])).filter(|&at| at > 0);
     (0..start.len()).filter(|&at| Some(at) != largest).map(|at| start[at]).collect()
 }
 
-/// Whether the level at the start differs enough to be worth a cut.
+/// Returns true if the level at the start differs enough to be worth a cut.
 fn is_large(start: &[f64], rest: &[f64]) -> bool {
     !start.is_empty() && (mean(start) - mean(rest)).abs() > SMALLEST * mean(rest).abs()
 }
 
-/// Finds where the level of a series changes, if it does.
+/// Finds the place where the level of a series changes, if any.
 fn level_change(series: &[f64]) -> Option<usize> {
-    /// The most batches, and the fewest on each side of a change: the level of a single one may be anything.
+    /// The maximum number of batches, and the minimum number on each side of a change: the level of a single batch is unreliable.
     const BATCHES: usize = 25;
     const FEWEST: usize = 2;
-    /// The 1 % point of the largest of the t statistics over all places in about twenty normal numbers (Worsley, table 1).
+    /// The 1% point of the largest of the t statistics over all places in about twenty normal numbers (Worsley, table 1).
     const CRITICAL: f64 = 3.8;
     // Each batch has the same number of bursts.
     let size = series.len().div_ceil(BATCHES).next_multiple_of(period(series).unwrap_or(1));

@@ -1,5 +1,5 @@
-//! Tests with stalls that nobody marks, of many sizes and distances: the rate must be that of the run, and the interval
-//! must contain the true one.
+//! Tests with unmarked stalls of many sizes and distances: the rate must match the run, and the interval must contain the true
+//! rate.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::probe::measuring::{
 };
 use crate::probe::stats::simulation::Random;
 
-/// Steps of 10 ms, with a longer one now and then.
+/// Steps of 10 ms, with some longer steps.
 #[derive(Debug, Clone, Copy)]
 struct Stalls {
-    /// How many times longer than the others a stalled step is.
+    /// The length of a stalled step, in normal steps.
     times: f64,
     /// The mean number of steps from one stall to the next.
     distance: usize,
-    /// How much distances vary: not at all at 0; at 1 each step stalls with the same probability.
+    /// The variation of distances: 0 is constant; at 1, each step stalls with the same probability.
     irregularity: f64,
-    /// Whether a stalled step says that it waited for its data.
+    /// True if a stalled step reports that it waited for its data.
     is_wait: bool,
 }
 
@@ -32,7 +32,7 @@ impl Stalls {
         32.0 * distance / (Self::STEP * (distance - 1.0 + self.times))
     }
 
-    /// Times of steps, each with its wait for data.
+    /// Returns the times of steps, each with its wait for data.
     fn steps(self, count: usize, random: &mut Random) -> Vec<(f64, f64)> {
         let mut next = self.next(random) * random.uniform();
         (0..count)
@@ -63,7 +63,7 @@ fn throughput(steps: &[(f64, f64)]) -> Throughput {
     window.throughput().unwrap()
 }
 
-/// Returns stalls as long as 3.5 to 100 steps, every 55 to 400 steps, at regular distances or not.
+/// Returns stalls as long as 3.5 to 100 steps, every 55 to 400 steps, at regular and irregular distances.
 fn all() -> impl Iterator<Item = Stalls> {
     let sizes = [3.5, 10.0, 30.0, 60.0, 100.0].into_iter();
     let kinds = sizes.flat_map(|times| [55, 60, 150, 400].map(|distance| (times, distance)));

@@ -1,15 +1,15 @@
-//! Workers that somebody starts: by hand, or as pods of a cluster. They dial in when they are there.
+//! Workers that a user starts: by hand, or as pods of a cluster. They dial in after their start.
 
 use super::{Dialling, Start, Workers};
 
-/// Nothing has to be started. Nobody but this machine can reach the address, unless another is stated.
+/// Nothing needs to be started. Only this machine can reach the default address.
 pub(super) const START: Start = Start::Dial(Dialling {
     address: |_| Ok("127.0.0.1:0".to_owned()),
     call: |_, _, _| Ok(Box::new(Strangers)),
     needs_token_file: true,
 });
 
-/// Workers of which nothing is known before they come.
+/// Workers that are unknown before they dial in.
 struct Strangers;
 
 impl Workers for Strangers {

@@ -1,4 +1,4 @@
-//! The ways to have a worker on each node of a search: a file and a row each.
+//! The ways to have a worker on each node of a search: a file and a table row each.
 
 mod dial;
 mod ray;
@@ -16,81 +16,81 @@ use super::Token;
 pub struct Launcher {
     /// Its name in `[machine]`.
     pub name: &'static str,
-    /// What it does, in a phrase.
+    /// Its function, in a phrase.
     pub about: &'static str,
-    /// Whether it is used where nobody asks for one.
+    /// Returns true if this launcher is the default here.
     pub is_here: fn(&Wanted<'_>) -> bool,
-    /// How workers come to be.
+    /// How workers start.
     pub start: Start,
 }
 
-/// How workers come to be.
+/// How workers start.
 #[derive(Debug, Clone, Copy)]
 pub enum Start {
-    /// By commands whose standard streams are theirs: the nodes, with their commands.
+    /// Workers start by commands whose standard streams they use: the nodes, with their commands.
     Streams(Commands),
-    /// They dial in at an address with a token.
+    /// Workers dial in at an address with a token.
     Dial(Dialling),
 }
 
 /// Makes the commands of all nodes.
 pub type Commands = fn(&Wanted<'_>) -> Result<Vec<OnNode>, LauncherError>;
 
-/// Workers, or why there are none.
+/// Workers, or the reason why they are missing.
 pub type Called = Result<Box<dyn Workers>, LauncherError>;
 
 /// How workers dial in.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialling {
-    /// Where to listen if nobody says so.
+    /// Returns the default address to listen on.
     pub address: fn(&Wanted<'_>) -> Result<String, LauncherError>,
-    /// Has workers come.
+    /// Makes workers dial in.
     pub call: fn(&Wanted<'_>, SocketAddr, &Token) -> Called,
-    /// Whether the token must be one that is stated; if not, a fresh one will do.
+    /// True if the token must come from a stated file. Otherwise a fresh token is used.
     pub needs_token_file: bool,
 }
 
-/// Workers that somebody else was asked to start. What is left of them ends when this is dropped.
+/// Workers that another system was asked to start. Dropping this ends the remaining workers.
 pub trait Workers: Send {
-    /// Why none of them will ever come, if that is so.
+    /// Returns the reason if no worker will ever dial in.
     fn have_failed(&mut self) -> Option<String>;
 
-    /// Ends what is left of them, and makes sure. Returns what could not be ended.
+    /// Ends the remaining workers and checks that they ended. Returns the workers that could not be ended.
     fn stop(&mut self) -> Option<String>;
 }
 
-/// What workers are started with.
+/// The settings for the start of workers.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'w> {
     /// This program.
     pub gputune: &'w Path,
-    /// What it is started as: `worker`, or `relay` for probes that span nodes.
+    /// The subcommand of the started program: `worker`, or `relay` for probes that span nodes.
     pub serves: &'static str,
     /// The machines that the spec names.
     pub hosts: &'w [String],
-    /// Where the spec says to listen.
+    /// The address to listen on, from the spec.
     pub listen: Option<&'w str>,
-    /// Where a Ray cluster answers, if the spec says so.
+    /// The address of a Ray cluster, if the spec has it.
     pub ray: Option<&'w str>,
-    /// How many workers.
+    /// The number of workers.
     pub workers: u32,
-    /// The GPUs and physical cores that each worker needs, as far as the spec says.
+    /// The GPUs and physical cores that each worker needs, if the spec states them.
     pub each: (Option<u32>, Option<u32>),
 }
 
-/// A node, and the command whose standard streams are those of its worker.
+/// A node, and the command whose standard streams its worker uses.
 pub type OnNode = (String, Command);
 
-/// Why there are no nodes.
+/// The reason why no nodes are available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct LauncherError {
     reason: String,
-    /// What to do about it.
+    /// The remedy.
     pub hint: &'static str,
 }
 
-/// All launchers. The first that fits is taken where the spec names none.
+/// All launchers. If the spec names no launcher, the first that fits is used.
 pub const LAUNCHERS: &[Launcher] = &[
     Launcher {
         name: "dial",

@@ -11,11 +11,11 @@ use super::{Called, Dialling, LauncherError, Start, Token, Wanted, Workers};
 
 pub(super) const START: Start = Start::Dial(Dialling { address, call, needs_token_file: false });
 
-/// Where a head answers if nobody says so (Ray's documentation).
+/// The default address of a head (Ray's documentation).
 const USUAL: &str = "http://127.0.0.1:8265";
 
-/// How long the head may take to answer, and a job to end: round numbers. Ray gives a job three seconds from SIGTERM to SIGKILL, and
-/// a busy head took two seconds to answer.
+/// How long the head may take to answer, and a job to end: round numbers. Ray gives a job three seconds from SIGTERM to SIGKILL,
+/// and a busy head took two seconds to answer.
 const LONGEST_ANSWER_S: u64 = 30;
 const LONGEST_END: Duration = Duration::from_secs(30);
 
@@ -26,7 +26,7 @@ struct Head {
     token: Option<String>,
 }
 
-/// A job, as the API tells of it.
+/// A job as reported by the API.
 #[derive(Debug, Deserialize)]
 struct Job {
     status: String,
@@ -44,7 +44,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The token with which Ray's own clients come, too.
+/// Returns the token that Ray's own clients also send.
 fn token() -> Option<String> {
     if variable("RAY_AUTH_MODE").is_some_and(|mode| mode == "disabled") {
         return None;
@@ -64,7 +64,7 @@ impl Head {
         Self { url: url.trim_end_matches('/').to_owned(), token: token() }
     }
 
-    /// Asks, and returns what is answered; the reason where that is no success.
+    /// Sends a request and returns the answer. The error is the reason if the request fails.
     fn ask(&self, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let url = format!("{}/api/jobs/{path}", self.url);
         let request = match body {
@@ -101,13 +101,13 @@ impl Head {
     }
 }
 
-/// The address of this machine that a cluster reaches, by the way to its head.
+/// Returns the address of this machine on the route to the cluster's head.
 fn address(wanted: &Wanted<'_>) -> Result<String, LauncherError> {
     let head = Head::of(wanted);
     let host = head.url.trim_start_matches("http://").split('/').next().unwrap_or_default().to_owned();
     let host = if host.contains(':') { host } else { format!("{host}:80") };
     let own = || {
-        // Nothing is sent: the kernel only chooses the way (connect(2)).
+        // Nothing is sent: the kernel only chooses the route (connect(2)).
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect(&host)?;
         socket.local_addr()
@@ -115,8 +115,8 @@ fn address(wanted: &Wanted<'_>) -> Result<String, LauncherError> {
     own().map(|own| format!("{}:0", own.ip())).map_err(|error| head.failed(&error.to_string()))
 }
 
-/// One job for each worker. The token is in the environment of a shell that hands it on by a pipe, so that no command line has it, and
-/// no probe.
+/// Submits one job per worker. The token is in the environment of a shell that passes it on by a pipe. So no command line and no
+/// probe contains it.
 fn call(wanted: &Wanted<'_>, at: SocketAddr, token: &Token) -> Called {
     let head = Head::of(wanted);
     let name = Token::fresh().map(|random| random.digits()[..12].to_owned());
@@ -140,19 +140,19 @@ fn call(wanted: &Wanted<'_>, at: SocketAddr, token: &Token) -> Called {
                 job[key] = json!(count);
             }
         }
-        // What cannot be answered may have been begun.
+        // A job may have started even if its submission got no answer.
         jobs.ids.push(id);
         head.ask("", Some(&job)).map_err(|reason| head.failed(&reason))?;
     }
     Ok(Box::new(jobs))
 }
 
-/// One word for a shell.
+/// Quotes a string as one shell word.
 fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Jobs that were submitted.
+/// Submitted jobs.
 struct Jobs {
     head: Head,
     ids: Vec<String>,
@@ -179,7 +179,7 @@ impl Workers for Jobs {
         let mut left: Vec<&String> = self.ids.iter().collect();
         let mut is_asked = false;
         loop {
-            // One of which nothing can be known may have been begun.
+            // A job whose state is unknown may have started.
             left.retain(|id| match self.head.job(id) {
                 Ok(job) => !job.is_over(),
                 Err(reason) => !reason.starts_with("404"),

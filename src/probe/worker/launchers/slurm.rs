@@ -9,13 +9,13 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Whether this runs in an allocation of several nodes.
+/// Returns true if this process runs in an allocation of several nodes.
 pub(super) fn is_in_large_allocation(_: &Wanted<'_>) -> bool {
     variable("SLURM_JOB_NUM_NODES").and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 1)
 }
 
-/// One job step for each node, kept for the whole search; it sees all of the node's GPUs and hands them out itself, since per-task
-/// binding differs by version, and a step for each probe would queue (`srun`(1)). `--overlap` and `--mem=0` let it share the
+/// Starts one job step per node for the whole search. The step sees all of the node's GPUs and assigns them itself, because
+/// per-task binding differs by version. A step per probe would queue (`srun`(1)). `--overlap` and `--mem=0` let the step share the
 /// allocation with the batch script.
 pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError> {
     let outside = |reason: &str| LauncherError {
@@ -41,14 +41,14 @@ pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError
         if let Some(cpus) = cpus.get(at).or(cpus.last()) {
             command.arg(format!("--cpus-per-task={cpus}"));
         }
-        // Ctrl-C at a terminal is for gputune, which ends its probes itself.
+        // Ctrl-C at a terminal must reach only gputune, which then ends its probes.
         command.arg(wanted.gputune).arg(wanted.serves).process_group(0);
         (host.to_owned(), command)
     };
     Ok(hosts.into_iter().enumerate().map(command).collect())
 }
 
-/// The numbers of `8(x2),4`, one for each node (`sbatch`(1), `SLURM_JOB_CPUS_PER_NODE`).
+/// Parses a list like `8(x2),4` into one number per node (`sbatch`(1), `SLURM_JOB_CPUS_PER_NODE`).
 fn per_node(list: &str) -> Vec<u32> {
     let part = |part: &str| {
         let (count, times) = part.split_once("(x").unwrap_or((part, "1)"));

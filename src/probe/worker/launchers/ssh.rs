@@ -1,4 +1,4 @@
-//! Workers on machines that `ssh` reaches. This program is copied there for the search, and removed after it.
+//! Workers on machines that `ssh` reaches. This program is copied to each machine for the search, and removed afterwards.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::{LauncherError, OnNode, Wanted};
 
-/// No questions, and no waiting for a machine that is down (`ssh_config`(5)).
+/// Ask no questions, and do not wait for a machine that is down (`ssh_config`(5)).
 const OPTIONS: &[&str] = &["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 
 pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError> {
@@ -20,7 +20,7 @@ pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError
 fn on(host: &str, wanted: &Wanted<'_>) -> Result<OnNode, LauncherError> {
     let folder = copied(host, wanted)?;
     let mut command = ssh(host);
-    // Its shell outlives the worker, which ends when the connection does.
+    // The shell outlives the worker, which ends with the connection.
     let script = format!("trap 'rm -rf {folder}' EXIT; {folder}/gputune {}", wanted.serves);
     command.arg(format!("sh -c {}", quoted(&script))).process_group(0);
     Ok((host.to_owned(), command))
@@ -32,7 +32,7 @@ fn ssh(host: &str) -> Command {
     command
 }
 
-/// Copies this program into a folder of its own there; returns the folder.
+/// Copies this program into its own folder on the host. Returns the folder.
 fn copied(host: &str, wanted: &Wanted<'_>) -> Result<String, LauncherError> {
     const COPY: &str = "umask 077; d=$(mktemp -d \"${TMPDIR:-/tmp}/gputune-ssh-XXXXXX\") && cat >\"$d/gputune\" \
                         && chmod 700 \"$d/gputune\" && printf \"%s\\n\" \"$d\"";
@@ -56,7 +56,7 @@ fn copied(host: &str, wanted: &Wanted<'_>) -> Result<String, LauncherError> {
     Ok(folder)
 }
 
-/// One word for a shell.
+/// Quotes a string as one shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -25,11 +25,11 @@ pub(super) struct Judge<'m> {
     pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
     /// The parameters that the offset depends on.
     pub(super) reads: &'m [usize],
-    /// The probability that a config fits into memory, apart from that of failing otherwise.
+    /// The probability that a config fits into memory, without its other risks of failure.
     pub(super) fits: &'m dyn Fn(&Config) -> f64,
-    /// The alternative means with their probabilities; the rest of one is the probability of the mean itself.
+    /// The alternative means with their probabilities. The mean itself has the remaining probability.
     pub(super) others: &'m Others<'m>,
-    /// Whether there may be alternative means.
+    /// True if a config may have alternative means.
     pub(super) is_unsure: bool,
 }
 
@@ -55,8 +55,8 @@ const MOST_WEIGHED: usize = 1000;
 const MOST_OF_MANY: usize = 500;
 /// The limit for all refinements together, including those by a part of the data.
 const MOST_LOOKS: usize = 20_000;
-/// The number of places, on all axes together, up to which the kernel factors of a whole chunk are kept for
-/// refinements. Beyond it they are computed for each candidate that is refined.
+/// The kernel factors of a whole chunk are kept for refinements up to this number of places, on all axes together. With more
+/// places, they are computed for each refined candidate.
 const FEW_PLACES: usize = 256;
 
 /// Returns what the probability of fitting into memory adds to the logarithm of a candidate's worth. Running out of
@@ -86,7 +86,7 @@ struct Bounded {
 enum Stage {
     /// The mean, the probability to run, and a rough bound of the deviation.
     Rough,
-    /// The probability to fit into memory, too.
+    /// Also the probability to fit into memory.
     Memory,
     /// A bound of the deviation by a part of the data.
     Part,
@@ -114,10 +114,10 @@ impl PartialOrd for Bounded {
 impl Judge<'_> {
     /// Finds the best of the open candidates.
     ///
-    /// First, each candidate gets a quick bound of its worth. The candidate with the highest bound is refined step by
-    /// step, until a fully refined one is on top. That is the same candidate as if all were refined, with two
-    /// exceptions: when the limits are reached, and when a candidate is best only because of an alternative mean, since
-    /// the quick bound uses the likeliest mean alone.
+    /// First, each candidate gets a quick bound of its worth. The candidate with the highest bound is refined step by step, until a
+    /// fully refined candidate is on top. Refining all candidates gives the same result, with two exceptions. One is that the
+    /// limits are reached. The other is a candidate that is best only because of an alternative mean, since the quick bound uses
+    /// only the likeliest mean.
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
         let mut waiting = BinaryHeap::from(self.bounds(chunks));
         let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
@@ -148,7 +148,7 @@ impl Judge<'_> {
         best.map(|(_, choice)| choice)
     }
 
-    /// Returns the open candidates of the highest bounds, the best first: as many as may be looked at fully.
+    /// Returns the open candidates with the highest bounds, the best first: as many as may be fully refined.
     pub(super) fn several(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Vec<Choice> {
         let mut bounds = self.bounds(chunks);
         bounds.sort_unstable_by(|a, b| b.cmp(a));

@@ -1,8 +1,8 @@
-//! Many proposals from one thought, for searches whose probes end faster than a thought takes: sixty-four slots with steps of a
-//! millisecond ask two hundred times a second.
+//! Makes many proposals from one thought: a fit of the model with a ranking of candidates. It is for searches whose probes end
+//! faster than a thought takes: sixty-four slots with steps of a millisecond ask two hundred times a second.
 //!
-//! What is thought depends only on the trials up to the last thought, and what is proposed on what is open of it. So a strategy
-//! that lived through a search and a new one that only sees its history make the same proposal.
+//! A thought depends only on the trials before it, and a proposal only on the configs of the thought that are still open. So a
+//! strategy that lived through a search and a new strategy that only sees its history make the same proposal.
 
 use std::sync::Arc;
 
@@ -18,21 +18,21 @@ const THOUGHT: f64 = 0.025;
 const SHARE: f64 = 0.1;
 /// The number of the last trials that tell how long a probe takes. A round number.
 const LAST: usize = 16;
-/// The trials from which on a thought says anything. A round number.
+/// The fewest trials for a thought. A round number.
 const FEWEST: usize = 4;
-/// Of so many configs of a batch one is drawn at random, since one model chose all the others.
+/// One in this many configs of a batch is drawn at random, since one model chose all the rest.
 const ONE_IN: usize = 4;
 
-/// When the last thought was, and of how many configs.
+/// When the last thought was, and the size of its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Thought {
-    /// The number of trials then.
+    /// The number of trials at that time.
     at: usize,
-    /// As many as are tried until the next thought and are still being probed then, twice.
+    /// Twice the number of configs that are tried until the next thought or are still being probed then.
     most: usize,
 }
 
-/// Returns the last thought; `None` where each proposal has its own.
+/// Returns the last thought; `None` if each proposal has a thought of its own.
 pub(super) fn last_thought(view: &View<'_>) -> Option<Thought> {
     let slots = (view.pending.len() + 1).next_power_of_two();
     let pace = pace(view);
@@ -40,18 +40,18 @@ pub(super) fn last_thought(view: &View<'_>) -> Option<Thought> {
     (pace > 1 && at >= FEWEST).then_some(Thought { at, most: 2 * (pace + slots) })
 }
 
-/// Whether probes end faster than a thought about a whole space takes.
+/// Returns true if probes end faster than a thought about a whole space takes.
 pub(super) fn is_hurried(view: &View<'_>) -> bool {
     pace(view) > 1
 }
 
-/// Returns how many trials pass from one thought to the next, rounded up to a power of two: one, unless a thought at each would
-/// take more than its [`SHARE`] of a core.
+/// Returns how many trials pass from one thought to the next, rounded up to a power of two. It is one, unless a thought for each
+/// trial would take more than its [`SHARE`] of a core.
 fn pace(view: &View<'_>) -> usize {
     let last = view.history.trials().iter().rev().take(LAST);
     let (count, seconds) =
         last.fold((0.0, 0.0), |(count, seconds), trial| (count + 1.0, seconds + trial.elapsed.as_secs_f64()));
-    // Where one runs at a time, a thought holds up nothing but itself.
+    // If probes run one at a time, a thought delays no other probe.
     if seconds <= 0.0 || view.pending.is_empty() {
         return 1;
     }
@@ -67,7 +67,7 @@ fn thought_at(searched: usize, pace: usize) -> usize {
     if searched < pace { 1 << searched.max(1).ilog2() } else { searched - searched % pace }
 }
 
-/// The last batch, with what it depends on.
+/// The last batch, and everything that it depends on.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     last: Option<(Basis, Vec<Proposal>)>,
@@ -77,7 +77,7 @@ pub(super) struct Kept {
 /// The trials that were known at the last thought.
 #[derive(Debug, Default)]
 struct Past {
-    /// The history that they are the first of.
+    /// The history that begins with these trials.
     of: Arc<()>,
     known: History,
 }
@@ -130,7 +130,7 @@ impl Kept {
     }
 }
 
-/// Returns those that a thought proposes: neighbours of better ones come last, since they say the same.
+/// Returns the configs that a thought proposes. Neighbours of better configs come last, since they would show the same.
 pub(super) fn spread(space: &Space, ranked: Vec<Choice>, thought: Thought) -> Vec<Choice> {
     let (mut apart, mut near): (Vec<Choice>, Vec<Choice>) = (Vec::new(), Vec::new());
     for choice in ranked {
@@ -143,7 +143,7 @@ pub(super) fn spread(space: &Space, ranked: Vec<Choice>, thought: Thought) -> Ve
     apart.into_iter().chain(near).take(thought.most).collect()
 }
 
-/// Puts configs at random among those that a model has chosen.
+/// Puts random configs among the configs that a model has chosen.
 pub(super) fn mixed(view: &View<'_>, candidates: &[Chunk], chosen: Vec<Proposal>) -> Vec<Proposal> {
     let mut drawn = shuffled(candidates, draw::seed_of_draw(view)).filter(|config| view.is_open(config));
     let mut batch: Vec<Proposal> = Vec::new();
@@ -158,7 +158,7 @@ pub(super) fn mixed(view: &View<'_>, candidates: &[Chunk], chosen: Vec<Proposal>
     batch
 }
 
-/// Whether two configs are a step along one parameter apart.
+/// Returns true if two configs are one step apart along one parameter.
 fn are_neighbours(space: &Space, a: &Config, b: &Config) -> bool {
     let mut apart = (0..space.parameters().len()).filter(|&at| a.level(at) != b.level(at));
     let (Some(at), None) = (apart.next(), apart.next()) else { return false };

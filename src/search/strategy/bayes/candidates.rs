@@ -35,7 +35,7 @@ impl Listed {
         Self { identity: Arc::clone(space.identity()), chunks }
     }
 
-    /// Whether this is the list of a space.
+    /// Returns true if this is the list of a space.
     pub(super) fn is_of(&self, space: &Space) -> bool {
         Arc::ptr_eq(&self.identity, space.identity())
     }

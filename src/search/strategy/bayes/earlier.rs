@@ -1,8 +1,7 @@
-//! Predicts a config's score from an earlier study: a Gaussian process over the parameters that both have in common.
+//! Predicts a config's score from an earlier study: a Gaussian process over the common parameters.
 //!
-//! It uses the shape only, not the level, since another device or model has another level. Outside the settings that
-//! the study tried, it predicts what it does at the edge. Failures are ignored, since a config that did not run there
-//! may run here.
+//! It uses only the shape, not the level, since another device or model has another level. Outside the settings that the study
+//! tried, it predicts the same as at the edge. Failures are ignored, since a config that did not run there may run here.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -31,7 +30,7 @@ pub(super) struct Lesson {
     shape: Shape,
     weights: Vec<f64>,
     level: f64,
-    /// The standard deviation of the study's scores, as logarithms; `None` where there are no logarithms.
+    /// The standard deviation of the study's scores, as logarithms; `None` if they have no logarithm.
     spread: Option<f64>,
     /// The means that were computed so far.
     means: Mutex<HashMap<Config, f64>>,
@@ -85,7 +84,7 @@ impl Lesson {
         Some(Self { axes: common, points, decays, shape, weights, level, spread, means })
     }
 
-    /// Returns the standard deviation of the study's scores, as logarithms; `None` where there are no logarithms.
+    /// Returns the standard deviation of the study's scores, as logarithms; `None` if they have no logarithm.
     pub(super) fn spread(&self) -> Option<f64> {
         self.spread
     }

@@ -4,7 +4,7 @@ use super::kernel::Shape;
 use super::points::{Axis, Points};
 use super::process::{Data, Process};
 
-/// A model of which configs run, from the trials so far.
+/// A model that predicts which configs run, from the trials so far.
 pub(super) struct Feasibility {
     data: Data,
     shape: Shape,

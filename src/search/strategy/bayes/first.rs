@@ -6,7 +6,7 @@ use super::points::{Points, axes};
 use crate::model::{Config, MemoryRole, Parameter, Permutation, Space};
 use crate::search::strategy::{View, draw, random};
 
-/// Proposes the start, then configs far from those that are known.
+/// Proposes the start, then configs far from the known configs.
 pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Config> {
     // The best config of an earlier study is no start: it may be far from everything that is good here.
     let tried = view.history.trials().len() + view.pending.len();
@@ -32,7 +32,7 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
             }
             #[expect(clippy::cast_precision_loss, reason = "a share")]
             let share = |levels: u64| levels as f64 / parameter.len().saturating_sub(1).max(1) as f64;
-            // Of two settings in the middle takes the larger, since most numbers are resources.
+            // The larger of two middle settings counts as the middle, since most numbers are resources.
             let place = share(level.unwrap_or(0).into()) - share(parameter.len() / 2);
             place * place
         };
@@ -71,7 +71,7 @@ fn smaller_at(space: &Space, config: &Config, at: usize, level: u32) -> Option<C
     space.with_level(config, at, level).or_else(|| space.detour(config, at, level))
 }
 
-/// Returns, out of some open configs, the one that is farthest from all that were tried.
+/// Returns the config that is farthest from all tried configs, among some random open configs.
 fn farthest(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
     /// A round number, as a bound on the time of a proposal.
     const DRAWS: usize = 60;

@@ -78,7 +78,7 @@ impl Triangle {
         }
     }
 
-    /// The inverse of A, of which this is the factor.
+    /// Returns the inverse of A, if this is the factor of A.
     pub(super) fn inverse(&self) -> Self {
         // Columns of L⁻¹, each from its diagonal on; A⁻¹ is the product of its transpose with it.
         let size = self.size;

@@ -17,12 +17,12 @@ use crate::model::{Config, Space};
 /// round number: a ratio of about 7.
 const DOUBT: f64 = 2.0;
 
-/// Whether the proposal after this many trials, including failures, learns from an earlier study that is in doubt.
+/// Returns true if the proposal after this many trials, failures included, learns from an earlier study that is in doubt.
 pub(super) fn is_its_turn(trials: usize) -> bool {
     [2, 4, 8].contains(&trials)
 }
 
-/// The value that is expected before the process adds what it learned.
+/// The expected value before the process adds what the trials show.
 #[derive(Debug)]
 pub(super) enum Mean {
     /// The same value everywhere.
@@ -43,11 +43,11 @@ pub(super) struct History<'h> {
     pub(super) configs: Vec<&'h Config>,
     /// The share of each step that was spent waiting for data, where it was reported.
     pub(super) waits: Vec<Option<f64>>,
-    /// The size of one standard unit, as a difference of logarithms (of scores, where there are no logarithms).
+    /// The size of one standard unit, as a difference of logarithms, or of scores if they have no logarithm.
     pub(super) deviation: f64,
-    /// Whether values are logarithms.
+    /// True if values are logarithms.
     pub(super) is_of_ratios: bool,
-    /// Whether this proposal learns from a study that is in doubt.
+    /// True if this proposal learns from a study that is in doubt.
     pub(super) is_its_turn: bool,
 }
 
@@ -61,8 +61,8 @@ struct Candidate {
 impl Mean {
     /// Finds the mean that the history makes most likely, with its kernel.
     ///
-    /// While the history does not show whether an earlier study holds here, only a few proposals learn from it: if it
-    /// misleads, everything it recommends may be equally bad, and only a look elsewhere shows that.
+    /// While it is unclear whether an earlier study holds here, only a few proposals learn from it. If the study misleads, all
+    /// configs that it recommends may be equally bad, and only a look elsewhere shows that.
     pub(super) fn most_likely(
         history: &History<'_>,
         physics: Option<&Physics>,
@@ -83,8 +83,8 @@ impl Mean {
         let plain = fit::fit(&history.data, history.axes, false);
         let plain = Candidate { mean: Self::Nothing, cost: plain.cost, around: plain };
         let Some(physics) = physics else { return plain };
-        // Values far below the others carry as much information for a model that explains them, so both are judged by
-        // all values.
+        // Values far below the rest carry as much information for a model that explains them, so both means are judged by all
+        // values.
         let mut data = history.data.clone();
         let against = if history.whole == data.values {
             plain.cost
@@ -125,7 +125,7 @@ impl Mean {
         Candidate { mean: self, cost: around.cost + prior, around }
     }
 
-    /// Whether an earlier study is part of it.
+    /// Returns true if an earlier study is part of it.
     pub(super) fn is_earlier(&self) -> bool {
         matches!(self, Self::Earlier(..))
     }
@@ -162,7 +162,7 @@ impl Mean {
         }
     }
 
-    /// Whether there are alternative values.
+    /// Returns true if a config may have alternative values.
     pub(super) fn is_unsure(&self) -> bool {
         matches!(self, Self::Physics(..))
     }

@@ -53,7 +53,7 @@ pub(super) struct Bayes {
     lessons: Vec<Arc<Lesson>>,
     /// The space that the lessons are for, and the studies that they come from.
     studies: Option<(Arc<()>, Vec<u64>)>,
-    /// The last fit for many proposals, and what was thought with it.
+    /// The last fit for many proposals, and the batch made with it.
     fitted_of_many: Kept<Model>,
     batch: batch::Kept,
 }
@@ -168,8 +168,8 @@ impl Bayes {
         model.propose(view, &known, candidates, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
     }
 
-    /// Returns the first that is open of what was thought of, and a config at random once there is none; `None` where too little
-    /// was known for a thought.
+    /// Returns the first open proposal of the batch, or a random config if none is open. Returns `None` if too little was known for
+    /// a thought.
     fn propose_of_batch(&mut self, view: &View<'_>, thought: Thought) -> Option<Proposal> {
         let mut kept = std::mem::take(&mut self.batch);
         let batch = kept.of(view, thought, |past| self.think(&view.when_known(past), thought));
@@ -180,10 +180,10 @@ impl Bayes {
         proposal
     }
 
-    /// Returns what is worth proposing until the next thought, as seen from the last.
+    /// Returns the proposals until the next thought, as seen from the last thought.
     fn think(&mut self, view: &View<'_>, thought: Thought) -> Vec<Proposal> {
         let known = Known::of(view);
-        // All of a space would take longer than so many proposals may.
+        // Scoring a whole space takes too long for so many proposals.
         let candidates = sample(view, &known);
         let (physics, memory) = physics_and_memory(view, &known, self.parts);
         let with = (self.lessons.as_slice(), self.parts, true);
@@ -202,7 +202,7 @@ fn physics_and_memory(view: &View<'_>, known: &Known<'_>, parts: Parts) -> (Opti
     (physics, if parts.physics { MemoryNeed::of(view, &known.trials) } else { None })
 }
 
-/// Returns the model, fitted to what its schedule names.
+/// Returns the model, fitted to the trials that its schedule names.
 fn fitted<'m>(
     kept: &'m mut Kept<Model>,
     view: &View<'_>,
@@ -210,15 +210,15 @@ fn fitted<'m>(
     physics: Option<&Physics>,
     (lessons, parts, is_of_many): (&[Arc<Lesson>], Parts, bool),
 ) -> &'m Model {
-    // Failures also count as turns, though the fit stays that of the last score.
+    // Failures also count as turns, though the fit does not change until the next score.
     let is_its_turn = !lessons.is_empty() && mean::is_its_turn(known.trials.len());
     let fit = |known: &Known<'_>| Model::of(view, known, physics, (lessons, is_its_turn), parts, is_of_many);
     kept.of(view, known, is_its_turn, fit)
 }
 
-/// What the history shows, trial by trial.
+/// The evidence in a history, trial by trial.
 struct Known<'v> {
-    /// Trials that say something about their config.
+    /// All searched trials, except disturbed and interrupted trials.
     trials: Vec<&'v Trial>,
     /// The trials with a score, if only from a part of the measuring time.
     scored: Vec<(&'v Trial, f64)>,
@@ -232,7 +232,7 @@ impl<'v> Known<'v> {
         Self { scored: trials.iter().filter_map(score).collect(), trials }
     }
 
-    /// Returns what was known when this many trials had a score.
+    /// Returns the evidence at the time when this many trials had a score.
     fn up_to(&self, scored: usize) -> Self {
         let scored = &self.scored[..scored.min(self.scored.len())];
         let is_last = |trial: &&Trial| scored.last().is_some_and(|(last, _)| std::ptr::eq(*trial, *last));
@@ -353,7 +353,7 @@ mod tests {
         let shows = |score| Some(SoFar { score, half_width: 0.05 });
         assert!(batch(&next(&[shows(300.0), None])) >= 8, "the large batch is three times as fast");
         assert!(batch(&next(&[shows(30.0), shows(300.0)])) <= 3, "the small one is");
-        // What was not shown changes nothing.
+        // A pending config without results changes nothing.
         assert_eq!(next(&[None, None]), next(&[]));
     }
 

@@ -47,8 +47,8 @@ impl Model {
         parts: Parts,
         is_of_many: bool,
     ) -> Self {
-        /// The expected deviation of scores, as logarithms, among the configs of a space: for throughputs of training
-        /// steps, and for scores of which nothing is known. Recorded tables lie between 0.2 and 1.8.
+        /// The expected deviation of scores, as logarithms, among the configs of a space: for throughputs of training steps, and
+        /// for any other scores. Recorded tables lie between 0.2 and 1.8.
         const EXPECTED: f64 = 0.4;
         const EXPECTED_ANYWHERE: f64 = 1.0;
         /// With fewer scores than these, the prediction of an earlier study counts more.
@@ -91,7 +91,7 @@ impl Model {
         self.mean.left(view.space, config, values, (self.scale.deviation(), self.scale.is_of_ratios()))
     }
 
-    /// Whether the mean is an earlier study.
+    /// Returns true if the mean is an earlier study.
     pub(super) fn learns_from_earlier(&self) -> bool {
         self.mean.is_earlier()
     }
@@ -100,18 +100,18 @@ impl Model {
 /// An expected improvement, in standard units, that counts as none: a process that expects no improvement anywhere is
 /// often more certain than its few trials justify.
 const LITTLE: f64 = 0.01;
-/// The factor by which the deviations of such a process are enlarged. On recorded tables of kernels and pipelines this
-/// reduced the distance to the best after 20, 30 and 40 probes from 7.6, 4.4 and 2.9 % to 7.2, 4.3 and 2.7 % (8 tables,
-/// 30 seeds); on those that are full grids, from 6.6, 2.8 and 1.8 % to 5.7, 2.6 and 1.7 %.
+/// The factor that enlarges the deviations of such a process. On 8 recorded tables of kernels and pipelines (30 seeds), it reduced
+/// the distance to the best after 20, 30 and 40 probes. The distance fell from 7.6%, 4.4% and 2.9% to 7.2%, 4.3% and 2.7%. On the
+/// full grids among the tables, it fell from 6.6%, 2.8% and 1.8% to 5.7%, 2.6% and 1.7%.
 const DEVIATIONS_IN_DOUBT: f64 = 1.5;
 
-/// The number of trials in a row without a new best after which a process that expects one was wrong. With 6, searches of
-/// five recorded tables of kernels and pipelines came to 1.6 % below the best after 60 probes, with such steps only
-/// where little is expected 2.2 % (20 seeds); with 10 no better than without.
+/// After this many trials in a row without a new best, a process that expects a new best was wrong. With 6, searches of five
+/// recorded tables of kernels and pipelines came to 1.6% below the best after 60 probes (20 seeds). They came to 2.2% if such steps
+/// were taken only when little was expected. A value of 10 was no better than that.
 const STALLED: usize = 6;
 
-/// The share of the largest expected improvement from which on a config that needs no new process is taken instead. A
-/// round number, far within what the expectation knows.
+/// A config that needs no new process is preferred from this share of the largest expected improvement on. A round number, far
+/// within the error of the expectation.
 const AS_GOOD: f64 = 0.95;
 
 impl Model {
@@ -147,7 +147,8 @@ impl Model {
         proposals.unwrap_or_default()
     }
 
-    /// Makes what compares candidates, from so many trials at most, and lets it be used beside the best trial and its score.
+    /// Makes the judge of candidates from at most `most` trials, and passes it to `with` together with the best trial and its
+    /// score.
     fn judged<T>(
         &self,
         view: &View<'_>,
@@ -166,7 +167,7 @@ impl Model {
             view.under_way().filter_map(|(config, so_far)| Some((config, so_far?))).collect();
         let mut configs: Vec<&Config> = kept.iter().map(|(trial, _)| &trial.config).collect();
         if !shown.is_empty() {
-            // Probes under way count with what they have shown so far.
+            // Probes under way count with their results so far.
             data.values.extend(shown.iter().map(|(config, so_far)| self.left(view, config, so_far.score)));
             data.noise.extend(shown.iter().map(|(_, so_far)| scale.variance(so_far.score, so_far.half_width)));
             configs.extend(shown.iter().map(|(config, _)| config));
@@ -175,7 +176,7 @@ impl Model {
         let silent: Vec<&Config> =
             view.under_way().filter(|(_, so_far)| so_far.is_none()).map(|(config, _)| config).collect();
         if !silent.is_empty() {
-            // The others count as known, with their expected values.
+            // Probes without results count as known, with their expected values.
             let pending = Points::of(view.space, axes, silent.iter().copied());
             let process = self.process(&data)?;
             let factors = process.factors(&pending);
@@ -211,7 +212,7 @@ impl Model {
     }
 }
 
-/// Returns the best candidate, and in a phrase why it is one of another kind, if it is.
+/// Returns the best candidate. If a step of another kind chose it, also returns the reason in a phrase.
 fn choose(
     view: &View<'_>,
     known: &Known<'_>,
@@ -222,7 +223,7 @@ fn choose(
     let mut choice = judge.choose(candidates, |config| view.is_open(config))?;
     let mut aside = None;
     let since_best = known.scored.iter().rev().take_while(|(_, score)| *score < top).count();
-    // The reported expectation stays what the process itself says, without the doubt.
+    // The reported expectation is the process's own, without the doubt.
     let improvement = choice.improvement;
     if improvement < LITTLE || since_best >= STALLED {
         judge.doubt = DEVIATIONS_IN_DOUBT;
@@ -259,7 +260,7 @@ fn data(view: &View<'_>, axes: &[Axis], scale: &Scale, scored: &[&(&Trial, f64)]
     }
 }
 
-/// Makes the model of which configs run, without failures that a lack of memory explains.
+/// Makes the model that predicts which configs run. Failures that a lack of memory explains do not count.
 fn feasibility(
     view: &View<'_>,
     known: &Known<'_>,

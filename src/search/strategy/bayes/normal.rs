@@ -20,9 +20,9 @@ pub(super) fn cumulative(z: f64) -> f64 {
     0.5 * libm::erfc(-z * FRAC_1_SQRT_2)
 }
 
-/// Returns the logarithm of the expected improvement over `best` for a normally distributed value: Jones, Schonlau and
-/// Welch, "Efficient global optimization of expensive black-box functions" (1998), in a form that does not underflow
-/// (Ament and others, "Unexpected improvements to expected improvement", 2023).
+/// Returns the logarithm of the expected improvement over `best` for a normally distributed value (Jones, Schonlau and Welch,
+/// "Efficient global optimization of expensive black-box functions", 1998). This form does not underflow (Ament et al., "Unexpected
+/// improvements to expected improvement", 2023).
 pub(super) fn ln_expected_improvement(mean: f64, deviation: f64, best: f64) -> f64 {
     let z = (mean - best) / deviation;
     ln(deviation) + ln_unit_improvement(z)

@@ -1,8 +1,8 @@
 //! The parts of the method, for measuring what each contributes.
 
-/// The parts of [`auto`](super::super::STRATEGIES), each of which can be left out.
+/// The parts of [`auto`](super::super::STRATEGIES). Each part can be left out.
 ///
-/// Searches that people run have all of them (`bayes` all but the physics); an ablation leaves out one at a time.
+/// Normal searches have all parts (`bayes` all but the physics); an ablation leaves out one at a time.
 ///
 /// ```
 /// use gputune::search::strategy::{Parts, bayes_with};
@@ -23,7 +23,7 @@ pub struct Parts {
     pub feasibility: bool,
     /// Every open config is scored where the space can be listed; else a sample, as in larger spaces.
     pub every_config: bool,
-    /// Scores are compared as logarithms where they are positive; else as they are.
+    /// Scores are compared as logarithms if they are positive; else without a transformation.
     pub logarithm: bool,
 }
 

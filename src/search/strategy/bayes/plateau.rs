@@ -1,10 +1,10 @@
-//! Steps of another kind, for when the process expects nothing any more, or what it expects does not come: it may be
-//! sure and wrong.
+//! Steps of another kind, for a process that expects no more gain, or whose expected gains do not come. Such a process may be
+//! certain and wrong.
 //!
-//! A process judges all of a space by a few lengths. A parameter that made no difference, or a bad one, wherever it was
-//! tried is expected to do so everywhere. So one proposal in two looks at the neighbours of the best along parameters
-//! that were not changed there, as a pattern search does (Hooke and Jeeves, "Direct search solution of numerical and
-//! statistical problems", 1961). After these, and else, come settings that no config has had.
+//! A process judges the whole space by a few lengths. If a parameter made no difference, or a bad one, wherever it was tried, the
+//! process expects the same everywhere. So every second proposal tries a neighbour of the best along parameters that were not
+//! changed there. A pattern search does the same (Hooke and Jeeves, "Direct search solution of numerical and statistical problems",
+//! 1961). Otherwise, and after these neighbours, come settings that no config has had.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use crate::search::strategy::View;
 /// The probability to run below which a config is not worth such a step. A round number.
 const LIKELY: f64 = 0.5;
 
-/// Returns the config of such a step and the reason for it, in a phrase; `None` where there is none left.
+/// Returns the config of such a step and the reason for it, in a phrase; `None` if no such step is left.
 pub(super) fn step(
     view: &View<'_>,
     known: &Known<'_>,
@@ -28,7 +28,7 @@ pub(super) fn step(
     let is_likely = |choice: &Choice| choice.chance >= LIKELY;
     let last = view.last_in_process();
     let follows = |config: &Config| last.is_some_and(|last| view.space.may_follow(config, last));
-    // One is as good a try as another, so those that need no new process come first.
+    // All these configs are equally good tries, so configs that need no new process come first.
     let of = |among: &[Chunk], counts: &dyn Fn(&Config) -> bool| {
         let open = |config: &Config| view.is_open(config) && counts(config);
         let following = judge.choose(among, |config| open(config) && follows(config)).filter(is_likely);
@@ -46,8 +46,7 @@ pub(super) fn step(
     is_turn_of_near.then(near).flatten().or_else(never_tried)
 }
 
-/// Returns the configs that are a step away from a config along one parameter, without those along parameters where
-/// such a step was tried.
+/// Returns the configs one step away from a config along one parameter, without parameters along which such a step was tried.
 fn neighbours(view: &View<'_>, known: &Known<'_>, best: &Config) -> Vec<Config> {
     let tried: HashSet<&Config> = known.trials.iter().map(|trial| &trial.config).collect();
     let along = |parameter| view.space.moves(best, parameter, 1);

@@ -22,8 +22,8 @@ pub(super) enum Axis {
 }
 
 impl Axis {
-    /// Chooses the axis of a parameter. Ordered settings are placed by their level; those of a long even range by their
-    /// logarithm, since the effect of a size on a training step depends on ratios.
+    /// Chooses the axis of a parameter. Ordered settings are placed by their level. Settings of a long even range are placed by
+    /// their logarithm, since the effect of a size on a training step depends on ratios.
     fn of(parameter: &Parameter) -> Self {
         /// The number of settings from which on a range counts as long: a round number. Fewer are a list made by hand,
         /// whose spacing its author chose.
@@ -55,9 +55,8 @@ impl Axis {
 
     /// Returns the distance of two places.
     ///
-    /// A parameter that is not active lies off its axis, about a whole width from every place, like the tip of a
-    /// triangle from the points of its base. So all distances on an axis are those of points in a plane. With other
-    /// distances a kernel need not be positive definite.
+    /// An inactive parameter lies off its axis, about a whole width from every place, like the tip of a triangle above its base. So
+    /// all distances on an axis are distances of points in a plane. With other distances, a kernel need not be positive definite.
     #[inline]
     pub(super) fn distance(self, a: f64, b: f64) -> f64 {
         let to_inactive = |place: f64| match self {

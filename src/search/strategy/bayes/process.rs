@@ -39,8 +39,8 @@ pub(super) struct Belief {
 }
 
 impl<'d> Process<'d> {
-    /// Makes the process, with more noise if that is needed to tell the points apart; `None` where no noise helps, as
-    /// with values that are not numbers.
+    /// Makes the process, with more noise if that is needed to distinguish the points. Returns `None` if no noise helps, as with
+    /// values that are not numbers.
     pub(super) fn new(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
         const TRIES: usize = 4;
         let mut shape = shape.clone();
@@ -71,8 +71,8 @@ impl<'d> Process<'d> {
         is_sound.then_some(Self { data, shape: shape.clone(), decays, factor, ones, weights, level, certainty })
     }
 
-    /// Returns how little the process, with these values instead of its own, expects them: the negative logarithm of
-    /// their density, up to a constant.
+    /// Returns how surprising these values are to the process, in place of its own values: the negative logarithm of their density,
+    /// up to a constant.
     pub(super) fn surprise(&self, values: &[f64]) -> f64 {
         let ones = &self.ones;
         let mut solved = values.to_vec();
@@ -117,7 +117,7 @@ impl<'d> Process<'d> {
         (self.shape.variance - dot(told, told)).max(SMALLEST).sqrt()
     }
 
-    /// What is expected at a point.
+    /// Returns the expected value at a point, with its deviation.
     pub(super) fn belief(&self, factors: &[Factor], point: &[u32]) -> Belief {
         let mut along = Vec::new();
         let mean = self.mean(factors, point, &mut along);
@@ -131,8 +131,8 @@ impl<'d> Process<'d> {
     }
 }
 
-/// Computes means and bounds for one point after the other. The partial products over the axes that neighbours share
-/// are kept, so points in the order of a walk need little more than one multiplication for each known value.
+/// Computes means and bounds for one point after the other. Neighbouring points share partial products over their common axes. So
+/// points in the order of a walk need little more than one multiplication for each known value.
 pub(super) struct Sweep<'s, 'd> {
     process: &'s Process<'d>,
     factors: &'s [Factor],

@@ -17,18 +17,17 @@ pub(super) struct Scale {
 
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// The logarithm of a score, but at least that of `floor`.
+    /// The logarithm of a score, but at least the logarithm of `floor`.
     Logarithm { floor: f64 },
     /// The negative logarithm of a cost.
     Cost,
-    /// The score itself, where there is no logarithm.
+    /// The score itself, if it has no logarithm.
     Plain,
 }
 
 impl Scale {
-    /// Makes the scale of some scores, of which there is at least one. So that the deviation does not depend on a few
-    /// scores alone, the `expected` one counts as that of two more, if they have logarithms. Without `logarithm` scores
-    /// stay as they are.
+    /// Makes the scale of at least one score. If scores have logarithms, the `expected` deviation counts like two more scores, so
+    /// that the deviation does not depend on a few scores alone. Without `logarithm`, scores are not transformed.
     pub(super) fn of(objective: &Objective, scores: &[f64], expected: f64, logarithm: bool) -> Self {
         let kind = if logarithm { Kind::of(objective, scores) } else { Kind::Plain };
         let mut raw: Vec<f64> = scores.iter().map(|&score| kind.raw(score)).collect();
@@ -86,12 +85,12 @@ impl Scale {
         }
     }
 
-    /// Returns the size of one standard unit, as a difference of logarithms (of scores, where there are no logarithms).
+    /// Returns the size of one standard unit, as a difference of logarithms, or of scores if they have no logarithm.
     pub(super) fn deviation(&self) -> f64 {
         self.deviation
     }
 
-    /// Whether values are logarithms, so that their differences are ratios.
+    /// Returns true if values are logarithms, so that their differences are ratios.
     pub(super) fn is_of_ratios(&self) -> bool {
         !matches!(self.kind, Kind::Plain)
     }

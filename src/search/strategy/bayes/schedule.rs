@@ -1,7 +1,7 @@
 //! Decides when the model is fitted anew, and keeps the last fit.
 //!
-//! The schedule depends only on the number of trials, and a fit only on the trials up to then. So a strategy that lived
-//! through a search and a new one that only sees its history make the same proposal; the new one fits once.
+//! The schedule depends only on the number of trials, and a fit only on the trials up to then. So a strategy that lived through a
+//! search and a new strategy that only sees its history make the same proposal. The new strategy fits once.
 
 use std::sync::Arc;
 

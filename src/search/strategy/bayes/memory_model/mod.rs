@@ -1,9 +1,9 @@
 //! Predicts which configs fit into the device's memory. The need is affine in the batch, within each group of settings.
 //!
-//! A step needs memory for weights, gradients and the optimizer's state, whatever the batch, and for activations in
-//! proportion to the batch. So a line through two measured peaks predicts the limit that `accelerate` and others find
-//! by halving. Settings without an order (precision, checkpointing) change both parts by factors of their own. Peaks
-//! are observations; a config that ran out of memory, or ran without reporting its peak, gives a bound.
+//! A step needs memory for weights, gradients and the optimizer's state, whatever the batch, and for activations in proportion to
+//! the batch. So a line through two measured peaks predicts the limit that `accelerate` and similar tools find by halving. Settings
+//! without an order (precision, checkpointing) change both parts by factors of their own. Peaks are observations. A config that ran
+//! out of memory, or ran without reporting its peak, gives a bound.
 
 use std::cell::RefCell;
 
@@ -34,8 +34,7 @@ const DISCREPANCY: f64 = 0.04;
 const EDGE: f64 = 0.05;
 /// The probability from which on the model predicts that a config fits.
 const HALF: f64 = 0.5;
-/// How much smaller than a config that did not fit, as a logarithm, a config must be for the failure to say nothing
-/// about it. A round number: 15 %.
+/// A failure says nothing about configs that are smaller by this logarithm of their size. A round number: 15%.
 const MUCH: f64 = 0.15;
 /// The smallest probability that any config gets, since a model of memory is never certain. A round number.
 const LEAST: f64 = 0.001;
@@ -63,8 +62,7 @@ enum Part {
     Size {
         sign: f64,
     },
-    /// Settings that make groups: the position of each one's first coefficient; `None` for the setting that others are
-    /// compared with.
+    /// Settings that make groups: the position of the first coefficient of each setting; `None` for the reference setting.
     Group(Vec<Option<usize>>),
 }
 
@@ -76,7 +74,7 @@ struct Asked {
     settings: Vec<usize>,
 }
 
-/// What a trial shows, as logarithms of shares of the usable memory.
+/// The evidence from a trial, as logarithms of shares of the usable memory.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Peak(f64),
@@ -117,8 +115,8 @@ impl MemoryNeed {
             return None;
         }
         let largest = sizes.iter().map(|parameter| ln_of(parameter, u32::MAX)).sum();
-        // The prior: a quarter of the memory for the fixed part, and two thirds for the growing part at the largest
-        // size, each within a factor of about three.
+        // The prior at the largest size: a quarter of the memory is fixed, and two thirds grow, each within a factor of about
+        // three.
         let mut unknowns = vec![Unknown::new(-1.4, 1.0), Unknown::new(-0.4, 1.2)];
         let mut part = |parameter: &Parameter| {
             if grows(&parameter) {
@@ -176,7 +174,7 @@ impl MemoryNeed {
         chance
     }
 
-    /// Returns the position of a config's probability among those that are kept.
+    /// Returns the position of a config's probability in `chances`.
     fn place(&self, space: &Space, config: &Config) -> usize {
         let all = self.parts.iter().zip(space.parameters()).zip(config.levels());
         all.filter(|((part, _), _)| !matches!(part, Part::Nothing)).fold(0_usize, |place, ((_, parameter), level)| {
@@ -189,7 +187,7 @@ impl MemoryNeed {
         let asked = self.asked(space, config);
         let mut chance = self.by_model(&asked);
         for wall in self.walls.iter().filter(|wall| wall.settings == asked.settings) {
-            // Where the model was wrong, a config that is not much smaller will not fit either.
+            // The model was wrong about this config, so a config that is not much smaller will not fit either.
             let distance = ((wall.size - asked.size) / MUCH).max(0.0);
             chance *= 1.0 - exp(-distance * distance);
         }
@@ -209,7 +207,7 @@ impl MemoryNeed {
         cumulative(-need / variance.sqrt())
     }
 
-    /// Whether the model accounts for a failure, which then needs no other explanation.
+    /// Returns true if the model accounts for a failure, which then needs no other explanation.
     pub(super) fn explains(&self, space: &Space, objective: &Objective, trial: &Trial) -> bool {
         let lacks = objective.lacks_memory(&trial.outcome) == Some(outcome::Memory::Device);
         lacks && self.chance(space, &trial.config) < HALF

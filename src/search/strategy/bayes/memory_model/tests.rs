@@ -85,7 +85,7 @@ fn lacking(trials: &[Trial]) -> usize {
     until.filter(|trial| Objective::default().lacks_memory(&trial.outcome).is_some()).count()
 }
 
-/// Returns the best throughput of all configs that fit, and of those that were tried.
+/// Returns the best throughput of all configs that fit, and of all configs that were tried.
 fn best(space: &Space, trials: &[Trial], need: impl Fn(f64, f64) -> f64) -> (f64, f64) {
     let objective = Objective::default();
     let all =

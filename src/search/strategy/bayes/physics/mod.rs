@@ -1,12 +1,13 @@
 //! A model of a training step's time, as the mean that the process starts from.
 //!
-//! A step takes as long as the slower of the device and its data loader, smoothed. The device needs a fixed time to
-//! launch and a time in proportion to the batch; their norm of order two fits recorded training jobs best. More of a
-//! resource (threads, power, devices) makes it faster with an exponent below one. The loader takes time in proportion
-//! to the batch divided by its workers, up to some number of cores, which it shares with computation on the host. A few
-//! coefficients determine all of this. They are fitted to the history with priors: to how fast each config was, and to
-//! the share of its time that it waited for data. The form of the device's time is that of Pollux (Qiao and others,
-//! OSDI 2021), the law of the loader that of Plumber (Kuchnik and others, MLSys 2022).
+//! A step takes as long as the slower of the device and its data loader, smoothed. The device needs a fixed time to launch, and a
+//! time in proportion to the batch; their norm of order two fits recorded training jobs best. More of a resource (threads, power,
+//! devices) makes it faster with an exponent below one. The loader takes time in proportion to the batch divided by its workers, up
+//! to some number of cores. It shares these cores with computation on the host.
+//!
+//! A few coefficients determine all of this. They are fitted to the history with priors: to the speed of each config, and to the
+//! share of its time that it waited for data. The formula for the device follows Pollux (Qiao et al., OSDI 2021), the formula for
+//! the loader follows Plumber (Kuchnik et al., MLSys 2022).
 
 mod dual;
 pub(super) mod numbers;
@@ -82,8 +83,8 @@ impl Physics {
     pub(super) fn fit(&self, known: &Known<'_>) -> (Numbers, f64) {
         /// The smallest weight with which alternative coefficients count: a round number.
         const LEAST_WEIGHT: f64 = 0.005;
-        /// By how much the explanation of throughput may become worse when waiting is explained, too. Beyond that the
-        /// two contradict each other, and throughput is what counts. A round number, in the units of the cost.
+        /// How much worse the explanation of throughput may become when waiting is also explained. A larger loss means that the two
+        /// contradict each other, and then throughput counts. A round number, in the units of the cost.
         const MISLED: f64 = 3.0;
         /// The starts of the fit besides the priors' means: where the loader or the device is slower, and where threads
         /// would be faster with more cores.
@@ -124,7 +125,7 @@ impl Physics {
         }
         let mut drawn = vec![found.numbers.clone()];
         for mut other in others::drawn(&found, &unknowns) {
-            // Measured values stay as they are.
+            // The unit follows from the other coefficients and the measured values.
             observed.set_unit(&mut other);
             drawn.push(other);
         }
@@ -135,8 +136,8 @@ impl Physics {
         (Numbers::found(found, &unknowns, self.middle, others), prior)
     }
 
-    /// Proposes a start if none is given, or if the configs that were tried did not fit: the config that is fastest
-    /// according to the priors on training steps, and likely to fit.
+    /// Proposes a start if none is given, or if no tried config has fitted. It is the config that is likely to fit and is fastest
+    /// according to the priors on training steps.
     pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk], memory: Option<&MemoryNeed>) -> Option<Proposal> {
         let trials = view.history.trials();
         let none_fitted = trials.iter().all(|trial| view.objective.lacks_memory(&trial.outcome).is_some());
@@ -326,8 +327,8 @@ impl Evidence for Observed<'_> {
     }
 }
 
-/// Returns the residual of the model in standard units, with values far below compressed: all that matters about a
-/// config that is much slower than predicted is that it is slow.
+/// Returns the residual of the model in standard units, with values far below compressed. A config that is much slower than
+/// predicted only matters as a slow config.
 pub(super) fn drawn(rest: f64) -> f64 {
     /// In standard units. A round number: the residual beyond which a value counts as far below.
     const LIMIT: f64 = -2.5;

@@ -24,7 +24,7 @@ pub(in crate::search::strategy::bayes) struct Found {
     /// The precision matrix of the coefficients around their most likely values, in units of the priors' deviations,
     /// factored.
     pub(in crate::search::strategy::bayes) precision: Option<Triangle>,
-    /// Where the optimisation ended from the other starts.
+    /// The ends of the optimisation from the other starts.
     pub(in crate::search::strategy::bayes) ends: Vec<Vec<f64>>,
 }
 

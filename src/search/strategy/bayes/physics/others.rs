@@ -40,8 +40,8 @@ pub(super) fn expected(unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     drawn
 }
 
-/// Computes weights from costs: if a draw is less likely by a factor, its weight is smaller by that factor, but no
-/// weight exceeds that of the first.
+/// Computes weights from costs. A draw that is less likely by a factor has a weight that is smaller by the same factor. No draw
+/// weighs more than the first.
 pub(super) fn weights(costs: &[f64]) -> Vec<f64> {
     let least = costs.first().copied().unwrap_or(0.0);
     let raw: Vec<f64> =

@@ -38,15 +38,15 @@ pub(super) fn unknowns(view: &View<'_>, roles: &[Option<Role>]) -> (Vec<Unknown>
             unknowns.extend(speed);
         }
     }
-    // The unit of speeds, of which nothing is known in advance.
+    // The unit of speeds is unknown in advance.
     unknowns.push(Unknown::new(0.0, 3.0));
     (unknowns, places)
 }
 
-/// Returns the prior on the speed of a precision. Full precision is the reference and has none; others are usually
-/// faster. If the device's matrix products were measured, a step is expected to gain the square root of their gain,
-/// since a large part of a step is other work. If they were not measured and threads that compute are a parameter, the
-/// device is a processor, on which 16 bits can be far slower.
+/// Returns the prior on the speed of a precision. Full precision is the reference and has no prior; other precisions are usually
+/// faster. If the device's matrix products were measured, a step is expected to gain the square root of their gain, because much of
+/// a step is other work. If they were not measured and threads that compute are a parameter, the device is a CPU. There 16 bits can
+/// be far slower.
 fn speed_of(value: &Value, view: &View<'_>, on_host: bool) -> Option<Unknown> {
     let name = value.to_string();
     let precision = Precision::named(&name);

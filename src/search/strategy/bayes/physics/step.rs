@@ -64,7 +64,7 @@ pub(in crate::search::strategy::bayes) struct Numbers {
     unit: f64,
     /// The covariance of the coefficients, row by row; empty where it is not known.
     covariance: Vec<f64>,
-    /// Alternative coefficients that the history allows, with their weights; the rest of one is the own weight.
+    /// Alternative coefficients that the history allows, with their weights. The own weight is one minus their sum.
     others: Vec<(Numbers, f64)>,
 }
 
@@ -193,8 +193,8 @@ impl Numbers {
         asked.ln_batch - ln(time) + self.raw[PREFETCH] * asked.ln_prefetch - self.unit
     }
 
-    /// Returns the time of a batch, in units of what the device takes for a sample in full precision, and the part of
-    /// it that is not spent waiting for data.
+    /// Returns the time of a batch, and the part of it that is not spent waiting for data. The unit is the device's time for a
+    /// sample in full precision.
     fn time<const N: usize>(&self, asked: &Asked) -> (Dual<N>, Dual<N>) {
         let device = self.device::<N>(asked);
         let load = Dual::along(exp(asked.ln_batch) * self.loader, LOADER);

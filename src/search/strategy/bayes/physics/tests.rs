@@ -20,7 +20,7 @@ struct Job {
     compute: f64,
     /// How many times as fast the other precision is.
     gain: f64,
-    /// Whether the host's cores compute.
+    /// True if the host's cores compute.
     is_on_host: bool,
 }
 
