@@ -34,9 +34,9 @@ const FIRST_LOOK: usize = 3;
 /// The wins in a row that prove a config faster if its interval is too wide for a claim. Six wins by chance happen once in 64 times.
 const WON_IN_A_ROW: usize = 6;
 
-/// The lead in each of several rounds, as a share, that makes a config worth naming although its interval is wide. Rounds of equal
+/// The lead in every round that makes a config worth naming although its interval is wide: by rounds, as a share. Rounds of equal
 /// configs beside other programs seldom agree on as much.
-const CLEAR: f64 = 0.1;
+const CLEAR: [(usize, f64); 2] = [(2, 0.5), (3, 0.1)];
 
 /// The result of a config in one round, on the scale on which configs are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -151,13 +151,14 @@ impl Noise {
         is_beyond_noise || rounds >= wins && is_higher_always(a, b) && is_beyond_processes
     }
 
-    /// Returns true if `a` was higher than `b` in every round, and either clearly so in three rounds or beyond the interval of the
+    /// Returns true if `a` was higher than `b` in every round, and either clearly so or beyond the interval of the
     /// difference. A proof needs more: enough rounds and processes, and a smaller share of errors for each look.
     pub(crate) fn seems_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
         let tail = FALSE_CLAIM / 2.0 / as_number(compared.max(1));
         let is_beyond_noise = |difference: Uncertain| difference.value > difference.half_width(tail);
         let lowest = lowest_difference(a, b).unwrap_or(0.0);
-        let is_clear = paired(a, b).count() >= FIRST_LOOK && lowest > CLEAR.ln_1p();
+        let rounds = paired(a, b).count();
+        let is_clear = CLEAR.iter().any(|(fewest, lead)| rounds >= *fewest && lowest > lead.ln_1p());
         lowest > 0.0 && (is_clear || self.difference(a, b).is_some_and(is_beyond_noise))
     }
 }
