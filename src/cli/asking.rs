@@ -1,4 +1,4 @@
-//! Finds out what a script accepts: by its `--help`, from its source, and from its command.
+//! Finds the arguments of a script: from its `--help`, its source, and its command.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,8 +16,7 @@ use super::{diagnostic, scripts};
 /// The guard that refuses writes while a script is asked for its help.
 const GUARD: &str = include_str!("../../python/asking/sitecustomize.py");
 
-/// Variables that are set while a script is asked for its help, so that it needs no GPU, its lines are not broken, and
-/// nothing is installed, tracked or kept for it.
+/// Variables for running a script's `--help`: no GPU, no broken lines, and nothing is installed, tracked or kept.
 const ASKED_WITH: &[(&str, &str)] = &[
     ("CUDA_VISIBLE_DEVICES", ""),
     ("COLUMNS", "200"),
@@ -27,32 +26,32 @@ const ASKED_WITH: &[(&str, &str)] = &[
     ("WANDB_MODE", "disabled"),
     ("TF_CPP_MIN_LOG_LEVEL", "3"),
     ("PYTHONDONTWRITEBYTECODE", "1"),
-    // uv's documentation, "Environment variables": uv then starts what is already installed.
+    // uv then starts the installed packages (uv's documentation, "Environment variables").
     ("UV_NO_SYNC", "1"),
     ("UV_OFFLINE", "1"),
 ];
 
-/// What a script accepts.
+/// The arguments that a script accepts.
 pub(super) struct Told {
     pub(super) arguments: Vec<Argument>,
     /// Positional values that it requires.
     pub(super) values: Vec<String>,
-    /// The source of this knowledge.
+    /// The source of the arguments.
     pub(super) told_by: String,
 }
 
-/// The script to ask, and where.
+/// The script to ask, and how to run it.
 pub(super) struct Asked<'a> {
     pub(super) command: &'a Command,
     pub(super) source: &'a Source,
     pub(super) cwd: &'a Path,
     pub(super) python: &'a str,
-    /// How long it may take.
+    /// The time limit.
     pub(super) time: &'a str,
 }
 
 impl Asked<'_> {
-    /// Returns the arguments that the script accepts, and the source of that knowledge.
+    /// Returns the arguments that the script accepts, and their source.
     pub(super) fn arguments(&self) -> Result<Told, Failed> {
         let mut told = self.by_help_or_source()?;
         let own = self.source.own_options(self.command, self.cwd);
@@ -60,13 +59,13 @@ impl Asked<'_> {
             "The script reads its command line itself; names as its source has them.".clone_into(&mut told.told_by);
         }
         told.arguments.extend(own);
-        // If a command gives an argument, the script accepts it, whatever its help or its source says.
+        // The script accepts an argument that its command gives, whatever its help or its source says.
         let given = init::told(self.command, &told.arguments);
         if !given.is_empty() && told.arguments.is_empty() {
             "Arguments as the command gives them.".clone_into(&mut told.told_by);
         }
         told.arguments.extend(given);
-        // Values that a shell script passes are the defaults of that shell script.
+        // The values that a shell script passes are that shell script's defaults.
         let mut inner = Words::of(self.command.inner());
         for argument in told.arguments.iter_mut().filter(|_| self.command.inner() != self.command) {
             if let Some(given) = inner.set(argument, "x") {
@@ -97,7 +96,7 @@ impl Asked<'_> {
         Ok(Told { arguments: declared, values: Vec::new(), told_by: told_by.to_owned() })
     }
 
-    /// Returns what the source declares, including its configuration files.
+    /// Returns the arguments that the source and its configuration files declare.
     fn declared(&self) -> Vec<Argument> {
         let mut declared = self.source.arguments();
         if let Some(script) = self.command.script(self.cwd) {
@@ -106,7 +105,7 @@ impl Asked<'_> {
         declared
     }
 
-    /// Runs the script for its help, with writes refused.
+    /// Runs the script for its help; the guard refuses writes.
     fn ask(&self, line: Vec<String>) -> Result<Printed, Failed> {
         let cannot = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
         let scratch = tempfile::Builder::new().prefix("gputune-").tempdir().map_err(cannot)?;
@@ -127,7 +126,7 @@ impl Asked<'_> {
 
 const FROM_SOURCE: &str = "Arguments as the script's source declares them.";
 
-/// Writes the guard to disk; returns the variables that load it.
+/// Writes the guard to disk and returns the variables that load it.
 fn guarded(scratch: &TempDir) -> std::io::Result<Vec<(String, String)>> {
     let (guard, temporary) = (scratch.path().join("guard"), scratch.path().join("tmp"));
     fs::create_dir(&guard)?;
@@ -144,7 +143,7 @@ fn guarded(scratch: &TempDir) -> std::io::Result<Vec<(String, String)>> {
     ])
 }
 
-/// Reports why there is no help, and what is used instead.
+/// Warns that no help was printed, and names the substitute.
 fn warn_of_no_help(printed: &Printed, shown: &str, time: &str, nothing_declared: bool) {
     let problem = match &printed.end {
         PrintedEnd::TimeIsUp => format!("it printed no help within {time}, and was ended"),

@@ -1,5 +1,4 @@
-//! Completes the report on the best config with what only the command line knows: the command, and the device's
-//! ceilings.
+//! Completes the report on the best config with facts of the command line: the command, and the device's ceilings.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use gputune::search::{Study, WarmStart};
 
 use super::paths;
 
-/// What is needed to render a command, besides its settings.
+/// The inputs of a rendered command, besides its settings.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) gputune: PathBuf,
@@ -20,19 +19,19 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// Makes it for the trial of this number, in a search with the folder `out`.
+    /// Makes the inputs for the trial `number` of a search with the folder `out`.
     pub(super) fn new(out: &Path, number: u32) -> Self {
         Self { gputune: paths::gputune_path(), probe_dir: CommandProber::probe_dir(out, number) }
     }
 
-    /// Makes it for the trial that found a config.
+    /// Makes the inputs for the trial that found a config.
     pub(super) fn of(study: &Study, config: &Settings, out: &Path) -> Self {
         let found = study.space.locate(&config.chosen(&study.space)).ok();
         let number = found.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
         Self::new(out, number.unwrap_or(0))
     }
 
-    /// Combines it with a command.
+    /// Combines the inputs with a command.
     pub(super) fn with<'c>(&'c self, step: &'c StepTemplate, space: &'c Space) -> Run<'c> {
         Run { step, space: Some(space), gputune: &self.gputune, probe_dir: &self.probe_dir }
     }
@@ -51,8 +50,7 @@ pub(super) fn report(
     Some(BestReport { warm_start: warm_start.to_vec(), ..best })
 }
 
-/// Adds the command that runs the best config, with the files of the trial that found it, and the settings that the
-/// command does not carry.
+/// Adds the command that runs the best config with the files of its trial, and the settings that the command does not carry.
 fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device: &Device, out: &Path) -> BestReport {
     let ran = Ran::of(study, &best.config, out);
     let set = best.to_set().clone();
@@ -79,7 +77,7 @@ fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device
     BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
 }
 
-/// Returns the ceilings of one of the GPUs that trained, or of another of their model, if they were measured.
+/// Returns the measured ceilings of a GPU that trained, or of another GPU of the same model.
 pub(super) fn known_ceilings(device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
     let folder = ceilings::folder().filter(|_| device.is_gpu)?;
     ceilings::known(&folder, device, gpus)

@@ -190,7 +190,7 @@ fn describe_time(spec: &Spec, text: &mut String) {
         Count::Exact(count) => budget.probes.min(u32::try_from(count).unwrap_or(u32::MAX)),
         _ => budget.probes,
     };
-    // Rounds may take half of the time; they tell the rates, so a probe measures for a second.
+    // Rounds may take half of the time. They measure the rates, so a probe measures for only a second.
     let (for_probes, measuring) = match budget.rounds {
         0 => (budget.time, limits.measure_time),
         _ => (budget.time / 2, limits.measure_time.min(Duration::from_secs(1))),

@@ -20,12 +20,12 @@ pub(super) enum When {
 
 static WHEN: OnceLock<When> = OnceLock::new();
 
-/// Stores what the command line asks for.
+/// Stores the choice of the command line.
 pub(super) fn ask(when: When) {
     let _ = WHEN.set(when);
 }
 
-/// Whether text is coloured, on a terminal or elsewhere (<https://no-color.org>).
+/// Returns true if text is coloured, on a terminal or elsewhere (<https://no-color.org>).
 fn colours(is_terminal: bool) -> bool {
     let unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is_dumb();
     match WHEN.get().copied().unwrap_or_default() {
@@ -35,12 +35,12 @@ fn colours(is_terminal: bool) -> bool {
     }
 }
 
-/// Whether the terminal knows no escape sequences (terminfo(5): `dumb`).
+/// Returns true if the terminal knows no escape sequences (terminfo(5): `dumb`).
 pub(super) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
-/// Whether standard error is coloured.
+/// Returns true if standard error is coloured.
 pub(super) fn on_stderr() -> bool {
     colours(std::io::stderr().is_terminal())
 }
@@ -57,7 +57,7 @@ pub(super) fn stdout() -> Screen {
     screen(&Term::stdout(), colours(std::io::stdout().is_terminal()), ELSEWHERE)
 }
 
-/// Returns the width of the terminal; if there is none, the value of `COLUMNS`, or a default.
+/// Returns a screen as wide as the terminal, else as the value of `COLUMNS`, else as a default.
 fn screen(term: &Term, colours: bool, elsewhere: usize) -> Screen {
     const LEAST: usize = 40;
     let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());

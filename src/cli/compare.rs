@@ -146,12 +146,12 @@ fn job<'j>(number: u32, contender: &'j Contender, limits: &'j Limits) -> Job<'j>
     }
 }
 
-/// How many times as fast A is as B.
+/// Returns how many times as fast A is as B.
 fn ratio(duelled: &Duelled) -> Option<Estimate> {
     duelled.ratio(Side::A, Side::B)
 }
 
-/// The exit code, or what to do where there is no ratio.
+/// Returns the exit code, or a failure with a hint if no ratio is known.
 fn result(duelled: &Duelled, args: &Args, out: &std::path::Path) -> super::Result {
     if duelled.end == DuelEnd::Interrupted {
         return Ok(Exit::Interrupted);

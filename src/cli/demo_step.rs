@@ -53,7 +53,7 @@ const FRAMEWORK: &str = concat!("gputune demo-step ", env!("CARGO_PKG_VERSION"))
 pub(super) fn run(args: &Args) -> super::Result {
     let mut reporter =
         Reporter::from_env().and_then(Reporter::obeying).map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    // If the probe is gone, that is no failure of the step.
+    // A missing probe is no failure of the step.
     let _ = reporter.hello(FRAMEWORK);
     train(args, &mut reporter).map_err(|error| {
         let kind = match error {
@@ -83,7 +83,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
         data_dir: args.data_dir.clone().unwrap_or(default.data_dir),
         ..DemoOptions::default()
     })?;
-    // They are reported for a GPU only, because the ceilings they are compared with are those of GPUs.
+    // Only a GPU's FLOPs are reported: the ceilings that they are compared with exist for GPUs only.
     let flops = trainer.gpu().map(|_| trainer.flops_per_step());
     if let Some(model) = trainer.gpu() {
         let _ = reporter.hello(&format!("{FRAMEWORK}, GPU {model}"));
@@ -105,7 +105,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
             .and_then(|()| reporter.memory(memory.peak_bytes, memory.limit_bytes))
             .and_then(|()| reporter.obey());
         if !matches!(reported, Ok(ControlFlow::Continue(()))) {
-            // The probe has what it needs.
+            // The probe has measured enough.
             break;
         }
         if spoke.elapsed() >= SPEAK_EVERY || number == args.steps {

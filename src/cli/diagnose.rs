@@ -1,4 +1,4 @@
-//! `gputune diagnose`: finds what a training job waits for, what a cure is worth, and what helps.
+//! `gputune diagnose`: finds the bottleneck of a training job, the gain from removing it, and the remedies.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -76,12 +76,12 @@ struct Subject {
     step: CommandStep,
     limits: Limits,
     settings: Settings,
-    /// Whether parameters that are not among the settings are left as the job has them.
+    /// True if parameters without a setting keep the job's own values.
     is_as_it_is: bool,
     device: Device,
-    /// Its name for people.
+    /// The job's name in messages.
     job: String,
-    /// The spec, where there is one.
+    /// The path and the text of the spec, if any.
     spec: Option<(PathBuf, String)>,
 }
 
@@ -162,7 +162,7 @@ fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
     step.may_count_steps = true;
     let line = settings.line();
     let job = if line.is_empty() { path.display().to_string() } else { format!("{}, {line}", path.display()) };
-    // A diagnosis is not a search, so its own time limit applies instead of that of a search's probe.
+    // A diagnosis is not a search: its own time limit applies, not the time limit of a search's probe.
     let limits = spec.limits;
     Ok(Subject {
         space: spec.space,
@@ -180,7 +180,7 @@ fn of_command(command: &[String]) -> Result<Subject, Failed> {
     let impossible = |message: String| Failed::new(Exit::Impossible, message);
     let cwd = std::env::current_dir().map_err(|error| impossible(format!("there is no current folder: {error}")))?;
     let device = Device::choose(DeviceChoice::Auto, &Visible::of(&Default::default()))?;
-    // A job without parameters is the only config of a space that nothing reads.
+    // A job without parameters is the only config of a dummy space.
     let space = Space::new([Parameter::values("job", ["as it is"])]);
     let space = space.map_err(|error| Failed::because(Exit::Impossible, &error))?;
     let template = StepTemplate {

@@ -11,7 +11,7 @@ pub(super) fn print_spec_error(error: &SpecError) {
     say!("{}", spec_error(error, &renderer));
 }
 
-/// Returns a text as one line, whatever characters a name in it has.
+/// Returns a text as one line, with control characters escaped.
 fn in_one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for sign in text.chars() {
@@ -53,19 +53,19 @@ pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&st
     }
 }
 
-/// Prints what is left out of the spec's space on this machine.
+/// Prints the parts of the spec's space that this machine excludes.
 pub(super) fn print_left_out(left_out: &[gputune::spec::LeftOut]) {
     for left_out in left_out {
         say!("note: {}", left_out.line());
     }
 }
 
-/// Prints a note beside a result.
+/// Prints a note on a result.
 pub(super) fn print_note(message: &str) {
     say!("note: {}", in_one_line(message));
 }
 
-/// Prints a warning about something that is allowed but probably not meant.
+/// Prints a warning about an allowed but probably unintended choice.
 pub(super) fn print_warning(message: &str) {
     let (yellow, reset) = if colour::on_stderr() { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
     say!("{yellow}warning{reset}: {}", in_one_line(message));

@@ -1,4 +1,4 @@
-//! Workers that dial in: the first begins the search, the others join it as they come.
+//! Workers that dial in: the first worker begins the search, and later workers join it.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use gputune::search::{Arrival, Tuner};
 use super::exit::{Exit, Failed};
 use super::{diagnostic, interrupt};
 
-/// The most refusals that are told: whoever knocks all the time must not fill the log. A round number.
+/// The most refusals that gputune prints: a peer that knocks all the time must not fill the log. A round number.
 const MOST_TOLD: usize = 20;
 
-/// The first worker, and where others knock.
+/// The first worker, and the knocks of later workers.
 pub(super) struct Dialled {
     first: Node,
     knocks: Knocks,
     workers: Option<Box<dyn Workers>>,
 }
 
-/// Where workers knock.
+/// The incoming knocks of workers.
 struct Knocks {
     heard: Receiver<Knock>,
     told: usize,
 }
 
 impl Knocks {
-    /// A line about somebody who was turned away, unless too many were.
+    /// Returns a line about a refused peer, unless too many were refused.
     fn turned(&mut self, host: &str, reason: &str) -> Option<String> {
         self.told += 1;
         match self.told {
@@ -45,10 +45,10 @@ impl Knocks {
 }
 
 impl Dialled {
-    /// Listens, has workers come, and waits for the first, for as long as that takes.
+    /// Listens, calls workers, and waits for the first worker without a time limit.
     ///
     /// # Errors
-    /// There is no token, nobody can dial in, or no worker will come.
+    /// There is no token, no worker can dial in, or no worker will come.
     pub(super) fn wait(
         wanted: &Wanted<'_>,
         token_file: Option<&Path>,
@@ -99,7 +99,7 @@ impl Dialled {
         &self.first.welcome().device
     }
 
-    /// The worker that came first.
+    /// The first worker.
     pub(super) fn first(&self) -> &Node {
         &self.first
     }
@@ -108,7 +108,7 @@ impl Dialled {
         self.workers.take()
     }
 
-    /// Makes the tuner with the slots of the first worker, and those that come.
+    /// Makes the tuner with the slots of the first worker and of later workers.
     pub(super) fn tuner(self, space: Space, out: &Path, quiet: bool) -> Tuner<'static> {
         let Self { first, mut knocks, workers: _ } = self;
         let mut reception = Reception::of(first.welcome(), out);
@@ -145,7 +145,7 @@ impl Dialled {
     }
 }
 
-/// The token of the file; where somebody else is told it, a fresh one will do.
+/// Reads the token from the file; makes a fresh token if the launcher passes it to the workers.
 fn token(file: Option<&Path>, way: &Dialling) -> Result<Token, Failed> {
     match file {
         Some(file) => Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint())),
@@ -155,7 +155,7 @@ fn token(file: Option<&Path>, way: &Dialling) -> Result<Token, Failed> {
     }
 }
 
-/// Who may serve this search.
+/// The conditions for serving this search, and the known workers.
 struct Reception {
     device: Device,
     shape: Option<String>,
@@ -163,7 +163,7 @@ struct Reception {
     known: Vec<Known>,
 }
 
-/// A worker that is or was there.
+/// A worker that is or was connected.
 struct Known {
     name: String,
     first: u32,
@@ -177,7 +177,7 @@ impl Reception {
         Self { device: first.device.clone(), shape, out: out.to_owned(), known: Vec::new() }
     }
 
-    /// Lets a worker take part: on the same device, with slots of the same shape, and GPUs that no other holds.
+    /// Admits a worker on the same device, with slots of the same shape and GPUs that no other worker holds.
     fn let_in(&mut self, node: Node) -> Result<Vec<(Slot, gputune::probe::worker::Remote)>, String> {
         let welcome = node.welcome();
         let slots = welcome.slots.clone();
@@ -187,7 +187,7 @@ impl Reception {
             return Err(reason);
         }
         let name = self.free_name(&plain(&welcome.host, node.host()));
-        // One that comes again has the numbers that it had.
+        // A worker that returns gets its earlier slot numbers.
         let before = self.known.iter().position(|known| known.name == name && known.slots.len() == slots.len());
         let next = self.known.iter().map(|known| known.first + count(known.slots.len())).max().unwrap_or(1);
         let first = before.map_or(next, |at| self.known.remove(at).first);
@@ -217,7 +217,7 @@ impl Reception {
         }
         let held = self.known.iter().filter(|known| known.life.goes_on()).flat_map(|known| &known.slots);
         let held: Vec<&String> = held.flat_map(|slot| &slot.gpus).collect();
-        // Numbers mean other GPUs on other machines; names are those of one.
+        // The same GPU number on two machines means two GPUs; a GPU's name is unique.
         let is_name = |gpu: &&String| gpu.starts_with("GPU-") || gpu.starts_with("MIG-");
         let mut its = welcome.slots.iter().flat_map(|slot| &slot.gpus).filter(is_name);
         match its.find(|gpu| held.contains(gpu)) {
@@ -226,7 +226,7 @@ impl Reception {
         }
     }
 
-    /// The name, with a number where another worker of that name is there.
+    /// Returns the name, with a number if a connected worker has the same name.
     fn free_name(&self, name: &str) -> String {
         let is_there = |name: &str| self.known.iter().any(|known| known.name == name && known.life.goes_on());
         let numbered = (2..=self.known.len() + 1).map(|number| format!("{name}#{number}"));
@@ -234,7 +234,7 @@ impl Reception {
     }
 }
 
-/// A name as it can be printed, or else the address.
+/// Returns the printable characters of a name, or the address if no characters are left.
 fn plain(name: &str, address: &str) -> String {
     /// The longest name of a machine (RFC 1035, 2.3.4).
     const LONGEST: usize = 253;

@@ -1,4 +1,4 @@
-//! `gputune emit`: prints the best config of a search again, in any form.
+//! `gputune emit`: prints the best config of a search again, in any format.
 
 use std::path::{Path, PathBuf};
 
@@ -77,8 +77,7 @@ struct Found {
 }
 
 impl Found {
-    /// Reads the folder of a search, which may still be running. If only the best config is left in the folder, reads
-    /// that.
+    /// Reads the folder of a search, which may still be running. The best config alone is enough.
     fn read(dir: &Path) -> Result<Self, Failed> {
         match report::read(dir) {
             Ok(kept) => {
@@ -99,7 +98,7 @@ impl Found {
         }
     }
 
-    /// Returns the settings that a parameter could have, if they are few.
+    /// Returns the possible settings of a parameter, if they are few.
     fn settings_of(&self, name: &str) -> Vec<Value> {
         const MOST: u32 = 64;
         let space = self.kept.as_ref().map(|kept| &kept.study.space);
@@ -108,7 +107,7 @@ impl Found {
         parameter.into_iter().flat_map(|found| (0..count(found)).map(|level| found.value(level))).collect()
     }
 
-    /// Prints the config in a form.
+    /// Prints the config in a format.
     fn print(&self, format: &Format) -> Result<(), Failed> {
         let Self { best, kept } = self;
         match kept {
@@ -143,7 +142,7 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     };
     let language =
         Language::of(file).map_err(|refusal| Failed::new(Exit::Usage, refusal.message).hint(refusal.hint))?;
-    // A link stays a link; the file it leads to is written.
+    // A link stays a link; gputune writes its target.
     let (target, old) = file
         .canonicalize()
         .and_then(|target| std::fs::read_to_string(&target).map(|text| (target, text)))
@@ -175,8 +174,7 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     })
 }
 
-/// Prints the best config of a search with the folder `out`, and on standard error everything that the form cannot
-/// contain.
+/// Prints the best config of a search with the folder `out`. Lists on stderr the settings that the format cannot express.
 pub(super) fn print(
     format: &Format,
     best: &BestReport,
@@ -190,7 +188,8 @@ pub(super) fn print(
     write(format, &Chosen { settings, apply: &step.apply.applied, space, run, next })
 }
 
-/// Returns the settings that a form writes: if a command takes them, only those to apply; else all that are known.
+/// Returns the settings that a format writes: the settings to apply for arguments, variables and commands, else all known
+/// settings.
 fn settings_for(format: &Format, best: &BestReport) -> Settings {
     if ["args", "env", "command"].contains(&format.name) {
         return best.to_set().clone();
@@ -199,7 +198,7 @@ fn settings_for(format: &Format, best: &BestReport) -> Settings {
     known.map(|(name, value)| (name.to_owned(), value.clone())).collect()
 }
 
-/// Checks, before a search and not at its end, that a form is possible for a spec's command.
+/// Checks, before the search and not at its end, that the format works for the spec's command.
 pub(super) fn check(format: &Format, spec: &Spec) -> Result<(), Failed> {
     let (ran, nothing) = (Ran::new(Path::new(""), 0), Settings::default());
     let run = Some(ran.with(spec.step.template(), &spec.space));

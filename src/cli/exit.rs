@@ -24,7 +24,7 @@ pub(crate) enum Exit {
 /// An exit code.
 pub(super) struct Row {
     pub(super) code: u8,
-    /// What it means, for `--help`.
+    /// The meaning, for `--help`.
     pub(super) meaning: &'static str,
     /// The conditions that lead to it, for the documentation.
     #[cfg(test)]
@@ -33,17 +33,17 @@ pub(super) struct Row {
 
 macro_rules! rows {
     ($($exit:ident = $code:literal, $meaning:literal, $when:literal;)*) => {
-        /// All codes; `docs/exit-codes.md` has what leads to each.
+        /// All exit codes; `docs/exit-codes.md` lists the conditions for each code.
         pub(super) const ROWS: &[Row] =
             &[$(Row { code: $code, meaning: $meaning, #[cfg(test)] when: $when }),*];
 
         impl Exit {
-            /// What a code means.
+            /// Returns the exit with this code.
             pub(super) fn with_code(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$exit),)* _ => None }
             }
 
-            /// Its code.
+            /// Returns the exit code.
             pub(super) fn code(self) -> u8 {
                 match self { $(Self::$exit => $code),* }
             }
@@ -88,7 +88,7 @@ rows! {
          from there. A second signal ends gputune at once and prints nothing.";
 }
 
-/// The most columns of lines in `--help` that are broken by hand.
+/// The maximum width of hand-wrapped lines in `--help`, in columns.
 const COLUMNS: usize = 98;
 
 /// Returns the text below the help of the program.

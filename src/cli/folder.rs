@@ -19,7 +19,7 @@ pub(super) const PAGE: &str = "report.html";
 pub(super) const SUMMARY: &str = "summary.md";
 pub(super) const SPEC: &str = "spec.toml";
 
-/// Reads the name of a form; help and errors list the known ones.
+/// Reads the name of a format; help and errors list the known formats.
 pub(super) fn format_parser() -> impl TypedValueParser<Value = &'static Format> {
     let known = FORMATS.iter().map(|format| PossibleValue::new(format.name).help(format.about));
     PossibleValuesParser::new(known)
@@ -31,14 +31,14 @@ pub(super) fn default_for(spec: &Path) -> PathBuf {
     Path::new("gputune-out").join(spec.file_stem().unwrap_or(spec.as_os_str()))
 }
 
-/// Returns the default folder of another command for a spec: that of its search, with `-probe` or the like behind it.
+/// Returns the default folder of another command for a spec: the search's folder with a suffix such as `-probe`.
 pub(super) fn beside(spec: &Path, suffix: &str) -> PathBuf {
     let mut folder = default_for(spec).into_os_string();
     folder.push(suffix);
     folder.into()
 }
 
-/// Makes the folder, and checks that files can be made in it, before any probe has cost time.
+/// Makes the folder and checks that it is writable, before any probe costs time.
 pub(super) fn prepare(folder: &Path) -> Result<(), Failed> {
     let failed = |error: io::Error| {
         Failed::new(Exit::Impossible, format!("cannot write to the folder {}: {error}", folder.display()))
@@ -58,8 +58,7 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failed>
     })
 }
 
-/// Puts a file in its place as a whole or not at all. Something that is no regular file, such as a pipe or /dev/stdout,
-/// is written to directly.
+/// Puts a file in its place as a whole or not at all. Writes directly to a pipe, /dev/stdout or other special file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.exists() && !path.is_file() {
         return fs::write(path, bytes);
@@ -101,8 +100,8 @@ pub(super) fn remove(folder: &Path, name: &str) {
     let _ = fs::remove_file(folder.join(name));
 }
 
-/// Moves the folder of an earlier search aside to a free name, and returns that name; any other folder stays as it is.
-/// If the path is a link, the link stays and the folder behind it is moved: `--fresh` must not change where results go.
+/// Moves the folder of an earlier search aside to a free name, and returns that name; leaves any other folder alone. If the path
+/// is a link, the link stays and the folder behind it moves: `--fresh` must not change the place of results.
 pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     if !folder.join(JOURNAL).exists() {
         return Ok(None);
@@ -118,7 +117,7 @@ pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     let aside = free.ok_or_else(|| Failed::new(Exit::Impossible, "there are too many old folders"))?;
     fs::rename(&real, &aside).map_err(failed)?;
     if is_link {
-        // The folder behind the link is made again, with the permissions that it had.
+        // The folder behind the link is made again, with its earlier permissions.
         let permissions = fs::metadata(&aside).map_err(failed)?.permissions();
         fs::create_dir(&real).and_then(|()| fs::set_permissions(&real, permissions)).map_err(failed)?;
     }

@@ -149,7 +149,7 @@ fn not_text(word: &std::ffi::OsStr) -> Failed {
     Failed::new(Exit::Usage, message).hint("rename the file, or put the command into a script and give that")
 }
 
-/// Returns the interpreter for a script that is given alone: `python3`, or if there is none, `python`.
+/// Returns the interpreter for a bare script: `python3` if it is installed, else `python`.
 fn python() -> String {
     let is_there = |name: &str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -167,7 +167,7 @@ fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
     })
 }
 
-/// Warns if the command lacks something that the script requires: the spec is a beginning, but its probes would fail.
+/// Warns if the command lacks a value that the script requires: the spec is a start, but its probes would fail.
 fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String], plan: &Plan) {
     let argument = |way: &Way| if let Way::Argument(name) = way { Some(name.clone()) } else { None };
     let planned: Vec<String> = plan.parameters.iter().filter_map(|parameter| argument(&parameter.way)).collect();
@@ -243,8 +243,7 @@ fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) ->
         Failed::new(Exit::Impossible, message)
             .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
     };
-    // The template is written first, because the spec is not accepted without it. It is removed again if something
-    // fails.
+    // The template is written first, because the spec is not accepted without it. A failure removes the template again.
     let template = template.and_then(|template| Some((rendered(&args.out, template)?.0, template)));
     let kept = template.map(|(name, template)| place(&folder.join(name), &template.text, args.force)).transpose();
     let mut kept = kept.map_err(|error| failed(&error))?;
@@ -261,7 +260,7 @@ fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) ->
     Ok(spec)
 }
 
-/// Returns the names of the template beside the spec and of the rendered file.
+/// Returns the names of the template, which lies next to the spec, and of the rendered file.
 fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
     let name = template.config.file_name()?.to_str()?;
     let stem = out.file_stem()?.to_str()?;
@@ -301,7 +300,7 @@ fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> std::io::Result<
     kept.map(|_| ()).map_err(|error| error.error)
 }
 
-/// Describes what was found and what comes next.
+/// Describes the findings and the next step.
 fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> String {
     let names = |is: fn(&Way) -> bool| {
         let of = plan.parameters.iter().filter(|parameter| is(&parameter.way)).map(|parameter| parameter.name.as_str());

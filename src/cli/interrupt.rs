@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Returns a flag that is set by the first SIGINT, SIGTERM or SIGHUP; the second signal ends the program at once.
+/// Returns a flag that the first SIGINT, SIGTERM or SIGHUP sets; the second signal ends the program at once.
 ///
-/// The probe's supervisor notices that and ends the probe's processes. Signals that were ignored when the program was
-/// started stay ignored; `nohup` does that with SIGHUP, and a shell with SIGINT for background commands.
+/// The probe's supervisor notices that end and ends the probe's processes. Signals that were ignored at the start stay ignored:
+/// `nohup` ignores SIGHUP, and a shell ignores SIGINT for background commands.
 pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let ignored = ignored_signals();
@@ -26,8 +26,8 @@ pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Has the first SIGINT, SIGTERM or SIGHUP end this process at once, also where it is the first of a container, to which signals do
-/// nothing by themselves (pid_namespaces(7)).
+/// Makes the first SIGINT, SIGTERM or SIGHUP end this process at once. A container's first process needs this: such signals have
+/// no default effect on it (pid_namespaces(7)).
 pub(super) fn end_at_once() -> io::Result<()> {
     let ignored = ignored_signals();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.contains(signal)))?;
@@ -39,7 +39,7 @@ pub(super) fn end_at_once() -> io::Result<()> {
     Ok(())
 }
 
-/// The signals in the mask `SigIgn` of `/proc/self/status` (proc(5)).
+/// Returns the signals in the mask `SigIgn` of `/proc/self/status` (proc(5)).
 fn ignored_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

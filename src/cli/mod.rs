@@ -1,4 +1,4 @@
-//! The command line: what is asked for, and which part of the library answers. It alone prints, exits and handles signals.
+//! The command line: parses the arguments and calls the library. Only this module prints, exits and handles signals.
 //!
 //! Each command is a file of its name; start with `search`.
 
@@ -103,7 +103,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no failure; nor is a reader that closes the pipe.
+            // Help and version go to standard output and are no failure; a reader that closes the pipe is no failure either.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Found.into() };
         }
@@ -134,7 +134,7 @@ pub(crate) fn main() -> ExitCode {
 
 pub(crate) type Result<T = Exit> = std::result::Result<T, Failed>;
 
-/// Whether there is a command of this name.
+/// Returns true if a command has this name.
 fn knows(name: &str) -> bool {
     Cli::command().find_subcommand(name).is_some()
 }

@@ -1,4 +1,4 @@
-//! Converts paths for steps and for people.
+//! Converts paths for steps and for messages.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ pub(super) fn gputune_path() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| PathBuf::from("gputune"))
 }
 
-/// Returns the absolute path; for a folder that does not exist yet, as far as it is known.
+/// Returns the absolute path. Links are resolved only if the path exists.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }

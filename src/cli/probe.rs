@@ -1,4 +1,4 @@
-//! `gputune probe`: probes one config and shows everything that is measured.
+//! `gputune probe`: probes one config and shows every measurement.
 
 use std::path::PathBuf;
 
@@ -109,7 +109,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(if is_feasible && matches!(trial.outcome, Outcome::Measured(_)) { Exit::Found } else { Exit::NothingFeasible })
 }
 
-/// Returns the config of the requested settings, on top of those of the baseline.
+/// Returns the config of the requested settings; all other parameters keep the baseline's settings.
 pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
     let usage = |message: String| Failed::new(Exit::Usage, message);
     let mut wanted: Vec<(String, Value)> = Vec::new();
@@ -135,7 +135,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
             Err(error) => error,
         };
         match &error {
-            // A setting of the baseline may be inactive beside the requested ones.
+            // A requested setting may make a setting of the baseline inactive.
             LocateError::Inactive { name, .. } if !is_set(name) => rest.retain(|(known, _)| known != name),
             LocateError::Inactive { .. } => {
                 return Err(usage(error.to_string()).hint("set what its condition speaks of as well"));
@@ -155,7 +155,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
     }
 }
 
-/// Returns the value that a text stands for; if the parameter has texts, a text that looks like a number stays a text.
+/// Returns the value that a string stands for. If the parameter has strings, a string that looks like a number stays a string.
 fn value(parameter: Option<&Parameter>, text: &str) -> Value {
     let read = Value::parse(text);
     let plain = Value::Text(text.to_owned());

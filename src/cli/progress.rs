@@ -1,5 +1,4 @@
-//! Shows a running search: the live view on a terminal, plain lines elsewhere; also writes the status beside the
-//! journal.
+//! Shows a running search: the live view on a terminal, plain lines elsewhere. Also writes the status file next to the journal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -72,7 +71,7 @@ impl Progress {
                     format!("warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common");
                 self.say(&text, Tone::Plain);
             }
-            // What a round came to is one line.
+            // A round prints a single line, and none for its trials.
             Event::Finished { trial, .. } if trial.outcome.measurement().is_some_and(|run| run.round.is_some()) => {}
             Event::Finished { trial, settings, is_best, .. } => {
                 let (text, tone) =
@@ -118,7 +117,7 @@ impl Progress {
         self.show_status(is_rare);
     }
 
-    /// Removes the view, and writes into the status how the search ended.
+    /// Removes the view, and writes the end of the search into the status.
     pub(super) fn finish(&mut self, ended: Ended) {
         self.watched.end(ended);
         self.show = Show::Nothing;
@@ -131,7 +130,7 @@ impl Progress {
             && (at_once || Instant::now() >= self.next)
         {
             self.next = Instant::now() + EVERY;
-            // Not before the first event: until then others write to the terminal, too.
+            // Not before the first event: until then, other code writes to the terminal.
             live.note(NOTE);
             live.show(self.watched.status());
         }
@@ -184,7 +183,7 @@ pub(super) fn trial_line(
     (format!("{number:>4}  {}  {result}{memory}{mark}", settings.line()), tone)
 }
 
-/// Formats a line for the terminal above the view; what does not fit continues below, indented past the number.
+/// Formats a line for the terminal above the view. Long lines wrap, and are indented past the number.
 pub(super) fn on_terminal(text: &str, tone: Tone) -> String {
     const INDENT: usize = 6;
     let screen = colour::stderr();

@@ -84,7 +84,7 @@ fn row(argument: &Arg) -> String {
         None => names.push(format!("`{value}`")),
     }
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
-    // A default that the command computes is written in the help.
+    // If the command computes a default, the help states it.
     let (help, worked_out) = match help.split_once("[default: ") {
         Some((help, default)) => (help.trim_end().to_owned(), Some(default.trim_end_matches(']').to_owned())),
         None => (help, None),
@@ -109,7 +109,7 @@ fn row(argument: &Arg) -> String {
     format!("| {} | {meaning} | {default} |", names.join(", "))
 }
 
-/// Formats the text below a help: lines of examples as a block, other paragraphs as they are.
+/// Formats the text below a help: lines of examples as a block, other paragraphs unchanged.
 fn examples(after: &str) -> String {
     let mut text = String::new();
     let mut is_block = false;
@@ -159,7 +159,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
         let begins = quote != Some('\'') && letter == '$' && letters.next_if_eq(&'(').is_some();
         let ends = begins || quote.is_none() && (letter.is_whitespace() || "|;&()<>`".contains(letter));
         if ends {
-            // The file of a redirection is no argument.
+            // A redirection's file is no argument.
             if let Some(word) = word.take().filter(|_| !std::mem::take(&mut is_file)) {
                 found.last_mut().unwrap().push(word);
             }
@@ -186,8 +186,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Returns the arguments for gputune in the words of a command, if it is one: after variables and programs that start
-/// others.
+/// Returns gputune's arguments in a command, after any variables and launchers; `None` for other commands.
 fn arguments(words: &[String]) -> Option<Vec<String>> {
     let is_gputune = |word: &String| word == "gputune" || word.ends_with("/gputune");
     let is_before = |word: &String| {

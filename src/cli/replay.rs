@@ -157,7 +157,7 @@ fn read_table(path: &Path, objective: &Objective) -> Result<Table, Failed> {
     Table::from_csv(file).map_err(|error| no_table(path, &error))
 }
 
-/// A metric with its direction.
+/// Reads a metric with its direction.
 fn goal(text: &str) -> Result<Goal, String> {
     let (metric, direction) = match text.split_once(':') {
         Some((metric, "maximize")) => (metric, Some(Direction::Maximize)),
@@ -194,7 +194,7 @@ fn for_people(args: &Args, space: &Space, runs: &Runs) -> String {
     if args.until_end { text + &endings(runs) } else { text }
 }
 
-/// Says where the runs ended, how far from the optimum, and why.
+/// Describes where the runs ended, how far from the optimum, and why.
 fn endings(runs: &Runs) -> String {
     /// The distance from the optimum from which on a run counts as far from it, in percent.
     const FAR: f64 = 5.0;

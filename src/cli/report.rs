@@ -1,4 +1,4 @@
-//! `gputune report`: shows what a search found, in any form, from its folder.
+//! `gputune report`: shows the results of a search, in any format, from its folder.
 
 use std::path::{Path, PathBuf};
 
@@ -54,10 +54,10 @@ fn share(text: &str) -> Result<f64, String> {
     share.filter(|share| (0.0..1.0).contains(share)).ok_or_else(|| "write a share below 100 %, such as 5%".to_owned())
 }
 
-/// Other names of forms.
+/// Another name of a format.
 const MARKDOWN: (&str, &str) = ("md", "summary");
 
-/// Reads the name of a form for one search or for two; help and errors list all names.
+/// Reads the name of a format for one search or for two; help and errors list all names.
 fn format_parser() -> impl TypedValueParser<Value = String> {
     let known = REPORTS.iter().map(|format| {
         let place = match format.place {
@@ -126,7 +126,7 @@ fn side_of<'k>(kept: &'k Kept, name: &'k str) -> Side<'k> {
     Side { name, study, device, header }
 }
 
-/// Reads the folder of a search, even one from before there was `study.json`.
+/// Reads the folder of a search, even if it is older than `study.json`.
 pub(super) fn read(place: &Path) -> Result<Kept, Failed> {
     let kept = match Kept::read(place) {
         Err(KeptError::NoStudy { place: folder }) => match older_record(&folder) {
@@ -181,8 +181,7 @@ pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, screen: 
     Subject { study, device, name: spec, best, step, folder, header, lines, screen }
 }
 
-/// Writes the page of a search that ended into its folder. It is made from the kept files, as it can be at any later
-/// time.
+/// Writes the page of a finished search into its folder. The page comes from the kept files, so it can be made again later.
 pub(super) fn write_page(best: Option<&BestReport>, folder: &Path) -> Result<(), Failed> {
     let kept = read(folder)?;
     folder::write(folder, folder::PAGE, &gputune::report::page(&subject(&kept, best, colour::stdout())))

@@ -1,4 +1,4 @@
-//! Explains who counts the samples of a step, and what to write if nobody does.
+//! Explains how the samples of a step are counted, and what to write if they are not.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 
-/// What a search needs if nobody reports the samples of a step.
+/// The facts for the hint that samples are missing.
 pub(super) struct Asked {
     path: PathBuf,
     /// The line number of `[step]`, counted from 1.
@@ -19,7 +19,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Makes it from a spec before that is taken apart.
+    /// Collects the facts from a spec before that is taken apart.
     pub(super) fn of(spec: &Spec) -> Self {
         let line = spec.text.lines().position(|line| line.trim_start().starts_with("[step]"));
         Self { path: spec.path.clone(), step: line.map(|line| line + 1), expression: expression(spec) }
@@ -38,7 +38,7 @@ impl Asked {
         };
         let lines = match &self.expression {
             Some(expression) => format!("  samples_per_step = \"{expression}\""),
-            // The placeholder is not the number of anybody's script.
+            // The placeholder is no real script's number.
             None => "  samples_per_step = 1   # how many a step of your script takes, an expression of parameters \
                      if it depends on them"
                 .to_owned(),
@@ -60,8 +60,7 @@ fn expression(spec: &Spec) -> Option<String> {
     })
 }
 
-/// Returns a warning if batches do not look like the number of samples that is counted for them, where the hook saw
-/// that.
+/// Returns a warning if the hook saw batches that do not match the counted samples.
 pub(super) fn mismatch<'m>(mut measured: impl Iterator<Item = &'m Measurement>) -> Option<String> {
     let words = measured.find_map(|measurement| measurement.facts.text("samples.mismatch"))?;
     Some(format!("{words}: that is what samples are here. If they are not, set `samples_per_step` in [step]"))

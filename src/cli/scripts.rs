@@ -84,7 +84,7 @@ fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
     Ok(names)
 }
 
-/// Returns why a command is not asked for its help: it would train instead of answering.
+/// Returns the reason not to ask a command for its help: it would train instead of answering.
 pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<String> {
     if command.script(cwd).is_some() && command.takes_arguments() {
         return (!source.parses_arguments())
@@ -98,7 +98,7 @@ pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<
     None
 }
 
-/// Whether the command runs a shell script: by its interpreter, or by its first line.
+/// Returns true if the command runs a shell script: by its interpreter, or by its first line.
 fn is_text(command: &Command, cwd: &Path) -> bool {
     let program = command.words.first().map_or("", String::as_str);
     let base = program.rsplit('/').next().unwrap_or(program);

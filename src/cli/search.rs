@@ -144,7 +144,7 @@ fn search(args: Args) -> super::Result {
     Ok(exit_of(study.stopped, best.is_some()))
 }
 
-/// Loads the spec, with what the arguments say of where probes run.
+/// Loads the spec and applies `--listen` and `--token-file`.
 fn loaded(args: &Args) -> Result<Spec, Failed> {
     let mut spec = Spec::load(&args.config)?;
     if let (Some(listen), Some(token_file)) = (args.listen.clone(), args.token_file.clone()) {
@@ -153,7 +153,7 @@ fn loaded(args: &Args) -> Result<Spec, Failed> {
     Ok(spec)
 }
 
-/// Says what came of the search.
+/// Prints the outcome of the search.
 fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet): (&Path, bool)) {
     if !quiet {
         say!("{}", report::terminal(study, best, paths::relative(out), colour::stderr()));
@@ -165,7 +165,7 @@ fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet):
 }
 
 impl Args {
-    /// What the job of --slurm is asked for besides spec and folder.
+    /// Returns the arguments for the job of `--slurm`, besides spec and folder.
     fn handed_on(&self) -> Vec<OsString> {
         let flags = [("--quiet", self.quiet), ("--accept-changes", self.accept_changes)];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.into());
@@ -183,8 +183,9 @@ fn exit_of(stopped: StopReason, is_found: bool) -> Exit {
     }
 }
 
-/// Makes the tuner with its baseline. That is the job as it is, apart from stated settings; or it is the stated
-/// baseline, which is compared with the job as it is if that can be run and reports what it uses.
+/// Makes the tuner with its baseline: the unmodified job, apart from stated settings, or the stated baseline.
+///
+/// A stated baseline is compared with the unmodified job, if that job can run and reports its settings.
 fn with_baseline<'t>(
     tuner: Tuner<'t>,
     stated: Option<&Settings>,
@@ -215,7 +216,7 @@ fn ended(study: &Result<Study, TuneError>) -> Ended {
     }
 }
 
-/// Returns the earlier studies to learn from: the given ones, else those of the spec.
+/// Returns the earlier studies to learn from: the given studies, else the spec's studies.
 fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierStudy>, Failed> {
     if given.is_empty() {
         return Ok(spec.earlier_studies(out)?);
@@ -239,7 +240,7 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
 
 /// Makes the folder, and opens its journal.
 fn opened(args: &Args, out: &Path, header: &Header, spec: &Spec) -> Result<(PathBuf, Journal, Recovered), Failed> {
-    // A job that was put back into the queue goes on with what it has begun.
+    // A requeued job continues its own search, even with `--fresh`.
     if args.fresh && !slurm::is_started_again() {
         start_over(out, header, spec, args.quiet)?;
     }
@@ -345,7 +346,7 @@ fn write_results(
     folder::write(out, folder::BEST_TOML, &toml.map(|written| written.text).unwrap_or_default())
 }
 
-/// Prints warnings about what the measurements do not show.
+/// Prints warnings about gaps in the measurements.
 fn print_warnings(study: &Study, device: &Device) {
     if device.is_gpu && measured_without_memory(study) {
         diagnostic::print_warning(
@@ -361,13 +362,13 @@ fn print_warnings(study: &Study, device: &Device) {
     }
 }
 
-/// Whether something was measured, and its memory was reported for none of it.
+/// Returns true if there are measurements, and no measurement reported memory.
 fn measured_without_memory(study: &Study) -> bool {
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement()).peekable();
     measured.peek().is_some() && measured.all(|measurement| measurement.memory.peak_bytes.is_none())
 }
 
-/// Returns a warning that other programs kept the processors busy, if they did.
+/// Returns a warning that other programs kept the CPU busy, if they did.
 fn crowded(study: &Study) -> Option<String> {
     let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
     let shares: Vec<f64> = measured.clone().filter_map(|measurement| measurement.machine.foreign_cpu_share).collect();

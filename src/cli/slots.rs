@@ -1,4 +1,4 @@
-//! Makes the probers of a search: one with the whole machine, one for each slot, or those of other nodes.
+//! Makes the probers of a search: for the whole machine, for each slot, or for other nodes.
 
 use std::path::Path;
 
@@ -14,18 +14,18 @@ use super::dialled::Dialled;
 use super::exit::{Exit, Failed};
 use super::{paths, writes};
 
-/// Where the probes of a search run.
+/// The places where the probes of a search run.
 pub(super) struct Places {
     /// The device that trains.
     pub(super) device: Device,
     kind: Kind,
-    /// Whether training will have the whole machine, and not a slot.
+    /// True if training will have the whole machine instead of a slot.
     is_whole: bool,
-    /// Whether it is measured first whether slots disturb each other.
+    /// True if the search first tests for slots that disturb each other.
     compares: bool,
     /// The GPUs of a probe that has no slot with GPUs of its own.
     pub(super) whole_gpus: u32,
-    /// The nodes that each probe runs on, where it spans several.
+    /// The number of nodes of each probe, if a probe spans several nodes.
     spans: Option<u32>,
 }
 
@@ -39,7 +39,7 @@ impl Places {
     /// Divides the machine, or starts a worker on each node.
     ///
     /// # Errors
-    /// There is less than the spec asks for, or nodes cannot serve.
+    /// The machine has less than the spec asks for, or nodes cannot serve.
     pub(super) fn of(spec: &Spec) -> Result<Self, Failed> {
         let compares = spec.compares_slots;
         if let Some(launcher) = spec.engine.launcher {
@@ -72,7 +72,7 @@ impl Places {
         Self { device, kind: Kind::Here(slots), is_whole, compares, whole_gpus, spans }.counted(spec)
     }
 
-    /// Refuses a budget of GPU time where there are no GPUs to count.
+    /// Refuses a budget of GPU time if probes have no GPUs.
     fn counted(self, spec: &Spec) -> Result<Self, Failed> {
         let has_gpus = self.whole_gpus > 0 || self.slots().any(|slot| !slot.gpus.is_empty());
         if spec.budget.gpu_time.is_none() || has_gpus {
@@ -83,7 +83,7 @@ impl Places {
             .hint("write `time` for a limit of wall time, or `probes` for their number"))
     }
 
-    /// The nodes that are there.
+    /// The known nodes.
     fn nodes(&self) -> impl Iterator<Item = &Node> {
         let nodes = match &self.kind {
             Kind::Here(_) => &[],
@@ -101,7 +101,7 @@ impl Places {
         here.iter().chain(self.nodes().flat_map(|node| &node.welcome().slots))
     }
 
-    /// When the machines are taken away: that of the search, or else the last of the others; nothing where others may come.
+    /// Returns the end of the allocation: the search's own, else the latest of the nodes; `None` if more workers may join.
     fn allocation(&self) -> Option<Allocation> {
         let of_nodes = || match &self.kind {
             Kind::Here(_) | Kind::Dialled(_) => None,
@@ -113,17 +113,17 @@ impl Places {
         Allocation::here().or_else(of_nodes)
     }
 
-    /// The slots that are not the whole of a machine.
+    /// Returns the first slot, unless it is the whole machine.
     fn first_slot(&self) -> Option<&Slot> {
         self.slots().next().filter(|slot| !(self.is_whole || slot.cores.is_empty() && slot.gpus.is_empty()))
     }
 
-    /// What a probe has, on which its trials depend.
+    /// Returns the shape of a probe's resources, on which its trials depend.
     pub(super) fn shape(&self) -> Option<String> {
         self.spans.map(|nodes| format!("{nodes} nodes")).or_else(|| self.first_slot().map(Slot::shape))
     }
 
-    /// Takes the workers that somebody else was asked to start; what is left of them ends when this is dropped.
+    /// Takes the workers that the launcher called. Dropping them ends the remaining workers.
     pub(super) fn workers(&mut self) -> Option<Box<dyn Workers>> {
         match &mut self.kind {
             Kind::Dialled(dialled) => dialled.workers(),
@@ -131,10 +131,10 @@ impl Places {
         }
     }
 
-    /// Makes the tuner with its probers, and says what becomes of their writes.
+    /// Makes the tuner with its probers, and reports how their writes are protected.
     ///
     /// # Errors
-    /// The protection that is asked for cannot be had.
+    /// The requested protection is not possible.
     pub(super) fn tuner(
         self,
         space: Space,
@@ -158,7 +158,7 @@ impl Places {
     }
 }
 
-/// The parameters that change nothing but how ranks exchange gradients and weights, each with its target.
+/// Returns the parameters that only change how ranks exchange gradients and weights, each with its target.
 fn exchanging(step: &CommandStep) -> Vec<(String, String)> {
     let applied = step.template.apply.applied.iter().filter(|applied| is_about_exchange(&applied.name));
     applied.map(|applied| (applied.parameter.clone(), applied.name.clone())).collect()
@@ -175,7 +175,7 @@ fn here(
     let mut slots: Vec<(Slot, CommandProber)> = slots.into_iter().map(in_slot).collect();
     let mut whole = is_whole.then(|| CommandProber::new(step.clone(), out));
     for (at, prober) in whole.iter_mut().chain(slots.iter_mut().map(|(_, prober)| prober)).enumerate() {
-        // One of them speaks for all.
+        // One prober reports for all.
         writes::announce(prober, quiet || at > 0)?;
     }
     Ok(match whole {
@@ -213,7 +213,7 @@ fn started(commands: Vec<OnNode>, hello: &Hello) -> Result<Vec<Node>, Failed> {
     nodes.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint()))
 }
 
-/// The device that all nodes have: what was measured on one says nothing about another.
+/// Returns the device that all nodes have: a measurement on one device says nothing about another.
 fn common_device(nodes: &[Node]) -> Result<Device, Failed> {
     let first = nodes.first().map(|node| node.welcome().device.clone());
     let Some(first) = first else { return Err(Failed::new(Exit::Impossible, "there is no node".to_owned())) };

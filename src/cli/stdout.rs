@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::exit::{Exit, Failed};
 
-/// Returns the width of the terminal; if there is none, the value of `COLUMNS`, or 80.
+/// Returns the width of the terminal, else the value of `COLUMNS`, else 80.
 pub(super) fn columns() -> usize {
     const ELSEWHERE: usize = 80;
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());

@@ -32,7 +32,7 @@ pub(super) struct Args {
     once: bool,
 }
 
-/// The state of the search's process, as far as it is known.
+/// The known state of the search's process.
 #[derive(Debug, PartialEq, Eq)]
 enum Life {
     /// There is no journal yet.
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     watch.follow(live, &quit)
 }
 
-/// Returns the folder, also if its journal was named.
+/// Returns the folder; the path may name the folder or its journal.
 fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
     if place.is_dir() || !place.exists() {
         return Ok(place.to_owned());
@@ -96,14 +96,14 @@ impl Watch {
         Self { dir, journal, follower, objective, status: None, best: None, trials: 0, asked: None }
     }
 
-    /// Reads what is new: lines of finished trials, and whether the status changed.
+    /// Reads the news: lines of finished trials, and whether the status changed.
     fn look(&mut self) -> Result<(Vec<(String, Tone)>, bool), JournalError> {
         let before = self.status.as_ref().map(|status| status.written_ms);
-        // This comes before the journal: if the search has ended by now, all of its trials are in there.
+        // Read before the journal: if the search has ended by now, the journal has all of its trials.
         self.status = StatusFile::read(&self.dir);
         let news = self.follower.news()?;
         if news.is_another || self.objective.is_none() {
-            // This is the search's objective; for a folder from before it was recorded, throughput.
+            // The search's objective; throughput if the folder is too old to record it.
             self.objective = Kept::read(&self.dir).ok().map(|kept| kept.study.objective);
         }
         let mut lines = Vec::new();
@@ -130,10 +130,9 @@ impl Watch {
         trial_line(&objective, line.trial, line.purpose, &line.config, &line.outcome, is_best)
     }
 
-    /// Returns whether the search lives.
+    /// Returns the state of the search.
     fn life(&mut self) -> Life {
-        /// The age up to which a status counts as fresh. A running search writes it more often, unless it is busy with
-        /// something else.
+        /// The maximum age of a fresh status. A running search writes its status more often, unless it is busy with other work.
         const FRESH: Duration = Duration::from_secs(5);
         const ASK_EVERY: Duration = Duration::from_secs(1);
         if self.follower.header().is_none() {

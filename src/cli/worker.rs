@@ -50,7 +50,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    // It counts from now, however long it takes to connect.
+    // The time counts from now, however long the connection takes.
     let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     if let (Some(address), Some(file)) = (&args.dial, &args.token_file) {
         return dialled(args, (address, file), allocation);
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let host = args.name.clone().unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
-    // What still runs when it returns ends with this process.
+    // Leftover processes end with this process.
     let parting = serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, host, allocation));
     let parting = parting.map_err(|error| {
         let failed = Failed::because(Exit::Usage, &error);
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     })?;
     match parting {
         Parting::Over => Ok(Exit::Found),
-        // A search that has started this worker knows and tells.
+        // The search that started this worker knows the reason and reports it.
         _ if args.serve_for.is_none() => Ok(Exit::Found),
         Parting::Gone => Ok(Exit::Interrupted),
         Parting::Refused(refusal) => {
@@ -85,11 +85,11 @@ pub(super) fn run(args: &Args) -> super::Result {
     }
 }
 
-/// Connects to a search, and has a process of its own serve it, whose standard streams are the connection: nothing that one search has
-/// started is left for the next.
+/// Connects to a search and starts a separate process to serve it, with the connection as its standard streams. So nothing that
+/// one search starts is left for the next.
 fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Allocation>) -> super::Result {
     let token = Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
-    // The process that serves ends with this one.
+    // The serving process ends with this process.
     interrupt::end_at_once().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     loop {
         let stream = dial(address, &token, args.wait, |error| {
@@ -99,7 +99,7 @@ fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Alloc
         let status = served(args, stream, allocation).map_err(|error| Failed::because(Exit::Impossible, &error))?;
         match status.code() {
             Some(0) => return Ok(Exit::Found),
-            // It has said why.
+            // The serving process has reported why.
             Some(3) => return Ok(Exit::Impossible),
             _ if args.again => say!("the connection to {address} has ended; dialling again"),
             _ => {
@@ -124,7 +124,7 @@ fn served(args: &Args, stream: TcpStream, allocation: Option<Allocation>) -> io:
     }
     command.stdin(Stdio::from(stream.try_clone()?)).stdout(Stdio::from(stream));
     let mut child = command.spawn()?;
-    // The connection is the child's alone.
+    // Only the child holds the connection.
     drop(command);
     child.wait()
 }
@@ -166,7 +166,7 @@ fn welcome(host: String, device: Device, slots: Vec<Slot>) -> Welcome {
     Welcome { version: VERSION, gputune_version, host, device, slots, writes, gpus, time_left_s }
 }
 
-/// A prober for each slot; for the whole node where it is not divided.
+/// Makes a prober for each slot, or for the whole node if it is not divided.
 fn probers(
     spec: Spec,
     slots: Vec<Slot>,

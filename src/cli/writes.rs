@@ -28,7 +28,7 @@ pub(super) fn line(protection: &Protection) -> String {
     format!("{:<10} {}", "writes", protection.line())
 }
 
-/// Warns if nothing protects files although nobody asked for that.
+/// Warns if files are unprotected and the user did not ask for that.
 pub(super) fn warn(protection: &Protection) {
     if let Some(warning) = protection.warning() {
         diagnostic::print_warning(&warning);

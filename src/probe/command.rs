@@ -142,8 +142,8 @@ fn is_failure_beside_others(outcome: &Outcome) -> bool {
         || matches!(outcome, Outcome::Disturbed(failure) if is_taken(failure))
 }
 
-/// Returns true if a probe crashed because its whole Slurm job was ended. Slurm signals all processes of a job that is cancelled or
-/// out of time. This process may receive the signal later than the probe; the config must not be blamed.
+/// Returns true if a probe crashed because Slurm ended its whole job. Slurm signals all processes of a job that is cancelled or
+/// out of time. This process may receive the signal later than the probe. The config must not be blamed.
 fn is_ended_with_all(outcome: &Outcome, watch: Watch<'_>) -> bool {
     /// How much later the signal may arrive: a round number.
     const LATER: Duration = Duration::from_millis(100);
@@ -166,12 +166,12 @@ impl Prober for CommandProber {
         let visible = self.visible(job);
         self.protect()?;
         if self.step.is_gpu && !self.live.is_on_processor() {
-            // Held processes use device memory that this probe would lack.
+            // Held processes use device memory that this probe needs.
             self.stable.keep(&[]);
         }
         match self.probe_live(job, &visible, watch) {
             Ok(Some(outcome)) => return Ok(outcome),
-            // A script that counted samples may be unable to continue counting; a separate process decides.
+            // After a switch of settings, a script may stop counting samples, so a separate process decides.
             Ok(None) | Err(ProbeError::NoSamples) => {}
             Err(error) => return Err(error),
         }
@@ -182,7 +182,7 @@ impl Prober for CommandProber {
             probed.iter_mut().for_each(|outcome| spending::share(job, outcome, &mut warm.spent));
             self.warm = warm;
             let outcome = match probed {
-                // Only for the unmodified job: with settings, the search cannot continue either.
+                // Only the unmodified job is rejected. With settings, the same error ends the search.
                 Err(error @ ProbeError::NoSamples)
                     if job.config.is_as_it_is() && self.step.samples_per_step.is_some() =>
                 {
@@ -200,7 +200,7 @@ impl Prober for CommandProber {
             }
             self.is_alone |= is_second && !is_failure;
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
-            // A folder that the probe writes to is not a data folder: with a layer over it, the same probe may succeed.
+            // A folder that the probe writes to is not a data folder. The same probe may succeed with a layer over the folder.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
                 if job.effort != Effort::Losses {
                     self.live.compare(job, &outcome);

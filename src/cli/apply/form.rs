@@ -1,4 +1,4 @@
-//! Writes a setting in the form that a file uses for the value, or not at all.
+//! Writes a setting in the format that the file uses for its present value, or refuses.
 
 use gputune::model::{Precision, Value};
 
@@ -7,15 +7,15 @@ use super::Change;
 /// The present value in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Old {
-    /// No value, or a word for it.
+    /// No value, or a null such as `~`.
     Null,
     /// A value.
     Scalar(Value),
-    /// Something that no setting can be, such as a date.
+    /// A value that no setting can have, such as a date.
     Other,
 }
 
-/// The names that one program has for precisions.
+/// The names that one program uses for precisions.
 struct Family {
     /// The program.
     about: &'static str,
@@ -64,7 +64,7 @@ const SHORT: Family = Family {
 };
 const SHORTEST: Family =
     Family { about: "the short names", names: &[(Fp32, "f32"), (Bf16, "bf16"), (Fp16, "f16"), (Fp8, "f8")], also: &[] };
-/// The names in Lightning before 2.0, and in scripts that state a number of bits.
+/// The names in Lightning before 2.0, and in scripts that give a number of bits.
 const BITS: Family =
     Family { about: "numbers of bits", names: &[(Fp32, "32"), (Bf16, "bf16"), (Fp16, "16")], also: &[] };
 
@@ -75,26 +75,26 @@ impl Family {
         self.names.iter().find(|(known, _)| *known == precision).map(|(_, name)| *name)
     }
 
-    /// Returns the precision that a text means in it.
+    /// Returns the precision that a string names in this family.
     fn read(&self, text: &str) -> Option<Precision> {
         let mut all = self.names.iter().chain(self.also);
         all.find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(precision, _)| *precision)
     }
 
-    /// Whether a text is one of its further names, which may mean more than the precision (`16-true` is not
-    /// `16-mixed`).
+    /// Returns true if a string is one of the family's further names. It may mean more than the precision: `16-true` is not
+    /// `16-mixed`.
     fn is_second(&self, text: &str) -> bool {
         self.also.iter().any(|(_, name)| text.eq_ignore_ascii_case(name))
     }
 }
 
-/// Words for yes and no in files, besides `true` and `false` (YAML 1.1, <https://yaml.org/type/bool.html>).
+/// Words for true and false in files (YAML 1.1, <https://yaml.org/type/bool.html>).
 const ANSWERS: &[(&str, &str)] = &[("true", "false"), ("yes", "no"), ("on", "off"), ("1", "0"), ("y", "n")];
 
-/// Returns the value to write for a change, in the form of the present value.
+/// Returns the value to write for a change, in the format of the present value.
 ///
 /// # Errors
-/// The form is not known; the text says why.
+/// The format is not known; the message says why.
 pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Value, String> {
     let key = Key::of(path);
     if let Old::Scalar(Value::Text(text)) = old
@@ -114,7 +114,7 @@ pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Val
     }
 }
 
-/// What the keys that lead to a place say about it.
+/// The facts about a place that the keys on its path tell.
 struct Key {
     last: String,
     /// The key above it.
@@ -128,18 +128,18 @@ impl Key {
         Self { last: plain(last.and_then(|at| path.get(at))), table: plain(above.and_then(|at| path.get(at))) }
     }
 
-    /// Whether it is the argument of Lightning's `Trainer`.
+    /// Returns true if the key is the `precision` of Lightning's `Trainer` or `Fabric`.
     fn is_lightning(&self) -> bool {
         self.last == "precision" && ["trainer", "fabric"].contains(&self.table.as_str())
     }
 
-    /// Whether it has a usual name of a precision.
+    /// Returns true if the key is a usual name for a precision.
     fn is_precision(&self) -> bool {
         const NAMES: &[&str] = &["precision", "mixed_precision", "dtype", "torch_dtype", "amp_dtype", "autocast_dtype"];
         NAMES.contains(&self.last.as_str()) || self.switch().is_some()
     }
 
-    /// Returns the precision that it switches on and off: `bf16`, `use_fp16`, or DeepSpeed's `bf16.enabled`.
+    /// Returns the precision that the key switches on and off: `bf16`, `use_fp16`, or DeepSpeed's `bf16.enabled`.
     fn switch(&self) -> Option<Precision> {
         let name = if self.last == "enabled" { &self.table } else { &self.last };
         let name = name.strip_prefix("use_").unwrap_or(name);
@@ -182,14 +182,14 @@ fn in_precision(precision: Precision, change: &Change, old: &Old, key: &Key) -> 
     }
 }
 
-/// Returns a precision under the names of the family that the present text belongs to.
+/// Returns the precision's name in the family that the present string belongs to.
 fn in_words(precision: Precision, change: &Change, old: &str, key: &Key) -> Result<Value, String> {
     let is_keras = key.last.contains("policy") || old.to_ascii_lowercase().starts_with("mixed_");
     let families: Vec<&Family> = match () {
         () if key.is_lightning() => vec![&LIGHTNING, &BITS],
         () if is_keras => vec![&KERAS],
         () if key.last == "mixed_precision" && ACCELERATE.read(old).is_some() => vec![&ACCELERATE],
-        // If the present text is one of the searched settings, these have the file's own names.
+        // If the present string is one of the searched settings, the settings already are the file's own names.
         () if change.among.contains(&Value::from(old)) => return Ok(change.value.clone()),
         () => FAMILIES.to_vec(),
     };
@@ -209,7 +209,7 @@ fn in_words(precision: Precision, change: &Change, old: &str, key: &Key) -> Resu
     }
     let mut names: Vec<&str> = families.iter().filter_map(|family| family.name(precision)).collect();
     names.dedup();
-    // Lightning accepts its present names also where the file uses its older ones.
+    // Lightning accepts its present names even if the file uses older names.
     if key.is_lightning() {
         names.truncate(1);
     }
@@ -228,7 +228,7 @@ fn none_among(family: &Family, precision: Precision) -> String {
     format!("there is no {} among {}", precision.name(), family.about)
 }
 
-/// Returns a text in capitals if the other text is in capitals.
+/// Returns a string in capitals if the other string is in capitals.
 fn in_case(text: &str, old: &str) -> Value {
     let is_capital = old.chars().any(char::is_alphabetic) && !old.chars().any(char::is_lowercase);
     let first = |text: &str| text.chars().next().is_some_and(char::is_uppercase);
@@ -243,7 +243,7 @@ fn in_case(text: &str, old: &str) -> Value {
     })
 }
 
-/// Returns yes or no in the words of the file.
+/// Returns true or false in the words of the file.
 fn in_answer(is_on: bool, old: &Value) -> Result<Value, String> {
     match old {
         Value::Bool(_) => Ok(Value::Bool(is_on)),
@@ -273,7 +273,7 @@ fn in_number(value: &Value, old: &Value) -> Result<Value, String> {
     }
 }
 
-/// Returns a text in the way the file writes texts.
+/// Returns a string in the way the file writes strings.
 fn in_text(text: &str, old: &Value, change: &Change, key: &Key) -> Result<Value, String> {
     match old {
         Value::Int(_) | Value::Float(_) => match Value::parse(text) {
@@ -307,12 +307,12 @@ fn in_text(text: &str, old: &Value, change: &Change, key: &Key) -> Result<Value,
     }
 }
 
-/// Whether a text is one of Lightning's words for precisions, which begin with digits but are texts.
+/// Returns true if a string is one of Lightning's precision names, which begin with digits but are strings.
 pub(super) fn is_precision_word(text: &str) -> bool {
     LIGHTNING.names.iter().chain(LIGHTNING.also).any(|(_, name)| *name == text)
 }
 
-/// Whether a word means true or false in YAML 1.1.
+/// Returns true if a word means true or false in YAML 1.1.
 pub(super) fn is_answer(word: &str) -> bool {
     word.parse::<u8>().is_err()
         && ANSWERS.iter().any(|(yes, no)| word.eq_ignore_ascii_case(yes) || word.eq_ignore_ascii_case(no))

@@ -1,7 +1,7 @@
-//! Writes settings into an existing file: the values change, and nothing else of its text.
+//! Writes settings into an existing file. Only the values change.
 //!
-//! A reader for each language finds the values, and new values replace them in place. So comments, order, indentation,
-//! line ends and everything else stay byte for byte.
+//! A reader for each language finds the values, and new values replace them in place. Comments, order, indentation, line ends and
+//! everything else stay byte for byte.
 
 mod form;
 mod json;
@@ -22,34 +22,34 @@ pub(super) struct Language {
     name: &'static str,
     /// The endings of its files' names.
     endings: &'static [&'static str],
-    /// Finds the values of a text; the error says what is wrong with it.
+    /// Finds the values of a file's text; the error says why the text is invalid.
     places: fn(&str) -> Result<Vec<Place>, String>,
     /// Reads a value.
     read: fn(&str) -> Old,
     /// Writes a value in the language, in the style of the present one.
     show: fn(&Value, &str) -> String,
-    /// Whether the present text means the same value.
+    /// Returns true if the present text means the same value.
     is_same: fn(&str, &Value) -> bool,
     /// Finds where to add a new setting to the table at this path, and the text for it.
     add: Add,
 }
 
-/// A function that returns a place and a text for it; `None` if there is no such table.
+/// A function that returns a position and the text to insert there; `None` if the table does not exist.
 type Add = fn(&Text<'_>, &[String], &str, &Value) -> Option<(usize, String)>;
 
-/// All of them.
+/// All languages.
 const LANGUAGES: &[Language] = &[toml::LANGUAGE, yaml::LANGUAGE, json::LANGUAGE];
 
 /// A value of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
-    /// The keys that lead to it; those of lists are numbers.
+    /// The keys that lead to the value; the keys of a list are numbers.
     path: Vec<String>,
     /// The bytes of the value.
     span: Range<usize>,
     /// The bytes of its key.
     key: Range<usize>,
-    /// Why it cannot be set, if it cannot: it is a table or a list, or it has a name by which other values refer to it.
+    /// The reason why it cannot be set, if any: it is a table or a list, or other values refer to it by a name.
     obstacle: Option<&'static str>,
 }
 
@@ -80,7 +80,7 @@ impl Text<'_> {
         self.places.iter().filter(move |place| place.path.len() == table.len() + 1 && place.path.starts_with(table))
     }
 
-    /// Returns the place after the line of a value, and the text that must precede another line there.
+    /// Returns the position after the line of a value, and the text that must precede another line there.
     fn after_line(&self, place: &Place) -> (usize, &'static str) {
         match self.text[place.span.end..].find('\n') {
             Some(end) => (place.span.end + end + 1, ""),
@@ -88,7 +88,7 @@ impl Text<'_> {
         }
     }
 
-    /// Returns the white space in front of a place in its line; empty if there is anything else.
+    /// Returns the white space before a position in its line; empty if other characters precede the position.
     fn indent(&self, at: usize) -> &str {
         let start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
         let indent = &self.text[start..at];
@@ -96,16 +96,16 @@ impl Text<'_> {
     }
 }
 
-/// A setting, with the place where it should go.
+/// A setting, and its place in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Change {
     /// The parameter.
     pub(super) name: String,
     /// Its value.
     pub(super) value: Value,
-    /// The place, if it was named; else the parameter's name is searched for.
+    /// The place, if given; else gputune searches for the parameter's name.
     pub(super) path: Option<String>,
-    /// The settings that the parameter could have, where they are known.
+    /// The possible settings of the parameter, if known.
     pub(super) among: Vec<Value>,
 }
 
@@ -172,8 +172,7 @@ impl Language {
         Ok(format!("{mark}{edited}"))
     }
 
-    /// Returns a change in the form of the present value, with the text for it; `None` if the file already has the
-    /// value.
+    /// Returns a change in the format of the present value, with its splice; `None` if the file already has the value.
     fn replaced(&self, text: &str, place: &Place, change: &Change) -> Result<Option<(Change, Splice)>, Refusal> {
         if let Some(obstacle) = place.obstacle {
             let message = format!("`{}` {obstacle}", place.dotted());
@@ -200,7 +199,7 @@ impl Language {
         Ok(Some((Change { value, ..change.clone() }, splice)))
     }
 
-    /// Returns the text for a setting that the file does not have.
+    /// Returns the splice that adds a setting missing from the file.
     fn added(&self, parsed: &Text<'_>, change: &Change) -> Result<Splice, Refusal> {
         let path = change.path.as_deref().unwrap_or(&change.name);
         let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
@@ -237,7 +236,7 @@ type Splice = (Range<usize>, String);
 
 /// Returns a text with the replacements made.
 fn spliced(text: &str, mut splices: Vec<Splice>) -> String {
-    // Works from the end, so that earlier places stay valid; texts that are added at one place stay in order.
+    // Works from the end, so that earlier positions stay valid; texts added at one position stay in order.
     splices.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
     let mut edited = text.to_owned();
     let mut at = 0;
@@ -257,8 +256,7 @@ fn shown(old: &str) -> String {
     if old.is_empty() { "nothing".to_owned() } else { format!("`{}`", old.escape_debug()) }
 }
 
-/// Finds the place of a change: the named one, else the one with the parameter's name at the top, else the only one
-/// below.
+/// Finds the place of a change: the given place, else the parameter's name at the top, else its only occurrence below.
 fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, Refusal> {
     let several = |found: &[&Place]| {
         let all: Vec<String> = found.iter().map(|place| format!("`{}`", place.dotted())).collect();
@@ -356,7 +354,7 @@ pub(super) fn difference(old: &str, new: &str) -> String {
     text
 }
 
-/// The most lines added in one place after which a difference still recognises the following line. A round number.
+/// The most added lines in one place after which a difference still recognises the next unchanged line. A round number.
 const ADDED: usize = 64;
 
 #[cfg(test)]

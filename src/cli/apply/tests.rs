@@ -1,4 +1,4 @@
-//! Tests, for each language, what a change leaves as it was.
+//! Tests for each language that a change leaves everything else unchanged.
 
 use super::*;
 
@@ -150,13 +150,13 @@ fn a_difference_has_the_lines_that_differ() {
     assert_eq!(difference("a\n", "a\n"), "");
 }
 
-/// A parameter with these settings, of which one is written.
+/// Returns a change of a parameter to one of these settings.
 fn among(name: &str, path: &str, settings: &[&str], value: &str) -> Change {
     let among = settings.iter().map(|setting| Value::from(*setting)).collect();
     Change { name: name.to_owned(), value: value.into(), path: Some(path.to_owned()), among }
 }
 
-/// Returns what `key: old` becomes for a value, in YAML; if it is refused, the reason in brackets.
+/// Returns the value that replaces `old` in the YAML line `key: old`; if the change is refused, the reason in brackets.
 fn yaml(path: &str, old: &str, settings: &[&str], value: &str) -> String {
     let keys: Vec<&str> = path.split('.').collect();
     let (tables, key) = keys.split_at(keys.len() - 1);

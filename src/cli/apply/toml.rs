@@ -73,7 +73,7 @@ fn show(value: &Value, old: &str) -> String {
     }
 }
 
-/// Whether a text can stand in single quotes.
+/// Returns true if a string can stand in single quotes.
 fn is_literal(text: &str) -> bool {
     !text.contains('\'') && !text.chars().any(char::is_control)
 }
@@ -103,8 +103,7 @@ fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(u
         let separator = if text.children(table).next().is_some() { ", " } else { " " };
         return Some((own.span.start + inside, format!("{separator}{entry}")));
     }
-    // The place is after the last of the table's own settings: a table below it has a header of its own, and may stand
-    // anywhere.
+    // The place is after the table's own settings: a subtable has a header of its own and may stand anywhere.
     let is_below_header = |place: &&Place| {
         let start = text.text[..place.key.start].rfind('\n').map_or(0, |end| end + 1);
         !text.text[start..place.key.start].contains('[')

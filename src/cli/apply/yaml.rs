@@ -12,13 +12,13 @@ use super::{LIST, Language, Place, TABLE, Text};
 pub(super) const LANGUAGE: Language =
     Language { name: "YAML", endings: &["yaml", "yml"], places, read, show, is_same, add };
 
-/// A table or list that is open.
+/// An open table or list.
 struct Open {
     is_table: bool,
-    /// The key that waits for its value, and its bytes; for a list the number of values so far.
+    /// The key that waits for its value, and its bytes. A list counts its values instead.
     key: Option<(String, Range<usize>)>,
     count: usize,
-    /// Its own place among those that were found.
+    /// The index of its own place in `found`.
     place: Option<usize>,
 }
 
@@ -30,7 +30,7 @@ struct Reader<'t> {
     open: Vec<Open>,
     path: Vec<String>,
     found: Vec<Place>,
-    /// The anchors of values, and which of them are used.
+    /// The index in `found` of each place, with its anchor; `used` holds the anchors that other values use.
     anchors: Vec<(usize, usize)>,
     used: BTreeSet<usize>,
 }
@@ -80,7 +80,7 @@ impl Reader<'_> {
         byte(span.start.index())..byte(span.end.index())
     }
 
-    /// Whether a key comes next.
+    /// Returns true if a key comes next.
     fn is_key(&self) -> bool {
         self.open.last().is_some_and(|open| open.is_table && open.key.is_none())
     }
@@ -101,7 +101,7 @@ impl Reader<'_> {
     fn begin(&mut self, is_table: bool, anchor: usize, span: &Span) {
         let range = self.range(span);
         if self.is_key() {
-            // A table is used as a key, which no path can name.
+            // This key is itself a table or a list, and no path can name it.
             if let Some(open) = self.open.last_mut() {
                 open.key = Some(("?".to_owned(), range.clone()));
             }
@@ -136,11 +136,11 @@ impl Reader<'_> {
         let Some(key) = self.enter() else { return };
         let key = if key == (0..0) { range.clone() } else { key };
         if matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted) {
-            // The reader's end is that of the line, including a comment.
+            // The parser ends at the end of the line, including a comment.
             range.end = quotes_end(self.text, range.start).unwrap_or(range.end);
         }
         if range.is_empty() {
-            // There is no value: it goes after the colon.
+            // The value is empty: write it after the colon.
             let colon = self.text[key.end..].find(':').map_or(key.end, |at| key.end + at + 1);
             range = colon..colon;
         }
@@ -152,7 +152,7 @@ impl Reader<'_> {
     }
 }
 
-/// Words for no value (YAML 1.2, 10.3.2 Core Schema).
+/// Words for null (YAML 1.2, 10.3.2 Core Schema).
 const NOTHING: &[&str] = &["", "~", "null", "Null", "NULL"];
 
 fn read(old: &str) -> Old {
@@ -161,13 +161,12 @@ fn read(old: &str) -> Old {
         Some(text) => Old::Scalar(Value::Text(text)),
         None if NOTHING.contains(&old) => Old::Null,
         None if old.starts_with(['!', '&', '*', '"', '\'']) => Old::Other,
-        // `True` means true to a reader, and must keep its capital; so must the words of YAML 1.1, which other readers
-        // take as texts.
+        // `True` means true and must keep its capital. So must the words of YAML 1.1, which other readers take as strings.
         None => Old::Scalar(whole(old).map_or_else(|| Value::parse(old), Value::Int)),
     }
 }
 
-/// Returns a whole number in YAML that is written with underscores or in another base.
+/// Returns a whole number that YAML writes with underscores or in another base.
 fn whole(old: &str) -> Option<i64> {
     let digits = old.replace('_', "");
     let (base, digits) = match digits.get(..2)? {
@@ -184,7 +183,8 @@ fn show(value: &Value, old: &str) -> String {
         Value::Text(text) if old.starts_with(['"', '\'']) => {
             gputune::report::emit::yaml_scalar(&Value::from(text.as_str()))
         }
-        // The text is a word for yes or no, a number, or a name that begins with one, and replaces one of its kind.
+        // These stay unquoted: a word for yes or no in place of another, a precision name that begins with digits, a plain
+        // string.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
         Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),
@@ -192,7 +192,7 @@ fn show(value: &Value, old: &str) -> String {
     }
 }
 
-/// Whether an unquoted text is a text for readers of YAML 1.1, too, and nothing else.
+/// Returns true if readers of YAML 1.1 also take the unquoted string as a string, and as nothing else.
 fn is_plain(text: &str) -> bool {
     const WORDS: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
     let is_sign = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
@@ -212,7 +212,7 @@ fn is_same(old: &str, value: &Value) -> bool {
     }
 }
 
-/// The end of a text in quotes that begins here.
+/// Returns the end of the quoted string that begins here.
 fn quotes_end(text: &str, start: usize) -> Option<usize> {
     let rest = text.get(start..)?;
     let quote = rest.chars().next()?;
@@ -222,7 +222,7 @@ fn quotes_end(text: &str, start: usize) -> Option<usize> {
             '\\' if quote == '"' => {
                 characters.next();
             }
-            // Two of them stand for one in the text.
+            // In single quotes, a doubled quote stands for one quote.
             c if c == quote && quote == '\'' && characters.peek().is_some_and(|(_, next)| *next == quote) => {
                 characters.next();
             }
@@ -233,7 +233,7 @@ fn quotes_end(text: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// The text in quotes; `None` where there are none.
+/// Returns the string inside the quotes; `None` if `old` has no quotes.
 fn unquoted(old: &str) -> Option<String> {
     match old.chars().next()? {
         '"' => serde_json::from_str(old).ok(),
@@ -257,7 +257,7 @@ fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(u
         let separator = if text.children(table).next().is_some() { ", " } else { "" };
         return Some((start + 1, format!("{entry}{separator}")));
     }
-    // The place is after a setting of a single line, because the next line then belongs to a neighbour.
+    // Insert after a setting of a single line: the line after it belongs to a neighbour.
     let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.text[place.span.clone()].contains('\n');
     if let Some(last) = text.children(table).filter(has_one_line).last() {
         let (at, before) = text.after_line(last);

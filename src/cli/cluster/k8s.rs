@@ -13,8 +13,8 @@ use super::manifests::{self, Wanted};
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::stdout;
 
-/// The longest name from which those of all objects are made, and the largest map: what Kubernetes allows ("Object Names and IDs",
-/// "ConfigMaps" in its documentation) less what is added.
+/// The longest name of a search, which leaves room for the suffixes of its objects, and the largest ConfigMap (Kubernetes
+/// documentation, "Object Names and IDs", "ConfigMaps").
 const LONGEST_NAME: usize = 50;
 const LARGEST_SPEC: usize = 1 << 20;
 
@@ -157,7 +157,7 @@ fn wanted(args: &Args) -> Result<Wanted, Failed> {
     })
 }
 
-/// The name of a search by its spec.
+/// Returns the name of a search from the file name of its spec.
 fn name_of(file: &str) -> String {
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem).to_ascii_lowercase();
     let stem: String = stem.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
@@ -183,7 +183,7 @@ fn pairs(
     texts.iter().map(pair).collect()
 }
 
-/// A label of RFC 1123, as Kubernetes has them.
+/// Returns true if the text is a label of RFC 1123, as Kubernetes requires.
 fn is_label(text: &str) -> bool {
     let is_inside = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     !text.is_empty()
@@ -201,7 +201,7 @@ fn is_path(text: &str) -> bool {
     text.starts_with('/') && !text.contains(':') && !text.chars().any(char::is_control)
 }
 
-/// A quantity (Kubernetes API, "Quantity"), above zero.
+/// Returns true if the text is a quantity above zero (Kubernetes API, "Quantity").
 fn is_quantity(text: &str) -> bool {
     let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let suffix = &text[number.len()..];
@@ -210,7 +210,7 @@ fn is_quantity(text: &str) -> bool {
     is_known && digits && number.parse::<f64>().is_ok_and(|value| value > 0.0)
 }
 
-/// Submits everything, with a token that nobody sees.
+/// Submits all objects. A fresh token goes straight to the cluster and is never shown.
 fn apply(wanted: &Wanted) -> super::super::Result {
     let name = &wanted.name;
     let driver = format!("{name}-driver");
@@ -238,7 +238,7 @@ fn apply(wanted: &Wanted) -> super::super::Result {
     Ok(Exit::Found)
 }
 
-/// Runs the user's `kubectl`; what it says where it fails.
+/// Runs the user's `kubectl`; a failure carries its error output.
 fn kubectl(wanted: &Wanted, words: &[&str], input: &str) -> Result<String, Failed> {
     let failed = |message: String| {
         Failed::new(Exit::Impossible, message)
@@ -249,7 +249,7 @@ fn kubectl(wanted: &Wanted, words: &[&str], input: &str) -> Result<String, Faile
         command.args(wanted.namespace.iter().flat_map(|namespace| ["--namespace", namespace])).args(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
-            // One that does not read says why.
+            // If `kubectl` does not read its input, its own error says why.
             let _ = stdin.write_all(input.as_bytes());
         }
         child.wait_with_output()

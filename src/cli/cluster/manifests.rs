@@ -1,30 +1,30 @@
-//! The objects of a search on Kubernetes, as YAML for people: the same for the same options.
+//! The objects of a search on Kubernetes, as readable YAML. The same options give the same YAML.
 
 use gputune::probe::worker::Token;
 
-/// Where workers dial in: any port above 1023 would do.
+/// The port that workers dial: any port above 1023 would do.
 const PORT: u16 = 7331;
 
-/// What the objects are about.
+/// The contents of the objects.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// The name of everything, and its beginning.
+    /// The name of the search, which begins the names of all objects.
     pub(super) name: String,
     pub(super) namespace: Option<String>,
     pub(super) image: String,
-    /// The file name of the spec, and its text.
+    /// The spec's file name, and its text.
     pub(super) spec: (String, String),
     /// The folder of the script in the image, where the spec is put.
     pub(super) workdir: String,
-    /// The program there.
+    /// The gputune program in the image.
     pub(super) gputune: String,
     pub(super) workers: u32,
     pub(super) gpus: u32,
     pub(super) cpu: Option<String>,
     pub(super) memory: Option<String>,
-    /// For the results.
+    /// The claim for the results.
     pub(super) claim: Option<String>,
-    /// Further claims, with where they are mounted.
+    /// More claims, with their mount points.
     pub(super) mounts: Vec<(String, String)>,
     pub(super) selectors: Vec<(String, String)>,
     pub(super) user: Option<u32>,
@@ -38,7 +38,7 @@ pub(super) fn secret_name(name: &str) -> String {
     format!("{name}-token")
 }
 
-/// All objects, each after a line of three dashes.
+/// Returns all objects, each after a line of three dashes.
 pub(super) fn yaml(wanted: &Wanted) -> String {
     let mut text = wanted.preface();
     text.extend(wanted.token.as_ref().map(|token| wanted.secret(token)));
@@ -54,18 +54,18 @@ pub(super) fn secret(wanted: &Wanted, token: &Token) -> String {
     wanted.secret(token)
 }
 
-/// A text as it may stand anywhere in YAML: what JSON writes is YAML, too (YAML 1.2, 1.3).
+/// Quotes a string for any place in YAML: JSON is valid YAML (YAML 1.2, 1.3).
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// Lines below others.
+/// Indents the lines of a text.
 fn indented(text: &str, by: usize) -> String {
     let margin = " ".repeat(by);
     text.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("{margin}{line}\n") }).collect()
 }
 
-/// A text of several lines as the value of a key, readable where its characters allow that (YAML 1.2, 5.1 and 8.1).
+/// Formats lines as the value of a key: a readable block if their characters allow it (YAML 1.2, 5.1 and 8.1).
 fn block(text: &str, by: usize) -> String {
     let is_plain = |letter: char| {
         letter == '\n' || letter == '\t' || !(letter.is_control() || "\u{2028}\u{2029}\u{feff}".contains(letter))
@@ -127,7 +127,7 @@ impl Wanted {
         format!("---\napiVersion: v1\nkind: ConfigMap\n{metadata}data:\n  {file}:{}", block(text, 4))
     }
 
-    /// Without an address of its own: its name is the driver's.
+    /// Returns a Service without an address of its own: its name resolves to the driver.
     fn service(&self) -> String {
         let name = format!("{}-driver", self.name);
         let metadata = self.metadata(&name, "driver");
@@ -175,7 +175,7 @@ impl Wanted {
         let cpu = self.cpu.as_ref().map(|cpu| format!("cpu: {}\n", quoted(cpu)));
         let memory = self.memory.as_ref().map(|memory| format!("memory: {}\n", quoted(memory)));
         let share: String = [gpus, cpu, memory].into_iter().flatten().collect();
-        // What is asked for is what there is: a probe must not be fast by what a neighbour leaves.
+        // Limits equal requests: a probe must not run faster on resources that a neighbour leaves idle.
         let resources = format!("resources:\n  requests:\n{0}  limits:\n{0}", indented(&share, 4));
         let resources = if share.is_empty() { String::new() } else { resources };
         self.job(&format!("worker-{number}"), "worker", &words.map(str::to_owned), &resources, None)
@@ -185,7 +185,7 @@ impl Wanted {
         format!("{}/{}", self.workdir.trim_end_matches('/'), self.spec.0)
     }
 
-    /// A job of one pod, which is not tried again; `container` has what is its own.
+    /// Returns a job of one pod without retries; `container` has the lines that differ between jobs.
     fn job(&self, name: &str, part: &str, words: &[String], container: &str, results: Option<(&str, &str)>) -> String {
         let metadata = self.metadata(&format!("{}-{name}", self.name), part);
         let mut text = format!(
@@ -210,7 +210,8 @@ impl Wanted {
         }
         text += &format!("      containers:\n        - name: gputune\n          image: {}\n", quoted(&self.image));
         text += &format!("          workingDir: {}\n          command:\n", quoted(&self.workdir));
-        // The script's folder gets its spec by name: a file mounted there could not be covered where probes' writes are kept apart.
+        // Copies the spec into the script's folder: gputune could not cover a mounted file where it keeps the writes of probes
+        // apart.
         let file = &self.spec.0;
         let copy = format!(
             "cp /run/gputune-spec/{file} ./.{file}.$HOSTNAME && mv ./.{file}.$HOSTNAME ./{file} && exec \"$@\""
@@ -221,7 +222,7 @@ impl Wanted {
         text + &self.volumes(part, results)
     }
 
-    /// On which nodes a worker may be.
+    /// Returns the lines that choose a worker's nodes.
     fn placed(&self) -> String {
         let mut text = String::new();
         if self.gpus > 0 {
@@ -246,7 +247,7 @@ impl Wanted {
             self.name
         );
         if part == "worker" {
-            // Loader workers hand batches over there, and 64 MiB is not enough.
+            // Loader workers pass batches through shared memory, and the default of 64 MiB is not enough.
             mounts += "- name: shm\n  mountPath: /dev/shm\n";
             volumes += "- name: shm\n  emptyDir:\n    medium: Memory\n";
         }

@@ -1,4 +1,4 @@
-//! `gputune cluster`: what a search on a cluster needs, for engines that are asked from outside.
+//! `gputune cluster`: writes the objects and the token that a search on a cluster needs.
 
 mod k8s;
 mod manifests;

@@ -1,4 +1,4 @@
-//! What `gputune compare` shows: a line while it runs, and the result.
+//! Shows a running `gputune compare` as a line, and prints its result.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::side::{Contender, Contenders};
 use crate::cli::colour;
 
-/// The line of progress on standard error: one that is written over on a terminal, else a line where something new begins.
+/// The progress line on standard error. A terminal redraws it; elsewhere each new stage prints a line.
 pub(super) struct Line {
     quiet: bool,
     is_live: bool,
@@ -37,7 +37,7 @@ impl Line {
             say!("{}", fallback.replace(char::is_control, " "));
         }
         self.fallbacks = progress.fallbacks.len();
-        // In a pipe each block would be a line.
+        // A pipe gets no line for each block.
         let side = if self.is_live || progress.stage == Stage::Warming { progress.side } else { Side::A };
         let now = (progress.way, progress.stage, side);
         let is_new = self.told != Some(now);
@@ -91,7 +91,7 @@ fn shown_ratio(ratio: Estimate) -> String {
     }
 }
 
-/// The result for a person.
+/// Formats the result as text.
 pub(super) fn text(contenders: &Contenders, duelled: &Duelled) -> String {
     let mut text = String::new();
     for (side, contender) in [(Side::A, &contenders.a), (Side::B, &contenders.b)] {
@@ -125,7 +125,7 @@ fn verdict(duelled: &Duelled, ratio: Estimate) -> String {
     match (duelled.faster(), ratio.low.zip(ratio.high)) {
         (Some(side), _) => format!("{side} is faster"),
         (None, Some((low, high))) => {
-            // What either may be ahead by at most.
+            // The most that either side can be ahead, in percent.
             let most = (high - 1.0).max(1.0 / low - 1.0) * 100.0;
             format!("they are tied within +-{most:.1} %")
         }
@@ -146,7 +146,7 @@ fn ended(end: DuelEnd) -> &'static str {
     }
 }
 
-/// The result for a program.
+/// The result as JSON.
 #[derive(Serialize)]
 pub(super) struct Report<'r> {
     format: u32,

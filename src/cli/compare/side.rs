@@ -10,12 +10,12 @@ use crate::cli::exit::{Exit, Failed};
 use crate::cli::probe::{assignment, chosen};
 use crate::cli::report;
 
-/// One of the two.
+/// One of the two configs.
 pub(super) struct Contender {
-    /// As it was given.
+    /// The words of the user.
     pub(super) text: String,
     pub(super) config: Config,
-    /// With the derived values; for a job as it is, what it is given.
+    /// The settings with their derived values; for the unmodified job, only the stated settings.
     pub(super) settings: Settings,
 }
 
@@ -36,7 +36,7 @@ const WAYS: &str =
     "write settings such as batch_size=64,workers=4, the number of a trial such as 12, `baseline` or `best`";
 
 impl Contenders {
-    /// Reads both; `search` is the folder of the spec's earlier search, which is only read where it is needed.
+    /// Reads both configs. `search` is the folder of the spec's earlier search, and is read only if needed.
     pub(super) fn read(spec: &Spec, search: &Path, [a, b]: [&str; 2]) -> Result<Self, Failed> {
         Ok(Self { a: contender(spec, search, ("A", a))?, b: contender(spec, search, ("B", b))? })
     }
@@ -87,7 +87,7 @@ fn named(text: &str) -> Result<Named, String> {
     text.split(',').map(assignment).collect::<Result<_, _>>().map(Named::Settings)
 }
 
-/// What the user runs today, as a search takes it.
+/// Returns the baseline as a search takes it: the config that the user runs today.
 fn baseline(spec: &Spec) -> Result<Config, Failed> {
     if spec.is_baseline_as_it_is {
         let set = spec.baseline.clone().unwrap_or_default();
@@ -96,7 +96,7 @@ fn baseline(spec: &Spec) -> Result<Config, Failed> {
     chosen(&spec.space, spec.baseline.as_ref(), &[])
 }
 
-/// A config of a search as one of the spec, whose space may be another today.
+/// Converts a config of a search to the spec's space, which may have changed since.
 fn of_study(spec: &Spec, study: &Study, config: &Config) -> Result<Config, String> {
     let settings = study.space.settings(config).chosen(&spec.space);
     let found = if config.is_as_it_is() { spec.space.as_it_is_with(&settings) } else { spec.space.locate(&settings) };

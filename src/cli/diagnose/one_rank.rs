@@ -6,9 +6,9 @@ use gputune::probe::{CommandStep, StepTemplate, Template};
 /// The options for the number of processes on a node (torch.distributed.run, its documentation).
 const PROCESSES: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
 
-/// Returns the same step with one rank; `None` if the command is not one of `torchrun`, or already has one rank.
+/// Returns the same step with one rank; `None` if `torchrun` does not start it, or it already has one rank.
 ///
-/// If the spec counts the samples, they are those of all ranks; those of one rank are then not known.
+/// Also returns `None` if the spec counts samples: it counts all ranks, so the samples of one rank are unknown.
 pub(super) fn of(step: &CommandStep) -> Option<CommandStep> {
     if step.samples_per_step.is_some() {
         return None;

@@ -47,7 +47,7 @@ impl Said {
             Note::Ended(which, ran, took) => {
                 self.say(&format!("{:<17} {} ({})", label(*which), result_words(ran), show_duration(*took)));
             }
-            // The report has them.
+            // The report covers all other notes.
             _ => {}
         }
     }

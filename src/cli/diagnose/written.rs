@@ -12,7 +12,7 @@ use gputune::spec::Spec;
 use super::super::exit::{Exit, Failed};
 use super::Subject;
 
-/// What the spec is made from.
+/// The source of the new spec.
 pub(super) struct Opener {
     kind: Kind,
     has_adapter: bool,
@@ -42,7 +42,7 @@ impl Opener {
         Self { kind, has_adapter: apply.adapter.is_some() }
     }
 
-    /// Reports, before anything runs, if nothing could be written.
+    /// Fails, before anything runs, if no spec could be written.
     pub(super) fn check(&self, path: &Path) -> Result<(), Failed> {
         let usage = |message: String, hint: String| Err(Failed::new(Exit::Usage, message).hint(hint));
         if !self.has_adapter {
@@ -73,7 +73,7 @@ impl Opener {
         let mut file =
             tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder).map_err(cannot)?;
         std::io::Write::write_all(file.as_file_mut(), text.as_bytes()).map_err(cannot)?;
-        // Checks that the new spec can be read: better an error here than at the next command.
+        // Checks that the new spec can be read: an error here is better than at the next command.
         if let Some(reason) = refused(file.path()) {
             return Err(failed(format!("the spec to be written is not accepted: {reason}"))
                 .hint("please report this with the spec that was diagnosed; add the parameters by hand meanwhile"));
@@ -131,7 +131,7 @@ fn refused(path: &Path) -> Option<String> {
     }
 }
 
-/// Adds a parameter if there is none, since a space must have one.
+/// Adds a parameter to an empty list, since a space must have one.
 fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
     if !openings.is_empty() {
         return openings;
@@ -140,7 +140,7 @@ fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
     usual.filter_map(|name| openable(name)?.for_job(evidence)).collect()
 }
 
-/// Returns a word of a command as a spec has it, with braces doubled that look like a setting.
+/// Escapes a word of a command for a spec: braces that look like a setting are doubled.
 pub(super) fn escaped(word: &str) -> String {
     let mut text = String::with_capacity(word.len());
     let mut rest = word;
@@ -185,7 +185,7 @@ fn parameter_line(opening: &Opening) -> String {
     )
 }
 
-/// Returns the lines for what the job uses today, as far as it is active: prefetching and persistence require workers.
+/// Returns the lines for the job's active settings today: prefetching and persistence require workers.
 fn baseline_lines(openings: &[Opening], evidence: &Evidence) -> String {
     let needs_workers = |opening: &Opening| matches!(opening.parameter, "prefetch_factor" | "persistent_workers");
     let is_opened = openings.iter().any(|opening| opening.parameter == "num_workers");
@@ -213,7 +213,7 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     if folder_of(path).canonicalize().ok() != cwd.canonicalize().ok() {
         let _ = writeln!(text, "cwd = {}", quoted(&cwd.display().to_string()));
     }
-    // Nothing here changes the number of samples in a step.
+    // Without `batch_size`, no parameter changes the number of samples in a step.
     let has_batch = openings.iter().any(|opening| opening.parameter == "batch_size");
     if examined.evidence.observed.timing.samples_per_step.is_none() && !has_batch {
         text +=
@@ -241,7 +241,7 @@ fn probe_seconds(examined: &Examined) -> u64 {
 
 /// Adds parameters to a spec; everything else stays as written.
 ///
-/// If the spec has a baseline, it must state everything that is run today, so the new parameters are added there, too.
+/// A baseline must state all values that run today, so it also gets the new parameters.
 fn extended(text: &str, has_baseline: bool, openings: &[Opening], examined: &Examined) -> String {
     let parameters: String = openings.iter().map(parameter_line).collect();
     let baseline = baseline_lines(openings, &examined.evidence);
@@ -250,7 +250,7 @@ fn extended(text: &str, has_baseline: bool, openings: &[Opening], examined: &Exa
     headline(examined) + &text
 }
 
-/// Whether a line is the head of a table.
+/// Returns true if a line is the head of the table.
 fn is_head(line: &str, table: &str) -> bool {
     let line = line.split('#').next().unwrap_or_default().trim();
     line.strip_prefix('[').and_then(|line| line.strip_suffix(']')).is_some_and(|name| name.trim() == table)

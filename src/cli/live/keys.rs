@@ -19,7 +19,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Makes the terminal deliver keys without a line's end, and not show them. Ctrl-C and Ctrl-Z keep their meaning.
+    /// Makes the terminal deliver keys without a line end, and not show them. Ctrl-C and Ctrl-Z keep their meaning.
     pub(super) fn listen() -> Option<Self> {
         let stdin = std::io::stdin();
         // A background process would be stopped (termios(3), SIGTTOU).
@@ -40,7 +40,7 @@ impl Keys {
         Some(Self { terminal })
     }
 
-    /// Waits for at most this time; returns whether `q` was pressed.
+    /// Waits for at most this time; returns true if `q` was pressed.
     pub(super) fn wait_for_q(&mut self, time: Duration) -> bool {
         let timeout = Timespec::try_from(time).ok();
         let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];

@@ -1,7 +1,7 @@
-//! The live view on a terminal: a few lines at its foot, drawn by indicatif at most five times a second.
+//! The live view on a terminal: a few lines at the bottom, drawn by indicatif at most five times a second.
 //!
-//! They are one bar with a template of many lines, so that a frame is drawn as a whole; several bars in a `MultiProgress`
-//! draw one after the other, and its `suspend` panics where the terminal is gone.
+//! The view is one bar with a template of many lines, so each frame is drawn as a whole. Several bars in a `MultiProgress` draw
+//! one after the other, and its `suspend` panics if the terminal is gone.
 
 pub(super) mod keys;
 mod view;
@@ -22,13 +22,13 @@ use keys::Keys;
 pub(in crate::cli) use view::once;
 use view::{Block, WHOLE_BAR};
 
-/// How often in a second the view is drawn at most, and keys are looked at.
+/// The most draws and key checks per second.
 const RATE: u8 = 5;
 
-/// As a time.
+/// The time between two draws.
 const EVERY: Duration = Duration::from_millis(1000 / RATE as u64);
 
-/// Finished lines that are kept: more than a screen has.
+/// The most finished lines to keep: more than a screen has.
 const RECENT: usize = 300;
 
 /// A view that is shown until it is dropped.
@@ -38,7 +38,7 @@ pub(super) struct Live {
 }
 
 struct Shared {
-    /// All of the view.
+    /// The whole view.
     bar: ProgressBar,
     state: Mutex<State>,
     is_over: AtomicBool,
@@ -48,26 +48,26 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What is drawn.
+    /// The block on the screen.
     block: Option<Block>,
-    /// The rows and columns that the terminal had when it was drawn.
+    /// The terminal's rows and columns when the block was drawn.
     size: (u16, u16),
-    /// What is shown, with when it was told.
+    /// The shown status, and its arrival time.
     status: Option<(Status, Instant)>,
     note: String,
     /// Finished lines that are not on the screen yet.
     above: Vec<String>,
-    /// The last ones that are, to be written again when the terminal has another size.
+    /// The last finished lines on the screen, to be written again after a resize.
     recent: Vec<String>,
 }
 
 impl Live {
-    /// Whether standard error is a terminal that can show it.
+    /// Returns true if standard error is a terminal that can show the view.
     pub(super) fn is_possible() -> bool {
         std::io::stderr().is_terminal() && !colour::is_dumb()
     }
 
-    /// Shows what it is told from now on; `q` sets `quit`.
+    /// Starts the view; `q` sets `quit`.
     pub(super) fn begin(quit: Arc<AtomicBool>) -> Self {
         let bar = ProgressBar::with_draw_target(Some(WHOLE_BAR), target());
         let state = State { size: Term::stderr().size(), ..State::default() };
@@ -79,17 +79,17 @@ impl Live {
         Self { shared, thread }
     }
 
-    /// Shows another status from now on.
+    /// Shows a new status.
     pub(super) fn show(&self, status: &Status) {
         self.shared.state().status = Some((status.clone(), Instant::now()));
     }
 
-    /// Shows another last line.
+    /// Replaces the last line.
     pub(super) fn note(&self, note: &str) {
         note.clone_into(&mut self.shared.state().note);
     }
 
-    /// Adds a line above the view, for good.
+    /// Adds a permanent line above the view.
     pub(super) fn say(&self, text: &str) {
         self.shared.state().above.extend(text.lines().map(str::to_owned));
     }
@@ -119,7 +119,7 @@ impl Shared {
         let mut keys = Keys::listen();
         while !self.is_over.load(Ordering::Relaxed) {
             if continued.swap(false, Ordering::Relaxed) {
-                // The shell has written below, and set the terminal as it likes it.
+                // The shell has written below the view and changed the terminal's settings.
                 self.bar.set_draw_target(target());
                 self.state().block = None;
                 keys = Keys::listen();
@@ -156,11 +156,10 @@ impl State {
         self.scroll(bar, template.lines().count());
     }
 
-    /// Writes finished lines above the view, which has so many rows.
+    /// Writes finished lines above the view, which has `height` rows.
     ///
-    /// In another size the whole screen is written again, since where the old lines are now cannot be known: one terminal
-    /// breaks those that are too long, another cuts them off. indicatif takes them to be where they were
-    /// (<https://github.com/console-rs/indicatif/issues/182>).
+    /// A resize rewrites the whole screen, because the positions of the old lines are unknown: one terminal wraps long lines,
+    /// another cuts them off. indicatif assumes the old positions (<https://github.com/console-rs/indicatif/issues/182>).
     fn scroll(&mut self, bar: &ProgressBar, height: usize) {
         let term = Term::stderr();
         let size = term.size();
@@ -175,7 +174,7 @@ impl State {
         };
         let count = if is_resized { self.recent.iter().rev().take_while(fits).count() } else { fresh };
         if is_resized || count > 0 {
-            // Not by `println`, which fills lines up with blanks instead of ending them.
+            // `println` would pad lines with blanks instead of ending them.
             bar.suspend(|| {
                 if is_resized {
                     let _ = term.clear_screen();
@@ -202,7 +201,7 @@ fn leave_no_mess_on_panic(shared: &Arc<Shared>) {
         if let Some(shared) = shared.upgrade()
             && !shared.is_over.swap(true, Ordering::Relaxed)
         {
-            // indicatif draws nothing from a thread that panics, and who panics may hold the bar.
+            // indicatif draws nothing from a panicking thread, and that thread may hold the bar.
             let (done, cleared) = mpsc::channel();
             let bar = shared.bar.clone();
             std::thread::spawn(move || {

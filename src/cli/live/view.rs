@@ -1,5 +1,4 @@
-//! The content of the live view: a few lines from the status of a search, always the same number, so that nothing
-//! jumps.
+//! The content of the live view: the status of a search in a few lines, always the same number, so that nothing jumps.
 
 use std::time::Duration;
 
@@ -20,22 +19,22 @@ const WHY: usize = 2;
 /// The columns of the bar.
 const BAR: usize = 20;
 
-/// What a bar that is done counts.
+/// The length of a full bar.
 pub(super) const WHOLE_BAR: u64 = 1000;
 
-/// What the view says, and its bar.
+/// The text of the view, and its bar.
 #[derive(Debug, PartialEq)]
 pub(super) struct Block {
     screen: Screen,
-    /// Up to the bar.
+    /// The text before the bar.
     before: String,
-    /// How much of the bar is done, of [`WHOLE_BAR`]; none where there is no room for a bar.
+    /// The filled part of the bar, out of [`WHOLE_BAR`]; `None` if the bar does not fit.
     pub(super) done: Option<u64>,
-    /// What comes behind the bar, once that is there.
+    /// The text after the bar, or after `before` if the bar does not fit.
     lines: Vec<String>,
 }
 
-/// Returns the status in lines, for a single look.
+/// Returns the status in lines, to be printed once.
 pub(in crate::cli) fn once(status: &Status, screen: Screen) -> Vec<String> {
     let block = Block::new(screen).budget(status, Duration::ZERO).probe(status, Duration::ZERO).best(status);
     let text = block.before + &block.lines.join("\n");
@@ -43,7 +42,7 @@ pub(in crate::cli) fn once(status: &Status, screen: Screen) -> Vec<String> {
 }
 
 impl Block {
-    /// The block of a search that runs; `since` is the time since the status was told, `note` the last line.
+    /// Returns the block of a running search; `since` is the age of the status, `note` the last line.
     pub(super) fn of(status: &Status, since: Duration, note: &str, screen: Screen) -> Self {
         Self::on(screen).rule().budget(status, since).probe(status, since).best(status).last(note)
     }
@@ -53,7 +52,7 @@ impl Block {
         Self::on(screen).last(note)
     }
 
-    /// As a template of indicatif, which draws the bar.
+    /// Returns the template for indicatif, which draws the bar.
     pub(super) fn template(&self) -> String {
         let literal = |text: &str| text.replace('{', "{{").replace('}', "}}");
         let bar = if self.done.is_some() { format!("{{bar:{BAR}}}  ") } else { String::new() };
@@ -64,7 +63,7 @@ impl Block {
         Self { screen, before: String::new(), done: None, lines: Vec::new() }
     }
 
-    /// The last column stays free: some terminals break a line that fills it.
+    /// Leaves the last column free: some terminals break a line that fills it.
     fn on(screen: Screen) -> Self {
         Self::new(Screen { columns: screen.columns.saturating_sub(1), ..screen })
     }
@@ -79,7 +78,7 @@ impl Block {
         self.lines.push(format!("{label}{}", self.screen.paint(tone, &text)));
     }
 
-    /// Adds the rule between what has ended and what runs.
+    /// Adds the rule between the finished lines and the running probes.
     fn rule(mut self) -> Self {
         self.lines.push(self.screen.paint(Tone::Faint, &"─".repeat(self.screen.columns)));
         self
@@ -116,12 +115,12 @@ impl Block {
         self
     }
 
-    /// Adds the running probe: what, how far, how fast, why, and the devices' readings.
+    /// Adds the running probe: its config, progress, rate, reason, and the devices' readings.
     fn probe(self, status: &Status, since: Duration) -> Self {
         if status.slots.is_empty() { self.one_probe(status, since) } else { self.slots(status, since) }
     }
 
-    /// Adds a line for each slot: what, and how fast.
+    /// Adds a line for each slot: its probe and rate.
     fn slots(mut self, status: &Status, since: Duration) -> Self {
         for (at, slot) in status.slots.iter().enumerate() {
             let label = format!("slot {}", at + 1);
@@ -218,12 +217,12 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// The remaining time, as the search expects it.
+/// Returns the remaining time that the search expects.
 fn left(status: &Status, elapsed: f64) -> Option<String> {
     Some(duration(status.expected_s? - elapsed)).filter(|_| status.expected_s > Some(elapsed))
 }
 
-/// The settings in a line; where they do not fit, those that differ from the best.
+/// Returns the settings in a line; if they do not fit, only the settings that differ from the best config.
 fn config(probe: &Running, status: &Status, room: usize) -> String {
     let whole = probe.config.line();
     let best = status.best.as_ref().filter(|best| best.config != probe.config);
@@ -258,7 +257,7 @@ fn rival(status: &Status) -> Option<f64> {
 
 /// Draws the interval on a line from zero, with the best so far as a mark: `──────[──●──]─────│────`.
 fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
-    /// How far the line goes beyond the larger of both numbers: a round number, so that there is some room.
+    /// How far the line extends beyond the larger of both numbers: a round number that leaves some room.
     const BEYOND: f64 = 1.15;
     let Some(rate) = rate.filter(|_| columns >= 20) else { return String::new() };
     let (low, high) = (rate.low.unwrap_or(rate.value).max(0.0), rate.high.unwrap_or(rate.value));
@@ -282,7 +281,7 @@ fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
     signs.into_iter().collect()
 }
 
-/// Describes the GPUs, then the processors, with as many numbers as there is room for.
+/// Describes the GPUs, then the CPU, with as many numbers as fit.
 fn devices(probe: &Running, room: usize) -> String {
     let gpus: Vec<&Readings> = probe.devices.gpus.iter().map(|gpu| &gpu.readings).collect();
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! Runs of a strategy on a table: those of a fixed number of probes, and searches with their own end.
+//! Runs a strategy on a table, for a fixed number of probes or as a search with its own end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Debug, Serialize)]
 pub(super) struct Run {
     pub(super) seed: u64,
     /// The best value after each probe, `null` until the first success.
     pub(super) best: Vec<Option<f64>>,
-    /// The gain that was expected of each probe, as a share of the best so far; `null` where the strategy expects none.
+    /// The expected gain of each probe, as a share of the best so far; `null` if the strategy expects none.
     pub(super) expected_gain: Vec<Option<f64>>,
     /// How many probes failed.
     pub(super) failed: usize,
@@ -52,22 +52,22 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// What all runs have in common.
+/// The common inputs of all runs.
 pub(super) struct Plan<'p> {
     pub(super) strategy: &'static Entry,
     pub(super) space: &'p Space,
     pub(super) replay: &'p Replay,
     pub(super) found: Found<'p>,
     pub(super) probes: u32,
-    /// How many of them run at the same time.
+    /// The number of probes that run at the same time.
     pub(super) slots: usize,
 }
 
-/// A probe that runs.
+/// A running probe.
 struct Running {
-    /// When its rate is known in the main.
+    /// The time of the first reading.
     shows_at: f64,
-    /// What it shows then; nothing of a probe that fails.
+    /// The first reading; `None` if the probe fails or the objective is a Pareto front.
     shows: Option<SoFar>,
     ends_at: f64,
     number: u32,
@@ -76,15 +76,15 @@ struct Running {
 }
 
 impl Plan<'_> {
-    /// How far a first reading of a rate is from what a probe comes to, as a standard deviation, and the part of a probe's time after which
-    /// it is there: `benches/results/slots.md` has both as measured.
+    /// The first reading of a rate: its standard deviation from the probe's final rate, and the share of the probe's time after
+    /// which it exists. `benches/results/slots.md` has both measurements.
     const FIRST_READING: (f64, f64) = (0.05, 0.5);
 
-    /// Returns what a probe shows long before its end.
+    /// Returns the first reading of a probe, long before its end.
     fn first_reading(&self, objective: &Objective, outcome: &Outcome, random: &mut ChaCha8Rng) -> Option<SoFar> {
-        /// A sum of so many even numbers has the variance of one.
+        /// The sum of this many uniform numbers has variance 1.
         const TERMS: usize = 12;
-        /// Standard deviations within which a normal value lies in 95 % of cases.
+        /// 95% of normal values lie within this many standard deviations.
         const NORMAL_95: f64 = 1.96;
         let (deviation, _) = Self::FIRST_READING;
         let normal = (0..TERMS).map(|_| random.random_range(-0.5..0.5)).sum::<f64>();
@@ -102,7 +102,7 @@ impl Plan<'_> {
         let mut running: Vec<Running> = Vec::new();
         let (mut number, mut now, mut is_over) = (0, 0.0, false);
         loop {
-            // The first has the machine to itself: what it comes to alone tells whether others disturb it.
+            // The first probe runs alone: its result shows whether parallel probes disturb each other.
             let slots = if history.trials().is_empty() { 1 } else { self.slots };
             while running.len() < slots && number < self.probes && !is_over {
                 let objective = self.found.objective.scalarised(&history, seed);
@@ -113,7 +113,7 @@ impl Plan<'_> {
                     .with(self.probes - number, seed)
                     .with_so_far(&so_far);
                 let Some(proposal) = strategy.propose(&view) else {
-                    // What runs may tell it of something else to try.
+                    // The results of running probes may lead the strategy to new proposals.
                     is_over = running.is_empty();
                     break;
                 };
@@ -145,9 +145,8 @@ impl Plan<'_> {
         record.into_run(seed, None)
     }
 
-    /// Searches as `gputune search` does, until the search ends by itself or the number of probes is reached. No
-    /// leaders are confirmed: a table has one value for each config. The space and the prober are those of the table,
-    /// made anew.
+    /// Searches as `gputune search` does, until the search ends or reaches the number of probes. Confirms no leaders: a table has
+    /// one value for each config. The space and the prober are built anew from the table.
     pub(super) fn until_end(&self, space: Space, replay: Replay, seed: u64) -> Result<Run, TuneError> {
         let gains = Arc::new(Mutex::new(Vec::new()));
         let strategy = Heard { strategy: (self.strategy.build)(), gains: Arc::clone(&gains) };
@@ -175,7 +174,7 @@ impl Plan<'_> {
     }
 }
 
-/// A strategy whose expected gains are written down.
+/// A strategy that records its expected gains.
 struct Heard {
     strategy: Box<dyn Strategy>,
     gains: Arc<Mutex<Vec<Option<f64>>>>,
@@ -189,7 +188,7 @@ impl Strategy for Heard {
     }
 }
 
-/// A run under way.
+/// A run in progress.
 #[derive(Default)]
 struct Record {
     best: Vec<Option<f64>>,
@@ -202,7 +201,7 @@ impl Record {
     fn hear(&mut self, found: &Found<'_>, purpose: Purpose, outcome: &Outcome) {
         let scores = found.objective.scores_of(outcome);
         self.failed += usize::from(scores.is_none());
-        // A table has no shorter probes: they give the same values, but do not count as the best.
+        // Short probes of a table give the same values, but do not count as the best.
         if !purpose.is_short() {
             self.scores.extend(scores);
         }

@@ -1,4 +1,4 @@
-//! Asks Slurm by its programs, with a time-out, and reads what they print.
+//! Runs Slurm's programs with a time-out, and parses their output.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use gputune::machine::slurm_duration;
 
-/// How long a program of Slurm may take: three times its own time-out for messages (`slurm.conf`(5), `MessageTimeout`).
+/// The time limit of a Slurm program: three times its own time-out for messages (`slurm.conf`(5), `MessageTimeout`).
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is known of a job.
+/// The state of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// It waits: why, and when it is expected to start.
+    /// It waits, with the reason and the expected start.
     Waits { reason: String, start: Option<String> },
     /// It has nodes.
     Runs { nodes: String, limit: Option<Duration> },
@@ -22,7 +22,7 @@ pub(super) enum State {
     Over(Over),
     /// Slurm does not know it any more.
     Forgotten,
-    /// Nothing that can be understood; the answer.
+    /// An answer that gputune does not understand.
     Unclear(String),
 }
 
@@ -43,7 +43,7 @@ pub(super) fn run(command: &mut Command, input: &str) -> io::Result<Output> {
     let mut child = command.spawn()?;
     let pid = child.id();
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read says why.
+        // A program that does not read its input reports why.
         let _ = stdin.write_all(input.as_bytes());
     }
     let (sender, ended) = channel();
@@ -55,7 +55,7 @@ pub(super) fn run(command: &mut Command, input: &str) -> io::Result<Output> {
     })
 }
 
-/// The state of a job: that of the queue, or else what the controller remembers of it.
+/// Returns the state of a job from the queue, or else from the controller's memory.
 pub(super) fn state(job: &str) -> State {
     let ask = |program: &str, arguments: &[&str]| match run(Command::new(program).args(arguments), "") {
         Ok(output) => {
@@ -67,7 +67,7 @@ pub(super) fn state(job: &str) -> State {
     let (is_told, line, error) = ask("squeue", &["-h", "-j", job, "-o", "%T|%r|%S|%l|%N"]);
     if is_told && !line.is_empty() {
         match queued(&line) {
-            // The controller says more of how it ended.
+            // The controller knows more about the end.
             State::Over(_) => {}
             state => return state,
         }
@@ -82,12 +82,12 @@ pub(super) fn state(job: &str) -> State {
     }
 }
 
-/// Whether Slurm says that there is no such job, and not that it cannot say.
+/// Returns true if Slurm knows no such job; false if it cannot answer.
 fn is_unknown(error: &str) -> bool {
     error.contains("Invalid job id")
 }
 
-/// States in which a job waits, and in which it has nodes (`squeue`(1), "JOB STATE CODES"); others are an end, or not known.
+/// States of a job that waits, has nodes, or is over (`squeue`(1), "JOB STATE CODES"). Any other state is unknown.
 const WAITS: &[&str] = &["PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"];
 const RUNS: &[&str] =
     &["RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"];

@@ -1,4 +1,4 @@
-//! Tells the ends of a job apart: the search's own, the time limit, pre-emption, a lost node, a cancellation.
+//! Distinguishes the ends of a job: the search's own, the time limit, pre-emption, a lost node, a cancellation.
 
 use std::time::Duration;
 
@@ -7,41 +7,43 @@ use gputune::model::quantity::show_duration;
 use super::asked::Over;
 use crate::cli::exit::Exit;
 
-/// How much earlier than it is due Slurm may signal a job (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
+/// The most that Slurm may signal a job too early (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
 const EARLY: Duration = Duration::from_secs(60);
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// The search has ended by itself, with this code.
+    /// The search ended on its own, with this code.
     Own(u8),
     TimeLimit,
     Preempted,
     NodeLost,
     Cancelled,
-    /// Otherwise, without a word of the search.
+    /// Another end, without a result of the search.
     Failed(String),
 }
 
-/// What is known when a job is over.
+/// The facts about a finished job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// Slurm's words, if it remembers the job.
+    /// Slurm's answer, if it remembers the job.
     pub(super) over: Option<Over>,
-    /// The code that the search has left.
+    /// The exit code that the search left.
     pub(super) code: Option<u8>,
-    /// How long the job has run by the clock here, and its limit.
+    /// The job's run time by the local clock, and its limit.
     pub(super) ran: Duration,
     pub(super) limit: Option<Duration>,
-    /// Whether it has printed anything.
+    /// True if the job has printed anything.
     pub(super) has_begun: bool,
 }
 
 impl Known {
-    /// A search that was stopped by a signal was stopped by whom Slurm names, and where it names nobody by the time limit if the job
-    /// has run for that long, by the clock here.
+    /// Returns the end of the job.
+    ///
+    /// If a signal stopped the search, Slurm names the cause. If Slurm names none and the job has run up to its limit by the
+    /// local clock, the cause is the time limit.
     pub(super) fn end(&self) -> End {
-        // That no worker is left may be a cause or a consequence.
+        // The loss of all workers may be a cause or a consequence.
         let may_be_ended = |code: &u8| [INTERRUPTED, Exit::Impossible.code()].contains(code);
         if let Some(code) = self.code.filter(|code| !may_be_ended(code)) {
             return End::Own(code);
@@ -56,7 +58,7 @@ impl Known {
             "NODE_FAIL" | "BOOT_FAIL" => End::NodeLost,
             "CANCELLED" if over.reason == "TimeLimit" => End::TimeLimit,
             "CANCELLED" => End::Cancelled,
-            // So Slurm 22.05 calls it where the first node of a job goes that is to outlive its nodes (`--no-kill`).
+            // Slurm 22.05 reports this if a job with `--no-kill`, which outlives its nodes, loses its first node.
             "FAILED" if over.reason == "JobLaunchFailure" && self.has_begun && self.code.is_none() => End::NodeLost,
             _ if self.code == Some(Exit::Impossible.code()) => End::Own(Exit::Impossible.code()),
             _ if self.code.is_some() && is_at_limit => End::TimeLimit,
@@ -72,7 +74,7 @@ impl Known {
     }
 }
 
-/// The code of a search that a signal has stopped.
+/// The exit code of a search that a signal stopped.
 const INTERRUPTED: u8 = 130;
 
 impl End {
@@ -87,7 +89,7 @@ impl End {
         }
     }
 
-    /// What is said of it; nothing where the search has said it.
+    /// Returns the message about the end; `None` if the search has printed its own.
     pub(super) fn said(&self, limit: Option<Duration>) -> Option<String> {
         Some(match self {
             Self::Own(_) => return None,

@@ -1,4 +1,4 @@
-//! Follows a job: says why it waits, shows what it prints, and tells how it ended.
+//! Follows a job: reports why it waits, shows its output, and reports its end.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,18 +14,18 @@ use super::{BEST, CODE, FOLDER, LOG, NUMBER};
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::{interrupt, paths, stdout};
 
-/// How often the files are looked at.
+/// The time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// How often Slurm is asked: soon at first, and less and less often, since all users share its controller. Round numbers.
+/// The times between two questions to Slurm: short at first, then longer, since all users share its controller. Round numbers.
 const ASK_SOONEST: Duration = Duration::from_secs(1);
 const ASK_LATEST: Duration = Duration::from_secs(15);
 const ASK_SHARE: u32 = 20;
 
-/// How long a search may run without a word before it is said what may be missing: a round number.
+/// The longest silence of a search before gputune asks about a missing shared file system: a round number.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// How often Slurm must say that there is no such job before that is believed: its controller may have been restarted.
+/// How many times in a row Slurm must not know the job before gputune believes it: its controller may have restarted.
 const FORGOTTEN: u32 = 3;
 
 /// A job with its files.
@@ -35,13 +35,13 @@ pub(super) struct Job {
     is_quiet: bool,
 }
 
-/// What was seen of it so far.
+/// The observations of a job so far.
 struct Seen {
     stop: Arc<AtomicBool>,
     is_cancelled: bool,
-    /// How much of the log is shown.
+    /// The number of shown bytes of the log.
     shown: u64,
-    /// What was said last.
+    /// The last message.
     said: String,
     since: Option<Instant>,
     limit: Option<Duration>,
@@ -56,7 +56,7 @@ impl Job {
         Self { number, files, is_quiet }
     }
 
-    /// The last job of the search in a folder.
+    /// Returns the last job of the search in a folder.
     pub(super) fn of(out: &Path, is_quiet: bool) -> Option<Self> {
         let files = out.join(FOLDER);
         let number = fs::read_to_string(files.join(NUMBER)).ok()?.trim().to_owned();
@@ -74,10 +74,10 @@ impl Job {
         }
     }
 
-    /// Follows it to its end; ends as its search does.
+    /// Follows the job to its end; the result is the search's result.
     ///
     /// # Errors
-    /// The job has ended without its search, or signals cannot be handled.
+    /// The job ended without its search, or signals cannot be handled.
     pub(super) fn follow(self) -> crate::cli::Result {
         let stop = interrupt::stop_flag().map_err(|error| Failed::because(Exit::Impossible, &error))?;
         let now = Instant::now();
@@ -112,7 +112,7 @@ impl Job {
         }
     }
 
-    /// Asks Slurm; returns its words if the job is over, which may be none.
+    /// Asks Slurm. Returns its answer if the job is over; the answer may be missing.
     fn ask(&self, seen: &mut Seen) -> Option<Option<Over>> {
         let state = self.state();
         seen.forgotten = if state == State::Forgotten { seen.forgotten + 1 } else { 0 };
@@ -180,7 +180,7 @@ impl Job {
         seen.next = Instant::now();
     }
 
-    /// Shows what is new in the log.
+    /// Shows new output of the log.
     fn show(&self, seen: &mut Seen) {
         let new = || -> io::Result<Vec<u8>> {
             let mut file = File::open(self.files.join(LOG))?;
@@ -195,7 +195,7 @@ impl Job {
     }
 
     fn end(&self, seen: &mut Seen, over: Option<Over>) -> crate::cli::Result {
-        // A shared file system may show what was written elsewhere some seconds later.
+        // A shared file system may show a write of another node some seconds later.
         const LATE: Duration = Duration::from_secs(3);
         let deadline = Instant::now() + LATE;
         let code = || fs::read_to_string(self.files.join(CODE)).ok()?.trim().parse().ok();
@@ -234,7 +234,7 @@ impl Job {
     }
 }
 
-/// What Slurm's words for waiting mean (`squeue`(1), "JOB REASON CODES").
+/// Explains Slurm's reasons for waiting (`squeue`(1), "JOB REASON CODES").
 fn why(reason: &str) -> String {
     let means = match reason {
         "None" => "it was just submitted",

@@ -1,6 +1,6 @@
 //! `gputune search --slurm`: submits the same search by `sbatch`, and follows its job.
 //!
-//! What the job prints and how its search ends goes through files in the folder of the search, which compute nodes share.
+//! The job's output and the search's exit code go through files in the folder of the search, which compute nodes share.
 
 mod asked;
 mod end;
@@ -22,33 +22,33 @@ use super::{folder, paths};
 use asked::State;
 use follow::Job;
 
-/// The folder of a job's files in that of its search.
+/// The subfolder of the search's folder with the files of its job.
 const FOLDER: &str = "slurm";
 /// The number of the job.
 const NUMBER: &str = "job";
-/// What the job has printed.
+/// The output of the job.
 const LOG: &str = "log";
 /// The best config, as the search printed it.
 const BEST: &str = "best";
-/// The code that the search has ended with.
+/// The exit code of the search.
 const CODE: &str = "code";
 
-/// A search that is to be submitted.
+/// A search to submit.
 pub(super) struct Submission<'s> {
-    /// The words of `--slurm`.
+    /// The value of `--slurm`.
     pub(super) options: &'s str,
     pub(super) spec: &'s Spec,
     pub(super) out: &'s Path,
-    /// What else the search was asked for, as arguments.
+    /// More arguments for the search.
     pub(super) arguments: Vec<OsString>,
     pub(super) is_fresh: bool,
     pub(super) is_quiet: bool,
 }
 
-/// Submits a search, or finds the job that it already has, and follows that to its end.
+/// Submits a search, or finds its existing job, and follows the job to its end.
 ///
 /// # Errors
-/// It cannot be submitted, or has ended otherwise than a search does.
+/// The search cannot be submitted, or the job ends without the search's result.
 pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
     let usage = |message: String| Failed::new(Exit::Usage, message);
     let unreadable = |why: &str| usage(format!("the options of --slurm cannot be read: {why}"));
@@ -102,18 +102,18 @@ pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
 fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
     let files = wanted.out.join(FOLDER);
     folder::prepare(&files)?;
-    // Nothing of an earlier job is to be taken for this one's.
+    // Removes the files of an earlier job, so that they are not mistaken for this job's files.
     [NUMBER, LOG, BEST, CODE].into_iter().for_each(|name| folder::remove(&files, name));
     // A percent sign begins a pattern in names of files (`sbatch`(1), "FILENAME PATTERN").
     let log = files.join(LOG).display().to_string().replace('%', "%%");
     let name = wanted.spec.path.file_stem().unwrap_or_default().to_string_lossy();
     let mut sbatch = Command::new("sbatch");
-    // A search outlives a node, and goes on from its journal.
+    // A search outlives a node, and continues from its journal.
     sbatch
         .args(["--parsable", "--open-mode=append", "--no-kill", "--requeue"])
         .arg(format!("--job-name=gputune-{name}"));
     sbatch.arg(format!("--output={log}")).args(words);
-    // From inside of another job, that job's shape is not this one's.
+    // Inside another job, that job's variables must not shape this job.
     let of_another = std::env::vars_os().map(|(name, _)| name);
     for name in of_another.filter(|name| name.to_string_lossy().starts_with("SLURM_") && name != "SLURM_CONF") {
         sbatch.env_remove(name);
@@ -127,7 +127,7 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
         })
     })?;
     let told = String::from_utf8_lossy(&output.stdout);
-    // `--parsable`: the number, and behind a semicolon the cluster.
+    // `--parsable` prints the number, and the cluster after a semicolon.
     let number = told.trim().split(';').next().unwrap_or_default().to_owned();
     if !output.status.success() || number.is_empty() || !number.chars().all(|letter| letter.is_ascii_digit()) {
         return Err(not_taken(&String::from_utf8_lossy(&output.stderr)));
@@ -138,7 +138,7 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
     Ok(job)
 }
 
-/// What the job runs: the same search, with its results and its code in files. It says what a node lacks.
+/// Returns the job's script: the same search, with its results and its exit code in files. It reports files that a node lacks.
 fn script(wanted: &Submission<'_>, files: &Path) -> String {
     let word = |path: &Path| shell_word(&path.display().to_string());
     let (gputune, spec) = (word(&paths::gputune_path()), word(&paths::absolute(&wanted.spec.path)));
@@ -160,7 +160,7 @@ fn script(wanted: &Submission<'_>, files: &Path) -> String {
     )
 }
 
-/// The failure where Slurm does not take the job, with what it says.
+/// Makes the failure of a job that Slurm refuses, with Slurm's reason.
 fn not_taken(said: &str) -> Failed {
     let lines: Vec<&str> = said.lines().map(|line| line.trim_start_matches("sbatch: ")).collect();
     let reason = lines.iter().rev().find(|line| line.contains("rror")).or(lines.last()).copied().unwrap_or_default();
@@ -187,13 +187,13 @@ fn partitions() -> Option<String> {
     (told.status.success() && !names.is_empty()).then(|| names.join(", "))
 }
 
-/// Writes the code that a search of a job has ended with, for who follows the job.
+/// Writes the exit code of a job's search, for the process that follows the job.
 pub(super) fn keep_code(file: &Path, exit: Exit) {
-    // Where it cannot be written, Slurm's own word has to do.
+    // If the write fails, the follower relies on Slurm's answer.
     let _ = fs::write(file, exit.code().to_string());
 }
 
-/// Whether this is a job that Slurm has put back into the queue and started again (`sbatch`(1), `SLURM_RESTART_COUNT`).
+/// Returns true if Slurm has requeued and restarted this job (`sbatch`(1), `SLURM_RESTART_COUNT`).
 pub(super) fn is_started_again() -> bool {
     let count = std::env::var("SLURM_RESTART_COUNT").ok();
     count.and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 0)

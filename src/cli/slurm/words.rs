@@ -1,6 +1,6 @@
-//! The options of `--slurm`: one text, in words as a shell splits them.
+//! The options of `--slurm`: one string, split into words as a shell does.
 
-/// The words of a text: blanks separate, quotes and backslashes keep together (POSIX, "Shell Command Language", 2.2).
+/// Splits a string into words: blanks separate, quotes and backslashes keep together (POSIX, "Shell Command Language", 2.2).
 pub(super) fn split(text: &str) -> Result<Vec<String>, &'static str> {
     let (mut words, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
     let mut letters = text.chars();
@@ -25,7 +25,7 @@ pub(super) fn split(text: &str) -> Result<Vec<String>, &'static str> {
     Ok(words)
 }
 
-/// Options that are not the user's to give here, and why.
+/// The options that a user must not give here, and the reasons.
 const OWN: &[(&str, &str, &str)] = &[
     ("-o", "--output", "gputune follows what the job prints"),
     ("-e", "--error", "gputune follows what the job prints"),
@@ -35,7 +35,7 @@ const OWN: &[(&str, &str, &str)] = &[
     ("", "--test-only", "nothing would be submitted"),
 ];
 
-/// What is wrong with the words, if anything.
+/// Returns the problem with the words, if any.
 pub(super) fn refused(words: &[String]) -> Option<String> {
     let is = |word: &str, short: &str, long: &str| {
         let rest = word.strip_prefix(long);
@@ -46,7 +46,7 @@ pub(super) fn refused(words: &[String]) -> Option<String> {
         let (_, long, why) = OWN.iter().find(|(short, long, _)| is(word, short, long))?;
         Some(format!("`{long}` has no place in --slurm: {why}"))
     });
-    // A value may follow an option that has none yet; anything else sbatch would run instead of gputune.
+    // A word may be the value of the option before it. `sbatch` would run any other word instead of gputune.
     let takes_none = |word: Option<&String>| word.is_none_or(|word| word.starts_with("--") && word.contains('='));
     let stray = words.iter().enumerate().find(|(at, word)| {
         let before = at.checked_sub(1).and_then(|before| words.get(before));

@@ -33,7 +33,8 @@ impl Session {
     pub(super) fn silence(&self) -> Option<String> {
         let adapter = self.step.template.apply.adapter?;
         let failed = self.heard.ending.is_some_and(|ending| !Ending::is_success(ending));
-        // A printed rate says nothing about the hook; steps come from it, or from a script that reports by itself.
+        // A printed rate does not show that the hook works. Step events come from the hook, or from a script that reports by
+        // itself.
         let reports = self.heard.any_step() && matches!(self.step.rate, Rate::Events);
         let silent = self.heard.ranks.count() == 0 && !reports && !failed;
         silent.then(|| format!("the adapter `{}` was never heard ({})", adapter.name, adapter.when_silent))

@@ -60,7 +60,7 @@ impl CommandProber {
         Ok(bout.finish(DuelEnd::Failed))
     }
 
-    /// Returns the reason if processes of this step cannot be held between two steps, as far as this is known before a start.
+    /// Returns the reason, if known before a start, why processes of this step cannot be held between two steps.
     pub(super) fn cannot_hold(&self) -> Option<String> {
         if matches!(self.step.rate, Rate::Pattern { .. }) {
             return Some("a rate that the script prints may be a mean over the time in which it was held".to_owned());

@@ -26,10 +26,10 @@ impl KnownWords {
         self.0.extend(command.iter().flat_map(|word| parts(word)).map(str::to_owned));
     }
 
-    /// Returns true if an error names a word of this command that is in no command that reached a step. Returns false before any
-    /// command reached a step, because the command as a whole may be wrong.
+    /// Returns true if an error names a word of this command that is not a known word. Returns false if no word is known, because
+    /// the command as a whole may be wrong.
     fn blames_one_of(&self, command: &[String], error: &str) -> bool {
-        // After this, argparse lists the valid choices.
+        // Ignore the valid choices, which argparse lists after this string.
         let error = error.split("(choose from").next().unwrap_or_default();
         let of_word = |c: char| !(c.is_ascii_alphanumeric() || "_./+-".contains(c));
         let said: BTreeSet<&str> = error.split(of_word).map(|word| word.trim_end_matches('.')).collect();
@@ -45,8 +45,8 @@ fn parts(word: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Session {
-    /// Decides if a command that exited failed because of the environment. Returns an error that ends the search, an outcome if
-    /// only this config's words are wrong, or `None` if the environment is not the cause.
+    /// Decides if the environment caused the failure of a command that exited. Returns an error that ends the search, an outcome
+    /// if only this config's words are wrong, or `None` if the environment is not the cause.
     pub(super) fn of_environment(&self, verdict: &Verdict, known: &KnownWords) -> Option<Result<Outcome, ProbeError>> {
         if !matches!(verdict, Verdict::Exited) || self.heard.is_done || self.heard.diverged.is_some() {
             return None;

@@ -39,7 +39,7 @@ pub(super) struct Held {
     pub(super) session: Session,
     /// The number of the trial that started it.
     pub(super) number: u32,
-    /// The settings of its start. `current` has the settings of now.
+    /// The settings at its start; `current` has the present settings.
     pub(super) opened: Settings,
     current: Settings,
 }
@@ -114,8 +114,8 @@ impl Live {
             && matches!(step.rate, Rate::Events)
     }
 
-    /// Returns true if a target can change while a process trains. It cannot change if the process also receives its parameter
-    /// elsewhere. The option that is known to mean the same is the exception.
+    /// Returns true if a target can change while a process trains. It cannot change if the command, the environment or a file also
+    /// has its parameter. The exception is a command option that is known to mean the same.
     fn is_live(&self, step: &CommandStep, applied: &Applied) -> bool {
         let has = |text: &Template| text.names().any(|(name, _)| name == applied.parameter);
         let template = &step.template;
@@ -249,10 +249,10 @@ fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
 
 /// Compares the throughput of two measurements of a config. The error describes the difference.
 fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
-    /// The largest allowed difference of two runs, for any interval: the widest tie between configs.
+    /// The largest allowed difference of two runs, even if the intervals are wider. It is the widest tie between configs.
     const WIDEST: f64 = 0.1;
-    /// The difference that is always allowed: 95% of differences of two processes are smaller if each has a standard deviation of
-    /// 3%.
+    /// The difference that is always allowed. If each process has a standard deviation of 3%, 95% of differences between two
+    /// processes are smaller.
     const BETWEEN_RUNS: f64 = 0.083;
     let (Some(before), Some(now)) = (one.throughput, other.throughput) else {
         return Err("it was not measured".to_owned());

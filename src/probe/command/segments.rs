@@ -26,8 +26,8 @@ pub(super) enum Answer {
 
 impl Session {
     /// Measures the current config of the process. Then holds the process for another config if `keeps` is true, or closes it.
-    /// Returns why measuring ended, when it ended, and true if the process is held. For a script that left training, the end is its
-    /// last step.
+    /// Returns the verdict, the end of measuring, and true if the process is held. If the script left training, measuring ended at
+    /// its last step.
     pub(super) fn measure_and_hold(
         &mut self,
         keeps: bool,

@@ -96,9 +96,9 @@ pub(super) struct Session {
     pub(super) patience: Patience,
     pub(super) output_bytes: u64,
     pub(super) is_forked: bool,
-    /// True if its processes are stopped while another session trains.
+    /// True if the session's processes are stopped while another session trains.
     pub(super) is_stopped: bool,
-    /// True if its processes are stopped as soon as it is held.
+    /// True if the session's processes are stopped when the session is held.
     pub(super) stops_when_held: bool,
     /// Its place among the sessions that are open at once.
     pub(super) place: usize,
@@ -284,8 +284,8 @@ impl Session {
     fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
         let now = Instant::now();
         let bytes = self.output.bytes();
-        // Before the first step, any output is progress; after it, only steps are. A step that prints its rate now and then shows
-        // no other progress.
+        // Before the first step, any output is progress; after it, only steps are progress. A script that prints its rate now and
+        // then shows no progress except its output.
         let counts = !self.heard.any_step() || matches!(self.step.rate, Rate::Pattern { .. });
         if counts && bytes > self.output_bytes {
             self.heard.last_progress = now;

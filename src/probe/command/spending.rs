@@ -24,7 +24,8 @@ impl Session {
 }
 
 impl Times {
-    /// Returns the times of a session that was only measured interleaved with others. Their time is excluded.
+    /// Returns the times of a session that was only measured interleaved with other sessions. The time of the other sessions is
+    /// excluded.
     pub(super) fn in_turn(session: &Session, measured: Duration) -> Self {
         let first_step = session.heard.first_step;
         let ended = first_step.unwrap_or(session.begin) + measured;

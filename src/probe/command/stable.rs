@@ -52,7 +52,8 @@ impl Stable {
         self.open.retain(|open| configs.contains(&open.config));
     }
 
-    /// Ends the process of a config, so that the next round uses another process. A forked process is followed by a fresh one.
+    /// Ends the process of a config, so that the next round uses another process. The next process is fresh if the ended process
+    /// was forked.
     pub(super) fn restart(&mut self, config: &Config) {
         let is_forked = self.take(config).is_some_and(|open| open.session.is_forked);
         if is_forked && !self.fresh.contains(config) {

@@ -59,10 +59,10 @@ impl Session {
         self.gpu.explained(outcome)
     }
 
-    /// Returns true if a brief probe has too few steps and has waited so long for the next step that another config is a better use
-    /// of time. The limits are 10 s and three times its longest step.
+    /// Returns true if a brief probe has too few steps and has waited too long for the next step. Another config is then a better
+    /// use of time. Too long is at least 10 s, and at least three times the longest step.
     fn is_too_short(&self, outside: Duration) -> bool {
-        /// Round numbers. The first is three times as long as a script with enough steps may be out of training.
+        /// Round numbers. `LONGEST` is three times as long as a script with enough steps may be out of training.
         const LONGEST: Duration = Duration::from_secs(10);
         const STEPS: f64 = 3.0;
         let is_brief = self.task.effort == Effort::Brief && self.heard.ranks.count() <= 1;
@@ -77,7 +77,7 @@ impl Session {
         let is_stalled = now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time;
         let last_step = self.heard.window.last_step().map_or(now, |last| self.begin + last);
         let outside = now.saturating_duration_since(last_step);
-        // Ranks may wait long for a rank that evaluates or hangs, so a probe of several ranks has the whole `stall_time`.
+        // A rank may wait long for a rank that evaluates or hangs, so a probe of several ranks has the whole `stall_time`.
         let has_left = self.heard.ranks.count() <= 1 && self.patience.has_left(outside);
         let may_be_kept = self.patience.is_worth_keeping() && self.task.effort != Effort::Losses;
         if may_be_kept && (has_left || is_stalled) {
@@ -255,7 +255,7 @@ impl Session {
 
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
         if self.task.effort == Effort::Losses && self.heard.totals.has_first_losses() {
-            // A rate that the script prints now and then may not have been printed yet.
+            // The losses suffice. A script that prints its rate now and then may not have printed it yet.
             let first_losses = self.heard.totals.first_losses().to_vec();
             return Some(Outcome::Measured(Measurement { first_losses, ..Measurement::default() }));
         }

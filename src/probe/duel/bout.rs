@@ -41,7 +41,7 @@ impl<'d, 'w> Bout<'d, 'w> {
         }
     }
 
-    /// Starts again, in this way.
+    /// Restarts the duel in this way.
     pub(in crate::probe) fn begin(&mut self, way: Way) {
         self.way = way;
         self.stage = Stage::Warming;
@@ -104,7 +104,7 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
     }
 
-    /// Returns true if the current blocks suffice in case no more can follow.
+    /// Returns true if the current blocks suffice when no more blocks can follow.
     pub(in crate::probe) fn has_enough(&self) -> bool {
         self.levels().rounds() >= fewest_rounds(self.duel.jobs.len())
     }

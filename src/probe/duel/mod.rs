@@ -48,7 +48,7 @@ pub struct Duel<'a> {
     pub ways: &'a [Way],
     /// The seed of a random order of turns, forward and back in each round. `None` for A, B, B, A.
     pub seed: Option<u64>,
-    /// True if the processes stay, held between two steps, for the next duel.
+    /// True if the duel holds the processes between two steps, for the next duel.
     pub keeps: bool,
 }
 
@@ -121,7 +121,7 @@ impl Serialize for Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// Each config has a process that stays; one process trains, the others are stopped.
+    /// Each config has a process that stays. One process trains while all other processes are stopped.
     InTurn,
     /// One process stays, and receives the settings of each config.
     Switched,
@@ -198,7 +198,7 @@ pub enum DuelEnd {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Duelled {
     /// The outcome of each side: measured in its blocks, or by its last process. `None` for a side without a turn. If several
-    /// processes shared a GPU, the outcomes have no memory values, because each process also counts the memory of the others.
+    /// processes shared a GPU, the outcomes have no memory values: each process also counts memory of the other processes.
     pub sides: Vec<Option<Outcome>>,
     /// The number of the trial that started the process of each side.
     pub processes: Vec<u32>,

@@ -1,21 +1,21 @@
 //! The ratios of configs' speeds from interleaved blocks of steps.
 //!
-//! The unit is the round. For four blocks in the order A, B, B, A, the ratio of both mean rates is free of any drift that is linear
-//! over the round. The rest of another drift differs from round to round, so it is in the interval. The interval is Student's t
-//! over the rounds ("The probable error of a mean", Biometrika 6(1), 1908). In logarithms, the interval of A over B is the interval
-//! of B over A with opposite sign.
+//! The unit is the round. For four blocks in the order A, B, B, A, the ratio of both mean rates is free of any drift that is
+//! linear over the round. A drift that is not linear leaves a rest that differs from round to round, so the interval includes it.
+//! The interval is Student's t over the rounds ("The probable error of a mean", Biometrika 6(1), 1908). In logarithms, the
+//! interval of A over B is the interval of B over A with opposite sign.
 //!
 //! The progress of a training is its mean rate over time. With bursts that slow only one config, the mean of the logarithms is a
-//! different number. For a config that alternates between 0.6 and 1.4 of its mean rate, it is 7% lower. So levels are logarithms of
-//! means, and each round has the weight of its duration ([`influences`]).
+//! different number. For a config that alternates between 0.6 and 1.4 of its mean rate, that number is 7% lower. So levels are
+//! logarithms of means, and each round has the weight of its duration ([`influences`]).
 
 use super::{Block, Side, Way};
 use crate::model::Estimate;
 use crate::probe::stats::{NORMAL_95, mean, student_quantile};
 
-/// The minimum number of rounds, for a number of sides, after which a narrow interval ends a duel. They leave three degrees of
-/// freedom for its [error](Levels::error). With fewer rounds, t intervals are too often narrow by chance. Also, a burst of another
-/// program that lasts a few seconds may be in none or all of them.
+/// The minimum number of rounds, for a number of sides, after which a narrow interval ends a duel. These rounds leave three
+/// degrees of freedom for the duel's [error](Levels::error). With fewer rounds, t intervals are too often narrow by chance. Also,
+/// a burst of another program that lasts a few seconds may be in none or all of the rounds.
 pub(in crate::probe) fn fewest_rounds(sides: usize) -> usize {
     const DEGREES: usize = 3;
     1 + DEGREES.div_ceil(sides.saturating_sub(1).max(1))
@@ -80,9 +80,9 @@ impl Levels {
     /// Returns the relative standard error of a side's speed against the other sides. The squares of two sides' errors add up to
     /// the square of their difference's error. Half of a 95% interval is 1.96 standard errors, even with few rounds.
     ///
-    /// After removing its side and its round from a block, the rest is the machine's noise in those seconds, which affects all
-    /// sides. So all sides share one variance, with degrees of freedom from each side. This is a two-way layout without repetition,
-    /// as in Scheffé, "The Analysis of Variance", 1959, chapter 4.
+    /// The rest of a block, without the means of its side and its round, is the machine's noise in those seconds. That noise
+    /// affects all sides. So all sides share one variance, with degrees of freedom from each side. This is a two-way layout
+    /// without repetition, as in Scheffé, "The Analysis of Variance", 1959, chapter 4.
     pub(in crate::probe) fn error(&self) -> Option<f64> {
         let (rounds, sides) = (self.rounds.len(), self.rounds.first()?.len());
         let degrees = (rounds - 1) * (sides - 1);
@@ -105,10 +105,10 @@ impl Levels {
     /// Returns these levels with the intervals for an early end. Returns `None` between looks, or if the interval of a ratio of two
     /// sides is not narrow enough.
     ///
-    /// An interval that is checked often is more often narrow by chance, and then misses the truth. So an early end uses a repeated
-    /// confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence interval approach", JRSS B 51(3),
-    /// 1989). In it, all [looks] before the last of `rounds` share the error. With two looks, each is an interval of 97.5%. Then at
-    /// least 93% of intervals cover the truth for any requested width, as the simulation below shows.
+    /// If an interval is checked often, it is more often narrow by chance, and then misses the truth. So an early end uses a
+    /// repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence interval approach", JRSS B
+    /// 51(3), 1989). All [looks] before the last of `rounds` share its error. With two looks, each look uses an interval of 97.5%.
+    /// Then at least 93% of intervals cover the truth for any requested width, as the simulation below shows.
     pub(in crate::probe) fn precise(&self, half_width: f64, rounds: u32) -> Option<Self> {
         let sides = self.rounds.first().map_or(0, Vec::len);
         let looks: Vec<usize> = looks(fewest_rounds(sides), rounds as usize).collect();
@@ -152,8 +152,8 @@ fn influences(rates: &[(f64, f64)]) -> Vec<f64> {
     rates.iter().map(|(rate, part)| average.ln() + weight(*part) * (rate / average - 1.0)).collect()
 }
 
-/// Returns the numbers of rounds, before the last of `rounds`, at which the duel checks for an early end. Each is half as large
-/// again as the previous one, so there are few looks for any number of rounds.
+/// Returns the numbers of rounds, before the last of `rounds`, at which the duel checks for an early end. Each number is 1.5 times
+/// the previous number, so there are few looks for any number of rounds.
 fn looks(fewest: usize, rounds: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(fewest), |&look| Some((look * 3).div_ceil(2))).take_while(move |look| *look < rounds)
 }
@@ -448,7 +448,7 @@ mod tests {
                 apart_half * 100.0
             );
             assert!(whole >= 0.93 && early >= 0.93, "{drift:?}: {whole} {early}");
-            // Bursts show within two seconds, so the interval includes them, and is useless.
+            // Bursts show within two seconds. The interval includes them, and is too wide to be useful.
             assert!(apart < 0.8 || apart_half > 3.0 * whole_half, "{drift:?}: {apart} {apart_half}");
         }
     }

@@ -24,7 +24,7 @@ pub(in crate::probe) enum Sufficiency {
 /// The minimum number of steps that may be enough: a round number, because an interval from fewer steps is too uncertain.
 const FEWEST_STEPS: u64 = 10;
 
-/// The minimum number of steps of a short probe to keep if the script leaves training: an epoch may have no more.
+/// The minimum number of steps to keep from a short probe if the script leaves training: an epoch may have no more steps.
 const FEWEST_STEPS_OF_SHORT: u64 = 2;
 
 /// Watches the window of one probe.
@@ -41,7 +41,7 @@ pub(in crate::probe) struct Patience {
     for_epochs: Duration,
     /// The longest time for steps that compile.
     for_compiling: Duration,
-    /// The minimum number of steps to keep if no more come.
+    /// The minimum number of steps to keep if no more steps come.
     worth_keeping: u64,
     /// True if the probe may end because the script has left training.
     may_leave: bool,
@@ -135,7 +135,7 @@ impl Patience {
         window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest)
     }
 
-    /// Returns true if enough steps were measured to keep them if no more come.
+    /// Returns true if the measured steps are worth keeping when no more steps come.
     pub(in crate::probe) fn is_worth_keeping(&self) -> bool {
         self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= self.worth_keeping)
     }
@@ -143,7 +143,7 @@ impl Patience {
     /// Returns true if the script has left training: the time since its last step exceeds the measuring time, and far exceeds any
     /// normal step.
     pub(in crate::probe) fn has_left(&self, outside: Duration) -> bool {
-        /// The shortest such time, and its minimum in normal steps: round numbers.
+        /// The shortest such time, and its minimum in multiples of the longest step: round numbers.
         const SHORTEST: Duration = Duration::from_secs(3);
         const STEPS: f64 = 20.0;
         let longest_step = self.latest.1.as_ref().map_or(f64::INFINITY, |throughput| throughput.longest_step);
@@ -170,7 +170,7 @@ impl Patience {
     /// Returns true if the interval is narrow enough, or the time for measuring is over.
     ///
     /// The interval is valid at the moment at which it is found narrow enough ([`MeanRate::interval`]). Its width is checked only
-    /// after each increase of the steps by a fifth. So the remaining effect of chance is the effect of few checks.
+    /// after each increase of the steps by a fifth. There are few checks, so the remaining effect of chance is small.
     ///
     /// [`MeanRate::interval`]: crate::probe::stats::MeanRate::interval
     fn is_enough(&mut self, throughput: &Throughput) -> bool {

@@ -48,9 +48,9 @@ impl Printed {
     /// Returns the time between lines, without a pause that the rates do not include.
     ///
     /// An evaluation between two lines makes the time between them longer. The second line's rate does not show the pause, but
-    /// would count for all that time. Such a stretch is three times as long as usual, and at its rate contains three times the
-    /// usual work. Without a pause, lines at fixed times never meet the first condition. Lines after fixed numbers of steps never
-    /// meet the second condition.
+    /// would count for all that time. Such a stretch meets two conditions: it is three times as long as usual, and at its rate
+    /// contains three times the usual work. Without a pause, lines at fixed times never meet the first condition. Lines after
+    /// fixed numbers of steps never meet the second condition.
     fn without_pause(&self, seconds: f64, rates: &[f64]) -> f64 {
         /// Round numbers: the length of a stretch with a pause, in usual stretches, and the number of stretches that define the
         /// usual length.

@@ -41,8 +41,8 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) ended: Duration,
     /// The ends of epochs after warm-up.
     pub(in crate::probe) epochs: usize,
-    /// The rate over whole epochs, relative to the rate between their ends. The estimate includes it. `None` before two ends of
-    /// epochs.
+    /// The rate over whole epochs, relative to the rate between their ends. The estimate includes this factor. `None` before two
+    /// ends of epochs.
     pub(in crate::probe) epoch_factor: Option<f64>,
 }
 
@@ -107,8 +107,8 @@ impl Throughput {
         (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
     }
 
-    /// Returns true if warm-up is known to be over. A cut at half of the steps may have to move further. Marks show where
-    /// compilations end, so earlier steps do not count.
+    /// Returns true if warm-up is known to be over. If the cut is at half of the steps, the end of warm-up may be later. Compiling
+    /// steps do not count here, because marks show where compilations end.
     pub(in crate::probe) fn is_settled(&self) -> bool {
         self.warmup_steps - self.compiling_steps < self.steps
     }
@@ -138,8 +138,8 @@ fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
     step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str()))
 }
 
-/// Returns the place after the last compilation up to which more than a quarter of all steps were compilations; 0 if there is no
-/// such compilation. Later compilations are exceptions.
+/// Returns the place after the last compilation at which more than a quarter of the steps up to it were compilations. Returns 0 if
+/// there is no such compilation. Later compilations are exceptions.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
     /// The same share as for [`marked`].
     const MOST: u64 = 4;
@@ -158,10 +158,10 @@ pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]
 
 /// Returns for each step the reason to leave it out, based on the marks.
 ///
-/// A marked step is left out for any duration: leaving out only slow steps would make the mean too good. If more than a quarter of
-/// all steps have the same mark, the mark is no exception, and these steps count. Compilations never count.
+/// A marked step is left out even if it is fast: leaving out only slow steps would make the mean too good. If more than a quarter
+/// of all steps have the same mark, the mark is no exception, and these steps count. Compilations never count.
 fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&'k str>> {
-    /// A mark is an exception up to one step in this many: a round number.
+    /// A mark is an exception if at most one step in this many has it: a round number.
     const MOST: u64 = 4;
     let all: u64 = observations.iter().map(|step| step.steps).sum();
     let is_rare: Vec<bool> = (0..kinds.len())
@@ -228,8 +228,8 @@ fn times(observations: &[Observation], places: &[usize]) -> Vec<f64> {
     places.iter().map(|&at| observations[at].work.seconds / observations[at].work.amount.max(least)).collect()
 }
 
-/// Returns the isolated steps without a mark, except for steps that waited for their data. Except at the end of an epoch, a long
-/// wait is a burst of the loader and part of the rate.
+/// Returns the isolated steps without a mark, except for steps that waited for their data. A long wait is a burst of the loader
+/// and part of the rate, except at the end of an epoch.
 fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], largest: f64) -> Vec<usize> {
     let middle = stats::median(times).unwrap_or(0.0);
     let is_isolated = |at: usize, time: f64| {
@@ -250,8 +250,8 @@ fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
 
 /// Returns true if isolated steps take so little time after the cut that a rate without them is right.
 ///
-/// Their cause is unknown. If they take more of the time, even rare steps belong to the cost of training here. A rate without them
-/// is a rate that no run reaches. An example is a stall of thirty steps in every sixty.
+/// Their cause is unknown. If they take more of the time, even rare steps belong to the cost of training here. No run then reaches
+/// a rate without these steps. An example is a stall of thirty steps in every sixty.
 fn are_exceptions(observations: &[Observation], left_out: &[Option<&str>], cut: usize, alone: &[usize]) -> bool {
     /// Half of the default relative width of 2%, so that leaving the steps out cannot put the true rate outside an interval.
     const MOST: f64 = 0.01;

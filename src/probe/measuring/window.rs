@@ -7,7 +7,7 @@ use super::printed::{Printed, Stretch, Stretches};
 use super::throughput::{Throughput, behind_compilations};
 use crate::probe::stats::Work;
 
-/// The number of observations that are kept separately. Beyond it, neighbours are added up, so that memory stays bounded.
+/// The number of observations that are kept separately. A longer series adds up neighbours, so that memory stays bounded.
 const KEPT: usize = 1 << 14;
 
 /// The phase in which a step waits for its data.

@@ -21,10 +21,10 @@ use zygote::{Setup, Starting};
 
 /// The maximum number of zygotes at a time, each with the variables of some configs.
 const MOST_ZYGOTES: usize = 2;
-/// How many warm probes may fail but then run fresh.
+/// How many warm probes may fail and then succeed in a fresh process.
 const MOST_FAILURES: u32 = 2;
 /// The time that a search must have left for a zygote, in multiples of its import time. A zygote pays off from the second fork on.
-/// A third leaves room for imports that take longer during a probe.
+/// The third multiple leaves room for imports that take longer during a probe.
 const WORTH_IMPORTS: u32 = 3;
 
 /// The warm starts of a search.
@@ -61,8 +61,8 @@ struct Known {
 /// The imports that a fresh probe reported, or the reason why no zygote can run the command.
 pub(super) type Told = Result<Imports, String>;
 
-/// Returns true if a starting zygote is worth the wait: it has used half of the first probe's import time, and at most twice that
-/// time.
+/// Returns true if a starting zygote is worth the wait. It has then used at least half, and at most twice, the import time of the
+/// first probe.
 fn is_nearly_there(elapsed: Duration, import_time: Duration) -> bool {
     elapsed >= import_time / 2 && elapsed <= import_time * 2
 }
@@ -237,7 +237,7 @@ impl Warm {
         self.lost(&format!("no process could be forked: {reason}"));
     }
 
-    /// Records that a config failed in a fresh process as in a warm one.
+    /// Records that a config failed in a fresh process as it did in a warm process.
     pub(super) fn failed_fresh_too(&mut self) {
         if let State::Known(known) = &mut self.state {
             known.failures = known.failures.saturating_sub(1);

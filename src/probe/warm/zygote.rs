@@ -136,7 +136,7 @@ impl Zygote {
             "supervisor": setup.supervisor.canonicalize().map_err(told)?,
             "adopt": ADOPT,
             "hook": python,
-            // The variables that another config may not set, with gputune's own values.
+            // The variables of this config, which another config possibly leaves unset, with gputune's own values.
             "of_config": env.keys().map(|name| (name.clone(), std::env::var(name).ok())).collect::<BTreeMap<_, _>>(),
             "drops_capabilities": drops_capabilities,
         });

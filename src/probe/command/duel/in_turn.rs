@@ -1,4 +1,4 @@
-//! A duel of interleaved processes: one process trains for a block while the others stand still.
+//! A duel of interleaved processes: one process trains for a block while all other processes stand still.
 
 use super::super::super::duel::{Bout, DuelEnd, Side, Stage};
 use super::super::super::orders::Ending;
@@ -109,7 +109,7 @@ impl CommandProber {
     }
 
     /// Returns the zygote for a side. In a single comparison, all sides start in the same way. In a search, a config gets a fresh
-    /// process after its forked process was ended to see another process.
+    /// process if its last process was forked and was ended to see another process.
     fn zygote_for(&mut self, bout: &Bout<'_, '_>, side: Side) -> Option<usize> {
         let mut zygote = |job: &Job<'_>| {
             let folder = Self::probe_dir(&self.folder, job.number);

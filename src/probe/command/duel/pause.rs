@@ -11,18 +11,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::super::session::Session;
 use crate::machine::process_table::{descendants, is_stopped};
 
-/// How long a process may take to stop: in an uninterruptible system call, it stops only afterwards. A round number, far below a
-/// block.
+/// How long a process may take to stop. A process in an uninterruptible system call stops only after the call. A round number, far
+/// below a block.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Session {
-    /// Stops all processes of the session. Returns true if all stand still; otherwise none is stopped.
+    /// Stops all processes of the session. Returns true if all stand still; otherwise no process stays stopped.
     pub(in super::super) fn pause(&mut self) -> bool {
         let Some(root) = self.supervised.as_ref().map(|supervised| supervised.pid()) else { return false };
         let deadline = Instant::now() + PATIENCE;
         self.is_stopped = true;
         loop {
-            // The next list has the processes that start during this round.
+            // Processes that start during this round are in the next list.
             let moving: Vec<u32> = descendants(root).into_iter().filter(|pid| !is_stopped(*pid)).collect();
             if moving.is_empty() {
                 return true;
@@ -38,7 +38,7 @@ impl Session {
 }
 
 impl Session {
-    /// Continues its stopped processes.
+    /// Continues the stopped processes of the session.
     pub(in super::super) fn resume(&mut self) {
         if !std::mem::take(&mut self.is_stopped) {
             return;

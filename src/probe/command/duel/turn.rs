@@ -17,8 +17,8 @@ use crate::model::{Estimate, MemoryUse, Outcome};
 /// The fewest steps of a block that count.
 const FEWEST_STEPS: u64 = 3;
 
-/// Steps after a switch that do not count, in addition to the first, which has no start time. CPU caches and clocks still fit the
-/// other side. A round number.
+/// The number of steps after a switch that do not count: a round number. CPU caches and clocks still fit the other side during
+/// these steps. The first step also does not count, because it has no start time.
 const AFTER_SWITCH: u64 = 2;
 
 /// The result of a turn.
@@ -32,9 +32,9 @@ pub(super) enum Turn {
 
 /// The steps of a turn that count.
 ///
-/// The number of steps in a block is known before it begins. A block that ended after enough seconds would tend to end with a long
-/// step. With two loader workers, batches arrive in pairs and every other step waits for them. A block of five steps then had three
-/// waiting steps, so its rate was 16% too low.
+/// The number of steps in a block is fixed before the block begins. A block that ended after enough seconds would tend to end with
+/// a long step. With two loader workers, batches arrive in pairs, and every other step waits for them. A block of five steps then
+/// had three waiting steps, so its rate was 16% too low.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     /// Timed steps at the beginning that do not count.
@@ -69,8 +69,8 @@ impl Counted {
 
 impl Session {
     /// Plans a block after a break. If the process `was_kept`, its loader's queue is unchanged, but each worker delivers its
-    /// awaited batch at once. Otherwise its steps begin on batches that were loaded during the break, or on none. `length` is the
-    /// length of the side's other blocks.
+    /// awaited batch at once. Otherwise its first steps find batches that were loaded during the break, or an empty queue.
+    /// `length` is the length of the side's other blocks.
     pub(super) fn plan(&self, job: &Job<'_>, was_kept: bool, length: Option<u64>) -> Plan {
         let settings = self.step.template.apply.under_targets(job.settings);
         let rhythm =
@@ -192,14 +192,14 @@ impl Session {
             // Steps right after a switch and steps beyond a block do not count.
             measurement.throughput = rate.or(measurement.throughput);
             let timing = &mut measurement.timing;
-            // The time in between, with the machine's activity in it, belongs to the other side.
+            // The time between blocks, and the machine's activity in that time, belongs to the other side.
             timing.measured_seconds = timing.step_seconds.map(|seconds| seconds * as_number(timing.steps));
             timing.saved_seconds = None;
             measured = Duration::from_secs_f64(timing.measured_seconds.unwrap_or(0.0));
             measurement.machine.host = Default::default();
             measurement.machine.foreign_cpu_share = None;
             if is_beside && self.step.is_gpu {
-                // Memory outside the framework counts as used, and that includes the other side's memory.
+                // The used memory includes memory outside the framework, and so the other side's memory.
                 measurement.memory = MemoryUse::default();
             }
         }
@@ -228,7 +228,8 @@ pub(super) fn in_words(outcome: &Outcome) -> String {
     }
 }
 
-/// The largest number of workers that are assumed to deliver one after the other: a round number, beyond which blocks are too long.
+/// The largest number of workers that are assumed to deliver one after the other. A round number: more workers would make blocks
+/// too long.
 const MOST_IN_A_ROW: u64 = 64;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; what is none saturates")]

@@ -136,7 +136,7 @@ fn below(per_cent: u32, rounds: u32, steps: &[f64], precisions: &[f64]) -> Vec<S
     failed
 }
 
-/// The goal is 93%; with few rounds, chance may take 3%.
+/// The goal is 93%. With few rounds, chance may lower the share by 3%.
 #[test]
 fn the_interval_at_which_a_probe_stops_holds_the_true_mean() {
     let failed = below(90, 25, &[0.1], &[0.02, 0.05]);

@@ -8,9 +8,9 @@
 //! interval is the interval of their mixture.
 //!
 //! Such an interval may be checked any number of times. The knowledge of the mean, given the numbers, does not depend on why the
-//! series ends (Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research", Psychological Review
-//! 70(3), 1963). Its coverage therefore holds on average over the prior, not for each process; simulations in `patience` show for
-//! which processes it holds.
+//! series ends. Source: Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research", Psychological
+//! Review 70(3), 1963. The coverage therefore holds on average over the prior, not for each process. Simulations in `patience`
+//! show for which processes it holds.
 
 use super::{student_quantile, student_tail};
 
@@ -61,8 +61,8 @@ impl Mixture {
         self.quantile_of(tail, |_| true)
     }
 
-    /// Returns the quantile without the correlations for which numbers stay similar for at least half of the series. Those look
-    /// like changes of level, and with them a short series would hardly determine its mean.
+    /// Returns the quantile without the correlations for which numbers stay similar for at least half of the series. Such
+    /// correlations look like changes of level. With them, a short series would hardly determine its mean.
     pub(super) fn quantile_of_shorter(&self, tail: f64) -> f64 {
         // 1 / (1 - φ) = n / 2 is an inflation of n - 1.
         let longest = count(self.degrees).max(2.0);

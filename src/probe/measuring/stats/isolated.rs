@@ -3,9 +3,9 @@
 /// Finds the value above which the numbers of a series are isolated; `None` without isolated numbers.
 ///
 /// Isolated numbers are at most one in fifty, and a gap separates them from the rest: the smallest is at least three times the
-/// largest of the rest. Rare and far away is not enough: a long tail has such numbers without a gap, and a mean without them would be
-/// wrong. Isolated numbers also come at irregular distances. Regular large numbers are the bursts of a loader with many workers,
-/// and part of the rate.
+/// largest of the rest. Without a gap, rare and distant numbers are a long tail, and a mean without them would be wrong. Isolated
+/// numbers also come at irregular distances. Large numbers at regular distances are the bursts of a loader with many workers, and
+/// part of the rate.
 pub fn isolated_above(series: &[f64]) -> Option<f64> {
     /// Round numbers with which the tests below pass: at most 2% of series with a long tail (log-normal, 0.7) lose their largest
     /// number.

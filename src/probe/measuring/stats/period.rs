@@ -3,8 +3,8 @@
 /// Returns the number of steps after which the series repeats: the shortest lag at which numbers are far more similar than
 /// neighbours are. The series must contain that period at least eight times.
 pub(super) fn period(series: &[f64]) -> Option<usize> {
-    /// The longest period allows for 64 workers. The other numbers are round; with them, the tests below find bursts, and no period
-    /// in chance.
+    /// The longest period allows for 64 workers. The other numbers are round. With them, the tests below find bursts, and find no
+    /// period in chance.
     const LONGEST: usize = 64;
     const FEWEST: usize = 8;
     const LOOKED_AT: usize = 1024;

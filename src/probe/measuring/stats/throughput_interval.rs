@@ -1,6 +1,6 @@
 //! Computes the mean rate of a steady series, with an interval that is valid for steps that depend on each other.
 //!
-//! The interval is the wider of two. Each alone is too narrow in some cases that the other covers:
+//! The interval is the wider of two intervals. Each alone is too narrow in some cases that the other interval covers:
 //!
 //! * The first uses about a hundred short batches, or single steps, and weighs their possible correlations ([`Mixture`]). It stays
 //!   valid if a check finds it narrow enough. But it covers only correlation that fades by the same share from number to number.
@@ -8,8 +8,8 @@
 //!   dependence. Ten to thirty batches lose very little against a larger number (Schmeiser, "Batch size effects in the analysis of
 //!   simulation output", Operations Research 30(3), 1982).
 //!
-//! A loader with several workers delivers in bursts. If the series repeats itself, a batch is a multiple of the period
-//! long, so that each batch has the same number of bursts.
+//! A loader with several workers delivers in bursts. If the series repeats itself, the length of a batch is a multiple of the
+//! period. Then each batch has the same number of bursts.
 
 use super::autoregressive::Mixture;
 use super::period::period;
@@ -84,12 +84,12 @@ impl MeanRate {
     ///
     /// The interval is also valid at the moment at which measuring stops because the interval is narrow enough.
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
-        /// The ratio of a single check's tail to the tail at each check. It is the same at all checks, as in Pocock, "Group
+        /// The ratio of a single check's tail to the tail at each check. The tail is the same at all checks, as in Pocock, "Group
         /// sequential methods in the design and analysis of clinical trials", Biometrika 64(2), 1977. The mixture needs no such
-        /// factor for correlation. The factor is for long tails, which few steps do not show. It was found by the simulation in
-        /// `patience::coverage`. From 1 to 1.5, the share of probes with Pareto tails that stop falls from 5% to 2%, and nine in
-        /// ten of their intervals contain the true mean. Correlated steps gain 2% to 3%. A factor of 2 has hardly more
-        /// effect.
+        /// factor for correlation. The factor is for long tails, which few steps do not show. The simulation in
+        /// `patience::coverage` gave its value. From 1 to 1.5, the share of probes with Pareto tails that stop falls from 5% to
+        /// 2%. Nine in ten of their intervals then contain the true mean. Correlated steps gain 2% to 3%. A factor of 2 has hardly
+        /// more effect.
         const LOOKS: f64 = 1.5;
         let tail = (1.0 - confidence) / 2.0 / LOOKS;
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.faster_by(self.reach(tail, -1.0)?)))
@@ -97,17 +97,17 @@ impl MeanRate {
 
     /// Returns the rate if the time is shorter by a share.
     fn faster_by(&self, share: f64) -> f64 {
-        /// The smallest share of the mean time that a bound may reach, for any interval width, because no time is negative. A round
-        /// number.
+        /// The smallest time that a bound may reach, as a share of the mean time. The limit holds for any interval width, because
+        /// no time is negative. A round number.
         const SHORTEST: f64 = 0.5;
         self.rate / (1.0 - share).max(SHORTEST)
     }
 
     /// Returns how far the true time may be from the mean, as a share, towards longer (1) or shorter (-1) times.
     fn reach(&self, tail: f64, towards: f64) -> Option<f64> {
-        /// From this width on, no probe stops because its interval is narrow: a round number, well above usual widths. Such an
-        /// interval need not be valid at the moment of a stop. So correlations that look like changes of level do not count; their
-        /// part is larger in shorter series.
+        /// From this width on, an interval is too wide to stop a probe: a round number, well above usual widths. Such an interval
+        /// need not be valid at the moment of a stop. So it ignores correlations that look like changes of level, whose part is
+        /// larger in shorter series.
         const WIDE: f64 = 0.1;
         let mixture = self.mixture.as_ref()?;
         let skewness = self.short.by_skewness(tail, towards);
@@ -134,7 +134,7 @@ impl Spread {
         if self.batches < 2 { 0.0 } else { self.error * student_quantile(self.batches - 1, tail) }
     }
 
-    /// Returns how much further the end towards a long tail is.
+    /// Returns how far a long tail moves this end of the interval outwards.
     ///
     /// The mean of few numbers with a long tail is usually too low. The end towards the tail moves outwards as derived by Johnson
     /// ("Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363), 1978). The other end stays, which
@@ -149,7 +149,7 @@ impl Spread {
     }
 }
 
-/// The batches of a series, each with its time in excess of the time that the mean rate predicts.
+/// The batches of a series. The residual of a batch is its time in excess of the time that the mean rate predicts.
 struct Batched {
     rate: f64,
     mean_seconds: f64,

@@ -22,7 +22,7 @@ const SMALLEST: f64 = 0.01;
 /// Returns how many numbers at the start of a series are warm-up; at most half of them.
 ///
 /// Numbers above `largest` do not belong to the rest, and are limited to `largest`. The first test also limits numbers to six
-/// median deviations. Otherwise a single number, from a checkpoint or an evaluation, could move the cut behind it.
+/// median deviations. Without these limits, a single number from a checkpoint or an evaluation could move the cut behind it.
 pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     /// The minimum length of a series with warm-up: a round number.
     const SHORTEST: usize = 4;
@@ -39,7 +39,7 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     if is_unlikely(&near[..by_near], &near[by_near..]) && is_large(&levels[..by_near], &levels[by_near..]) {
         cut = by_near;
     }
-    // Many slow first steps that are far away show in the unlimited numbers, even if the rest is noisy.
+    // Many very slow first steps show in the numbers without the limit of six deviations, even if the rest is noisy.
     let without_one = without_largest(&levels[..by_level]);
     let rest = &levels[by_level..];
     if by_level > cut && is_unlikely(&without_one, rest) && is_large(&without_one, rest) {
@@ -96,15 +96,16 @@ fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
 
 /// Returns the factor by which the correlation of neighbours enlarges the variance of a mean.
 ///
-/// Slow and fast stretches of similar steps look like a change of level. A cut there would keep similar steps and call them steady.
+/// A stretch of similar slow or fast steps looks like a change of level. A cut there would keep similar steps and call them
+/// steady.
 fn inflation(residuals: &[f64]) -> f64 {
     /// The strongest correlation that is assumed: a higher correlation would hide every change of level. A round number.
     const STRONGEST: f64 = 0.9;
     let products: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
     let squares: f64 = residuals.iter().map(|residual| residual * residual).sum();
     let found = if squares > 0.0 { products / squares } else { 0.0 };
-    // Around the mean of a short series, a measured correlation is too low by (1 + 4 r) / n if the true correlation is r (Kendall,
-    // "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
+    // Around the mean of a short series, a measured correlation is too low by (1 + 4 r) / n. Here r is the true correlation
+    // (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
     let number = count(residuals.len().max(1));
     let correlation = ((found + 1.0 / number) / (1.0 - 4.0 / number).max(0.2)).clamp(0.0, STRONGEST);
     (1.0 + correlation) / (1.0 - correlation)
@@ -126,7 +127,7 @@ fn level_change(series: &[f64]) -> Option<usize> {
     /// The maximum number of batches, and the minimum number on each side of a change: the level of a single batch is unreliable.
     const BATCHES: usize = 25;
     const FEWEST: usize = 2;
-    /// The 1% point of the largest of the t statistics over all places in about twenty normal numbers (Worsley, table 1).
+    /// The 1% point of the largest t statistic over all places, for about twenty normal numbers (Worsley, table 1).
     const CRITICAL: f64 = 3.8;
     // Each batch has the same number of bursts.
     let size = series.len().div_ceil(BATCHES).next_multiple_of(period(series).unwrap_or(1));
