@@ -1,5 +1,5 @@
-//! The files of `src` and which of them uses which, read from their text: a `use`, or a path in the code. What a file only hands on
-//! (`pub use`) is no use of its own: whoever names it uses the file that has it.
+//! The files of `src` and their uses of each other, read from their text: a `use`, or a path in the code. A re-export (`pub use`)
+//! is no use: code that names a re-exported item uses the file that defines the item.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 /// A file of `src` by its module's path, such as `["probe", "measuring", "window"]`.
 pub(crate) struct File {
     pub(crate) path: PathBuf,
-    /// Its text without comments and without the tests at its foot.
+    /// The file's text without comments and without the tests at its end.
     code: String,
-    /// Names that it hands on, with the path that each stands for.
+    /// The re-exported names, with the path of each.
     handed_on: BTreeMap<String, Vec<String>>,
 }
 
@@ -58,7 +58,7 @@ impl House {
         house
     }
 
-    /// A path as a file writes it, from the root; `None` where it leads out of this package.
+    /// Returns the path from the root for a path as a file writes it; `None` if it leads out of this package.
     fn absolute(&self, module: &[String], path: &[String]) -> Option<Vec<String>> {
         let mut at = match path.first()?.as_str() {
             "crate" | "gputune" => Vec::new(),
@@ -79,7 +79,7 @@ impl House {
         Some(at)
     }
 
-    /// The module that has what a path from the root names.
+    /// Returns the module that defines the item at a path from the root.
     fn home(&self, path: &[String]) -> Option<Vec<String>> {
         let known = (1..=path.len()).rev().find(|&length| self.files.contains_key(&path[..length]))?;
         let (module, rest) = path.split_at(known);
@@ -89,14 +89,14 @@ impl House {
         }
     }
 
-    /// Every path from the root that a file names.
+    /// Returns every path from the root that a file names.
     pub(crate) fn named(&self, module: &[String]) -> BTreeSet<Vec<String>> {
         let code = &self.files[module].code;
         let imported = imports(code).into_iter().filter(|(visible, _)| !visible).map(|(_, path)| path);
         imported.chain(paths(code)).filter_map(|path| self.found(module, &path)).collect()
     }
 
-    /// A path from the root that a module is known for. In a module within the file the first `super` is the file itself.
+    /// Returns the path from the root that a module knows. In a module within a file, the first `super` is the file itself.
     fn found(&self, module: &[String], path: &[String]) -> Option<Vec<String>> {
         [path, &path[1..]].into_iter().find_map(|path| {
             let path = self.absolute(module, path)?;
@@ -108,14 +108,14 @@ impl House {
     pub(crate) fn uses(&self) -> BTreeMap<&[String], BTreeSet<Vec<String>>> {
         let of = |module: &Vec<String>| {
             let mut homes: BTreeSet<_> = self.named(module).iter().filter_map(|path| self.home(path)).collect();
-            // What a file defines, the files below it may use: they are one idea in several files.
+            // The files below a file may use its items: they are one idea in several files.
             homes.retain(|home| !module.starts_with(home));
             homes
         };
         self.files.keys().map(|module| (module.as_slice(), of(module))).collect()
     }
 
-    /// Files that use one another in a circle, each circle once.
+    /// Returns the files that use one another in a circle, each circle once.
     pub(crate) fn circles(&self) -> BTreeSet<Vec<Vec<String>>> {
         let uses = self.uses();
         let reached: BTreeMap<&[String], BTreeSet<&[String]>> =
@@ -139,7 +139,7 @@ fn reachable<'u>(from: &[String], uses: &'u BTreeMap<&'u [String], BTreeSet<Vec<
     seen
 }
 
-/// The path of a file's module, without `crate`.
+/// Returns the path of a file's module, without `crate`.
 fn module_of(file: &Path) -> Vec<String> {
     let inside = file.strip_prefix(source()).unwrap().with_extension("");
     let mut path: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -149,14 +149,14 @@ fn module_of(file: &Path) -> Vec<String> {
     path
 }
 
-/// A file's text without comments and without the tests at its foot.
+/// Returns a file's text without comments and without the tests at its end.
 pub(crate) fn code_of(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.fold(String::new(), |code, line| code + line + "\n")
 }
 
-/// What `use` brings in: whether it is handed on, and the path.
+/// Returns the imports of `use`: true if it is a re-export, and the path.
 fn imports(code: &str) -> Vec<(bool, Vec<String>)> {
     let mut found = Vec::new();
     let statements = code.split_inclusive(';').filter_map(|statement| {

@@ -1,5 +1,5 @@
-//! The house: nine wings of the library and the command line above them. A wing uses only lower ones, and only what their `mod.rs`
-//! shows.
+//! The nine wings of the library (its top-level modules), and the command line above them. A wing uses only lower wings, and only
+//! the items that their `mod.rs` shows.
 
 mod house;
 
@@ -10,7 +10,7 @@ use house::{House, rust_files, source};
 /// The wings, from the lowest up.
 const WINGS: &[&str] = &["model", "machine", "probe", "diagnosis", "demo", "search", "report", "spec", "init", "cli"];
 
-/// The files of a circle may be two: a table and its row's type, say.
+/// A circle may have two files: a table and its row's type, for example.
 const LARGEST_CIRCLE: usize = 2;
 
 fn floor(wing: &str) -> Option<usize> {
@@ -40,7 +40,7 @@ fn a_wing_uses_only_lower_ones() {
     assert!(checked > 300, "only {checked} uses were seen: does the test still read the code?");
 }
 
-/// From outside, a wing's items are `wing::Item`, or `wing::module::item` where its `mod.rs` shows the module.
+/// From outside, a wing's items are `wing::Item`, or `wing::module::item` if its `mod.rs` shows the module.
 #[test]
 fn a_wing_is_entered_by_its_door() {
     let house = House::read();

@@ -1,4 +1,4 @@
-//! `gpu/acceptance.sh`, as far as it goes without a GPU.
+//! `gpu/acceptance.sh`, as far as it runs without a GPU.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use crate::support::{self, stderr, stdout};
 
 fn acceptance(python: &Path, arguments: &[&str]) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu/acceptance.sh");
-    // No GPU, even where there is one: what this tests is what needs none.
+    // Hides any GPU: these tests cover the parts that need none.
     let mut command = Command::new(script);
     command.args(arguments).env("PYTHON", python).env("CUDA_VISIBLE_DEVICES", "").output().unwrap()
 }
@@ -39,7 +39,7 @@ fn checks_are_listed_and_wrong_names_refused() {
     }
 }
 
-/// The plan, without a GPU: the stand-in for NVIDIA's library, one for nvidia-smi, and scripts on the processor.
+/// The plan without a GPU: stand-ins for NVIDIA's library and for nvidia-smi, and scripts on the CPU.
 fn dry_run(python: &Path, folder: &Path, call: u32, minutes: &str) -> Command {
     let smi = folder.join("bin/nvidia-smi");
     if !smi.exists() {
@@ -68,12 +68,12 @@ fn the_plan_has_three_calls_with_their_times_and_a_dry_run_of_each_ends_within_i
     assert!(plan.contains("   0:00  preflight ") && plan.contains("hook-side-stream"), "{plan}");
     let folder = tempfile::tempdir().unwrap();
     let library = StandIn::of(&hopper(&folder.path().join("pid")));
-    // The first check of each call that needs PyTorch, in a call that has time for about two.
+    // The first check of each call that needs PyTorch, in a call with time for about two checks.
     for (call, minutes, check) in [(1, "0.8", "hook-plain"), (2, "0.6", "sick-pageable"), (3, "0.6", "images")] {
         let begun = Instant::now();
         let output = library.before(&mut dry_run(&python, folder.path(), call, minutes)).output().unwrap();
         let shown = format!("{}\n{}", stdout(&output), stderr(&output));
-        // Forty-eight seconds at most, the start of a Python on a machine that is busy, and the end of what is cut off.
+        // At most 48 seconds, plus the start of Python on a busy machine and the end of the interrupted check.
         assert!(begun.elapsed() < Duration::from_secs(90), "{:?}: {shown}", begun.elapsed());
         let results = results(&folder.path().join("out"));
         assert_eq!((output.status.code(), &results["totals"]["failed"]), (Some(3), &0.into()), "{shown}");
@@ -110,7 +110,7 @@ fn a_call_that_is_cut_off_leaves_whole_results() {
     std::thread::sleep(Duration::from_secs(2));
     child.kill().unwrap();
     child.wait().unwrap();
-    // Nothing goes on behind it.
+    // No leftover process runs.
     let (name, end) = (folder.path().display().to_string(), Instant::now() + Duration::from_secs(30));
     while !support::processes_with(&name).is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(100));

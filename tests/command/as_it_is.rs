@@ -1,4 +1,4 @@
-//! The baseline is the job as it is, and a setting has arrived or the config is rejected.
+//! The baseline is the unmodified job. A config is rejected unless its settings were applied.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::support::{self, Search, stderr};
 const LIMITS: &str =
     "[limits]\nprobe_time = \"40s\"\nstall_time = \"30s\"\nmeasure_time = \"400ms\"\ngrace_time = \"300ms\"\n";
 
-/// A search over a job that tells what it used; `more` has the space and `[search]`.
+/// A search over a job that reports its settings; `more` has the space and `[search]`.
 fn search(options: &[&str], more: &str) -> Option<Search> {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("SKIPPED: there is no python3");
@@ -38,10 +38,10 @@ fn without_a_baseline_the_first_probe_sets_nothing_and_what_it_used_is_the_basel
     let best = search.best();
     assert_eq!(best["baseline"]["config"], serde_json::json!({ "batch_size": 24, "workers": 2 }));
     assert!(["faster", "unproven", "tied_with_baseline"].contains(&best["verdict"].as_str().unwrap()), "{best}");
-    // What the job used has its place in the figures, whether the space has it or not.
+    // The figures show a setting that the job used, even if the space lacks it.
     let page = std::fs::read_to_string(search.out().join("report.html")).unwrap();
     assert!(page.contains("at each batch_size: ") && !page.contains("not use batch_size"));
-    // The same again goes on from the journal, and a report reads it.
+    // A second run continues from the journal, and a report reads it.
     assert_eq!(search.run().status.code(), Some(0));
     let report = Command::new(support::gputune()).args(["report", "out"]).current_dir(search.folder.path()).output();
     assert!(report.unwrap().status.success());
@@ -54,7 +54,7 @@ fn the_size_that_the_job_has_already_may_be_set_too() {
         return;
     };
     let output = search.run();
-    // What the job is measured with already is not probed again.
+    // The job's present settings are not probed again.
     assert_eq!(search.lines().len(), 2);
     for line in search.lines() {
         assert_eq!(line.outcome.name(), "measured", "{:?} {}", line.outcome, stderr(&output));
@@ -63,7 +63,7 @@ fn the_size_that_the_job_has_already_may_be_set_too() {
 
 #[test]
 fn the_baseline_stays_where_nothing_is_faster_and_what_is_printed_runs_it() {
-    // The job takes at most as many samples as it does today, and says so.
+    // The job takes at most as many samples as it does today, and reports the number.
     let Some(search) = search(
         &["--clamp", "24", "--batch-size", "{batch_size}"],
         "[space]\nbatch_size = { values = [6, 48] }\n[search]\nprobes = 3\nrounds = 1\nas_it_is = true\n",
@@ -135,7 +135,7 @@ fn what_finds_nothing_to_act_on_is_closed_at_once() {
     let event = "{\"event\":\"error\",\"kind\":\"not_applied\",\"message\":\"y: nothing\",\"parameters\":[\"y\"]}";
     let more =
         "[space]\nx = { values = [1, 2] }\ny = { values = [5, 6, 7] }\n[search]\nstrategy = \"grid\"\nrounds = 0\n";
-    // It says so only as long as it is given `y`.
+    // The job reports `y` only while it gets `y`.
     let script = format!(
         "import json, os, socket, time\nc = json.loads(os.environ['GPUTUNE_CONFIG'])\ns = socket.socket(socket.AF_UNIX)\n\
          s.connect(os.environ['GPUTUNE_SOCKET'])\n\

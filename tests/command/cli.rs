@@ -1,4 +1,4 @@
-//! What people and editors see: help texts, the schema, completions, usage errors.
+//! Output for users and editors: help texts, the schema, completions, usage errors.
 
 use std::fs;
 use std::path::Path;
@@ -129,7 +129,7 @@ fn the_demo_step_says_what_the_gpu_lacks() {
     let data = folder.path().display().to_string();
     let arguments = ["demo-step", "--batch-size", "4", "--steps", "2", "--data-dir", &data];
     let on = |device: &'static str| run(&[&arguments[..], &["--device", device]].concat());
-    // The processor needs no GPU, and says nothing of one.
+    // Training on the CPU needs no GPU, and mentions none.
     let output = on("cpu");
     assert!(output.status.success() && stderr(&output).is_empty(), "{}", stderr(&output));
     let output = on("gpu");

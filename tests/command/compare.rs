@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 const LIMITS: &str = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nrounds = 0\non_tie = \"fastest\"\n";
 
-/// A search whose step prints a rate by itself, so that its numbers are known.
+/// A search whose step prints a fixed rate, so that its numbers are known.
 fn search(space: &str, rate: &str) -> Search {
     let pattern = "throughput = { pattern = \"rate ([0-9.]+)\", unit = \"samples/s\" }\n";
     Search::of(&[&format!("print:rate {rate}")], &format!("{pattern}{space}{LIMITS}"))
@@ -106,7 +106,7 @@ fn searches_that_found_nothing_are_told_from_those_that_did() {
     let output = report(&bad, &bad, &["--max-slowdown", "5%"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("neither found anything feasible"), "{}", stdout(&output));
-    // A journal with nothing but its header.
+    // A journal with only its header.
     let journal = bad.out().join("journal.jsonl");
     let header = fs::read_to_string(&journal).unwrap().lines().next().unwrap().to_owned() + "\n";
     fs::write(&journal, header).unwrap();

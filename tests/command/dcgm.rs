@@ -1,4 +1,4 @@
-//! Where a GPU has no GPM, a host engine of DCGM tells what its parts did, if one runs: by the real binary, with stand-ins
+//! For a GPU without GPM, a running DCGM host engine reports the use of its parts. The tests run the real binary with stand-ins
 //! for NVIDIA's library and for `dcgmi`.
 
 #![expect(clippy::unwrap_used, reason = "a test may end where it cannot go on")]
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const UUID: &str = "GPU-9ca02968-f496-c0c4-01d9-509cb6c32f5f";
 const SPEC: &str = "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"3s\"\nprecision = 1e-9\n";
 
-/// What is told of a GPU before Hopper, with a script in the place of `dcgmi`.
+/// Returns the report on a GPU before Hopper, with a script in the place of `dcgmi`.
 fn report(dcgmi: Option<&str>) -> Value {
     let stand_in = StandIn::of(&json!({}));
     let mut gpu = hopper(&stand_in.path("pid"));

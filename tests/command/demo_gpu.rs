@@ -1,4 +1,4 @@
-//! What `demo-step` trains on, with a stand-in for the CUDA driver's library.
+//! The device that `demo-step` trains on, with a stand-in for the CUDA driver's library.
 #![cfg(feature = "cuda")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use crate::support::{self, stderr, stdout};
 static DRIVER: LazyLock<PathBuf> = LazyLock::new(|| support::library("stand_in_cuda"));
 static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| support::library("stand_in_cuda_libraries"));
 
-/// The demo step where a driver shows these GPUs. Of cuBLASLt and NVRTC there are stand-ins, or none.
+/// Runs the demo step with a driver that shows these GPUs, and with or without stand-ins for cuBLASLt and NVRTC.
 fn demo(folder: &Path, gpus: &str, has_libraries: bool, arguments: &[&str]) -> Output {
     let libraries = folder.join("lib");
     fs::create_dir_all(&libraries).unwrap();
@@ -22,7 +22,7 @@ fn demo(folder: &Path, gpus: &str, has_libraries: bool, arguments: &[&str]) -> O
         }
     }
     let mut command = Command::new(support::gputune());
-    // One data set for all, kept from run to run.
+    // One dataset for all runs.
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo-data");
     command.args(["demo-step", "--steps", "3", "--data-dir"]).arg(data);
     command.args(arguments).env("LD_LIBRARY_PATH", libraries).env("PATH", "/usr/bin:/bin").env("STAND_IN_CUDA", gpus);
@@ -32,7 +32,7 @@ fn demo(folder: &Path, gpus: &str, has_libraries: bool, arguments: &[&str]) -> O
     command.output().unwrap()
 }
 
-/// Where the loader or a toolkit has the libraries, nothing is missing.
+/// Returns true if the loader or a toolkit has the libraries, so that none is missing.
 fn has_cuda_libraries() -> bool {
     let listed = Command::new("/sbin/ldconfig").arg("-p").output();
     let listed = listed.is_ok_and(|output| stdout(&output).contains("libnvrtc.so"));
@@ -104,7 +104,7 @@ fn a_step_on_a_gpu_is_asked_for_in_every_precision() {
 #[test]
 fn memory_of_the_gpu_that_runs_out_is_told_as_the_processors_is() {
     let folder = tempfile::tempdir().unwrap();
-    // The stand-in gives 100 MiB at once.
+    // The stand-in allocates at most 100 MiB at once.
     for arguments in [&["--batch-size", "2048"][..], &["--batch-size", "64", "--memory-limit", "1MiB"]] {
         let output = demo(folder.path(), "9.0", true, arguments);
         let text = stderr(&output);

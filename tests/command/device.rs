@@ -1,4 +1,4 @@
-//! `gputune device` and what the space knows of the GPU, with stand-ins for the CUDA driver's library.
+//! `gputune device`, and the space's facts about the GPU, with stand-ins for the CUDA driver's library.
 #![cfg(feature = "cuda")]
 
 use std::fs;
@@ -112,7 +112,7 @@ fn whatever_is_wrong_with_the_driver_is_told_in_a_line() {
     }
 }
 
-/// What it measures is the host's memory, so the numbers mean nothing; that they are kept and shown does.
+/// The numbers mean nothing, because they measure the host's memory. The test covers only that they are kept and shown.
 #[test]
 fn ceilings_are_kept_and_shown_again() {
     let place = Place::with(&stand_in());
@@ -154,7 +154,7 @@ fn what_a_driver_lacks_costs_what_needs_it_and_no_more() {
     }
 }
 
-/// An H200 as NVML tells of it, with what is changed.
+/// An H200 as NVML reports it, with changes.
 fn nvml(change: impl FnOnce(&mut Value)) -> StandIn {
     let mut gpu = json!({
         "uuid": "GPU-a1", "name": "NVIDIA H200",
@@ -171,7 +171,7 @@ fn nvml(change: impl FnOnce(&mut Value)) -> StandIn {
     StandIn::of(&json!({ "driver": "580.95.05", "gpus": [gpu] }))
 }
 
-/// `gputune device` where there is NVML alone.
+/// Runs `gputune device` on a machine with NVML but without CUDA.
 fn with_nvml(stand_in: &StandIn, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(support::gputune());
     command.arg("device").args(arguments).current_dir(stand_in.folder.path()).env("PATH", "/usr/bin:/bin");
@@ -207,7 +207,7 @@ fn what_nvml_knows_is_shown_with_warnings() {
     assert_eq!(report["gpus"][0]["remapped_rows"], json!({ "is_pending": true, "has_failed": false }));
 }
 
-/// The step says how many floating-point operations it has; what the GPU reaches at best was measured before.
+/// The step reports its floating-point operations; the GPU's ceiling was measured before.
 #[test]
 fn a_search_tells_how_far_the_best_config_is_from_the_ceiling() {
     let stand_in = nvml(|_| {});
@@ -252,7 +252,7 @@ fn meters_that_do_not_work_say_why() {
     without_panic(&output);
 }
 
-/// However many GPUs there are, a host engine that hangs is waited for once.
+/// A hanging host engine delays the report once, whatever the number of GPUs.
 #[test]
 fn a_host_engine_that_hangs_costs_no_gpu() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -316,7 +316,7 @@ fn a_gpu_that_is_hidden_is_shown_as_hidden_and_not_warned_of() {
     assert_eq!(with_nvml(&nvml(|_| {}), &["--bench"], &[]).status.code(), Some(3));
 }
 
-/// Where CUDA and the list of the variable could be read differently, what programs get is what counts.
+/// If CUDA and the variable's list disagree, CUDA's view counts, because programs get it.
 #[test]
 fn cuda_tells_which_gpus_programs_see() {
     let uuid = |number: usize| format!("GPU-07070707-0707-0707-0707-07070707070{number}");

@@ -15,7 +15,7 @@ use crate::support::{Search, gputune, stderr};
 
 const MACHINE: &str = "[machine]\ncompare_slots = false\n";
 
-/// A search that listens, with the lines that it has printed.
+/// A search that listens, with its printed lines.
 struct Listening {
     process: Child,
     address: String,
@@ -88,7 +88,7 @@ fn hosts(search: &Search) -> BTreeSet<String> {
     search.lines().iter().filter_map(|line| Some(line.slot.clone()?.host)).collect()
 }
 
-/// Waits until this many trials are kept that ran on a worker.
+/// Waits until the journal has this many trials of a worker.
 fn wait_for_trials(search: &Search, host: &str, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let named = format!("\"host\":\"{host}\"");
@@ -106,7 +106,7 @@ fn workers_join_go_and_come_again() {
     let search = Search::of(&["forever:8:5000"], &space);
     let listening = Listening::start(&search);
 
-    // Those who have no token, or another, or say nothing, are turned away, and named.
+    // Peers without a token, with a wrong token, or that stay silent, are refused and named.
     let mut stranger = TcpStream::connect(&listening.address).unwrap();
     stranger.write_all(format!("{}\n", "0".repeat(64)).as_bytes()).unwrap();
     stranger.write_all(b"{\"welcome\":{}}\n").unwrap();
@@ -147,7 +147,7 @@ fn the_last_worker_may_come_again_and_nothing_outlives_the_driver() {
         format!("[space]\nx = {{ range = [1, 60] }}\n{MACHINE}[search]\nrounds = 0\nprobes = 60\nleast_gain = 0\n");
     let search = Search::of(&["forever:8:5000"], &space);
     let mut listening = Listening::start(&search);
-    // Its own process that serves is killed, and it dials again.
+    // The worker's serving process is killed, and the worker dials again.
     let worker = listening.worker(&search, "only", &["--again", "--wait", "0s"]);
     wait_for_trials(&search, "only", 2);
     let serving = crate::support::processes_with(&format!("--serve-for {} ", worker.0.id()));
@@ -216,7 +216,7 @@ fn mistakes_are_told_with_their_cure() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("workers that dial in need a token"), "{}", stderr(&output));
 
-    // A worker with another token hears it.
+    // A worker with a wrong token gets the refusal.
     assert!(Command::new(gputune()).args(["cluster", "token"]).arg(path("other")).status().unwrap().success());
     let mut listening = Listening::start(&search);
     let mut command = Command::new(gputune());

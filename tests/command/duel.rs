@@ -13,7 +13,7 @@ const STEP: &str = "obeying:{samples}:{pause}";
 fn compare(search: &Search, arguments: &[&str]) -> Command {
     let mut command = Command::new(gputune());
     command.args(["compare", "spec.toml", "--out", "out"]).args(arguments).current_dir(search.folder.path());
-    // The last lines of a panic are its message then.
+    // Without a backtrace, the last lines of a panic are its message.
     command.env_remove("RUST_BACKTRACE");
     command
 }
@@ -27,7 +27,7 @@ fn number(json: &serde_json::Value) -> f64 {
     json.as_f64().unwrap()
 }
 
-/// Whether a ratio is near the truth, or, on a machine that is busy otherwise, has it in its interval.
+/// Returns true if a ratio is near the truth, or, on a busy machine, has the truth in its interval.
 fn is_about(ratio: &serde_json::Value, truth: f64) -> bool {
     let is_near = (number(&ratio["value"]) / truth).ln().abs() < 0.3;
     is_near || (number(&ratio["low"]) < truth && truth < number(&ratio["high"]))
@@ -64,7 +64,7 @@ fn two_processes_train_in_turn_and_their_ratio_is_told() {
     search.assert_no_survivors();
 }
 
-/// The demo step reports by the client in Rust, which waits when it is told to.
+/// The demo step reports through the Rust client, which waits on request.
 #[test]
 fn the_demo_step_trains_in_turn_also_in_a_round() {
     let data = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ fn stopped_or_killed_amid_a_turn_it_leaves_nothing_behind() {
             assert!(begin.elapsed() < Duration::from_secs(60), "B never started");
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Amid the first turns: one of both is stopped.
+        // During the first blocks, one of the two processes is stopped.
         std::thread::sleep(Duration::from_millis(2500));
         assert!(!search.survivors().is_empty(), "it runs");
         Command::new("kill").args([signal, &running.id().to_string()]).status().unwrap();

@@ -1,4 +1,4 @@
-//! Experiments and facts, from the probe's file to the measurement. The hook is played by a step in Rust.
+//! Experiments and facts, from the probe's file to the measurement. A Rust step plays the hook.
 
 use crate::support;
 use std::fs;
@@ -79,7 +79,7 @@ fn a_loader_alone_is_measured_without_a_step() {
     let facts = [fact("loader_only.rate.0", "100.5"), fact("loader_only.rate.2", "190")];
     let words = [HELLO, applied, &facts[0], &facts[1], "exit:0"];
     let experiment = Experiment::new(Mode::LoaderOnly);
-    // The precision matters to no loader, so nobody has to say that it was applied.
+    // The precision does not affect a loader, so no report must confirm that it was applied.
     let outcome = probe(folder.path(), &child(&words), ADAPTER, SPACE, Some(&experiment));
     let Outcome::Measured(measurement) = outcome else { panic!("{outcome:?}") };
     assert_eq!((measurement.throughput, measurement.timing.steps), (None, 0));
@@ -109,7 +109,7 @@ fn the_hook_reads_the_experiment_and_what_it_sets() {
     assert_eq!(file["experiment"]["set"]["dataloader.batch_size"], 64);
     assert_eq!(lines.next(), Some("threads 3"));
 
-    // What was to be set and was not is no measurement.
+    // A setting that was not applied gives no measurement.
     let folder = tempfile::tempdir().unwrap();
     let outcome = probe(folder.path(), &child(&[HELLO, "steps:2000:1:1000"]), ADAPTER, PLAIN, Some(&experiment));
     assert!(

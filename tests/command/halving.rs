@@ -1,4 +1,4 @@
-//! Short probes: what they cost, that they cannot win, that a search of them goes on where it stopped.
+//! Short probes: their cost, that they cannot win, and that a search with short probes can resume.
 #![cfg(feature = "cli")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -25,10 +25,10 @@ fn space() -> Space {
     Space::new([Parameter::range("x", 0, 19, 1), Parameter::range("y", 0, 9, 1)]).unwrap()
 }
 
-/// How fast a config is, and what a probe of it says: the shorter, the noisier.
+/// The speed of a config, and the noise of its probes: a shorter probe is noisier.
 struct Noisy {
     seed: u64,
-    /// The standard deviation of a whole probe, as a share.
+    /// The standard deviation of a whole probe, as a share of the speed.
     noise: f64,
 }
 
@@ -37,7 +37,7 @@ fn speed(config: &Config) -> f64 {
     100.0 + 2.0 * x - (y - 4.0).abs()
 }
 
-/// A number of about a standard normal distribution, from what identifies it.
+/// Returns a roughly standard normal number that depends on the seed alone.
 fn normal(seed: u64) -> f64 {
     let order = gputune::model::Permutation::new(1 << 40, seed);
     let shares = (0..12).map(|at| order.at(at).unwrap() as f64 / (1_u64 << 40) as f64);
@@ -71,7 +71,7 @@ fn tuner(strategy: &str, seed: u64, probes: u32) -> Tuner<'static> {
     Tuner::with_prober(space(), Noisy { seed, noise: 0.03 }).strategy(strategy).unwrap().seed(seed).budget(budget)
 }
 
-/// Whole probes that the searched trials cost together.
+/// Returns the cost of the search trials, in whole probes.
 fn cost(study: &Study) -> f64 {
     let share = |trial: &Trial| match trial.purpose {
         Purpose::Screen { one_in } => 1.0 / f64::from(one_in.get()),
@@ -157,7 +157,7 @@ fn stopped_anywhere_it_goes_on_to_the_same_trials() {
     }
 }
 
-/// Answers with what it makes of a job.
+/// Answers each job with a function.
 struct Answer(fn(&Job<'_>) -> Measurement);
 
 impl Prober for Answer {
@@ -166,7 +166,7 @@ impl Prober for Answer {
     }
 }
 
-/// Proposes these levels of the first parameter, in so many parts of the time.
+/// Proposes these levels of the first parameter, each with its divisor of the probe time.
 #[derive(Debug)]
 struct Listed(&'static [(i64, u32)]);
 
@@ -178,7 +178,7 @@ impl Strategy for Listed {
     }
 }
 
-/// The levels that are confirmed once each after these probes.
+/// Returns the levels that are each confirmed once after these probes.
 fn confirmed(objective: Objective, answer: fn(&Job<'_>) -> Measurement, probes: &'static [(i64, u32)]) -> Vec<i64> {
     let study = Tuner::with_prober(Space::new([Parameter::range("x", 0, 9, 1)]).unwrap(), Answer(answer))
         .objective(objective)
@@ -249,7 +249,7 @@ fn a_short_probe_wins_only_with_losses_that_were_compared() {
 
 #[test]
 fn a_step_in_this_process_is_measured_for_its_part_of_the_time() {
-    // It never settles, so that only the time ends a probe.
+    // The step never settles, so only the time limit ends a probe.
     let mut steps = 0_u64;
     let step = move |_: &Settings| -> Result<Step, StepError> {
         steps += 1;

@@ -1,4 +1,4 @@
-//! What the machine tells of a probe's processes, and on which device they run, through the real binary.
+//! Readings about a probe's processes and their device, through the real binary.
 
 #![expect(clippy::unwrap_used, reason = "a test may end where it cannot go on")]
 
@@ -28,7 +28,7 @@ fn value(report: &serde_json::Value, metric: &str) -> f64 {
     report["host"][metric]["value"].as_f64().unwrap_or_else(|| panic!("no {metric} in {report}"))
 }
 
-/// The cores that a step of 8 samples uses that takes so much processor time, at the speed that was measured.
+/// Returns the expected number of used cores, for a step of 8 samples with this CPU time, at the measured speed.
 fn expected_cores(report: &serde_json::Value, seconds_per_step: f64) -> f64 {
     report["throughput"]["value"].as_f64().unwrap() / 8.0 * seconds_per_step
 }
@@ -63,7 +63,7 @@ fn what_comes_from_storage_counts() {
     let mut file = fs::File::create(&path).unwrap();
     file.write_all(&vec![7; SIZE]).unwrap();
     file.sync_all().unwrap();
-    // Not every file system counts, nor forgets.
+    // Some file systems neither count reads nor drop their cache.
     let read = || {
         let text = fs::read_to_string("/proc/self/io").ok()?;
         text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse::<usize>().ok()
@@ -120,7 +120,7 @@ fn a_gpu_that_is_there_is_left_alone_on_the_processor_and_its_search_does_not_go
     assert!(value(&report, "cpu_cores") >= 0.0);
 }
 
-/// A spec whose step prints what it sees of GPUs.
+/// A spec whose step prints the GPUs that it sees.
 fn on(device: &str) -> Search {
     let step = format!("device = \"{device}\"\n{LIMITS}");
     Search::of_command(

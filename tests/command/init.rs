@@ -1,4 +1,4 @@
-//! `gputune init` with the real binary: what it asks, what it writes, and what it must not do.
+//! `gputune init` with the real binary: its questions, its spec, and the actions that it must avoid.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -125,7 +125,7 @@ fn a_spec_in_another_folder_runs_the_command_in_this_one() {
     assert_eq!(spec.step.template().cwd, folder.path().canonicalize().unwrap());
 }
 
-/// A script that says what it does with `--help`, whether it was run, and what stands on standard error.
+/// Runs `init` on a script with common imports; returns its folder and the output.
 fn asked(script: &str) -> (tempfile::TempDir, Output) {
     let script = format!("import argparse, os, sys, time\n{script}\n");
     let folder = folder(&[("train.py", &script)]);
@@ -135,7 +135,7 @@ fn asked(script: &str) -> (tempfile::TempDir, Output) {
 
 #[test]
 fn a_script_that_does_not_answer_is_ended_and_its_source_is_read() {
-    // The source declares an argument, and the script ignores it, hangs, or starts a child that would stay.
+    // The source declares an argument, and the script ignores `--help`, hangs, or starts a child that would stay.
     let declares = "p = argparse.ArgumentParser(add_help=False)\np.add_argument('--batch-size', type=int, default=40)\np.parse_known_args()\n";
     for (behaviour, reason) in [
         ("time.sleep(600)", "was ended"),
@@ -158,7 +158,7 @@ fn a_script_that_does_not_answer_is_ended_and_its_source_is_read() {
     }
 }
 
-/// Processes whose working folder is this one.
+/// Returns the processes whose working folder is this folder.
 fn processes_in(folder: &Path) -> Vec<String> {
     let folder = folder.canonicalize().unwrap();
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -224,7 +224,7 @@ fn a_folder_that_may_not_be_written_stays_as_it_is() {
     assert!(stderr(&output).contains("cannot write gputune.toml"), "{}", stderr(&output));
 }
 
-/// Runs on a terminal of its own (util-linux's `script`), with these keys; what it shows, and its exit code.
+/// Runs `init` on its own terminal (util-linux's `script`) with these keys; returns its screen and its exit code.
 fn on_a_terminal(folder: &Path, arguments: &str, keys: &[u8]) -> Option<(String, i32)> {
     let line = format!("exec {} init {arguments}", support::gputune());
     let mut command = Command::new("script");
@@ -235,7 +235,7 @@ fn on_a_terminal(folder: &Path, arguments: &str, keys: &[u8]) -> Option<(String,
         return None;
     };
     let (mut keyboard, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    // A key that is pressed before anything is asked is lost: Ctrl-C reaches whoever has the terminal then.
+    // A key before the first question is lost: Ctrl-C then reaches another program on the terminal.
     let (mut shown, mut byte) = (Vec::new(), [0]);
     while !shown.contains(&b'?') && screen.read(&mut byte).unwrap() > 0 {
         shown.push(byte[0]);

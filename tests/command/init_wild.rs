@@ -1,5 +1,5 @@
-//! `gputune init` on scripts of the shapes that are met in the wild (`tests/wild/init`): what it writes is accepted by `check`,
-//! has no knob that the script lacks, and claims no baseline that the command does not state.
+//! `gputune init` on common shapes of scripts (`tests/wild/init`). `check` accepts the spec. The spec has no parameter that the
+//! script lacks, and claims no baseline that the command does not state.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use gputune::spec::Spec;
 
 const LOADER_KNOBS: &[&str] = &["workers", "prefetch", "persistent_workers", "pin_memory"];
 
-/// A folder with a script of the wild, or with all that one has around it.
+/// A folder with a script of `tests/wild/init`, and the files around it.
 fn wild(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wild/init").join(name), folder.path());
@@ -44,7 +44,7 @@ fn gputune(folder: &Path, arguments: &[&str]) -> Output {
     command.env("OMP_NUM_THREADS", "1").env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE").output().unwrap()
 }
 
-/// What `init` writes for a command, once `check` has accepted it; and what it said.
+/// Returns the spec that `init` writes for a command, after `check` has accepted it, and the output of `init`.
 fn written(folder: &Path, words: &[&str]) -> (String, String) {
     let output = gputune(folder, &[&["init", "--force", "--help-time", "5s", "--"], words].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -86,7 +86,7 @@ fn a_file_of_settings_says_what_the_script_would_else_do() {
     assert!(!text.contains("[baseline]\n"), "the command does not say it: {text}");
     let (text, _) = written(folder.path(), &["python3", "train.py"]);
     assert!(text.contains("--batch_size, by default 16") && text.contains("\"batch_size * 4\""), "{text}");
-    // Without any setting the command is the user's own.
+    // Without settings, the command is the user's own.
     let spec = Spec::load(&folder.path().join("gputune.toml")).unwrap();
     let nothing = gputune::model::Settings::default();
     let rendered = spec.step.template().render(&nothing, Path::new("g"), Path::new("p"));
@@ -189,7 +189,7 @@ fn a_shell_script_is_looked_into() {
     assert!(text.contains("{ powers_of_two = [16, 1024], apply = \"dataloader.batch_size\" }"), "{text}");
 }
 
-/// The spec for a command on a machine with these GPUs, as `init` writes it where there is no help.
+/// Returns the spec that `init` writes for a command without help, on a machine with these GPUs.
 fn on_gpus(source: &str, line: &[&str], gpus: usize) -> String {
     let command = gputune::init::Command::new(line.iter().map(|&word| word.to_owned()).collect(), "python3");
     let source = Source::of(source);
@@ -288,7 +288,7 @@ fn what_is_written_is_searched() {
     let folder = wild("configurator");
     let python = python.to_str().unwrap();
     let (text, _) = written(folder.path(), &[python, "train.py", "config/small.py", "--batch_size=12"]);
-    // Where all cores are busy, importing a framework takes a minute.
+    // On a busy machine, importing a framework takes a minute.
     let limits = "[limits]\nprobe_time = \"4m\"\nstall_time = \"3m\"\nmeasure_time = \"1s\"\n";
     let short = format!("{}{limits}[search]\ntime = \"9m\"\nprobes = 2\n", text.split("[limits]").next().unwrap());
     fs::write(folder.path().join("gputune.toml"), short).unwrap();

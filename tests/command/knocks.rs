@@ -1,5 +1,5 @@
-//! Hard knocks, through the real binary: another environment, signals at the wrong moment, what a killed gputune left, a
-//! journal that is taken away.
+//! Hard cases through the real binary: another environment, signals at a bad moment, leftovers of a killed gputune, a journal
+//! that disappears.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -33,14 +33,14 @@ fn start(search: &Search) -> Child {
     search.command().env("TMPDIR", search.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// A search whose probes last until somebody ends them.
+/// A search whose probes last until they are ended.
 fn long() -> String {
     format!(
         "[limits]\nprobe_time = \"60s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\ngrace_time = \"300ms\"\n{GRID}"
     )
 }
 
-/// The supervisor of a gputune that runs.
+/// Returns the supervisor of a running gputune.
 fn supervisor(of: &Child) -> u32 {
     wait_for("supervisor", || {
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", of.id())).ok()?;
@@ -128,13 +128,13 @@ fn a_value_that_only_this_config_has_is_its_own_fault() {
         matches!(&lines[1].outcome, Outcome::Rejected(failure) if failure.reason.contains("invalid choice: 'odd'")),
         "{lines:?}"
     );
-    // Where nothing ran so far the command itself may be wrong.
+    // If no probe has run yet, the command itself may be wrong.
     let search = Search::of_command(&words, &space("[\"odd\", \"even\"]"));
     assert_eq!(search.run().status.code(), Some(3));
     assert_eq!(search.lines(), []);
 }
 
-/// A job of a Python script in a folder, with an interpreter of its own.
+/// A job of a Python script in a folder, with its own interpreter.
 struct Job(Search);
 
 impl Job {
@@ -253,7 +253,7 @@ fn an_interruption_while_a_probe_is_being_ended_does_not_wait_for_the_grace_time
     fs::write(&spec, fs::read_to_string(&spec).unwrap().replace("FILE", &in_folder(&search, "begun"))).unwrap();
     let running = start(&search);
     wait_for_file(&search, "begun");
-    // It has measured enough after a second, and is then ended for fifty.
+    // The probe has measured enough after a second, and then takes fifty seconds to end.
     std::thread::sleep(Duration::from_secs(4));
     let begin = Instant::now();
     signal(running.id(), "-INT");
@@ -324,9 +324,9 @@ fn a_gputune_that_was_stopped_repeats_the_probe() {
     assert!(matches!(search.lines()[0].outcome, Outcome::Measured(_)));
 }
 
-// What is left.
+// Leftovers.
 
-/// The folders of probes in the search's own folder for temporary files.
+/// Returns the folders of probes in the search's folder for temporary files.
 fn scratch_folders(search: &Search) -> Vec<PathBuf> {
     let entries = fs::read_dir(search.folder.path()).unwrap().flatten().map(|entry| entry.path());
     entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("gputune-")).collect()
@@ -352,7 +352,7 @@ fn whatever_the_umask_nobody_else_reaches_the_socket() {
     }
 }
 
-/// Who holds what in shared memory is written down a few times a second; what is not, nobody knows to be the probe's.
+/// The holders of shared memory are recorded a few times a second. Without a record, a file cannot be traced to the probe.
 fn wait_until_written_down(search: &Search, name: &str) {
     let is_in = |folder: &PathBuf| fs::read_to_string(folder.join("shared.json")).is_ok_and(|text| text.contains(name));
     wait_for("record", || scratch_folders(search).iter().any(is_in).then_some(()));
@@ -376,7 +376,7 @@ fn what_a_killed_gputune_and_its_killed_supervisor_left_is_swept_by_the_next() {
     let left = scratch_folders(&search);
     assert_eq!(left.len(), 1, "the folder of the probe is left");
     let segment = Path::new("/dev/shm").join(&name);
-    // Another's is never touched.
+    // Files of another program are never touched.
     let other = search.folder.path().join("gputune-others");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("notes.txt"), "mine").unwrap();
@@ -417,7 +417,7 @@ fn a_step_that_removes_its_socket_costs_no_time() {
 
 // The journal.
 
-/// A search of four slow probes; the journal is changed once it has a trial.
+/// A search of four slow probes; `change` alters the journal once it has a trial.
 fn with_changed_journal(change: impl FnOnce(&Path)) -> (Search, Output) {
     let limits = "[limits]\nmeasure_time = \"1s\"\nprecision = 0.0001\n";
     let search =
@@ -453,7 +453,7 @@ fn a_journal_that_is_taken_away_is_noticed_and_no_trial_is_lost() {
         let kept = search.out().join("journal-kept-1.jsonl");
         let (_, lines) = gputune::search::journal::read(&kept).unwrap();
         assert!(lines.len() >= 2, "{words}: the trial of before and the one that found out: {}", lines.len());
-        // The cure that is named cures it.
+        // The suggested remedy works.
         fs::rename(&kept, search.out().join("journal.jsonl")).unwrap();
         assert_eq!(search.run().status.code(), Some(0), "{words}");
         assert_eq!(search.lines().len(), 4);
@@ -492,7 +492,7 @@ fn odd_names_and_values_break_neither_a_shell_nor_a_terminal() {
     let mut emit = Command::new(gputune());
     let emitted = emit.args(["emit", "out", "--format", "command"]).current_dir(search.folder.path()).output().unwrap();
     assert!(!stdout(&emitted).contains('\u{1b}'), "{:?}", stdout(&emitted));
-    // A parameter called `path` is no variable of the command, so no shell loses its programs.
+    // A parameter called `path` is not a variable of the command, so a shell keeps its `PATH`.
     let mut emit = Command::new(gputune());
     let emitted = emit.args(["emit", "out", "--format", "env"]).current_dir(search.folder.path()).output().unwrap();
     assert!(!stdout(&emitted).to_lowercase().contains("path="), "{:?}", stdout(&emitted));
@@ -500,7 +500,7 @@ fn odd_names_and_values_break_neither_a_shell_nor_a_terminal() {
 
 // Disturbed probes.
 
-/// Measures everything, but for the first tries of one config.
+/// Measures everything, except for the first tries of one config.
 struct Disturbing {
     x: i64,
     tries: u32,

@@ -1,4 +1,4 @@
-//! `gputune cluster k8s`: what it writes, and searches on a real Kubernetes where one can be started.
+//! `gputune cluster k8s`: its YAML, and searches on a real Kubernetes if one can be started.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -77,7 +77,7 @@ fn what_kubernetes_would_refuse_is_told_here() {
     assert!(said.contains("cannot run `kubectl`") && said.contains("is `kubectl` installed"), "{said}");
 }
 
-/// A search on a cluster, by its name.
+/// A search on a cluster, found by its name.
 struct OnCluster<'k> {
     kube: &'k Kube,
     search: Search,
@@ -142,7 +142,7 @@ impl<'k> OnCluster<'k> {
         self.wait_for("there are too few trials", || count() > trials);
     }
 
-    /// How a job is: a key of its status.
+    /// Returns a key of a job's status.
     fn job(&self, part: &str, key: &str) -> String {
         self.kube.kubectl(&[
             "get",
@@ -169,7 +169,7 @@ fn a_search_on_kubernetes_outlives_pods_and_strangers() {
     let Some(kube) = Kube::start() else { return };
     let claim = kube.claim("results");
 
-    // To the end: all GPUs are used, results are on the claim, workers end by themselves. A stranger is turned away.
+    // A whole search: all GPUs are used, results are on the claim, workers end. A stranger is refused.
     let search = OnCluster::apply(&kube, &claim, "whole", 24);
     search.wait_for_trials(2);
     let strange = search.search.folder.path().join("strange");
@@ -193,7 +193,7 @@ fn a_search_on_kubernetes_outlives_pods_and_strangers() {
     search
         .wait_for("workers stay", || ["worker-1", "worker-2"].iter().all(|part| search.job(part, "succeeded") == "1"));
 
-    // A pod is deleted in mid-probe: the search goes on.
+    // A pod is deleted during a probe: the search continues.
     let search = OnCluster::apply(&kube, &claim, "deleted", 40);
     search.wait_for_trials(8);
     let pod = search.pod("worker-1");
@@ -203,7 +203,7 @@ fn a_search_on_kubernetes_outlives_pods_and_strangers() {
     let configs: BTreeSet<String> = search.lines().iter().map(|line| line.config.line()).collect();
     assert_eq!((configs.len(), search.lines().len()), (40, 40));
 
-    // The driver is killed: what its workers run ends, and what was measured stays.
+    // The driver is killed: its workers' processes end, and the measurements stay.
     let search = OnCluster::apply(&kube, &claim, "killed", 200);
     search.wait_for_trials(8);
     let driver = Path::new("/mnt/results/killed").display().to_string();

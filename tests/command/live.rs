@@ -1,4 +1,4 @@
-//! The live view and `gputune watch`, in a terminal of the tests' own.
+//! The live view and `gputune watch`, in a terminal that belongs to the tests.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -10,10 +10,10 @@ use crate::support::{Search, gputune, stderr, stdout};
 const SPACE: &str = "[space]\nx = { range = [1, 12] }\n[baseline]\nx = 3\n";
 const LIMITS: &str = "[limits]\nmeasure_time = \"MEASURE\"\nprecision = 0.0001\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 12\nrounds = 0\n";
 
-/// Rows enough for the whole ending: what a busy machine is told of it may take more than 24.
+/// Enough rows for the whole ending: on a busy machine it may take more than 24 rows.
 const TALL: u16 = 70;
 
-/// A search of twelve probes that measure for so long each.
+/// A search of twelve probes with this measuring time.
 fn search(measure: &str) -> Search {
     Search::of(&["forever:{x}:500"], &format!("{SPACE}{}", LIMITS.replace("MEASURE", measure)))
 }
@@ -40,7 +40,7 @@ fn kill(pid: u32, signal: &str) {
     Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
 }
 
-/// The process of the search itself, below the one that made its terminal.
+/// Returns the process of the search itself, a descendant of the process that made the terminal.
 fn process_of(search: &Search) -> u32 {
     let status = gputune::search::StatusFile::read(&search.out());
     status.map(|status| status.pid).unwrap()

@@ -1,4 +1,4 @@
-//! The real `gputune` as its users drive it, with steps that misbehave on demand and stand-ins for what is not here.
+//! The real `gputune` as users run it, with steps that misbehave on demand and stand-ins for missing hardware and libraries.
 
 #[path = "../support/mod.rs"]
 mod support;

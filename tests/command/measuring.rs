@@ -1,4 +1,4 @@
-//! What a probe makes of its steps, through the real binary: marks, isolated steps, giving up, not settling.
+//! The evaluation of a probe's steps, through the real binary: marks, isolated steps, giving up, not settling.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -23,7 +23,7 @@ fn run(search: &Search) -> (String, serde_json::Value) {
 fn marked_steps_are_left_out_and_told_everywhere() {
     let (few, mark) = (steps(25, 5_000), r#"send:{"event":"mark","name":"evaluation"}"#);
     let late = steps(1, 5_000);
-    // Again and again, since on a busy machine the first ones may be taken for warm-up.
+    // Repeated, since on a busy machine the first evaluations may count as warm-up.
     let arguments = [few.as_str(), mark, "sleep:100", &late].repeat(20);
     let search = Search::of(&arguments, &format!("[space]\nx = {{ values = [1] }}\n{LIMITS}"));
     let (shown, best) = run(&search);
@@ -54,7 +54,7 @@ fn a_config_that_is_clearly_slower_leaves_after_one_round() {
     assert!(rounds(80_000) == 1 && rounds(1000) >= 3, "{} and {}", rounds(80_000), rounds(1000));
 }
 
-/// Steps of 50 ms in which a model is compiled, then steps of 2 ms for ever.
+/// Returns steps of 50 ms with a compilation, then endless steps of 2 ms.
 fn compiled(first: usize) -> Vec<String> {
     let mark = r#"send:{"event":"mark","name":"recompile"}"#.to_owned();
     let compilations = std::iter::repeat_n([mark, steps(1, 50_000)], first).flatten();
@@ -80,12 +80,12 @@ fn the_rate_of_a_model_is_taken_when_it_is_compiled() {
     search.run();
     let journal = search.lines();
     let measurement = journal[0].outcome.measurement().unwrap_or_else(|| panic!("{:?}", journal[0].outcome));
-    // While it is compiled it is 160 samples/s.
+    // During compilation the rate is 160 samples/s.
     assert!(measurement.throughput.unwrap().value > 400.0, "{measurement:?}");
     assert!(measurement.timing.warmup_steps >= 39, "{measurement:?}");
 }
 
-/// Forty steps, then an evaluation that lasts minutes. It says where it is, as the adapter's hook does.
+/// Forty steps, then an evaluation that lasts minutes. The script reports its position, as the adapter's hook does.
 const EVALUATES: &str = r#"
 import faulthandler, json, os, signal, socket, time
 
@@ -143,7 +143,7 @@ fn a_stall_after_enough_steps_keeps_them() {
 
 #[test]
 fn what_does_not_settle_in_its_time_is_called_unstable() {
-    // Ever slower, so that no interval becomes narrow.
+    // The steps get slower and slower, so that no interval becomes narrow.
     let slower: Vec<String> = (1..60).map(|at| steps(1, at * at * 100)).collect();
     let arguments: Vec<&str> = slower.iter().map(String::as_str).collect();
     let search = Search::of(&arguments, &format!("[space]\nx = {{ values = [1] }}\n{LIMITS}"));
@@ -158,7 +158,7 @@ fn peaks_of_memory_in_warm_up_and_after_it_are_told_apart() {
     let memory = |bytes: u64| {
         format!(r#"send:{{"event":"memory","reserved":{bytes},"other":1000,"capacity":100000,"retries":0}}"#)
     };
-    // Three slow steps, which no noise of the machine hides.
+    // Three slow steps, which the machine's noise cannot hide.
     let mut arguments = vec![memory(50_000), steps(1, 1000)];
     (0..3).for_each(|_| arguments.extend(["sleep:300".to_owned(), steps(1, 1000)]));
     for _ in 0..12 {

@@ -1,4 +1,4 @@
-//! What gputune tells of GPUs, by the real binary and a stand-in for NVIDIA's library.
+//! The readings of GPUs, through the real binary and a stand-in for NVIDIA's library.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const LIMITS: &str = "[limits]\nprobe_time = \"20s\"\nstall_time = \"10s\"\ngrace_time = \"300ms\"\nmeasure_time = \"1200ms\"\nprecision = 1e-9\n";
 
-/// `gputune probe` of a step that writes its number to a file and goes on for ever.
+/// Runs `gputune probe` on a step that writes its process number to a file and never ends.
 fn probe(stand_in: &StandIn, arguments: &[&str], env: &str) -> Output {
     probe_within(stand_in, arguments, env, LIMITS)
 }
@@ -17,7 +17,7 @@ fn probe_within(stand_in: &StandIn, arguments: &[&str], env: &str, limits: &str)
     probe_in_folder(stand_in, arguments, env, limits).0
 }
 
-/// With the folder, which is gone when it is dropped.
+/// Also returns the folder, which is removed when dropped.
 fn probe_in_folder(stand_in: &StandIn, arguments: &[&str], env: &str, limits: &str) -> (Output, Search) {
     let pid = format!("pid:{}", stand_in.path("pid").display());
     let mut words = vec![pid.as_str()];
@@ -29,14 +29,14 @@ fn probe_in_folder(stand_in: &StandIn, arguments: &[&str], env: &str, limits: &s
     (stand_in.before(&mut command).output().unwrap(), search)
 }
 
-/// The report of such a probe on these GPUs.
+/// Returns the report of such a probe on these GPUs.
 fn report(stand_in: &StandIn, env: &str) -> Value {
     let output = probe(stand_in, &[], env);
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     serde_json::from_str(&stdout(&output)).unwrap()
 }
 
-/// A stand-in with one GPU that lists the step's process.
+/// Returns a stand-in with one GPU that lists the step's process.
 fn with_gpu(change: impl FnOnce(&mut Value)) -> StandIn {
     let stand_in = StandIn::of(&json!({}));
     rewrite(&stand_in, change);
@@ -131,7 +131,7 @@ fn an_ampere_gpu_has_no_sm_activity_and_says_why() {
     );
 }
 
-/// The question whether it is supported would be answered with yes.
+/// NVML would report that GPM is supported.
 #[test]
 fn a_virtual_gpu_fails_when_it_is_sampled() {
     for code in [3, 999, 4711] {
@@ -175,7 +175,7 @@ fn an_old_driver_tells_what_it_can() {
     assert!(absent(gpu).contains("GPM: this driver has no nvmlGpmSampleFree"), "{gpu}");
     assert!(absent(gpu).contains("Xid errors: this driver has no nvmlEventSetFree"), "{gpu}");
     close(&gpu["readings"]["memory_own"], 40e9, "nvml_processes");
-    // The first version of the call counts what the driver keeps for itself.
+    // The first version of the call includes the driver's own memory.
     close(&gpu["readings"]["memory_others"], 1.003e9, "nvml_processes");
     close(&gpu["readings"]["throttled_by_heat"], 0.0, "nvml");
     close(&gpu["readings"]["gpu_busy"], 0.97, "nvml");
@@ -220,7 +220,7 @@ fn values_that_nobody_knows_are_no_numbers() {
     assert!(gpu["readings"]["tensor_active"].is_null(), "{gpu}");
     assert!(absent(gpu).contains("tensor cores: GPM: NVML says NaN"), "{gpu}");
     assert!(absent(gpu).contains("SM clock, memory clock: NVML answers 4711, which has no meaning here"), "{gpu}");
-    // The buffer has values of an unknown type, and other calls take its place.
+    // The buffer has values of an unknown type, so other calls replace it.
     close(&gpu["readings"]["gpu_busy"], 0.97, "nvml");
     close(&gpu["readings"]["throttled_by_power"], 0.0, "nvml");
 }
@@ -234,12 +234,12 @@ fn a_library_that_does_not_work_is_told_and_the_probe_goes_on() {
         (with_gpu(|gpu| gpu["state"]["errors"] = json!({ "nvmlDeviceGetHandleByIndex_v2": 4 })), ""),
         (StandIn::without(&["nvmlInit_v2"], &json!({})), "nvmlInit_v2"),
     ] {
-        // The script's file is read by a program that is started for it, so here the library has none.
+        // Only a started program gets the script's file, so the library in this process has none.
         if ["file too short", "nvmlInit_v2"].contains(&reason) {
             let error = gputune::machine::GpuMeter::open(stand_in.place().as_os_str()).unwrap_err().to_string();
             assert!(error.starts_with("NVML: ") && error.contains(reason) && !error.contains('\n'), "{error}");
         }
-        // Without NVML, and without the kernel's module, the processor is the device.
+        // Without NVML and without the kernel module, the CPU is the device.
         let report = report(&stand_in, "");
         assert!(report["gpus"].is_null() && !report["device"].as_str().unwrap().contains("NVIDIA"), "{report}");
     }
@@ -289,7 +289,7 @@ fn an_instance_is_a_device_like_any_other() {
     (instance["uuid"], instance["name"]) = ("MIG-1111".into(), "NVIDIA H200 MIG 1g.18gb".into());
     (other["uuid"], other["name"]) = ("MIG-2222".into(), "NVIDIA H200 MIG 1g.18gb".into());
     other["state"]["sm"] = 11.into();
-    // What it holds is not told of an instance's processes.
+    // NVML does not list the memory of an instance's processes here.
     other["state"]["processes"] = json!([{ "pid_file": stand_in.path("pid"), "bytes": null }]);
     other["changes"] = json!([{ "when": stand_in.path("pid"), "set": { "memory_other": 5.003e9 } }]);
     instance["state"]["processes"] = json!([]);
@@ -313,7 +313,7 @@ fn an_instance_is_a_device_like_any_other() {
     }
 }
 
-/// Two GPUs of different models, of which the step uses the second by the bus, which CUDA may number first.
+/// Two GPUs of different models. The step uses the second by bus order, which CUDA may number first.
 #[test]
 fn the_gpus_that_are_used_are_found_by_identity_not_by_number() {
     let stand_in = with_gpu(|_| {});
@@ -332,7 +332,7 @@ fn the_gpus_that_are_used_are_found_by_identity_not_by_number() {
     assert_eq!(absent(&report["gpus"][0]), "SM activity and all else: no process of the probe was seen on a GPU");
 }
 
-/// What a search for the GPUs that a variable leaves says of its device, and how it ends.
+/// Probes on the GPUs that a variable allows; returns the exit code, the report and standard error.
 fn device_for(stand_in: &StandIn, step: &str, variable: Option<&str>) -> (Option<i32>, Value, String) {
     let pid = format!("pid:{}", stand_in.path("pid").display());
     let search = Search::of(&[&pid, "forever:8:2000"], &format!("{step}\n{LIMITS}"));
@@ -419,7 +419,7 @@ fn several_gpus_are_told_each_and_together() {
 
 #[test]
 fn numbers_of_processes_that_nobody_has_are_told_apart_by_difference() {
-    // Driver 535.54 gave such, and in a container they are those outside.
+    // Driver 535.54 gave unknown numbers; in a container, they are the host's numbers.
     let stand_in = with_gpu(|_| {});
     rewrite(&stand_in, |gpu| {
         gpu["state"]["processes"] = json!([{ "pid_file": stand_in.path("pid"), "told_as": 4_194_305, "bytes": 40e9 }]);
@@ -450,7 +450,7 @@ fn xids_are_told_with_the_numbers_and_with_a_failure() {
     assert!(reason.ends_with("; the driver reported Xid 31 of GPU 0, Xid 43 of GPU 0"), "{reason}");
 }
 
-/// The outcome of a probe during which something happens that the stand-in tells: its exit code, and all that was said.
+/// Runs a probe during which the stand-in reports an event; returns the exit code and all output.
 fn disturbed(stand_in: &StandIn, arguments: &[&str]) -> (Option<i32>, String) {
     let output = probe(stand_in, arguments, "");
     (output.status.code(), stdout(&output) + &stderr(&output))
@@ -461,7 +461,7 @@ fn a_foreign_process_disturbs_and_is_named() {
     let stand_in = with_gpu(|_| {});
     let own = json!({ "pid_file": stand_in.path("pid"), "bytes": 40e9, "share": 90 });
     let foreign = std::process::id();
-    // One that was there before and computes all the time.
+    // A process from before the probe that computes all the time.
     rewrite(&stand_in, |gpu| {
         gpu["state"]["processes"] = json!([own, { "pid": foreign, "bytes": 2_147_483_648_u64, "share": 40 }]);
     });
@@ -471,12 +471,12 @@ fn a_foreign_process_disturbs_and_is_named() {
     assert!(text.contains(&format!("process {foreign} (`")), "{text}");
     assert!(text.contains("computed on GPU 0 for 40 % of the time"), "{text}");
 
-    // One that was there before and rests.
+    // A process from before the probe that is idle.
     rewrite(&stand_in, |gpu| gpu["state"]["processes"] = json!([own, { "pid": foreign, "bytes": 2e9, "share": 2 }]));
     let gpu = &report(&stand_in, "")["gpus"][0];
     close(&gpu["readings"]["memory_others"], 2.003e9, "nvml_processes");
 
-    // One that comes while the first try runs; when it is there before the next, it may stay if it rests.
+    // A process that starts during the first try. If it is there before the next try and idle, it may stay.
     let flag = stand_in.path("come");
     rewrite(&stand_in, |gpu| {
         let set = json!({ "processes": [own, { "pid": foreign, "bytes": 3e7 }] });
@@ -501,12 +501,12 @@ fn heat_disturbs_and_a_power_cap_is_told() {
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains("something disturbs the probes: ") && text.contains(words), "{text}");
     }
-    // A moment of it shifts no throughput that could be told apart.
+    // A short throttling changes the throughput by less than the noise.
     let stand_in = with_gpu(|gpu| gpu["state"]["heat"] = json!(0.004));
     let (code, text) = disturbed(&stand_in, &[]);
     assert_eq!(code, Some(0), "{text}");
     assert!(!text.contains("heat slowed"), "{text}");
-    // At full load the cap binds all the time: no reason to measure again.
+    // At full load the power cap always applies: no reason to re-measure.
     let stand_in = with_gpu(|gpu| gpu["state"]["power_capped"] = json!(0.62));
     let gpu = &report(&stand_in, "")["gpus"][0];
     close(&gpu["readings"]["throttled_by_power"], 0.62, "nvml");
@@ -531,7 +531,7 @@ fn clocks_and_limits_that_somebody_changes_disturb() {
         let flag = stand_in.path("changed");
         rewrite(&stand_in, |gpu| gpu["changes"] = json!([{ "when": flag, "set": set }]));
         let touch = format!("touch:{}", flag.display());
-        // So long that, whatever is taken for warm-up, the change is in the measured time.
+        // Long enough for the change to fall into the measured time, whatever counts as warm-up.
         let limits = if tries == 1 { LIMITS.replace("1200ms", "6s") } else { LIMITS.to_owned() };
         let output = probe_within(
             &stand_in,
@@ -541,7 +541,7 @@ fn clocks_and_limits_that_somebody_changes_disturb() {
         );
         let (code, text) = (output.status.code(), stdout(&output) + &stderr(&output));
         assert!(text.contains(words), "{text}");
-        // A limit that was changed stays so, and what was measured before it cannot be compared any more.
+        // A changed limit stays changed, so earlier measurements are no longer comparable.
         assert_eq!(code, Some(if tries == 3 { 3 } else { 0 }), "{text}");
     }
 }
@@ -566,7 +566,7 @@ fn a_script_that_prints_its_rate_is_metered_too() {
     close(&report["gpus"][0]["readings"]["sm_active"], 0.62, "gpm");
 }
 
-/// The driver may tell the number that a process has inside of a container.
+/// In a container, the driver may report a process by its number inside.
 #[test]
 fn a_process_in_a_container_is_known_by_its_number_inside() {
     let may = Command::new("unshare").args(["--pid", "--fork", "true"]).status();
@@ -589,7 +589,7 @@ fn a_process_in_a_container_is_known_by_its_number_inside() {
     assert_eq!(std::fs::read_to_string(pid).unwrap(), "1", "it is the first process in there");
 }
 
-/// The library is found by its name, so the probe is run by this program, started again where it finds the stand-in.
+/// The library is found by its name. So the probe runs in this program, restarted where it finds the stand-in.
 #[test]
 fn a_step_in_this_process_is_metered_too() {
     use gputune::model::{Parameter, Settings, Space};
@@ -629,7 +629,7 @@ fn a_device_has_the_same_identity_by_nvml_and_by_the_kernel() {
     let header: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();
     let text = header.to_string();
     assert!(text.contains("\"NVIDIA H200\"") && text.contains("\"580.95.05\""), "{text}");
-    // The same command goes on; nothing is probed again.
+    // The same command continues, and probes nothing again.
     let mut command = search.command();
     let output = stand_in.before(&mut command).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -1,4 +1,4 @@
-//! Several objectives: weighed, bounded, or as a front, on recorded tables and on studies made by hand.
+//! Several objectives: weighted, bounded, or as a front, on recorded tables and on handmade studies.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use crate::support;
@@ -39,7 +39,7 @@ fn search(name: &str, objective: Objective, strategy: &str, probes: u32, seed: u
     tuner.strategy(strategy).unwrap().run(|_| ()).unwrap()
 }
 
-/// All configs of a table that may win, with the logarithm of each goal's score.
+/// Returns the scores of all configs of a table that may win, as logarithms.
 fn all(name: &str, objective: &Objective) -> Vec<Vec<f64>> {
     let (space, replay) = table(name);
     let outcomes: Vec<_> = Walk::new(&space).filter_map(|config| replay.answer(&config).cloned()).collect();
@@ -50,7 +50,7 @@ fn logarithms(scores: Vec<f64>) -> Vec<f64> {
     scores.into_iter().map(|score| score.signum() * score.abs().ln()).collect()
 }
 
-/// The area that some pairs dominate, above the worst of a table in both.
+/// Returns the area that some pairs dominate, measured from the worst values of a table.
 fn area(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
     let mut rows: Vec<&Vec<f64>> = front::non_dominated(rows).into_iter().map(|at| &rows[at]).collect();
     rows.sort_by(|a, b| b[0].total_cmp(&a[0]));
@@ -63,13 +63,13 @@ fn area(rows: &[Vec<f64>], worst: &[f64]) -> f64 {
     area
 }
 
-/// The share of a table's hypervolume that a search found.
+/// Returns the share of a table's hypervolume that a search found.
 fn found(name: &str, strategy: &str, probes: u32, seed: u64) -> f64 {
     let (_, replay) = table(name);
     let scores = |member: &OnFront| goals().iter().zip(&member.numbers).map(|(goal, n)| goal.score(n.value)).collect();
     let front: Vec<Vec<f64>> = search(name, pareto(), strategy, probes, seed).front().iter().map(scores).collect();
     let share = front::share(&front, &replay.scores(&pareto()));
-    // The same, computed in another way.
+    // The same share, computed in another way.
     let rows = all(name, &pareto());
     let worst: Vec<f64> = (0..2).map(|at| rows.iter().map(|row| row[at]).fold(f64::MAX, f64::min)).collect();
     let front: Vec<Vec<f64>> = front.into_iter().map(logarithms).collect();
@@ -85,7 +85,7 @@ fn thirty_probes_find_much_more_of_a_front_than_chance_does() {
             let shares = (0..SEEDS).map(|seed| 1.0 - found(name, strategy, 30, seed));
             shares.sum::<f64>() / SEEDS as f64
         };
-        // Over these seeds `auto` misses 0.4 and 0.0 % on these tables, and chance 1.9 and 1.2 %.
+        // Over these seeds `auto` misses 0.4% and 0.0% on these tables, and random search 1.9% and 1.2%.
         let (auto, random) = (missed("auto"), missed("random"));
         assert!(
             auto < 0.006 && auto < random / 4.0,
@@ -190,7 +190,7 @@ fn the_share_of_a_score_is_that_of_its_parts() {
     let first = history.trials()[0].config.clone();
     let study = Study { objective: objective().relative_to_first(&history, None), ..study(objective(), &trials) };
     let best = study.best().unwrap();
-    // Twice the throughput at 2/3 of the energy of a sample: the root of 2 * 3/2.
+    // Twice the throughput at 2/3 of the energy per sample: the root of 2 * 3/2.
     assert_eq!((best.verdict, best.speedup), (Verdict::Unproven, None), "nothing was measured again");
     assert!((best.unproven_speedup.unwrap().value - 3.0_f64.sqrt()).abs() < 1e-12);
     assert!((best.winner.estimate.value - 3.0_f64.sqrt()).abs() < 1e-12);
@@ -198,7 +198,7 @@ fn the_share_of_a_score_is_that_of_its_parts() {
     assert!((parts[0].times_better.unwrap().value - 2.0).abs() < 1e-12);
     assert!((parts[1].times_better.unwrap().value - 1.5).abs() < 1e-12);
     assert!((study.ranking()[1].estimate.value - 1.0).abs() < 1e-12, "the baseline is the measure");
-    // A baseline that was named when it was known already.
+    // A baseline that is given although it is known already.
     let trials = [(Search, 1, measured(200.0, 400.0)), (Search, 0, measured(100.0, 300.0))];
     let relative = objective().relative_to_first(&self::history(&trials), Some(&first));
     assert!((relative.estimate(&study.ranking()[1].measurement).unwrap().value - 1.0).abs() < 1e-12);
@@ -252,7 +252,7 @@ fn measured(throughput: f64, watts: f64) -> Outcome {
     Outcome::Measured(Measurement { throughput, metrics, ..Measurement::default() })
 }
 
-/// A throughput with an interval of so many per cent to both sides, and joules for each sample.
+/// A throughput with an interval of this many per cent to both sides, and joules per sample.
 fn noisy(throughput: f64, percent: f64, joules: f64) -> Outcome {
     let half = throughput * percent / 100.0;
     let metrics = [("energy_per_sample".to_owned(), joules)].into();
@@ -388,7 +388,8 @@ fn what_makes_no_objective_is_refused() {
     }
 }
 
-/// A step whose throughput grows with x, and its power with the square of x; so far apart that a busy machine changes no order.
+/// A step whose throughput grows with x, and its power with the square of x. The configs are far enough apart that noise changes
+/// no order.
 fn job(objective: &str) -> support::Search {
     let power = "send:{\"event\":\"step\",\"samples\":1,\"metrics\":{\"power\":{p}}}";
     let space = "[space]\nx = { values = [1, 100, 10000] }\np = { derive = \"10 * x * x\" }\n[baseline]\nx = 100\n";
@@ -453,7 +454,7 @@ fn the_example_shows_what_speed_costs_in_memory() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/front.toml");
     let spec = std::fs::read_to_string(example).unwrap();
     let small = spec.replace("probes = 20", "probes = 5\nrounds = 0").replace("\"1500ms\"", "\"150ms\"");
-    // Without optimisation, and beside other tests, the job takes seconds to start.
+    // Without optimisation, and while other tests run, the job takes seconds to start.
     let small = small.replace("\"15s\"", "\"90s\"").replace("\"10s\"", "\"60s\"");
     assert_ne!(small, spec);
     std::fs::write(folder.path().join("front.toml"), small).unwrap();

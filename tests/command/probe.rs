@@ -18,7 +18,7 @@ fn it_probes_the_baseline_with_what_is_set_and_tells_everything() {
     let output = probe(&search, &["--set", "batch_size=16", "--set", "workers=0", "--set", "mode=1", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
-    // With no workers there is no prefetching, whatever the baseline has.
+    // Without workers no prefetching happens, whatever the baseline says.
     assert_eq!(report["config"], serde_json::json!({ "batch_size": 16, "workers": 0, "mode": "1" }));
     assert_eq!((&report["outcome"], &report["feasible"]), (&"measured".into(), &true.into()));
     for key in ["throughput", "steps", "step_seconds", "host_peak_bytes", "elapsed_s", "log", "device"] {

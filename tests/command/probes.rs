@@ -1,4 +1,4 @@
-//! Steps that misbehave, through the real binary: each gives the right outcome and a clear line, and nothing survives.
+//! Steps that misbehave, through the real binary: each gives the right outcome and a clear line, and leaves no process.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Search, stderr, stdout};
 use gputune::model::{Memory, Outcome};
 
-/// The outcome of the first trial.
+/// Returns the outcome of the first trial.
 fn first(search: &Search) -> Outcome {
     search.lines().first().map(|line| line.outcome.clone()).unwrap_or(Outcome::Interrupted)
 }

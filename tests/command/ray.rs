@@ -1,4 +1,4 @@
-//! Searches with workers as jobs of a real Ray, where one can be started.
+//! Searches with workers as jobs of a real Ray, if one can be started.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -43,13 +43,13 @@ fn a_search_by_ray_outlives_a_job_and_leaves_none() {
         || ray.jobs().iter().all(|(_, status)| ["STOPPED", "SUCCEEDED", "FAILED"].contains(&status.as_str()));
     let told = |search: &Search| fs::read_to_string(search.folder.path().join("told")).unwrap_or_default();
 
-    // Without the cluster's token it says so.
+    // Without the cluster's token, gputune reports the reason.
     let whole = search(&ray.url, 20);
     let output = whole.command().env("RAY_AUTH_MODE", "token").env("RAY_AUTH_TOKEN", "wrong").output().unwrap();
     let said = stderr(&output);
     assert!(output.status.code() == Some(3) && said.contains("40") && said.contains("RAY_AUTH_TOKEN"), "{said}");
 
-    // To the end, with one job stopped in mid-probe: its worker's GPU is not used any more, and nothing is lost.
+    // A whole search in which one job is stopped during a probe: its worker's GPU is no longer used, and nothing is lost.
     let mut running = begun(&whole, 4);
     wait_for("one worker does everything", || {
         whole.lines().iter().filter_map(|line| Some(line.slot.clone()?.host)).collect::<BTreeSet<String>>().len() == 2
@@ -66,7 +66,7 @@ fn a_search_by_ray_outlives_a_job_and_leaves_none() {
     assert!(are_over(), "{:?}", ray.jobs());
     whole.assert_no_survivors();
 
-    // The driver is killed: its workers end, and their jobs.
+    // The driver is killed: its workers and their jobs end.
     let killed = search(&ray.url, 200);
     let mut running = begun(&killed, 4);
     running.kill().unwrap();

@@ -25,7 +25,7 @@ fn json(table: &Path, args: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The values of the rows that ended well.
+/// Returns the values of the rows that succeeded.
 fn values(path: &Path) -> Vec<f64> {
     let mut reader = csv::Reader::from_path(path).unwrap();
     let headers = reader.headers().unwrap().clone();
@@ -39,7 +39,7 @@ fn best_of(run: &Value) -> Vec<Option<f64>> {
     run["best"].as_array().unwrap().iter().map(Value::as_f64).collect()
 }
 
-/// A table of a test's own, in a folder that goes away with it.
+/// A table in a temporary folder.
 fn written(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("table.csv");
@@ -53,7 +53,7 @@ fn every_strategy_finds_the_optimum_of_a_table_that_the_probes_cover() {
         let all = values(&table(name));
         let most = all.iter().copied().fold(f64::MIN, f64::max);
         let least = all.iter().copied().fold(f64::MAX, f64::min);
-        // A model of many trials takes its time where the program is built for tests.
+        // A model of many trials is slow in a test build.
         let modelled: &[&str] = if name.starts_with("zeus-a40") { &["auto"] } else { &[] };
         for strategy in ["grid", "random", "descent", "anneal", "qmc"].iter().chain(modelled) {
             for (direction, optimum) in [(None, most), (Some("--minimize"), least)] {
@@ -82,7 +82,6 @@ fn the_best_value_only_improves_and_each_seed_has_its_run() {
     assert_ne!(runs[0], runs[1]);
 }
 
-/// Mean and standard deviation of the largest of `probes` values drawn without replacement.
 #[test]
 fn what_runs_in_other_slots_is_not_proposed_again() {
     let path = table("zeus-a40-imagenet.csv");
@@ -100,6 +99,7 @@ fn what_runs_in_other_slots_is_not_proposed_again() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
+/// Returns the mean and standard deviation of the largest of `probes` values drawn without replacement.
 fn largest_of(values: &[f64], probes: usize) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -179,7 +179,7 @@ fn a_table_where_everything_fails_has_no_optimum() {
     assert_eq!(best_of(&answer["runs"][0]), [None, None]);
 }
 
-/// One line that says what is wrong, a hint that says what to do, and the code for wrong usage.
+/// Asserts one line with the mistake, a hint with the remedy, and the exit code for wrong usage.
 fn assert_refused(path: &Path, args: &[&str], says: &str) {
     let output = replay(path, args);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -269,7 +269,7 @@ fn the_table_for_people_names_the_optimum() {
     assert!(!String::from_utf8(output.stdout).unwrap().contains("NaN"));
 }
 
-/// A table of 200 configs, in which the batch decides everything until it is large enough.
+/// A table of 200 configs. Only the batch matters until it is large enough.
 fn with_a_plateau() -> String {
     let mut text = "batch_size,color,shape,status,value\n".to_owned();
     for batch in 1..=10 {
@@ -297,7 +297,7 @@ fn a_run_until_its_end_is_as_long_as_a_search_and_says_why_it_ended() {
     assert!(text.contains("2 runs: another probe is expected to gain too little"), "{text}");
     assert!(text.contains("0.0 % from the optimum (mean); 0 runs more than 5 % from it"), "{text}");
 
-    // What goes on to the last probe finds the same on the way.
+    // A run to the last probe finds the same values on the way.
     let on = json(&path, &["--probes", "70"]);
     let (ended, on) = (best_of(&answer["runs"][0]), &on["runs"][0]);
     assert_eq!((best_of(on).len(), &best_of(on)[..ended.len()], &on["stopped"]), (70, &ended[..], &Value::Null));

@@ -1,4 +1,4 @@
-//! `gputune report`: every form from the folder of a search, wherever it is and however the search ended.
+//! `gputune report`: every format from the folder of a search, wherever the folder is and however the search ended.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -17,7 +17,7 @@ fn report(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(support::gputune()).arg("report").arg(folder).args(arguments).env("COLUMNS", "80").output().unwrap()
 }
 
-/// The same up to the last digit of a number, which a journal does not keep.
+/// Returns true if the texts are equal up to the last digit of a number, which a journal does not keep.
 fn is_alike(one: &str, other: &str) -> bool {
     let words = |text: &str| -> Vec<String> { text.split([',', ' ', '\n']).map(str::to_owned).collect() };
     let is_same = |(one, other): (String, String)| match (one.parse::<f64>(), other.parse::<f64>()) {
@@ -33,12 +33,12 @@ fn a_report_says_what_the_search_said_at_its_end() {
     let said = search.command().env("COLUMNS", "80").output().unwrap();
     let again = report(&search.out(), &[]);
     assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
-    // Tables differ in their width.
+    // Tables differ in width.
     let lines = stdout(&again);
     let verdict: Vec<&str> = lines.lines().skip_while(|line| !line.starts_with("best ")).collect();
     assert!(verdict.len() > 3, "{lines}");
-    // The folder is named as it was given.
-    // So is that of the command, which is not run where the report is.
+    // The folder is named as the user gave it, and so is the folder in the command. The command does not run in the report's
+    // folder.
     for line in verdict.into_iter().filter(|line| !line.starts_with("results ") && !line.starts_with("next ")) {
         assert!(stderr(&said).contains(line), "{line}\nis not in\n{}", stderr(&said));
     }

@@ -10,7 +10,7 @@ use gputune::model::Purpose;
 
 const SPACE: &str = "[space]\nx = { range = [1, 12] }\ny = { values = [\"a\", \"b\"] }\n[baseline]\nx = 3\ny = \"b\"\n";
 
-/// A step that takes a moment and then reports; the more, the larger x is.
+/// A step that takes a moment and then reports the more, the larger x is.
 fn quick() -> Search {
     let limits = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 24\nrounds = 0\non_tie = \"fastest\"\n";
     Search::of(&["print:{y}", "forever:{x}:500"], &format!("{SPACE}{limits}"))
@@ -73,7 +73,7 @@ fn the_folder_has_everything_and_stdout_only_the_best() {
     ] {
         assert!(best.get(key).is_some(), "{key}");
     }
-    // On a busy machine the speeds of sleeps of milliseconds can be as far apart as these configs.
+    // On a busy machine, millisecond sleeps can differ in speed as much as these configs.
     match best["verdict"].as_str() {
         Some("unproven") => assert!(best["unproven_speedup"]["value"].as_f64().unwrap() > 1.0, "{best}"),
         verdict => assert_eq!(verdict, Some("tied_with_baseline"), "{best}"),
@@ -149,7 +149,7 @@ fn killed_at_any_moment_it_keeps_every_finished_trial_and_leaves_no_process() {
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 24, "a trial was repeated");
 }
 
-/// As [`configs`], of a journal that may be cut off in its header.
+/// Like [`configs`], for a journal that may be cut off in its header.
 fn journal_configs(search: &Search) -> Vec<String> {
     gputune::search::journal::read(&search.out().join("journal.jsonl"))
         .map(|(_, lines)| lines.iter().map(|line| line.config.line()).collect())
@@ -275,7 +275,7 @@ fn out_of_memory_rules_out_larger_batches_whatever_the_workers() {
     let search = Search::of(&[memory, "forever:{batch_size}:500"], more);
     search.run();
     let sizes: Vec<i64> = search.lines().iter().filter_map(|line| line.config.integer("batch_size")).collect();
-    // 16 of 20 fits but for ten per cent to stay free; 32 needs more than there is; neither 32 nor 64 is tried in vain twice.
+    // 16 of 20 fits, except for the 10% that must stay free; 32 needs too much. Neither 32 nor 64 is tried twice.
     assert_eq!(sizes.iter().filter(|&&size| size >= 32).count(), 1, "{sizes:?}");
     assert_eq!(search.best()["config"]["batch_size"], 16);
     assert_eq!(search.best()["memory_headroom"], 0.2);
@@ -295,7 +295,7 @@ fn formats_and_emit_agree() {
     let search = quick();
     for format in ["toml", "json", "yaml", "env", "args", "command", "none"] {
         let output = search.command().args(["--quiet", "--format", format]).output().unwrap();
-        // A machine that is busy with something else is warned of, and what is an argument is in no variable.
+        // Only a warning about a busy machine, or, for `env`, a note about an argument that is no variable.
         let is_told = |line: &str| line.starts_with("warning: in ") || (format == "env" && line.starts_with("note: "));
         assert!(stderr(&output).lines().all(is_told), "{}", stderr(&output));
         let again = std::process::Command::new(support::gputune())

@@ -1,4 +1,4 @@
-//! What is made for sharing has no secrets, and what is made for running has them; trackers are silent in each probe.
+//! Files to share have no secrets, and files to run have them. Trackers are silent in each probe.
 
 use std::fs;
 
@@ -55,7 +55,7 @@ fn trackers_are_silent_unless_the_spec_says_otherwise() {
     let echo = format!("echo {}; exec \"$CHILD\" steps:400:1:1000", variables.join(" "));
     let env = format!("env = {{ CHILD = \"{}\", NEPTUNE_MODE = \"offline\" }}\n", support::child().display());
     let search = Search::of_command(&["sh".to_owned(), "-c".to_owned(), echo], &env);
-    // What the shell has gives way.
+    // The probe's variable overrides the shell's variable.
     let output = search.command().env("WANDB_MODE", "online").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let log = fs::read_to_string(search.out().join("logs/0001.log")).unwrap();
@@ -67,7 +67,7 @@ fn trackers_are_silent_unless_the_spec_says_otherwise() {
     }
 }
 
-/// A spec without an adapter, and a script that says how its tracker is to work.
+/// A spec without an adapter, and a script that sets its tracker's mode.
 #[test]
 fn a_script_cannot_overrule_it_and_needs_no_adapter() {
     let Some(python) = support::python::python_with(&[]) else { return };

@@ -10,7 +10,7 @@ use crate::support::{Search, stderr};
 
 const SPACE: &str = "[space]\nx = { values = [1, 2, 3, 4, 5, 6, 7, 8] }\n";
 
-/// Whether there are two processors, so that there can be two slots.
+/// Returns true if the machine has two cores, and so room for two slots.
 fn are_two() -> bool {
     let are_two = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
     if !are_two {

@@ -1,4 +1,4 @@
-//! Searches over the nodes of a real Slurm, where one can be started.
+//! Searches over the nodes of a real Slurm, if one can be started.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ fn spec(configs: u32, probes: u32) -> String {
     )
 }
 
-/// The search in an allocation of all nodes.
+/// Runs the search in an allocation of all nodes.
 fn allocated(slurm: &Slurm, search: &Search) -> Child {
     let script = format!("{} search spec.toml --out out > told 2>&1; echo $? > code", gputune());
     let mut salloc = Command::new("salloc");
@@ -40,7 +40,7 @@ fn code(search: &Search) -> String {
     fs::read_to_string(search.folder.path().join("code")).unwrap_or_default().trim().to_owned()
 }
 
-/// Waits until so many trials are in the journal.
+/// Waits until the journal has this many trials.
 fn wait_for(search: &Search, trials: usize) {
     let deadline = Instant::now() + Duration::from_secs(90);
     let count = || fs::read_to_string(search.out().join("journal.jsonl")).map_or(0, |text| text.lines().count());
@@ -50,7 +50,7 @@ fn wait_for(search: &Search, trials: usize) {
     }
 }
 
-/// The processes of this gputune in a role.
+/// Returns the processes of this gputune in a role.
 fn processes(role: &str, search: &Search) -> Vec<Pid> {
     let folder = search.folder.path();
     let is_it = |pid: &i32| {
@@ -66,7 +66,7 @@ fn processes(role: &str, search: &Search) -> Vec<Pid> {
     all.filter(is_it).filter_map(Pid::from_raw).collect()
 }
 
-/// The `srun` of a search's worker on a node.
+/// Returns the `srun` of a search's worker on a node.
 fn srun_to(node: &str, search: &Search) -> Pid {
     let is_it = |pid: &i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -82,7 +82,7 @@ fn kill(pid: Pid) {
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
-/// How often each config was searched.
+/// Returns the config of each search trial, sorted.
 fn configs(lines: &[Line]) -> Vec<String> {
     let searched = lines.iter().filter(|line| line.purpose.to_string() == "search");
     let mut configs: Vec<String> = searched.map(|line| line.config.line()).collect();
@@ -116,7 +116,7 @@ fn a_search_over_two_nodes_outlives_workers_and_itself() {
     }
     search.assert_no_survivors();
 
-    // A worker is killed: the other node goes on, and nothing is lost.
+    // A worker is killed: the other node continues, and nothing is lost.
     let search = Search::of_command(&words, &spec(40, 40));
     let mut running = allocated(&slurm, &search);
     wait_for(&search, 12);
@@ -127,7 +127,7 @@ fn a_search_over_two_nodes_outlives_workers_and_itself() {
     assert_each_once(&configs(&search.lines()), 40);
     search.assert_no_survivors();
 
-    // The driver is killed: no task is left a second later, and the same command goes on.
+    // The driver is killed: no task is left a second later, and the same command continues.
     let search = Search::of_command(&words, &spec(40, 40));
     let mut running = allocated(&slurm, &search);
     wait_for(&search, 12);
@@ -142,7 +142,7 @@ fn a_search_over_two_nodes_outlives_workers_and_itself() {
     assert_eq!(after[..before.len()], before[..]);
     assert_each_once(&configs(&after), 40);
 
-    // The allocation is cancelled: everything ends, and what is known stays.
+    // The allocation is cancelled: everything ends, and the results stay.
     let search = Search::of_command(&words, &spec(200, 200));
     let mut running = allocated(&slurm, &search);
     wait_for(&search, 12);
@@ -178,7 +178,7 @@ fn a_probe_spans_all_nodes() {
     search.assert_no_survivors();
 }
 
-/// A search that submits itself, and is followed.
+/// A search that submits itself and follows its job.
 struct Followed {
     search: Search,
     follower: Child,
@@ -194,7 +194,7 @@ impl Followed {
         Self { search, follower }
     }
 
-    /// The number of its job, once it has one.
+    /// Returns the number of its job, once the job exists.
     fn job(&self) -> String {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -214,7 +214,7 @@ impl Followed {
         }
     }
 
-    /// Its exit code and what it said.
+    /// Returns its exit code and its output.
     fn end(&mut self) -> (Option<i32>, String) {
         let code = self.follower.wait().unwrap().code();
         (code, told(&self.search))
@@ -234,7 +234,8 @@ fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
     };
     let quick = step(&["forever:8:10000"]);
 
-    // Slurm ends one at its time limit in mid-probe; another sees the end of its allocation come. Both in a corner of the nodes.
+    // Slurm ends one search at its time limit during a probe; another search sees the end of its allocation coming. Both use a
+    // part of the nodes.
     let alone = |text: &str| text.replace("gpus_per_slot = 1", "slots = 1");
     let long = alone(&spec(4, 4)).replace("[limits]\n", "[limits]\nprobe_time = \"300s\"\nstall_time = \"300s\"\n");
     let mut limited =
@@ -244,8 +245,8 @@ fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
     limited.wait_until_said("runs on");
     slurm.control(&["update", &format!("JobId={}", limited.job()), "EndTime=now"]);
 
-    // An `srun` is killed, and the other node goes on. The job is put back into the queue, and goes on from its journal; then a node goes
-    // down, and the rest goes on.
+    // An `srun` is killed, and the other node continues. The job is requeued and continues from its journal; then a node goes
+    // down, and the other node continues.
     let mut requeued = Followed::new(&slurm, NODES_OF_ALL, Search::of_command(&quick, &spec(44, 44)));
     wait_for(&requeued.search, 12);
     kill(srun_to("gt2", &requeued.search));
@@ -268,7 +269,7 @@ fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
     assert!(best.starts_with("x = ") && best.matches("x = ").count() == 1, "{best}");
     requeued.search.assert_no_survivors();
 
-    // Ctrl-C leaves nothing but what was measured; then somebody else cancels.
+    // Ctrl-C leaves only the measurements; then another user cancels.
     for is_ours in [true, false] {
         let mut cancelled = Followed::new(&slurm, NODES_OF_ALL, Search::of_command(&quick, &spec(200, 200)));
         wait_for(&cancelled.search, 10);
@@ -322,7 +323,7 @@ fn a_search_that_gives_way_to_a_more_urgent_job_says_so_or_goes_on() {
     slurm.take_all_nodes();
     requeued.wait_until_said("was put back into the queue");
     assert!(processes("worker", &requeued.search).is_empty() && requeued.search.survivors().is_empty());
-    // Slurm lets it wait for two minutes.
+    // Slurm delays a requeued job by two minutes.
     slurm.control(&["update", &format!("JobId={}", requeued.job()), "StartTime=now"]);
     let (code, said) = requeued.end();
     assert_eq!(code, Some(0), "{said}");

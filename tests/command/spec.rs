@@ -28,7 +28,7 @@ fn gputune(folder: &Path, arguments: &[&str]) -> Output {
     command.current_dir(folder).env("NO_COLOR", "1").args(arguments).output().unwrap()
 }
 
-/// Compares with a file beside the spec, or writes it.
+/// Compares with a file next to the spec, or writes that file.
 fn compare(path: &Path, found: &str) -> Result<(), String> {
     if std::env::var_os("GPUTUNE_BLESS").is_some() {
         std::fs::write(path, found).unwrap();
@@ -41,7 +41,7 @@ fn compare(path: &Path, found: &str) -> Result<(), String> {
     Err(format!("{}\n--- expected\n{expected}\n--- found\n{found}", path.display()))
 }
 
-/// What holds for every message: one error, its place, a caret and a hint.
+/// Checks the format of every message: one error, its place, a caret and a hint.
 fn check_form(message: &str) -> Result<(), String> {
     let lines: Vec<&str> = message.lines().collect();
     let count = |wanted: &str| lines.iter().filter(|line| line.contains(wanted)).count();
@@ -129,7 +129,7 @@ fn what_check_shows() {
         let output = gputune(&folder("good"), &["check", name]);
         let root = env!("CARGO_MANIFEST_DIR");
         let shown = String::from_utf8(output.stdout).unwrap().replace(root, "[root]");
-        // What protects differs from machine to machine: tests/command/writes.rs looks at it.
+        // The protection differs between machines: tests/command/writes.rs covers it.
         let lines = shown.lines().map(|line| if line.starts_with("writes ") { "writes     [as here]" } else { line });
         let shown: String = lines.map(|line| format!("{line}\n")).collect();
         let path = folder("good").join(Path::new(name).with_extension("stdout"));
@@ -137,7 +137,7 @@ fn what_check_shows() {
     }
 }
 
-/// One change to a text: at a place from 0 to 1, so many bytes are replaced by others.
+/// One change to a text: a position from 0 to 1, the number of bytes to replace, and their replacement.
 type Change = (f64, usize, Vec<u8>);
 
 fn change() -> impl Strategy<Value = Change> {

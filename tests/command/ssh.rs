@@ -1,4 +1,4 @@
-//! Searches on machines that `ssh` reaches: on this one, by a real `sshd` of its own.
+//! Searches on machines that `ssh` reaches: this machine, with a real `sshd` of the test.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Search, child, stderr};
 
-/// A server with keys of its own, and an `ssh` that knows them. It ends when dropped.
+/// A server with its own keys, and an `ssh` that knows them. It ends when dropped.
 struct Sshd {
     folder: tempfile::TempDir,
     server: Child,
@@ -62,7 +62,7 @@ impl Sshd {
         Some(sshd)
     }
 
-    /// Starts the machine `far`, on which this folder is another one: what is in it here cannot be seen there. Returns whether that can be.
+    /// Starts the machine `far`, where this folder is a different, empty folder. Returns true if that works.
     fn start_far(&mut self, local: &Path) -> bool {
         let mount = "mount -t tmpfs none \"$1\" && exec /usr/sbin/sshd -D -f \"$2\"";
         let mut command = Command::new("unshare");
@@ -86,7 +86,7 @@ impl Sshd {
         }
     }
 
-    /// A command on a machine.
+    /// Returns a command on a machine.
     fn on(&self, host: &str, line: &str) -> Command {
         let mut command = Command::new(self.bin().join("ssh"));
         command.args([host, line]);
@@ -101,7 +101,7 @@ impl Sshd {
         let mut command = search.command();
         let path = std::env::var("PATH").unwrap();
         command.env("PATH", format!("{}:{path}", self.bin().display()));
-        // So that what is left of this search can be told from others.
+        // A search's leftovers lie in its own temporary folder.
         command.env("TMPDIR", search.folder.path());
         command
     }
@@ -116,7 +116,7 @@ impl Drop for Sshd {
     }
 }
 
-/// The folders of copies on the machines: all that are on this one.
+/// Returns the folders of gputune's copies: all machines are this one.
 fn copies() -> BTreeSet<PathBuf> {
     let entries = fs::read_dir("/tmp").unwrap().flatten().map(|entry| entry.path());
     entries
@@ -161,19 +161,19 @@ fn a_search_on_two_machines_leaves_nothing_there() {
     assert_no_copies();
     drop(sshd);
 
-    // Nobody answers any more.
+    // No server answers any more.
     let output = search.command().output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("cannot copy gputune to first"), "{}", stderr(&output));
 }
 
-/// What is left of probes in the folder for temporary files of `far`.
+/// Lists the leftovers of probes in the temporary folder of `far`.
 fn left(sshd: &Sshd, local: &Path) -> String {
     let listed = sshd.on("far", &format!("ls -A {}", local.display())).output().unwrap();
     String::from_utf8_lossy(&listed.stdout).into_owned()
 }
 
-/// Copies of all tests are in one folder, so these run one after the other.
+/// All tests keep copies in one folder, so these tests run one after the other.
 static COPIES: Mutex<()> = Mutex::new(());
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -227,13 +227,13 @@ fn ranks_on_another_machine_are_heard() {
     assert_eq!(left(&sshd, local.path()), "");
     search.assert_no_survivors();
 
-    // A rank there dies: it is known by its connection.
+    // A rank on `far` dies: its connection identifies it.
     let search = of_two_ranks("steps:20:8:5000 $([ $1 = 1 ] && echo signal:9 || echo sleep:30000)", 2, "5s");
     let output = command(&search).output().unwrap();
     let text = search.lines().iter().map(|line| format!("{:?}", line.outcome)).collect::<String>();
     assert!(text.contains("rank 1 is gone"), "{text} {}", stderr(&output));
 
-    // The relay there is killed: the probe is tried again, and the search goes on with another.
+    // The relay on `far` is killed: the probe is tried again, and the search continues with a new relay.
     let search = of_two_ranks("forever:8:20000", 3, "3s");
     let mut running = command(&search).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     wait_until("a probe is there", || left(&sshd, local.path()).contains("gputune-"));
@@ -246,7 +246,7 @@ fn ranks_on_another_machine_are_heard() {
     assert!(stderr(&output).contains("the relay on"), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 
-    // The search is killed: nothing is left on either machine.
+    // The search is killed: neither machine has a leftover.
     let search = of_two_ranks("forever:8:20000", 3, "3s");
     let mut running = command(&search).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_until("a probe is there", || left(&sshd, local.path()).contains("gputune-"));

@@ -1,4 +1,4 @@
-//! What a search learns from earlier studies: more than nothing from a good one, and little harm from a bad one.
+//! Learning from earlier studies: a good study helps, and a bad study does little harm.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -28,7 +28,7 @@ fn settings(pairs: &[(&str, Value)]) -> Settings {
     pairs.iter().map(|(name, value)| (*name, value.clone())).collect()
 }
 
-/// A study of these settings with their throughputs.
+/// Returns a study of these settings with their throughputs.
 fn study(space: &Space, trials: &[(&[(&str, Value)], f64)]) -> EarlierStudy {
     let trial =
         |(pairs, value): &(&[(&str, Value)], f64)| trial(space.locate(&settings(pairs)).unwrap(), measured(*value));
@@ -96,7 +96,7 @@ fn settings_are_found_by_name_and_value_and_the_rest_is_as_in_the_baseline() {
         [("batch_size", batch.into()), ("precision", precision.into()), ("allreduce", allreduce.into())]
     };
     let trials = [
-        // The largest batch is no setting here, nor is the smallest precision; what remains counts.
+        // The largest batch and the lowest precision are no settings here; the other settings count.
         (of(1000, "bf16", "ring"), 90.0),
         (of(100, "fp8", "ring"), 80.0),
         (of(100, "bf16", "ring"), 60.0),
@@ -108,7 +108,7 @@ fn settings_are_found_by_name_and_value_and_the_rest_is_as_in_the_baseline() {
     let seen = earlier.seen_from(&here, &Objective::default()).unwrap();
     assert_eq!((seen.trials(), seen.in_common(), seen.place()), (3, 2, "before"));
     let start = here.locate(&settings(&[("workers", 2.into()), ("prefetch", 4.into())])).unwrap();
-    // 100 lies nearer to 128 than to 64, as ratios.
+    // As a ratio, 100 is nearer to 128 than to 64.
     let proposed = first(&here, &earlier, Some(&start)).unwrap();
     assert_eq!(proposed, "precision=bf16 batch_size=128 workers=2 prefetch=4");
 }
@@ -137,7 +137,7 @@ fn what_failed_or_broke_a_bound_there_is_not_its_best() {
     let view = View::new(&space, &objective, &nothing, &[], None).with_earlier(&earlier);
     let proposed = (strategy("bayes").unwrap().build)().propose(&view).unwrap().config;
     assert_eq!(proposed, config(64));
-    // A lack of memory there rules nothing out here.
+    // A lack of memory in the earlier study rules nothing out here.
     assert!(view.is_open(&config(256)));
 }
 
@@ -192,7 +192,7 @@ fn short_probes_teach_only_where_nothing_longer_was_probed() {
     assert_eq!(first(&space, &study, None).unwrap(), "batch_size=16 workers=1");
 }
 
-/// Every strategy stays within the space, with or without an earlier study, whatever that says.
+/// Every strategy stays within the space, with or without an earlier study, whatever the study says.
 #[test]
 fn proposals_are_functions_of_the_view_whatever_the_earlier_study_says() {
     let space = batch_and_workers();
@@ -219,7 +219,7 @@ fn proposals_are_functions_of_the_view_whatever_the_earlier_study_says() {
     }
 }
 
-/// A recorded table, or the part of it that has one setting.
+/// A recorded table, or its rows with one setting.
 struct Recorded {
     space: Space,
     replay: Replay,
@@ -248,7 +248,7 @@ fn recorded(name: &str, part: Option<(&str, &str)>) -> Recorded {
 }
 
 impl Recorded {
-    /// How far below the best of the table each probe leaves a search, as a share.
+    /// Returns the regret after each probe: how far the search is below the best of the table, as a share.
     fn searched(&self, name: &str, seed: u64, probes: u32, earlier: &[Earlier]) -> (Vec<f64>, History) {
         let (mut strategy, mut history) = ((strategy(name).unwrap().build)(), History::default());
         let (objective, mut top, mut regret) = (Objective::default(), 0.0_f64, Vec::new());
@@ -264,7 +264,7 @@ impl Recorded {
         (regret, history)
     }
 
-    /// What a search of another table that tried so many configs teaches, its scores changed.
+    /// Returns the earlier study that a search of another table gives, with changed scores.
     fn taught(&self, by: &History, space: &Space, change: impl Fn(usize, &[f64]) -> f64) -> Earlier {
         let value = |trial: &Trial| trial.outcome.measurement().and_then(|m| m.throughput).map(|t| t.value);
         let values: Vec<f64> = by.trials().iter().filter_map(|trial| value(trial)).collect();
@@ -276,15 +276,15 @@ impl Recorded {
     }
 }
 
-/// The score of a trial in place of its own, from its number and all scores.
+/// A replacement for a trial's score, from its number and all scores.
 type Change<'c> = &'c dyn Fn(usize, &[f64]) -> f64;
 
-/// The probe after which a search is within 5 % of the best.
+/// Returns the probe after which a search is within 5% of the best.
 fn reached(regret: &[f64]) -> usize {
     regret.iter().position(|regret| *regret <= 0.05).map_or(regret.len() + 1, |at| at + 1)
 }
 
-/// The same model on three GPUs; on the oldest one other settings are best.
+/// The same model on three GPUs; on the oldest GPU other settings are best.
 #[test]
 fn a_study_on_another_gpu_saves_probes_and_one_on_an_unlike_gpu_costs_few() {
     const PROBES: u32 = 8;
@@ -305,7 +305,7 @@ fn a_study_on_another_gpu_saves_probes_and_one_on_an_unlike_gpu_costs_few() {
     assert!(warm + 4 <= cold, "{warm} probes with it, {cold} without");
 }
 
-/// Scores upside down, in another order, and of another problem altogether.
+/// Scores upside down, in another order, and from an unrelated problem.
 #[test]
 fn a_study_that_misleads_costs_little() {
     const PROBES: u32 = 20;
@@ -384,7 +384,7 @@ fn a_search_that_is_resumed_goes_on_as_if_it_had_not_stopped_and_only_with_the_s
 const SPACE: &str = "[space]\nx = { range = [1, 12] }\ny = { values = [\"a\", \"b\"] }\n[baseline]\nx = 3\ny = \"b\"\n\
                      [limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n";
 
-/// A search whose step is the faster, the larger x is.
+/// A search whose step is faster for a larger x.
 fn quick(search: &str) -> Search {
     Search::of(&["print:{y}", "forever:{x}:500"], &format!("{SPACE}[search]\nrounds = 0\n{search}"))
 }
@@ -408,7 +408,7 @@ fn the_program_starts_from_an_earlier_search_tells_so_and_keeps_it() {
         value(a).total_cmp(&value(b))
     });
     let best = best.unwrap();
-    // The fastest of 12; on a busy machine its neighbours may come first.
+    // The fastest of 12; on a busy machine its neighbours may be first.
     assert!(best.config.integer("x") > Some(6), "{}", best.config.line());
     assert_eq!(lines[1].config, best.config);
     assert_eq!(lines[1].why, Some(format!("tries the best of {}", place.display())));
@@ -416,7 +416,7 @@ fn the_program_starts_from_an_earlier_search_tells_so_and_keeps_it() {
     let header = gputune::search::journal::read(&after.out().join("journal.jsonl")).unwrap().0;
     assert_eq!(header.warm_start[0].place, place.display().to_string());
 
-    // The same again goes on; without it, or with another one, the journal is not this search's.
+    // The same command continues. Without the study, or with another study, the journal does not belong to the search.
     assert_eq!(run(&[]).status.code(), Some(0));
     let without = after.run();
     assert_eq!(without.status.code(), Some(2));
@@ -427,7 +427,7 @@ fn the_program_starts_from_an_earlier_search_tells_so_and_keeps_it() {
     fs::write(&journal, shorter).unwrap();
     let changed = run(&[]);
     assert_eq!(changed.status.code(), Some(2));
-    // How many of a part say something of configs depends on what is in it.
+    // The number of useful trials in a part of the study depends on the part.
     let told = stderr(&changed);
     assert!(told.contains("it started from 24 trials of") && told.contains("and is to start from 2"), "{told}");
     fs::remove_file(&journal).unwrap();

@@ -1,4 +1,4 @@
-//! A probe never changes or deletes what is the user's: whatever a step writes, the files are as before.
+//! A probe never changes or deletes the user's files, whatever a step writes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use gputune::model::Outcome;
 use gputune::search::journal;
 use tempfile::TempDir;
 
-/// A project under version control whose step is a shell script, and a folder of data elsewhere.
+/// A project under version control whose step is a shell script, and a data folder elsewhere.
 struct Project {
     folder: TempDir,
 }
@@ -78,7 +78,7 @@ impl Project {
         lines.into_iter().map(|line| line.outcome).collect()
     }
 
-    /// All files with mode and contents, without gputune's own.
+    /// Returns all files with mode and contents, without gputune's own.
     fn files(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
         let mut files = BTreeMap::new();
         collect(&self.path(""), &mut files);
@@ -104,7 +104,7 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, (u32, Vec<u8>)>) {
     }
 }
 
-/// What holds here, by the program's own words.
+/// Returns true if `check` reports this protection.
 fn holds(project: &Project, what: &str) -> bool {
     let output = project.run(&["check"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -115,7 +115,7 @@ fn holds(project: &Project, what: &str) -> bool {
 
 const SCRATCH: &str = "go to a scratch layer that is thrown away";
 
-/// Whether there is a scratch layer here; a machine on which there can be none says why.
+/// Returns true if a scratch layer is possible here; otherwise prints the reason.
 fn has_scratch(project: &Project) -> bool {
     let has = holds(project, SCRATCH);
     if !has {
@@ -124,7 +124,7 @@ fn has_scratch(project: &Project) -> bool {
     has
 }
 
-/// Everything that was seen to destroy files, and more.
+/// Every observed way to destroy files, and more.
 const DESTROYS: &str = r#"
 echo overwritten > model.pt
 echo more >> out/log.txt
@@ -291,7 +291,7 @@ fn guards_need_a_hook_and_scratch_is_refused_with_its_reason() {
     assert!(!project.path("project/gputune-out/spec/logs").exists(), "before the first probe");
 }
 
-/// Runs gputune where no further namespaces can be made, nor anything be mounted, as in most containers.
+/// Runs gputune in an environment without new namespaces or mounts, as in most containers.
 fn without_namespaces(project: &Project, arguments: &[&str]) -> Option<Output> {
     let inside = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$@\"";
     let of = |words: &[&str]| {

@@ -1,7 +1,7 @@
-//! Code blocks are what they look like: specs are accepted, JSON is read, Python and shell scripts compile.
+//! Code blocks are valid: specs are accepted, JSON is read, Python and shell scripts compile.
 //!
-//! A block of TOML is a spec, whole or in part: what is missing is added before it is checked. Behind a comma it can say
-//! that it is something else: `toml,space` is a file for `import`, `toml,other` no spec at all.
+//! A block of TOML is a spec, whole or in part: the test adds missing parts before the check. A mark after a comma says
+//! otherwise: `toml,space` is a file for `import`, `toml,other` is no spec at all.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ fn blocks(language: &str) -> Vec<Block> {
     pages().iter().flat_map(Page::blocks).filter(|block| block.language == language).collect()
 }
 
-/// What is wrong with a block of TOML.
+/// Returns the mistake in a block of TOML, if any.
 fn mistake(block: &Block, folder: &Path) -> Option<String> {
     let parsed: Result<toml::Table, _> = toml::from_str(&block.text);
     let table = match parsed {
@@ -33,7 +33,7 @@ fn mistake(block: &Block, folder: &Path) -> Option<String> {
         mark => return Some(format!("`{mark}` is no mark: say space or other, or nothing for a spec")),
     };
     if !table.contains_key("step") {
-        // Every name may be used by a part of a spec.
+        // A part of a spec may use any name.
         text += "\n[step]\ncommand = [\"train\"]\nadapter = \"torch\"\n";
     }
     if !table.contains_key("space") && block.mark.is_empty() {
@@ -41,7 +41,7 @@ fn mistake(block: &Block, folder: &Path) -> Option<String> {
     }
     let path = folder.join("spec.toml");
     fs::write(&path, text).unwrap();
-    // A spec may name a folder to learn from, or a template, that a reader has and the test has not.
+    // A spec may name a folder to learn from, or a template, that the test lacks.
     match Spec::load(&path) {
         Err(error) if !error.to_string().contains("No such file") => Some(error.to_string()),
         _ => None,
@@ -93,7 +93,7 @@ fn blocks_of_json_are_read() {
     }
 }
 
-/// Runs a program with a text for its standard input; nothing where there is no such program.
+/// Runs a program with a text as its standard input, and returns its complaint; `None` if the program is missing.
 fn complaint(program: &str, arguments: &[&str], text: &str) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -104,7 +104,7 @@ fn complaint(program: &str, arguments: &[&str], text: &str) -> Option<String> {
             return None;
         }
     };
-    // One that does not read to its end has complained already.
+    // A program that does not read to the end has complained already.
     let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
     let output = child.wait_with_output().unwrap();
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())

@@ -1,4 +1,4 @@
-//! Tables of the documentation that are tables of the program: between `<!-- generated: NAME -->` and `<!-- end -->`.
+//! Tables of the documentation that come from tables of the program: between `<!-- generated: NAME -->` and `<!-- end -->`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use gputune::spec::SHIPPED_SPACES;
 
 use super::pages::{pages, root};
 
-/// What a name in the marks stands for.
+/// The name in the marks, and the function that makes its text.
 type Generated = (&'static str, fn() -> String);
 
 const TABLES: &[Generated] = &[
@@ -81,7 +81,7 @@ fn adapter_targets() -> String {
     text
 }
 
-/// A section for each cause: what it is, how it is recognised, what helps.
+/// Writes a section for each cause: its meaning, its signs and its remedies.
 fn causes() -> String {
     let mut text = String::new();
     for cause in diagnosis::causes() {
@@ -139,7 +139,7 @@ fn parameters_worth_opening() -> String {
     text
 }
 
-/// Each file as it is, its comment as text.
+/// Writes each file unchanged, with its comment as text.
 fn search_spaces() -> String {
     let mut text = String::new();
     for (name, file) in SHIPPED_SPACES {

@@ -1,8 +1,7 @@
-//! README and docs say what is there: links lead somewhere, code blocks are what they look like, tables are those of the
-//! program.
+//! README and docs match the program: links lead somewhere, code blocks are valid, tables come from the program.
 //!
-//! `GPUTUNE_BLESS=1 cargo test --test docs` writes the generated tables anew. Commands are checked by the tests of the
-//! binary (`src/cli/reference.rs`), blocks of Rust by `cargo test --doc`.
+//! `GPUTUNE_BLESS=1 cargo test --test docs` writes the generated tables anew. The tests of the binary check commands
+//! (`src/cli/reference.rs`), and `cargo test --doc` checks blocks of Rust.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod blocks;

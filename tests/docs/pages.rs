@@ -1,4 +1,4 @@
-//! The pages of the documentation, as a reader of Markdown sees them.
+//! The pages of the documentation, parsed as Markdown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 /// A page of Markdown.
 pub(crate) struct Page {
-    /// Relative to the root of the source.
+    /// The path relative to the root of the source.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
 /// A code block of a page.
 pub(crate) struct Block {
-    /// The page and the line that the block begins in.
+    /// The page, and the first line of the block.
     pub(crate) place: String,
-    /// What stands behind the fence, up to the first comma.
+    /// The text after the fence, up to the first comma.
     pub(crate) language: String,
-    /// What stands behind the comma.
+    /// The text after the comma.
     pub(crate) mark: String,
     pub(crate) text: String,
 }
@@ -31,7 +31,7 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All pages that people read: those at the root, and those of the folders with documentation.
+/// Returns all pages for readers: the pages at the root, and those in folders with documentation.
 pub(crate) fn pages() -> Vec<Page> {
     let mut found = Vec::new();
     for (folder, depth) in
@@ -66,7 +66,7 @@ fn events(text: &str) -> impl Iterator<Item = (Event<'_>, std::ops::Range<usize>
 }
 
 impl Page {
-    /// The code blocks that have a fence.
+    /// Returns the fenced code blocks.
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let mut blocks: Vec<Block> = Vec::new();
         let mut is_open = false;
@@ -95,7 +95,7 @@ impl Page {
         blocks
     }
 
-    /// Code within lines, with the number of its line.
+    /// Returns code within lines, with the number of its line.
     pub(crate) fn inline_code(&self) -> Vec<(usize, String)> {
         let codes = events(&self.text).filter_map(|(event, range)| match event {
             Event::Code(text) => Some((self.text[..range.start].lines().count(), text.to_string())),
@@ -104,7 +104,7 @@ impl Page {
         codes.collect()
     }
 
-    /// Where links and pictures lead to.
+    /// Returns the targets of links and pictures.
     pub(crate) fn targets(&self) -> Vec<String> {
         let targets = events(&self.text).filter_map(|(event, _)| match event {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.to_string()),
@@ -113,7 +113,7 @@ impl Page {
         targets.collect()
     }
 
-    /// What links name the headings by: lower case, blanks as hyphens, other signs left out, as GitHub and mdBook do.
+    /// Returns the anchors of the headings: lower case, blanks as hyphens, other signs left out, as GitHub and mdBook do.
     pub(crate) fn anchors(&self) -> Vec<String> {
         let mut anchors: Vec<String> = Vec::new();
         let mut title: Option<String> = None;

@@ -1,4 +1,4 @@
-//! What a measured config must stand: it computes what full precision computes, and its settings have an effect.
+//! The checks of a measured config: it computes the same as full precision, and its settings have an effect.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::cell::RefCell;
@@ -8,11 +8,11 @@ use gputune::model::{Outcome, Parameter, Settings, Space};
 use gputune::probe::{Step, StepError, TrainingStep};
 use gputune::search::{Study, Tuner};
 
-/// A step whose loss falls in the same way each time; the lower the precision, the faster it is.
+/// A step whose loss falls in the same way each time; a lower precision is faster.
 struct Training<'t> {
     loss_error: fn(precision: &str, step: u32) -> f64,
     step: u32,
-    /// The settings of every probe, in their order.
+    /// The settings of every probe, in order.
     probed: &'t RefCell<Vec<String>>,
 }
 
@@ -29,7 +29,7 @@ impl TrainingStep for Training<'_> {
     fn step(&mut self, settings: &Settings) -> Result<Step, StepError> {
         let precision = settings.text("precision").unwrap();
         self.step += 1;
-        // Far enough apart for a busy machine.
+        // The difference is large enough for a busy machine.
         std::thread::sleep(Duration::from_millis(if precision == "fp32" { 12 } else { 2 }));
         let loss = 2.3 / f64::from(self.step) * (1.0 + (self.loss_error)(precision, self.step));
         let batch = settings.integer("batch_size").unwrap().unsigned_abs();

@@ -1,4 +1,4 @@
-//! When a search ends because there is little to gain, and that it has ended when it is started again.
+//! A search ends if there is little to gain, and a restart does not continue it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use gputune::search::{
     strategy::{self, Proposal, View},
 };
 
-/// A table of 200 configs, in which the batch decides everything until it is large enough.
+/// A table of 200 configs. Only the batch matters until it is large enough.
 fn table() -> (Space, Replay) {
     let mut text = "batch_size,color,shape,status,value\n".to_owned();
     for batch in 1..=10 {
@@ -43,7 +43,7 @@ fn a_search_with_little_to_gain_ends_and_has_ended_when_it_is_started_again() {
     assert!((10..60).contains(&trials), "{trials}");
     assert_eq!(searched(&journal, budget).history.trials().len(), trials);
 
-    // One that was stopped earlier goes on to the same end.
+    // A search that was stopped earlier continues to the same end.
     let parts = folder.path().join("parts.jsonl");
     for probes in [5, 12, 100] {
         let study = searched(&parts, Budget { probes, ..budget });
@@ -61,7 +61,7 @@ fn nothing_ends_a_search_that_wants_no_least_gain() {
     assert_eq!((study.stopped, study.history.trials().len()), (StopReason::ProbesSpent, 60));
 }
 
-/// Expects the same gain of whatever comes next.
+/// Expects the same gain of every proposal.
 struct Expects(f64);
 
 impl Strategy for Expects {
@@ -71,7 +71,7 @@ impl Strategy for Expects {
     }
 }
 
-/// Measures the same of every config, give or take this share.
+/// Measures the same rate for every config, within this share.
 struct Within(f64);
 
 impl Prober for Within {

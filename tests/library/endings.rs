@@ -1,4 +1,4 @@
-//! What a search says at its end, over a job whose speed and noise are known.
+//! The report at the end of a search, for a job with known speed and noise.
 
 use std::ops::ControlFlow;
 
@@ -6,10 +6,10 @@ use gputune::model::{Estimate, Measurement, Outcome, Parameter, Progress, Settin
 use gputune::probe::{Job, ProbeError, Prober};
 use gputune::search::{Budget, Study, Tuner, Verdict};
 
-/// The level of a machine, a logarithm, by the number of probes so far and a uniform random number.
+/// The level of a machine, as a logarithm, from the number of probes and a uniform random number.
 type Level = fn(u32, f64) -> f64;
 
-/// A job whose runs differ by chance from one to the next, and which believes itself to be steadier than it is.
+/// A job with random differences between runs, which reports less noise than it has.
 struct Noisy {
     /// The true speed of a config.
     speed: fn(&Settings) -> f64,
@@ -17,7 +17,7 @@ struct Noisy {
     between_runs: f64,
     machine: Level,
     probes: u32,
-    /// Half of the interval that each run reports, as a share.
+    /// Half of the interval that each run reports, as a share of the speed.
     reported: f64,
     random: u64,
 }
@@ -31,7 +31,7 @@ impl Noisy {
         share
     }
 
-    /// Box and Muller's.
+    /// Returns a normal number by the method of Box and Muller.
     fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
@@ -53,7 +53,7 @@ impl Prober for Noisy {
     }
 }
 
-/// The most rounds of a search: a few minutes of a real one.
+/// The most rounds of a search: a few minutes of a real search.
 const ROUNDS: u32 = 40;
 
 fn search(speed: fn(&Settings) -> f64, between_runs: f64, seed: u64) -> Study {
@@ -97,13 +97,12 @@ fn a_job_that_gets_much_faster_leaves_its_baseline() {
         let best = study.best().unwrap();
         best.verdict == Verdict::Faster && best.speedup.unwrap().low > Some(1.0)
     });
-    // The moments of the probes, and with them what drift explains, are those of the machine that runs this: 47 to 50 on an idle
-    // one, and 44 was seen on a busy one.
+    // The probes' times, and so the fitted drift, depend on the machine: 47 to 50 runs on an idle machine, once 44 on a busy one.
     let faster = faster.count();
     assert!(faster >= 42, "{faster} of {RUNS}");
 }
 
-/// The speed of a job in which workers and batch both matter, up to a point.
+/// The speed of a job where both workers and batch matter, up to a point.
 fn graded(settings: &Settings) -> f64 {
     let (x, y) = (settings.integer("x").unwrap_or(0), settings.integer("y").unwrap_or(0));
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -111,8 +110,8 @@ fn graded(settings: &Settings) -> f64 {
     speed
 }
 
-/// What is said at the end, against the truth that only a simulation knows: on a quiet machine, on one that becomes 15 % slower
-/// while it is searched on, and on one that others slow down by up to 20 % in one of five runs.
+/// Compares the report with the truth, which only a simulation knows. The machines are quiet, or slow down by 15% during the
+/// search, or run up to 20% slower in one of five runs.
 #[test]
 fn what_is_said_at_the_end_is_true() {
     const RUNS: u64 = 150;

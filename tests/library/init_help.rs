@@ -1,4 +1,4 @@
-//! What the recognisers read off real help texts: tests/help/make made them with the real libraries.
+//! The arguments that the recognisers find in real help texts. tests/help/make made the texts with the real libraries.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn arguments(fixture: &str) -> Vec<Argument> {
     help::read(&text)
 }
 
-/// What follows an argument, in short.
+/// Returns a short form of an argument's kind.
 fn shown(kind: &Kind) -> String {
     match kind {
         Kind::Switch => "switch".to_owned(),
@@ -59,7 +59,7 @@ fn what_must_be_given_is_told() {
     }
 }
 
-/// A help text, an argument in it, what follows it, and its default.
+/// A help text, an argument in it, its kind, and its default.
 const ROWS: &[(&str, &str, &str, Option<&str>)] = &[
     ("argparse_script.txt", "--batch-size", "value", Some("256")),
     ("argparse_script.txt", "--val-batch-size", "value", Some("512")),
@@ -154,7 +154,7 @@ fn spec(line: &[&str], all: &[Argument], source: &str, preset: &str, gpus: usize
     draft::write(&plan, &frame).unwrap()
 }
 
-/// The spec that a draft is, read for the GPU of the tests.
+/// Reads a draft as a spec, for the GPU of the tests.
 fn load(text: &str) -> Spec {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gputune.toml");
@@ -163,7 +163,7 @@ fn load(text: &str) -> Spec {
     Spec::load_for(&path, &hardware).unwrap_or_else(|error| panic!("{error:?}\n{text}"))
 }
 
-/// A draft without its comments, as it is compared.
+/// Returns a draft without its comments, for comparisons.
 fn bare(text: &str) -> String {
     text.lines()
         .filter(|line| !line.starts_with('#'))
@@ -248,7 +248,7 @@ fn each_preset_writes_what_is_accepted_whatever_the_help() {
                     gpus,
                 );
                 let loaded = load(&text);
-                // What the script asks gputune for is in no argument.
+                // Requests of the script to gputune are no arguments.
                 let unused = loaded.warnings.iter().find(|warning| !warning.contains("`on`"));
                 assert_eq!(unused, None, "{} {name} {gpus}\n{text}", preset.name);
                 assert!(loaded.space.first().is_some());
@@ -265,7 +265,7 @@ fn on_a_processor_alone_no_setting_needs_a_gpu() {
     }
 }
 
-/// Lines that look like those of a help.
+/// Generates lines that look like a help text.
 fn help_line() -> impl Strategy<Value = String> {
     prop_oneof![
         "  -{0,3}[a-zA-Z_.\\[\\]-]{0,12}[ =:/,]{0,2}[A-Z{}<|>,\\[\\]a-z]{0,12} {0,4}[ -~]{0,30}",
@@ -292,7 +292,7 @@ proptest! {
         let command = Command::new(line, "python3");
         let (source, means) = (Source::of(&source), means(gpus));
         let found = Found { command: &command, arguments: &all, source: &source, preset: &PRESETS[preset], means: &means };
-        // What a template cannot say is an error of its own.
+        // A setting that a template cannot express is an error of its own.
         if let Ok(plan) = plan::plan(&found) {
             let frame = Frame {
                 cwd: None,

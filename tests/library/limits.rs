@@ -1,4 +1,4 @@
-//! Searches that end since the allocation does, or since their GPU time is spent.
+//! Searches that end with the allocation, or because their GPU time is spent.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
@@ -87,7 +87,7 @@ fn gpu_time_is_that_of_all_slots_and_counts_earlier_runs() {
         let budget = |seconds| Budget { gpu_time: Some(Duration::from_secs(seconds)), ..BUDGET };
         let study = search(&journal, budget(5), slots, None, &mut Vec::new());
         assert_eq!(study.stopped, StopReason::GpuTimeSpent, "{slots}");
-        // One half at most is set aside for rounds, which may need less.
+        // At most half is reserved for rounds, which may need less.
         assert!((2.0..5.5).contains(&spent(&study)), "{slots}: {}", spent(&study));
         let trials = study.history.trials().len();
         let study = search(&journal, budget(5), slots, None, &mut Vec::new());

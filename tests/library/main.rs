@@ -1,4 +1,4 @@
-//! Behaviour of the library through its public API: nothing is started but steps in this process and small commands.
+//! Behaviour of the library through its public API, with steps in this process and small commands only.
 
 #[path = "../support/mod.rs"]
 mod support;

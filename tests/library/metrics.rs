@@ -1,4 +1,4 @@
-//! The page on metrics is what the table of metrics says.
+//! The page on metrics matches the table of metrics.
 //!
 //! `GPUTUNE_BLESS=1 cargo test --test library metrics::` writes its tables anew.
 

@@ -1,4 +1,4 @@
-//! A search with many trials in its journal goes on as if it had not stopped, and without working anything out again.
+//! A search with many trials in its journal continues as if it had not stopped, and computes nothing again.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write as _;
@@ -32,7 +32,7 @@ fn header() -> Header {
     Header::new(Fingerprint { device: String::new(), driver: String::new(), command: nothing(), space: nothing() })
 }
 
-/// What the step comes to: a ninth of the configs do not fit.
+/// Returns the outcome of the step: a ninth of the configs do not fit.
 fn outcome(settings: &Settings) -> Outcome {
     let (batch, workers) = (settings.integer("batch_size").unwrap(), settings.integer("workers").unwrap());
     if batch > 36 {
@@ -43,7 +43,7 @@ fn outcome(settings: &Settings) -> Outcome {
     Outcome::Measured(Measurement { throughput, ..Measurement::default() })
 }
 
-/// A journal of trials in the order of the strategy `random`, each of which expected this gain.
+/// Writes a journal of trials in the order of the strategy `random`; each trial expected this gain.
 fn write_journal(path: &Path, space: &Space, expected_gain: Option<f64>) {
     let mut file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
     writeln!(file, "{}", serde_json::to_string(&header()).unwrap()).unwrap();
@@ -68,7 +68,7 @@ fn write_journal(path: &Path, space: &Space, expected_gain: Option<f64>) {
     }
 }
 
-/// Counts how often it is asked.
+/// Counts its questions.
 struct Counting {
     inner: Box<dyn Strategy>,
     asked: Arc<AtomicUsize>,
@@ -81,7 +81,7 @@ impl Strategy for Counting {
     }
 }
 
-/// Goes on with a journal; how often the strategy was asked.
+/// Continues a journal; also returns the number of questions to the strategy.
 fn resumed(path: &Path, strategy: &str, budget: Budget) -> (Study, usize) {
     let space = space();
     let (journal, recovered) = Journal::open(path, &header(), &space).unwrap();
@@ -131,12 +131,12 @@ fn what_was_expected_is_in_the_journal_and_ends_the_search_again() {
     write_journal(&path, &space(), Some(0.0001));
     let (_, recovered): (_, Recovered) = Journal::open(&path, &header(), &space()).unwrap();
     assert_eq!(recovered.expected_gains, vec![Some(0.0001); TRIALS as usize]);
-    // `random` expects nothing, which does not end a search.
+    // `random` expects no gain, which does not end a search.
     let (study, _) = resumed(&path, "random", budget(TRIALS + 1));
     assert_eq!(study.stopped, StopReason::ProbesSpent);
 }
 
-/// The walls of a history say as much as all its failures: what follows from another is left out.
+/// The walls of a history cover all its failures: implied failures are left out.
 #[test]
 fn of_hundreds_of_failures_those_that_say_something_are_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a person reads at the end of a search: it fits, and says what matters, whatever the study.
+//! The screens at the end of a search: for any study, they fit and show the results that matter.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn study(space: Space, outcomes: Vec<(Purpose, Outcome)>) -> Study {
     }
 }
 
-/// Of each outcome one.
+/// A study with one trial of each outcome.
 fn ordinary() -> Study {
     let space = Space::new([
         Parameter::powers_of_two("batch_size", 8, 64),
@@ -106,7 +106,7 @@ fn many(count: usize) -> Study {
     study(space, (0..count).map(|at| (purpose(at), outcome(at))).collect())
 }
 
-/// Table and verdict, as they stand on a screen.
+/// Returns the table and the verdict as on a screen.
 fn shown(study: &Study, columns: usize, colours: bool) -> String {
     let screen = Screen { columns, colours };
     format!("{}\n\n{}\n", report::table(study, screen), screen.lay_out(&report::verdict(study)))
@@ -162,7 +162,7 @@ fn nothing_is_wider_than_the_screen_and_nothing_that_matters_is_missing() {
     }
 }
 
-/// The settings of a winner without blanks, since a line may be broken anywhere.
+/// The settings of a winner without blanks, since a line may break anywhere.
 trait Words {
     fn config_words(&self, study: &Study) -> String;
 }

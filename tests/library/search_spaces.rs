@@ -1,4 +1,4 @@
-//! Each space that comes along is listed, can be imported alone, and can be overridden.
+//! Each bundled space is listed, and can be imported alone and overridden.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,7 +69,7 @@ fn parallel_degrees_make_up_the_gpus_and_fit() {
             }
             if name == "megatron" {
                 assert_eq!(256.0 % (number("micro_batch_size") * data), 0.0, "{}", settings.line());
-                // 16e9 parameters, 6 + 12 / d bytes each, over the GPUs of one copy.
+                // 16e9 parameters with 6 + 12 / d bytes each, over the GPUs of one copy.
                 let bytes = 16e9 * (6.0 + 12.0 / data) / (tensor * pipeline);
                 assert!((number("state_gib") - bytes / 1_073_741_824.0).abs() < 0.01, "{}", settings.line());
             }

@@ -9,24 +9,24 @@ use gputune::model::{Estimate, Event, Measurement, Outcome, Parameter, Settings,
 use gputune::probe::{Job, ProbeError, Prober, Step, StepError, TrainingStep, Watch};
 use gputune::search::{Arrival, Budget, Study, Tuner};
 
-/// What the steps of a search share.
+/// The shared state of a search's steps.
 #[derive(Default)]
 struct Machine {
-    /// Steps at this moment, and the most there were.
+    /// The running steps, and their maximum so far.
     running: AtomicU32,
     most: AtomicU32,
-    /// Those that want something of which there is not enough, in their turn: the next, and how many are done.
+    /// Tickets for a scarce resource: the next ticket, and the number of finished steps.
     tickets: AtomicU32,
     turn: AtomicU32,
-    /// How many have that at a time.
+    /// The number of steps that can use the scarce resource at a time.
     room: Option<u32>,
     is_compared: bool,
-    /// The slot in which every config fails from the so-many-th on.
+    /// The slot that fails every config from this number on.
     sick: Option<(u32, u32)>,
 }
 
 impl Machine {
-    /// How long a step takes: where slots are compared, long beside what a busy machine adds.
+    /// Returns the time of a step. Compared slots need steps that are long next to a busy machine's delays.
     fn step(&self) -> Duration {
         Duration::from_millis(if self.is_compared { 8 } else { 2 })
     }
@@ -74,7 +74,7 @@ fn search(machine: &Machine, slots: u32, remarks: &mut Vec<String>) -> Study {
         .strategy("random")
         .unwrap()
         .measure_time(machine.step() * 60)
-        // Slots that do not notice each other by design are not taken for others because the machine is busy.
+        // A busy machine could make independent slots look as if they disturbed each other, so only some tests compare slots.
         .compare_slots(machine.is_compared)
         .run(|event| {
             if let Event::Remark { text } = event {
@@ -101,7 +101,7 @@ fn probes_run_side_by_side_where_they_do_not_notice_each_other() {
     assert!(trials.iter().any(|trial| slot_of(trial) == 2));
     assert_eq!(study.history.count_searched(), 16, "no config is lost, and none is probed twice");
     assert_eq!(study.settings(&study.best().unwrap().winner.config).line(), "batch=16");
-    // The leaders are compared in one place.
+    // The leaders are compared in one slot.
     let confirmed = trials.iter().filter(|trial| trial.purpose.to_string() == "confirm");
     assert!(confirmed.map(|trial| slot_of(trial)).all(|slot| slot == 1));
     let together: Duration = trials.iter().map(|trial| trial.elapsed).sum();
@@ -110,7 +110,7 @@ fn probes_run_side_by_side_where_they_do_not_notice_each_other() {
 
 #[test]
 fn slots_that_do_not_notice_each_other_are_found_to_be_as_good_as_alone() {
-    // On a busy machine once may be chance.
+    // On a busy machine, a single failure may be chance.
     let found = (0..5).any(|_| {
         let (machine, mut remarks) = (Machine { is_compared: true, ..Machine::default() }, Vec::new());
         let found = search(&machine, 2, &mut remarks).side_by_side.unwrap();
@@ -132,7 +132,7 @@ fn probes_run_one_by_one_where_they_take_turns_at_something() {
 
 #[test]
 fn half_of_the_slots_measure_side_by_side_where_there_is_room_for_so_many() {
-    // On a busy machine once may be chance.
+    // On a busy machine, a single failure may be chance.
     let found = (0..5).any(|_| {
         let (machine, mut remarks) = (Machine { room: Some(2), is_compared: true, ..Machine::default() }, Vec::new());
         let study = search(&machine, 4, &mut remarks);
@@ -184,7 +184,7 @@ fn a_prober_that_gives_up_ends_all() {
     assert!(tuner.run(|_| ()).unwrap_err().to_string().contains("probing is impossible"));
 }
 
-/// A prober on another machine, which goes after so many probes.
+/// A prober on another machine, which is lost after this many probes.
 struct Going {
     left: u32,
     rate: f64,
@@ -204,7 +204,7 @@ impl Prober for Going {
 
 #[test]
 fn a_machine_that_goes_is_replaced_by_another_also_where_they_do_not_measure_side_by_side() {
-    // Where the second is half as fast, all runs in the first, until it goes.
+    // If the second machine is half as fast, all probes run on the first machine until it is lost.
     for (rate, first, second) in [(50.0, 6, 400), (50.0, 400, 6), (100.0, 6, 400), (100.0, 400, 3), (100.0, 400, 0)] {
         let space = Space::new([Parameter::range("batch", 1, 16, 1)]).unwrap();
         let prober = |(number, host, left, rate)| {
@@ -222,7 +222,7 @@ fn a_machine_that_goes_is_replaced_by_another_also_where_they_do_not_measure_sid
 
 #[test]
 fn slots_that_come_are_compared_with_those_that_are_there() {
-    // The second comes after some probes, the first goes, and it comes again under its number; all of them measure side by side.
+    // The second slot joins after some probes, the first is lost and returns under its number. All slots measure side by side.
     for (first, left) in [(400, 400), (8, 400)] {
         let space = Space::new([Parameter::range("batch", 1, 40, 1)]).unwrap();
         let slot = |number, host: &str| Slot { host: host.to_owned(), ..Slot::numbered(number) };

@@ -1,4 +1,4 @@
-//! What must hold for every space: the walk, indices, neighbours and settings agree with a search by brute force.
+//! Properties of every space: the walk, indices, neighbours and settings agree with a brute-force search.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ fn expression(text: &str) -> Expression {
     Expression::parse(text).unwrap()
 }
 
-/// Conditions speak of earlier parameters only; texts are compared, numbers are also added.
+/// Builds a space. Conditions use earlier parameters only; strings are compared, numbers are also added.
 fn build(parts: &Parts) -> Space {
     let count = parts.parameters.len();
     let is_text = |at: usize| matches!(parts.parameters[at].0, Kind::Texts);
@@ -84,12 +84,12 @@ fn build(parts: &Parts) -> Space {
     builder.build().unwrap()
 }
 
-/// All configs, by trying every index.
+/// Returns all configs, by trying every index.
 fn brute_force(space: &Space) -> Vec<Config> {
     (0..space.raw_size().unwrap()).filter_map(|index| space.config(index)).collect()
 }
 
-/// Whether rules hold and activity is right, evaluated from the settings and nothing else.
+/// Returns true if rules hold and activity is right, judged by the settings alone.
 fn is_allowed(space: &Space, settings: &Settings) -> bool {
     let applies = |e: &Expression| e.names().iter().all(|name| settings.get(name).is_some());
     let rules = space.rules().iter().all(|rule| !applies(rule) || rule.holds(|name| settings.get(name)) == Ok(true));
@@ -222,7 +222,7 @@ fn huge() -> Space {
 fn a_huge_space_is_used_without_being_listed() {
     let space = huge();
     assert_eq!(space.raw_size(), Some(1_000_000_000_000));
-    // Of (d, e) times (a, b, c), counted one by one, times the hundred settings of f.
+    // The count of (d, e) times (a, b, c), counted one by one, times the hundred settings of f.
     assert_eq!(space.count(), Count::Exact(203_489_319_600));
     let first: Vec<Config> = Walk::new(&space).take(100).collect();
     assert_eq!(Some(&first[0]), space.first().as_ref());

@@ -1,4 +1,4 @@
-//! What every strategy must do, on spaces and outcomes of all shapes.
+//! Requirements for every strategy, on spaces and outcomes of all shapes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod properties;
@@ -28,21 +28,21 @@ fn out_of(memory: Memory) -> Outcome {
     Outcome::OutOfMemory { memory, failure: Failure::new("full") }
 }
 
-/// A number that looks random but depends on the config alone.
+/// Returns a number that looks random but depends only on the config.
 fn hash(config: &Config) -> u64 {
     config.levels().fold(17, |hash, level| {
         (hash ^ u64::from(level.map_or(99, |level| level + 1))).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
     })
 }
 
-/// What a config comes to.
+/// Returns the outcome of a config.
 type Answer = fn(&Space, &Config) -> Outcome;
 
 fn always_well(_: &Space, config: &Config) -> Outcome {
     measured(1.0 + (hash(config) % 1000) as f64)
 }
 
-/// Every kind of end, and numbers that are none.
+/// Returns every kind of outcome, and values that are no numbers.
 fn mixed(_: &Space, config: &Config) -> Outcome {
     let failure = Failure::new("as scripted");
     match hash(config) % 11 {
@@ -102,7 +102,7 @@ fn two_memories() -> Space {
     .unwrap()
 }
 
-/// Five of a million.
+/// A space with five configs of a million.
 fn rare() -> Space {
     Space::builder()
         .parameter(Parameter::range("a", 0, 999, 1))
@@ -121,7 +121,7 @@ fn propose(entry: &Entry, view: &View<'_>) -> Option<Config> {
     (entry.build)().propose(view).map(|proposal| proposal.config)
 }
 
-/// Of how many parts of the usual time a proposal gets one.
+/// Returns the divisor of the usual probe time for a proposal.
 fn parts(proposal: &Proposal) -> u32 {
     proposal.one_in.map_or(1, NonZeroU32::get)
 }
@@ -130,7 +130,7 @@ fn purpose(proposal: &Proposal) -> Purpose {
     proposal.one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in })
 }
 
-/// What a proposal must be, whatever strategy made it.
+/// Asserts the requirements for any strategy's proposal.
 fn assert_sound(entry: &Entry, view: &View<'_>, proposal: &Proposal) {
     let (name, config) = (entry.name, &proposal.config);
     assert!(view.space.allows(config), "{name}: outside of the space");
@@ -145,7 +145,7 @@ fn assert_sound(entry: &Entry, view: &View<'_>, proposal: &Proposal) {
     assert!(proposal.reason.as_ref().is_none_or(|reason| !reason.is_empty()), "{name}: says nothing");
 }
 
-/// Searches to the end, and holds every proposal against what a strategy must do.
+/// Searches to the end, and checks every proposal.
 fn run_to_the_end(
     entry: &Entry,
     space: &Space,
@@ -181,7 +181,7 @@ fn assert_pending_is_left_alone(entry: &Entry, view: &View<'_>, config: &Config)
     assert!(other.is_none_or(|other| beside.is_open(&other)), "{}", entry.name);
 }
 
-/// Written down once more, from the parameters' roles.
+/// A second implementation, from the parameters' roles.
 fn is_ruled_out(space: &Space, objective: &Objective, history: &History, candidate: &Config) -> bool {
     history.trials().iter().any(|trial| {
         objective.lacks_memory(&trial.outcome).is_some_and(|memory| {
@@ -231,7 +231,7 @@ fn every_strategy_probes_exactly_what_is_open_whatever_the_outcomes() {
     }
 }
 
-/// The same space once more; spaces cannot be copied.
+/// Returns a copy of the space; spaces cannot be cloned.
 fn one_of(space: &Space) -> Space {
     let knob = &space.parameters()[0];
     let levels = u32::try_from(knob.len()).unwrap();
@@ -280,7 +280,7 @@ fn where_nothing_fits_one_probe_is_enough_however_large_the_space() {
         Parameter::range("prefetch", 1, 1000, 1),
     ])
     .unwrap();
-    // These begin anywhere, and learn of what is larger only.
+    // The left-out strategies begin anywhere, and a failure rules out only larger configs.
     for entry in STRATEGIES.iter().filter(|entry| !["random", "qmc"].contains(&entry.name)) {
         let history = run_to_the_end(entry, &space, &objective(), never_fits, 1000, 0);
         assert_eq!(history.trials().len(), 1, "{}", entry.name);
@@ -356,7 +356,7 @@ fn by_name(name: &str) -> &'static Entry {
     STRATEGIES.iter().find(|entry| entry.name == name).unwrap()
 }
 
-/// How many probes it takes until the best config of a step with a launch floor and a loader is found.
+/// Returns the number of probes until the best config is found, for a step with a launch floor and a loader.
 fn probes_to_the_best(name: &str, seed: u64) -> usize {
     let space = Space::new([
         Parameter::powers_of_two("batch_size", 4, 512),

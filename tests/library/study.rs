@@ -1,4 +1,4 @@
-//! What trials say about the best config: ranking, ties, and the speed-up.
+//! Conclusions about the best config from trials: ranking, ties, and the speedup.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn crash() -> Outcome {
 
 use Purpose::{Baseline, Round, Search};
 
-/// The outcome of a config's next round; every second round has another process. A rate with an interval has noise.
+/// Returns the outcome of a config's next round; every second round is another process. A rate with an interval has noise.
 fn in_round(outcome: &Outcome, number: u32) -> Outcome {
     let mut outcome = outcome.clone();
     if let Outcome::Measured(run) = &mut outcome {
@@ -58,7 +58,7 @@ fn in_round(outcome: &Outcome, number: u32) -> Outcome {
     outcome
 }
 
-/// A study of trials in this order; the baseline is the config of the first trial with that purpose.
+/// Returns a study of trials in this order; the baseline is the config of the first trial with that purpose.
 fn study(objective: Objective, trials: &[(Purpose, (i64, i64), Outcome)]) -> Study {
     let baseline = trials.iter().find(|(purpose, ..)| *purpose == Baseline);
     let round = |at: usize| {
@@ -174,7 +174,7 @@ fn a_disturbed_repetition_says_nothing() {
     assert_eq!(study.ranking().len(), 2);
 }
 
-/// Two configs in three rounds with a noise of a few percent, and a third one far behind.
+/// Two configs in three rounds with a noise of a few percent, and a third config far behind.
 fn noisy(second: f64) -> Vec<(Purpose, (i64, i64), Outcome)> {
     let mut trials =
         vec![(Baseline, (8, 0), speed(50.0)), (Search, (16, 8), speed(103.0)), (Search, (16, 2), speed(1.02 * second))];
@@ -315,7 +315,7 @@ fn overlapping_intervals_are_ties_where_there_was_no_round() {
     let study = cheaper(98.5);
     assert_winner(&study, 16, 0);
     assert_eq!(study.best().unwrap().ties.len(), 1);
-    // A cheaper one that is likely to cost 4% is a tie that is not named.
+    // A cheaper config that probably costs 4% is a tie, but is not named.
     let study = cheaper(96.0);
     assert_winner(&study, 16, 8);
     assert_eq!(study.best().unwrap().ties.len(), 1);
@@ -378,7 +378,7 @@ fn constraints_decide_before_speed_does() {
     assert_winner(&study, 8, 0);
 }
 
-/// Nothing that a study says is not a number.
+/// Asserts that no number of a study is NaN.
 fn assert_all_numbers(study: &Study) {
     let is_number = |estimate: &Estimate| {
         [Some(estimate.value), estimate.low, estimate.high].into_iter().flatten().all(f64::is_finite)

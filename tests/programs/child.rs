@@ -1,4 +1,4 @@
-//! A training step for tests that does what its arguments say, one after the other, and misbehaves on demand.
+//! A training step for tests: it runs its arguments one after the other, and misbehaves on demand.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,10 +20,10 @@ fn main() -> Result {
         let numbers: Vec<u64> = rest.split(':').filter_map(|number| number.parse().ok()).collect();
         let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
         match word {
-            // For tests that look for survivors by it.
+            // Tests find leftover processes by it.
             "token" => {}
             "send" => send(connection(&mut connections, current)?, rest)?,
-            // From here on by the connection of this number.
+            // Uses the connection of this number from here on.
             "on" => current = number(0),
             "close" => drop(connections.remove(&current)),
             "await-order" => {
@@ -47,7 +47,7 @@ fn main() -> Result {
                 std::fs::OpenOptions::new().create(true).append(true).open(rest)?.write_all(b".")?;
                 std::thread::sleep(Duration::from_millis(10));
             },
-            // burning:SAMPLES:MICROSECONDS of processor time in each step
+            // burning:SAMPLES:MICROSECONDS of CPU time in each step
             "burning" => loop {
                 burn(Duration::from_micros(number(1)));
                 step(connection(&mut connections, current)?, number(0))?;
@@ -77,7 +77,7 @@ fn main() -> Result {
             // shared:NAME:BYTES, kept open
             "shared" => std::mem::forget(shared_file(rest)?),
             "sleep" => std::thread::sleep(Duration::from_millis(number(0))),
-            // The socket's name goes; connections stay.
+            // The socket's name is removed; connections stay.
             "unlink-socket" => std::fs::remove_file(std::env::var("GPUTUNE_SOCKET")?)?,
             "ignore-term" => drop(signal_hook::flag::register(15, Arc::new(AtomicBool::new(false)))?),
             "signal" => rustix::process::kill_process(
@@ -101,7 +101,7 @@ fn listen(port: u16) -> Result<TcpListener> {
     TcpListener::bind(("127.0.0.1", port)).map_err(|error| format!("port {port}: {error}").into())
 }
 
-/// A file that is there with all that is in it, or not at all.
+/// Writes a file as a whole or not at all.
 fn write_whole(path: &str, text: &str) -> Result {
     let unfinished = format!("{path}.unfinished");
     std::fs::write(&unfinished, text)?;
@@ -113,7 +113,7 @@ fn leave(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// The connection of a number, made when it is needed.
+/// Returns the connection of a number; opens it on first use.
 fn connection(connections: &mut BTreeMap<u64, UnixStream>, number: u64) -> Result<&mut UnixStream> {
     match connections.entry(number) {
         Entry::Occupied(open) => Ok(open.into_mut()),
@@ -131,7 +131,7 @@ fn step(socket: &mut UnixStream, samples: u64) -> Result {
     send(socket, &format!("{{\"event\":\"step\",\"samples\":{samples}}}"))
 }
 
-/// Lines with bytes that are no UTF-8 among them.
+/// Prints lines, some of which are not UTF-8.
 fn print_bytes(count: u64) -> Result {
     let mut block = b"0123456789 \xff\xfe no utf-8 \xc3( and so on, and so on, and so on\n".repeat(1024);
     block.truncate(1 << 16);
@@ -145,7 +145,7 @@ fn print_bytes(count: u64) -> Result {
     Ok(stdout.flush()?)
 }
 
-/// Uses this much processor time.
+/// Uses this much CPU time.
 fn burn(time: Duration) {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -157,15 +157,15 @@ fn burn(time: Duration) {
     }
 }
 
-/// What a step does that runs beside another.
+/// Runs the words of a step that shares the machine with other processes.
 fn beside_others(word: &str, rest: &str, socket: &mut UnixStream) -> Result {
     match word {
-        // obeying:SAMPLES:MICROSECONDS, and waits between two steps when it is told to
+        // obeying:SAMPLES:MICROSECONDS, and holds between two steps on request
         "obeying" => {
             let (samples, pause) = rest.split_once(':').ok_or("obeying:SAMPLES:MICROSECONDS")?;
             obey(socket, samples.parse()?, Duration::from_micros(pause.parse()?))
         }
-        // burning-by:THREADS:SAMPLES:MICROSECONDS of processor time of each thread in each step
+        // burning-by:THREADS:SAMPLES:MICROSECONDS of CPU time of each thread in each step
         "burning-by" => {
             let numbers: Vec<u64> = rest.split(':').filter_map(|number| number.parse().ok()).collect();
             let [threads, samples, micros] = numbers[..] else {
@@ -195,7 +195,7 @@ fn beside_others(word: &str, rest: &str, socket: &mut UnixStream) -> Result {
     }
 }
 
-/// Trains until it is told to stop; as a process that knows the second version of the protocol.
+/// Trains until a stop order, like a process that speaks version 2 of the protocol.
 fn obey(socket: &mut UnixStream, samples: u64, pause: Duration) -> Result {
     let mut orders = BufReader::new(socket.try_clone()?);
     send(socket, "{\"event\":\"hello\",\"orders\":true,\"version\":2}")?;
@@ -226,7 +226,7 @@ fn obey(socket: &mut UnixStream, samples: u64, pause: Duration) -> Result {
     }
 }
 
-/// Goes on only where no other process has the file.
+/// Continues only if no other process has locked the file.
 fn alone(socket: &mut UnixStream, path: &str) -> Result {
     let file = std::fs::File::create(path)?;
     if file.try_lock().is_err() {
@@ -252,7 +252,7 @@ fn shared_file(rest: &str) -> Result<std::fs::File> {
     Ok(file)
 }
 
-/// A grandchild in a session of its own whose parent is gone, deaf to SIGTERM.
+/// A grandchild in its own session, whose parent is gone, and which ignores SIGTERM.
 fn daemon(token: &str) -> Result {
     let program = std::env::current_exe()?;
     let stage = std::env::var("CHILD_STAGE").unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What the tests load as `libcuda.so.1`: devices as the environment says, memory that is the host's.
+//! The library that tests load as `libcuda.so.1`: it has the devices of the environment, and uses host memory.
 //!
-//! `STAND_IN_CUDA` lists devices by compute capability, such as `7.0` or `8.0,9.0`; without it there is none.
-//! `STAND_IN_CUDA_INIT` is the code that `cuInit` returns, `STAND_IN_CUDA_VERSION` what the driver supports. Kernels do
-//! nothing, and no number that comes out of it says anything about a GPU.
+//! `STAND_IN_CUDA` lists devices by compute capability, such as `7.0` or `8.0,9.0`; without it the library has no device.
+//! `STAND_IN_CUDA_INIT` is the code that `cuInit` returns, `STAND_IN_CUDA_VERSION` the version that the driver supports. Kernels
+//! do nothing, and its numbers say nothing about a GPU.
 #![expect(unsafe_code, reason = "it has the C interface of the driver")]
 #![expect(clippy::missing_safety_doc, reason = "as the driver's documentation has it")]
 #![expect(missing_docs, reason = "as the driver's documentation has it")]
@@ -15,7 +15,7 @@ use std::time::Instant;
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
 const NO_DEVICE: c_int = 100;
-/// An allocation may be as large as this.
+/// The largest allocation, in bytes.
 const LARGEST: usize = 100 << 20;
 const HEADER: usize = 4096;
 
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_in
     0
 }
 
-/// Writes a text and its 0.
+/// Writes a string and its final 0.
 unsafe fn tell(text: &str, place: *mut c_char, length: c_int) -> c_int {
     let length = usize::try_from(length).unwrap_or(0);
     for (at, byte) in text.bytes().chain([0]).enumerate().take(length) {
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) -> c_int {
-    // SAFETY: the caller gives a place; nobody looks behind the handle.
+    // SAFETY: the caller gives a place; the handle is never dereferenced.
     unsafe { *context = ptr::dangling_mut::<u64>().cast() };
     0
 }
@@ -171,7 +171,7 @@ succeed! {
     );
 }
 
-/// Takes memory with its length in front.
+/// Allocates memory with its length in front.
 unsafe fn take(bytes: usize) -> *mut u8 {
     let Ok(layout) = Layout::from_size_align(bytes + HEADER, HEADER) else { return ptr::null_mut() };
     if bytes > LARGEST {
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn cuMemsetD8Async(to: u64, byte: u8, bytes: usize, _: *mu
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) -> c_int {
-    // SAFETY: the caller gives a place; nobody looks behind the handle.
+    // SAFETY: the caller gives a place; the handle is never dereferenced.
     unsafe { *stream = ptr::dangling_mut::<u64>().cast() };
     0
 }
@@ -299,14 +299,14 @@ pub unsafe extern "C" fn cuEventElapsedTime(milliseconds: *mut f32, start: *mut 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut *mut c_void, _image: *const c_void) -> c_int {
-    // SAFETY: the caller gives a place; nobody looks behind the handle.
+    // SAFETY: the caller gives a place; the handle is never dereferenced.
     unsafe { *module = ptr::dangling_mut::<u64>().cast() };
     0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleGetFunction(function: *mut *mut c_void, _: *mut c_void, _: *const c_char) -> c_int {
-    // SAFETY: the caller gives a place; nobody looks behind the handle.
+    // SAFETY: the caller gives a place; the handle is never dereferenced.
     unsafe { *function = ptr::dangling_mut::<u64>().cast() };
     0
 }

@@ -1,5 +1,5 @@
-//! What the tests load as `libnvrtc.so.13` and as `libcublasLt.so.13`, beside the stand-in for the driver: a compiler that
-//! compiles nothing, and products of which only the shapes are looked at. No number that comes out says anything.
+//! The libraries that tests load as `libnvrtc.so.13` and `libcublasLt.so.13`, with the stand-in for the driver. The compiler
+//! compiles nothing, and matrix products check only shapes. No number that they give means anything.
 #![expect(unsafe_code, reason = "it has the C interface of the libraries")]
 #![expect(clippy::missing_safety_doc, reason = "as the libraries' documentation has it")]
 #![expect(missing_docs, reason = "as the libraries' documentation has it")]
@@ -37,7 +37,7 @@ macro_rules! give_handles {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(handle: *mut *mut c_void, $(_: $kind),*) -> c_int {
-                // SAFETY: the caller gives a place; nobody looks behind the handle.
+                // SAFETY: the caller gives a place; the handle is never dereferenced.
                 unsafe { *handle = ptr::dangling_mut::<u64>().cast() };
                 0
             }
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetSupportedArchs(architectures: *mut c_int) -> c_int {
-    // SAFETY: as many places as were told.
+    // SAFETY: the caller gives as many places as `nvrtcGetNumSupportedArchs` returned.
     unsafe { *architectures = 70 };
     0
 }
@@ -77,7 +77,7 @@ macro_rules! one_byte {
 
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $content(_program: *mut c_void, text: *mut c_char) -> c_int {
-                // SAFETY: as long as was told.
+                // SAFETY: the caller gives as many bytes as the size function returned.
                 unsafe { *text = 0 };
                 0
             }
@@ -98,7 +98,7 @@ pub struct Layout {
     leading: i64,
 }
 
-/// Which factors are transposed.
+/// The transposed factors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Description {
     transposed: [bool; 2],
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn cublasLtMatmulDescDestroy(description: *mut Description
     0
 }
 
-/// Whether the product is one: op(a) of m rows and k columns, op(b) of k and n, c of m and n.
+/// Returns true if the shapes make a product: op(a) of m rows and k columns, op(b) of k and n, c of m and n.
 fn fits(description: Description, a: Layout, b: Layout, c: Layout) -> bool {
     let sides = |layout: Layout, transposed: bool| {
         if transposed { (layout.columns, layout.rows) } else { (layout.rows, layout.columns) }
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     _proposals: *mut c_void,
     found: *mut c_int,
 ) -> c_int {
-    // SAFETY: all of them were made above. The caller's proposals are zero, which is one that succeeds.
+    // SAFETY: all of them were made above. The caller's proposals are zero, which is a success.
     let is_product = unsafe { fits(*description, *a, *b, *c) };
     // SAFETY: the caller gives a place.
     unsafe { *found = c_int::from(is_product) };

@@ -1,4 +1,4 @@
-//! A folder of a search as it is kept, with trials of every kind, without running one.
+//! The kept folder of a search, with trials of every kind, written without running a search.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use gputune::search::{
     kept::{Description, JOURNAL, STUDY},
 };
 
-/// Parameters as those of a torch script that an adapter tunes.
+/// Returns parameters like those that an adapter tunes in a torch script.
 pub(crate) fn space() -> Space {
     Space::builder()
         .parameter(Parameter::powers_of_two("batch_size", 8, 512).plays(Role::Batch))
@@ -31,7 +31,7 @@ pub(crate) fn space() -> Space {
         .unwrap()
 }
 
-/// What the parameters are applied to.
+/// Returns the step, with the targets of the parameters.
 pub(crate) fn step() -> StepTemplate {
     let targets = [
         ("batch_size", "dataloader.batch_size"),
@@ -69,7 +69,7 @@ pub(crate) fn settings(batch: i64, workers: i64, precision: &str) -> Settings {
     first.into_iter().chain(prefetch).chain([("precision", precision.into())]).chain(rest).collect()
 }
 
-/// A measurement of so many samples per second.
+/// Returns a measurement of this many samples per second.
 pub(crate) fn measured(speed: f64, batch: u32) -> Measurement {
     let batch = f64::from(batch);
     Measurement {

@@ -1,4 +1,4 @@
-//! A real Kubernetes on this machine, without containers: API server, scheduler and controllers, and a stand-in for the kubelet.
+//! A real Kubernetes on this machine without containers: API server, scheduler and controllers, and a stand-in for the kubelet.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
@@ -17,7 +17,7 @@ pub(crate) struct Kube {
     processes: Vec<Child>,
 }
 
-/// The folders that programs may be in: that of `GPUTUNE_TEST_KUBE`, and those of `PATH`.
+/// Looks for a program in the folders of `GPUTUNE_TEST_KUBE` and of `PATH`.
 fn found(program: &str) -> Option<PathBuf> {
     let own = std::env::var("GPUTUNE_TEST_KUBE").unwrap_or_default();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -34,7 +34,7 @@ fn address() -> Option<String> {
 }
 
 impl Kube {
-    /// Starts one; `None`, loudly, where that cannot be.
+    /// Starts a cluster; returns `None` and prints the reason if that is impossible.
     pub(crate) fn start() -> Option<Self> {
         let others = ["kubectl", "openssl", "python3", "unshare"];
         let missing: Vec<&str> = SERVERS.into_iter().chain(others).filter(|program| found(program).is_none()).collect();
@@ -146,13 +146,13 @@ impl Kube {
         command.env("KUBECONFIG", self.path("config"))
     }
 
-    /// What `kubectl` prints.
+    /// Returns the output of `kubectl`.
     pub(crate) fn kubectl(&self, words: &[&str]) -> String {
         let output = self.with(Command::new(found("kubectl").unwrap()).args(words)).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What there is, and what went wrong.
+    /// Returns all objects and the ends of the logs.
     pub(crate) fn all(&self) -> String {
         let what = self.kubectl(&["get", "jobs,pods,endpoints,events"]);
         let logs = SERVERS.map(|server| self.log(server));
@@ -160,7 +160,7 @@ impl Kube {
         format!("{what}\n{}\n{}", logs.each_ref().map(last).join("\n"), self.log("python3"))
     }
 
-    /// Makes a claim, and returns the folder that it stands for.
+    /// Makes a claim, and returns its folder.
     pub(crate) fn claim(&self, name: &str) -> PathBuf {
         let text = format!(
             "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}}}\n\
@@ -179,7 +179,7 @@ impl Kube {
         self.path("node/claims").join(name)
     }
 
-    /// What the pods print whose names begin so.
+    /// Returns the output of the pods whose names begin with `pods`.
     pub(crate) fn printed(&self, pods: &str) -> String {
         let entries = fs::read_dir(self.path("node/logs")).into_iter().flatten().flatten();
         let mut logs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

@@ -1,4 +1,4 @@
-//! What several tests need: a folder with a spec, the real binary in it, and a look at what is left.
+//! Tools of several tests: a folder with a spec, the real binary in it, and a check for leftover processes.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use gputune::model::Line;
 use gputune::search::journal;
 
-/// Whether what takes minutes and shows little that other tests do not is run, too: with `GPUTUNE_TEST_ALL=1`.
+/// Returns true if slow tests run that add little to other tests: with `GPUTUNE_TEST_ALL=1`.
 pub(crate) fn is_thorough() -> bool {
     let is_thorough = std::env::var_os("GPUTUNE_TEST_ALL").is_some();
     if !is_thorough {
@@ -29,7 +29,7 @@ pub(crate) fn is_thorough() -> bool {
     is_thorough
 }
 
-/// The real binary, under a name of its own: a build beside these tests, as the wheel's, takes Cargo's away for a moment.
+/// Returns the real binary under its own name: a parallel build, such as the wheel's, removes Cargo's binary for a moment.
 pub(crate) fn gputune() -> &'static str {
     static GPUTUNE: LazyLock<String> = LazyLock::new(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tested");
@@ -43,7 +43,7 @@ pub(crate) fn gputune() -> &'static str {
     &GPUTUNE
 }
 
-/// Cargo's folder of this profile.
+/// Returns Cargo's folder of this profile.
 pub(crate) fn profile() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_gputune")).parent().unwrap()
 }
@@ -59,7 +59,7 @@ pub(crate) fn library(name: &str) -> PathBuf {
     example(name, &format!("lib{name}.so"))
 }
 
-/// The file of an example. `cargo test --test NAME` does not build examples, so it is built here.
+/// Builds an example and returns its file: `cargo test --test NAME` does not build examples.
 pub(crate) fn example(name: &str, file: &str) -> PathBuf {
     let profile = profile();
     let mut build = Command::new(env!("CARGO"));
@@ -78,15 +78,15 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// A search over `x = 1, 2` (or the space in `more`) whose step gets these arguments. Without `[baseline]` or `as_it_is`
-    /// it has no baseline.
+    /// Returns a search over `x = 1, 2` (or the space in `more`) whose step gets these arguments. Without `[baseline]` or
+    /// `as_it_is` it has no baseline.
     pub(crate) fn of(arguments: &[&str], more: &str) -> Self {
         let mut words = vec![child().display().to_string(), "token:TOKEN".to_owned()];
         words.extend(arguments.iter().map(|&argument| argument.to_owned()));
         Self::of_command(&words, more)
     }
 
-    /// The same with another command; `TOKEN` in it stands for a word by which its processes are found.
+    /// Returns the same search with another command; `TOKEN` in it becomes a word that identifies its processes.
     pub(crate) fn of_command(words: &[String], more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let token = format!("survivor-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
@@ -103,7 +103,7 @@ impl Search {
             (without(more), without(search))
         };
         let command = serde_json::to_string(&words).unwrap();
-        // What tells the test something by a file must be let write.
+        // A step that signals the test by a file must be allowed to write.
         let tells = words.iter().any(|word| word.starts_with("pid:") || word.starts_with("touch:"));
         let more =
             if tells && !more.contains("writes") { format!("writes = \"allow\"\n{more}") } else { more.to_owned() };
@@ -134,12 +134,12 @@ impl Search {
         serde_json::from_str(&fs::read_to_string(self.out().join("best.json")).unwrap()).unwrap()
     }
 
-    /// Processes of this search's steps that still live.
+    /// Returns the running processes of this search's steps.
     pub(crate) fn survivors(&self) -> Vec<String> {
         processes_with(&self.token)
     }
 
-    /// Waits for processes that are being ended by somebody else, and for a supervisor that is about to start or end one.
+    /// Waits until all processes of the search have ended, including a supervisor that is starting or ending a process.
     pub(crate) fn assert_no_survivors(&self) {
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut left = self.processes();
@@ -150,7 +150,7 @@ impl Search {
         assert_eq!(left, Vec::<String>::new());
     }
 
-    /// This search's processes, supervisors and gputune itself included: all work in its folder.
+    /// Returns the search's processes, supervisors and gputune itself included: all work in its folder.
     fn processes(&self) -> Vec<String> {
         let folder = fs::canonicalize(self.folder.path()).unwrap();
         let works_here = |process: &Path| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(&folder));
@@ -161,7 +161,7 @@ impl Search {
     }
 }
 
-/// Command lines that hold a word.
+/// Returns the command lines that contain a word.
 pub(crate) fn processes_with(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| command_line(&entry.path())).filter(|line| line.contains(word)).collect()

@@ -1,4 +1,4 @@
-//! The Pythons that tests run scripts with, where they are there.
+//! The Pythons that run the scripts of tests, if they are installed.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Condvar, Mutex};
 
-/// What takes a core for seconds to import.
+/// Modules that take a core for seconds to import.
 const HEAVY: &[&str] = &["accelerate", "jax", "keras", "lightning", "tensorflow", "torch", "transformers"];
 
-/// A Python, and a turn for what keeps processors busy: most tests wait most of their time, so more of them run at once than
-/// there are cores, but of those with a framework no more than two.
+/// A Python, and a turn for heavy modules. Most tests wait most of their time, so more tests than cores run at once, but at most
+/// two tests with a framework.
 pub(crate) struct Python {
     path: PathBuf,
     _turn: Option<Turn>,
@@ -31,13 +31,13 @@ impl AsRef<std::ffi::OsStr> for Python {
 }
 
 impl Python {
-    /// Gives its turn to others, for a script that hangs soon and needs no core then.
+    /// Gives the turn to other tests, for a script that soon hangs and then needs no core.
     pub(crate) fn hangs(self) -> Self {
         Self { path: self.path.clone(), _turn: None }
     }
 }
 
-/// One of two places, given back when it is dropped.
+/// One of two turns, given back when dropped.
 struct Turn;
 
 static FREE: (Mutex<usize>, Condvar) = (Mutex::new(2), Condvar::new());
@@ -47,7 +47,7 @@ thread_local! {
 }
 
 impl Turn {
-    /// Waits for one, unless this test has one.
+    /// Waits for a turn, unless this test has one.
     fn take() -> Option<Self> {
         if HAS_TURN.replace(true) {
             return None;
@@ -67,9 +67,9 @@ impl Drop for Turn {
     }
 }
 
-/// A Python that has these modules: the one that `GPUTUNE_TEST_PYTHON` names, that of `.ci/python-env`, or the machine's.
+/// Returns a Python with these modules: from `GPUTUNE_TEST_PYTHON`, from `.ci/python-env`, or from the machine.
 ///
-/// Says so where there is none; a test then has nothing to do.
+/// If no Python has them, prints a line; the test then has nothing to do.
 pub(crate) fn python_with(modules: &[&str]) -> Option<Python> {
     let is_heavy = modules.iter().any(|module| HEAVY.contains(module));
     let path = path_with(modules)?;
@@ -87,14 +87,14 @@ fn path_with(modules: &[&str]) -> Option<PathBuf> {
     found
 }
 
-/// A Python with a torch that loads `torch.backends` entry points (2.5 and later), and whose `torchrun` works.
+/// Returns a Python with a torch that loads `torch.backends` entry points (2.5 and later), and with a working `torchrun`.
 pub(crate) fn python_with_new_torch() -> Option<Python> {
     let script =
         "from importlib.metadata import version; assert tuple(map(int, version('torch').split('.')[:2])) >= (2, 5)";
     python_with(&["torch"]).filter(|python| runs(python, script))
 }
 
-/// The distribution's Python, where it has a torch of before 2.5, which loads no `torch.backends` entry points.
+/// Returns the distribution's Python if its torch is older than 2.5, which loads no `torch.backends` entry points.
 pub(crate) fn python_with_old_torch() -> Option<Python> {
     let python = PathBuf::from("/usr/bin/python3");
     let script = "import torch; assert tuple(map(int, torch.__version__.split('.')[:2])) < (2, 5)";

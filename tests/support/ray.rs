@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// A head, which ends when dropped.
+/// A Ray head, which ends when dropped.
 pub(crate) struct Ray {
     folder: tempfile::TempDir,
     head: Child,
     pub(crate) url: String,
 }
 
-/// `ray`, in the environment of `GPUTUNE_TEST_RAY` or in `PATH`.
+/// Returns the path of `ray`, in the environment of `GPUTUNE_TEST_RAY` or in `PATH`.
 fn found() -> Option<PathBuf> {
     let own = std::env::var("GPUTUNE_TEST_RAY").map(|venv| format!("{venv}/bin")).unwrap_or_default();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -27,7 +27,7 @@ fn found() -> Option<PathBuf> {
 impl Ray {
     pub(crate) const TOKEN: &'static str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-    /// Starts one; `None`, loudly, where that cannot be.
+    /// Starts a head; returns `None` and prints the reason if that is impossible.
     pub(crate) fn start() -> Option<Self> {
         let Some(ray) = found() else {
             eprintln!("NOT RUN: no Ray can be started here (missing: ray)");
@@ -45,7 +45,7 @@ impl Ray {
         command.arg(format!("--dashboard-agent-listen-port={}", port[2]));
         command.args(["--min-worker-port=0", "--max-worker-port=0"]).arg("--temp-dir").arg(folder.path());
         Self::with(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // A group of its own, all of which is ended.
+        // The head has its own process group, and the whole group is ended.
         let head = command.process_group(0).spawn().unwrap();
         let ray = Self { folder, head, url: format!("http://127.0.0.1:{}", port[1]) };
         let deadline = Instant::now() + Duration::from_secs(90);
@@ -61,7 +61,7 @@ impl Ray {
         command.env("RAY_AUTH_MODE", "token").env("RAY_AUTH_TOKEN", Self::TOKEN)
     }
 
-    /// What the jobs API answers.
+    /// Returns the answer of the jobs API.
     pub(crate) fn ask(&self, method: &str, path: &str) -> String {
         let url = format!("{}/api/jobs/{path}", self.url);
         let answer = if method == "GET" { minreq::get(url) } else { minreq::post(url) };
@@ -69,7 +69,7 @@ impl Ray {
         answer.ok().and_then(|answer| Some(answer.as_str().ok()?.trim().to_owned())).unwrap_or_default()
     }
 
-    /// Its jobs, with how they are.
+    /// Returns its jobs and their status.
     pub(crate) fn jobs(&self) -> Vec<(String, String)> {
         let jobs: serde_json::Value = serde_json::from_str(&self.ask("GET", "")).unwrap_or_default();
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -88,7 +88,7 @@ impl Drop for Ray {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
         let _ = self.head.wait();
-        // What has left the group has this folder in its command line.
+        // Processes that have left the group have this folder in their command line.
         let folder = self.folder.path().display().to_string();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A real Slurm on this machine: two nodes of four fake GPUs each, on loopback, with a key and folders of its own.
+//! A real Slurm on this machine: two nodes of four fake GPUs each, on loopback, with its own key and folders.
 
 use std::fs;
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nodes, and the GPUs of each: character devices that are `/dev/null`.
+/// The nodes, and the GPUs of each node: character devices that are `/dev/null`.
 pub(crate) const NODES: usize = 2;
 pub(crate) const GPUS: usize = 4;
 
@@ -17,7 +17,7 @@ pub(crate) struct Slurm {
 }
 
 impl Slurm {
-    /// Starts one; `None`, loudly, where that cannot be.
+    /// Starts a cluster; returns `None` and prints the reason if that is impossible.
     pub(crate) fn start() -> Option<Self> {
         let has = |program: &str| Command::new("which").arg(program).output().is_ok_and(|found| found.status.success());
         let missing: Vec<&str> =
@@ -120,15 +120,14 @@ impl Slurm {
         let last = GPUS - 1;
         let gres = format!("NodeName=gt[1-{NODES}] Name=gpu Type=h100 File={root}/dev/nvidia[0-{last}]\n");
         fs::write(self.path("gres.conf"), gres).unwrap();
-        // From version 23 on Slurm does not start without it.
+        // Slurm 23 and later does not start without this file.
         let version = Command::new("slurmctld").arg("-V").output().unwrap();
         if !String::from_utf8_lossy(&version.stdout).contains(" 22.") {
             fs::write(self.path("cgroup.conf"), "CgroupPlugin=disabled\n").unwrap();
         }
     }
 
-    /// Runs a job on all nodes that takes them from the jobs of other partitions: those of `gpu` are ended, those of `patient` put
-    /// back into the queue.
+    /// Runs a job that takes all nodes from other partitions: jobs of `gpu` are ended, jobs of `patient` are requeued.
     pub(crate) fn take_all_nodes(&self) {
         let mut job = Command::new("sbatch");
         job.args(["--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 2"])
@@ -136,13 +135,13 @@ impl Slurm {
         self.ok(job);
     }
 
-    /// Changes something by `scontrol`.
+    /// Runs `scontrol`.
     pub(crate) fn control(&self, arguments: &[&str]) {
         let done = self.with(Command::new("scontrol").args(arguments)).status().unwrap();
         assert!(done.success(), "{arguments:?}");
     }
 
-    /// Brings a node back that was taken down.
+    /// Brings back a node that was taken down.
     pub(crate) fn bring_back(&self, node: &str) {
         let deadline = Instant::now() + Duration::from_secs(20);
         let is_up = || {
@@ -151,7 +150,7 @@ impl Slurm {
         };
         while !is_up() {
             assert!(Instant::now() < deadline, "{node} does not come back");
-            // It may be on its way already.
+            // The node may already be on its way back.
             let mut resume = Command::new("scontrol");
             resume.args(["update", &format!("NodeName={node}"), "State=RESUME"]).stderr(Stdio::null());
             let _ = self.with(&mut resume).status();

@@ -1,4 +1,4 @@
-//! The stand-in for NVIDIA's management library, in a folder of its own, told what to say.
+//! The stand-in for NVIDIA's management library, in its own folder, with a script for its answers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 /// The name by which a program looks for the library.
 const NAME: &str = "libnvidia-ml.so.1";
 
-/// A library that says what a script tells it to.
+/// A library that answers as a script says.
 pub(crate) struct StandIn {
     pub(crate) folder: tempfile::TempDir,
 }
 
 impl StandIn {
-    /// One that says this.
+    /// Returns a library with this script.
     pub(crate) fn of(script: &Value) -> Self {
         Self::without(&[], script)
     }
 
-    /// One that lacks some functions: their names are changed in a copy, so that the loader does not find them.
+    /// Returns a library that lacks some functions: their names are changed in a copy, so that the loader does not find them.
     pub(crate) fn without(missing: &[&str], script: &Value) -> Self {
         static LIBRARY: LazyLock<Vec<u8>> =
             LazyLock::new(|| fs::read(super::example("stand_in_nvml", "libstand_in_nvml.so")).unwrap());
@@ -32,7 +32,7 @@ impl StandIn {
         stand_in
     }
 
-    /// A file in the library's place.
+    /// Puts a file in the library's place.
     pub(crate) fn broken(bytes: &[u8]) -> Self {
         let stand_in = Self { folder: tempfile::tempdir().unwrap() };
         fs::write(stand_in.place(), bytes).unwrap();
@@ -43,18 +43,18 @@ impl StandIn {
         self.path(NAME)
     }
 
-    /// A file beside it.
+    /// Returns the path of a file next to the library.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Lets a program find it.
+    /// Lets a program find the library.
     pub(crate) fn before<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("LD_LIBRARY_PATH", self.folder.path()).env("STAND_IN_NVML", self.path("script.json"))
     }
 }
 
-/// Changes names of functions in a library, so that the loader does not find them.
+/// Changes the names of functions in a library, so that the loader does not find them.
 pub(crate) fn hide(functions: &[&str], library: &mut [u8]) {
     for name in functions {
         let name = [b"\0", name.as_bytes(), b"\0"].concat();
@@ -65,7 +65,7 @@ pub(crate) fn hide(functions: &[&str], library: &mut [u8]) {
     }
 }
 
-/// A Hopper GPU that tells everything, on which a process computes that has written its number to a file.
+/// Returns a Hopper GPU that answers everything. A process that has written its number to a file computes on it.
 pub(crate) fn hopper(pid_file: &Path) -> Value {
     json!({
         "uuid": "GPU-a1", "name": "NVIDIA H200",

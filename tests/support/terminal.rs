@@ -1,4 +1,4 @@
-//! A terminal of the tests' own: a program runs in it, keys are pressed, and what the screen shows is looked at.
+//! A terminal for tests: it runs a program, presses keys, and reads the screen.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// Longer than anything takes on a busy machine.
+/// Longer than any wait on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Terminal {
     master: File,
     screen: Arc<Mutex<vt100::Parser>>,
-    /// Everything that was written to it.
+    /// All bytes written to the terminal.
     written: Arc<Mutex<Vec<u8>>>,
     pub(crate) child: Child,
 }
 
 impl Terminal {
-    /// Runs a command in a terminal of so many columns and rows.
+    /// Runs a command in a terminal of this many columns and rows.
     pub(crate) fn run(command: &Command, columns: u16, rows: u16) -> Self {
         let master: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
@@ -30,7 +30,7 @@ impl Terminal {
         tcsetwinsize(&master, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
         let open = || OpenOptions::new().read(true).write(true).open(&name).unwrap();
-        // Makes the terminal that of the program, as a shell's is.
+        // Makes this the program's controlling terminal, as a shell does.
         let mut session = Command::new("setsid");
         session.args(["--ctty", "--wait"]).arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -54,7 +54,7 @@ impl Terminal {
         let (mut reader, theirs, all) = (master.try_clone().unwrap(), Arc::clone(&screen), Arc::clone(&written));
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Ends with the last program that has the terminal open.
+            // Ends when the last program closes the terminal.
             while let Ok(count @ 1..) = reader.read(&mut bytes) {
                 theirs.lock().unwrap().process(&bytes[..count]);
                 all.lock().unwrap().extend(&bytes[..count]);
@@ -72,7 +72,7 @@ impl Terminal {
         tcsetwinsize(&self.master, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     }
 
-    /// The rows of the screen.
+    /// Returns the rows of the screen.
     pub(crate) fn rows(&self) -> Vec<String> {
         let screen = self.screen.lock().unwrap();
         let (_, columns) = screen.screen().size();
@@ -83,12 +83,12 @@ impl Terminal {
         self.rows().join("\n")
     }
 
-    /// Everything that was ever written to it.
+    /// Returns all text ever written to the terminal.
     pub(crate) fn written(&self) -> String {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
-    /// Waits until the screen shows something.
+    /// Waits until the screen meets a condition.
     pub(crate) fn wait_until(&mut self, what: &str, shows: impl Fn(&[String]) -> bool) {
         let begin = Instant::now();
         while !shows(&self.rows()) {
@@ -101,7 +101,7 @@ impl Terminal {
         self.wait_until(word, |rows| rows.iter().any(|row| row.contains(word)));
     }
 
-    /// Waits for the end of the program, and for what it wrote last.
+    /// Waits for the end of the program and its last output.
     pub(crate) fn end(&mut self) -> ExitStatus {
         let begin = Instant::now();
         loop {
@@ -114,7 +114,7 @@ impl Terminal {
         }
     }
 
-    /// Whether keys are shown and heard by lines, as a shell's user expects.
+    /// Returns true if the terminal echoes keys and reads lines, as a shell's user expects.
     pub(crate) fn is_as_before(&self) -> bool {
         let modes = tcgetattr(&self.master).unwrap();
         modes.local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)

@@ -1,6 +1,5 @@
-//! Settings that reach a script without its help, through the real binary: what is laid down for the hook, what the hook
-//! must say, how the run is ended, and who reports. The hook is played by a step in Rust, and comes in for real where
-//! torch is there.
+//! Settings that reach a script through the hook, through the real binary: the files for the hook, its required reports, the end
+//! of the run, and the reporter. A Rust step plays the hook; the real hook runs if torch is installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -210,7 +209,7 @@ fn memory_of_others_on_the_device_counts() {
     assert_eq!(first(&search).measurement().unwrap().memory.peak_bytes, Some(350));
 }
 
-/// All files below a folder of the source, relative to `python/`.
+/// Returns all files below a folder of the source, relative to `python/`.
 fn python_files(folder: &str) -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("python");
     let mut open: Vec<PathBuf> = vec![root.join(folder)];
@@ -235,7 +234,7 @@ fn every_file_of_the_package_comes_along() {
     assert_eq!(listed, python_files("gputune"));
 }
 
-/// The line of a table in a page that is about a target.
+/// Returns the line of a page's table about a target.
 fn row<'p>(page: &'p str, target: &Target) -> &'p str {
     let start = format!("| `{}` |", target.shown_name());
     page.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no row for {}", target.name))
@@ -256,7 +255,7 @@ fn every_target_has_its_row_in_the_docs() {
     }
 }
 
-/// A training script as anybody would write it.
+/// A typical training script.
 const SCRIPT: &str = r#"
 import argparse
 import torch
@@ -288,7 +287,7 @@ if __name__ == "__main__":
         optimizer.step()
 "#;
 
-/// Searches the space of the issue's example, made small, with a script that nobody changed.
+/// Searches the space of the issue's example, made small, with an unmodified script.
 fn search_unmodified(python: &Path) {
     let search = Search::of(&[], "");
     let spec = format!(

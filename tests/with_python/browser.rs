@@ -1,4 +1,4 @@
-//! `report.html` in a browser: real pages of kept searches, small, large, hostile and without a result, in headless Chromium.
+//! `report.html` in headless Chromium: real pages of kept searches, small, large, hostile and without a result.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use crate::support::{gputune, kept};
@@ -16,7 +16,7 @@ fn page(folder: &Path) -> PathBuf {
     folder.join("report.html").canonicalize().unwrap()
 }
 
-/// What a search keeps of its trials beside the journal.
+/// Writes the files of trials that lie next to the journal.
 fn keep_more(folder: &Path, trials: u32, log: &[u8]) {
     fs::create_dir_all(folder.join("logs")).unwrap();
     fs::create_dir_all(folder.join("timelines")).unwrap();
@@ -27,7 +27,7 @@ fn keep_more(folder: &Path, trials: u32, log: &[u8]) {
     }
 }
 
-/// Adds trials until there are so many; waiting for the disk after each of them would take long.
+/// Adds trials up to this number. Waiting for the disk after each trial would take too long.
 fn grow(folder: &Path, trials: u32) {
     let journal = folder.join("journal.jsonl");
     let first = u32::try_from(fs::read_to_string(&journal).unwrap().lines().count()).unwrap();
@@ -57,7 +57,8 @@ fn grow(folder: &Path, trials: u32) {
     }
 }
 
-/// Puts a text that wants to run in place of a value, of a metric's name, of the device and of what was printed; names of parameters are refused.
+/// Replaces a value, a metric's name, the device and printed text by a text that tries to run. Parameter names cannot hold such a
+/// text.
 fn make_hostile(folder: &Path) {
     let hostile = "</script><img src=x onerror='window.hacked=1'><!--\u{2028}<script>window.hacked=1</script>";
     let quoted = serde_json::to_string(hostile).unwrap();

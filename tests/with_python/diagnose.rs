@@ -1,5 +1,5 @@
-//! Each rule of the diagnosis, driven by a script that really has the disease: `examples/sick`, the real binary, a real
-//! Python. Without torch a line says what was not run.
+//! Each rule of the diagnosis, on a script that really has the problem: `examples/sick`, the real binary, a real Python. Without
+//! torch, a line lists the skipped tests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ struct Cases {
     case: Vec<Case>,
 }
 
-/// A script and what it has to be diagnosed with.
+/// A script and its expected diagnosis.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -34,7 +34,7 @@ struct Case {
     needs: Vec<String>,
     #[serde(default)]
     disk: bool,
-    /// What kind of files it reads.
+    /// The kind of files that the script reads.
     kind: Option<String>,
     #[serde(default)]
     #[expect(dead_code, reason = "the bench measures what it brings")]
@@ -59,7 +59,7 @@ fn case(name: &str) -> Case {
 
 #[test]
 fn every_cause_has_a_script_unless_no_script_can_bring_it_about() {
-    /// They are an administrator's and the weather's, or what is left where nothing else is found.
+    /// The first two causes come from an administrator or the weather; the last is the cause when no other is found.
     const NO_SCRIPT: [&str; 3] = ["power_cap", "thermal_throttling", "data_starvation"];
     let cases = cases();
     let readme = fs::read_to_string(sick().join("README.md")).unwrap();
@@ -86,13 +86,13 @@ fn every_cause_has_a_script_unless_no_script_can_bring_it_about() {
     }
 }
 
-/// A program that is ended with the test.
+/// A program that ends with the test.
 struct Beside(Option<Child>);
 
 impl Drop for Beside {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Its own processes are daemons of multiprocessing, which it ends when it is asked to.
+            // Its processes are daemons of multiprocessing, which it ends on SIGTERM.
             let _ = Command::new("kill").arg(child.id().to_string()).status();
             let _ = child.wait();
         }
@@ -100,7 +100,7 @@ impl Drop for Beside {
 }
 
 impl Case {
-    /// What this machine lacks for it.
+    /// Returns the first need of the case that this machine lacks.
     fn missing(&self, python: &Path) -> Option<&str> {
         self.needs.iter().map(String::as_str).find(|need| match *need {
             "root" => !rustix::process::geteuid().is_root() || !has_control_groups(),
@@ -143,7 +143,7 @@ impl Case {
         let watch = ForeignTime::begin();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(folder).env("OMP_NUM_THREADS", "1");
-        // Virtual machines may announce AMX that they do not carry out; bfloat16 then dies by SIGILL.
+        // Virtual machines may announce AMX without supporting it; bfloat16 then dies by SIGILL.
         let output = command.env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE").output().unwrap();
         let told = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
             panic!("{}: {error}: {}", self.name, support::stderr(&output));
@@ -152,7 +152,7 @@ impl Case {
     }
 }
 
-/// What gputune said, and how busy others kept the processors meanwhile.
+/// The output of gputune, and the share of CPU time that other processes used.
 struct Diagnosis {
     told: Value,
     foreign: f64,
@@ -169,7 +169,7 @@ impl Diagnosis {
     }
 }
 
-/// Processor time that was not that of this process and its children, stolen time included (proc(5), `stat`).
+/// CPU time used outside of this process and its children, stolen time included (proc(5), `stat`).
 struct ForeignTime {
     begin: Instant,
     busy: f64,
@@ -182,7 +182,7 @@ impl ForeignTime {
         Self { begin: Instant::now(), busy, own }
     }
 
-    /// The share of all processors' time.
+    /// Returns the share of all cores' time.
     fn share(&self) -> f64 {
         let (busy, own) = processor_seconds();
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
@@ -191,7 +191,7 @@ impl ForeignTime {
     }
 }
 
-/// Seconds of processor time of the whole machine and of this process's ended children, at 100 ticks a second.
+/// Returns the CPU seconds of the whole machine and of this process's ended children, at 100 ticks a second.
 fn processor_seconds() -> (f64, f64) {
     let number = |text: &str| text.parse::<f64>().unwrap_or(0.0) / 100.0;
     let machine = fs::read_to_string("/proc/stat").unwrap();
@@ -214,17 +214,16 @@ fn has_control_groups() -> bool {
     })
 }
 
-/// How busy others may keep the processors before a wrong cause is held against them.
+/// The largest foreign CPU share at which a wrong cause still counts as an error.
 const QUIET: f64 = 0.08;
 const TRIES: usize = 3;
-/// How long all scripts may take together where every first try is right; tries after that are not begun.
+/// The time for all scripts if every first try is right; no further try begins after it.
 const ENOUGH: Duration = Duration::from_secs(600);
 
-/// What was wrong, if anything.
+/// Returns the mistake, if any.
 ///
-/// The processors may be taken away for seconds at any time, and no measurement gets past that. So a wrong cause is
-/// tried again; after the last try it is an error where the machine was quiet, or where the right one was not even
-/// among those that were found.
+/// Other processes may take the CPU for seconds at any time, and no measurement can avoid that. So a wrong cause is tried again.
+/// After the last try it is an error if the machine was quiet, or if the right cause was not even among the found causes.
 fn judge(case: &Case, python: &Path, folder: &Path, begin: Instant) -> Option<String> {
     let mut wrong = Vec::new();
     for _ in 0..TRIES {
@@ -252,9 +251,9 @@ fn judge(case: &Case, python: &Path, folder: &Path, begin: Instant) -> Option<St
     Some(wrong.into_iter().map(|(_, what)| what).collect::<Vec<_>>().join("\n"))
 }
 
-/// One after the other: side by side they would take the processors away from each other. A diagnosis takes most of a minute of
-/// an idle machine, so they are run with `GPUTUNE_TEST_ALL=1`, and by `benches/diagnosis`; one is always, by
-/// `tests/with_python/diagnosing.rs`.
+/// The scripts run one after the other: in parallel they would take the CPU from each other. A diagnosis takes most of a minute
+/// on an idle machine, so they run with `GPUTUNE_TEST_ALL=1`, and by `benches/diagnosis`. `tests/with_python/diagnosing.rs`
+/// always runs one.
 #[test]
 fn each_sick_script_is_diagnosed_with_its_disease() {
     if !support::is_thorough() {

@@ -1,4 +1,4 @@
-//! `gputune diagnose` as a user meets it: what it refuses, what it says, what it writes.
+//! `gputune diagnose` for a user: its refusals, its output, its files.
 
 use std::fs;
 use std::path::Path;
@@ -109,7 +109,7 @@ fn an_unchanged_script_is_diagnosed_and_the_spec_that_is_written_is_accepted() {
     let (code, json, error) = said(&mut diagnose);
     assert_eq!(code, 0, "{error}");
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-    // Other programs on the cores may be found beside it, but what loading costs is far more.
+    // Other programs on the cores may also be found, but loading costs far more.
     let cause = report["bottleneck"]["cause"].as_str().unwrap();
     assert!(["single_threaded_loader", "cpu_preprocessing"].contains(&cause), "{json}");
     assert!(report["bottleneck"]["worth"]["times"].as_f64().unwrap() > 1.5, "{json}");
@@ -121,7 +121,7 @@ fn an_unchanged_script_is_diagnosed_and_the_spec_that_is_written_is_accepted() {
     assert!(shown.contains("num_workers"), "{shown}");
 }
 
-/// It takes its batches from a tensor.
+/// This script takes its batches from a tensor.
 const WITHOUT_LOADER: &str = r#"
 import torch
 
@@ -153,14 +153,14 @@ fn what_is_written_for_a_job_without_a_loader_is_searched() {
         assert!(!screen.contains(&format!("open        {knob}")), "{screen}");
     }
     if code != 0 {
-        // A processor with one core has no setting for it.
+        // On a CPU with one core, no setting helps.
         assert!(error.contains("nothing that a search could set"), "{error}");
         assert!(!folder.path().join("found.toml").exists());
         return;
     }
     let written = fs::read_to_string(folder.path().join("found.toml")).unwrap();
     assert!(!written.contains("dataloader."), "{written}");
-    // Where all cores are busy, importing a framework takes a minute.
+    // On a busy machine, importing a framework takes a minute.
     let limits = "[limits]\nprobe_time = \"2m\"\nstall_time = \"100s\"\nmeasure_time = \"1s\"\n";
     let short = format!("{}{limits}[search]\ntime = \"4m\"\nprobes = 2\n", written.split("[limits]").next().unwrap());
     fs::write(folder.path().join("found.toml"), short).unwrap();

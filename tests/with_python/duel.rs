@@ -14,7 +14,7 @@ use gputune::spec::Spec;
 use crate::support::python::{Python, python_with};
 use crate::support::{Search, gputune, stderr, stdout};
 
-/// Each step takes as many milliseconds as `--sleep` says. With ALONE=1 a second process of it runs out of memory.
+/// Each step takes as many milliseconds as `--sleep` says. With ALONE=1, a second process of the job runs out of memory.
 const JOB: &str = r#"
 import argparse, fcntl, os, time
 import torch
@@ -66,7 +66,7 @@ fn two_scripts_take_turns_and_the_faster_is_found() {
     let Some(python) = torch() else { return };
     let (report, text) = compare(&python, "", ["sleep=2", "sleep=4"]);
     assert_eq!(report["way"], "in_turn", "{text}");
-    // From two rounds an interval is wide.
+    // An interval from two rounds is wide.
     let ratio = report["ratio"]["value"].as_f64().unwrap();
     assert!((1.2..2.2).contains(&ratio), "{}", report["ratio"]);
     assert_eq!(report["blocks"].as_array().unwrap().len(), 8);
@@ -91,7 +91,7 @@ fn where_two_do_not_fit_one_process_switches() {
     }
 }
 
-/// A prober that has forked before forks both.
+/// A prober that has forked before forks both configs.
 #[test]
 fn both_are_forked_where_forks_measure_the_same() {
     let Some(python) = torch() else { return };
@@ -116,7 +116,7 @@ fn both_are_forked_where_forks_measure_the_same() {
         experiment: None,
         keeps: false,
     };
-    // The first says what it imports, the second starts the process to fork from.
+    // The first probe reports its imports, the second starts the process to fork from.
     for at in [0, 1] {
         let outcome = prober.probe(&job(at), &mut |_| ControlFlow::Continue(())).unwrap();
         assert!(outcome.measurement().is_some(), "{outcome:?}");
@@ -129,7 +129,7 @@ fn both_are_forked_where_forks_measure_the_same() {
     for side in Side::first(3) {
         assert!(duelled.side(side).unwrap().measurement().unwrap().is_forked, "{side}");
     }
-    // The prober goes on as before.
+    // The prober still works.
     let outcome = prober.probe(&job(0), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(outcome.measurement().is_some_and(|run| run.is_forked), "{outcome:?} {:?}", prober.remarks());
     drop(prober);

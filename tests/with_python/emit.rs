@@ -1,4 +1,4 @@
-//! The best config reaches the command again: what is printed is run by a real shell, and what the script got is read back.
+//! The best config reaches the command again: a real shell runs the output, and the tests read back the script's inputs.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use gputune::search::{
 };
 use gputune::spec::Spec;
 
-/// A script that says what it got.
+/// A script that prints its arguments and its environment.
 const ECHO: &str = "import json, os, sys\nprint(json.dumps({'argv': sys.argv[1:], 'env': dict(os.environ)}))\n";
 
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -28,14 +28,14 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-/// Writes `out`, the folder of a search of `gputune.toml` that named this config, on a machine with a GPU or without.
+/// Writes `out`, the folder of a search of `gputune.toml` with this winner, on a machine with a GPU or without.
 fn searched(folder: &Path, winner: &Settings, is_gpu: bool) -> Spec {
     let spec = Spec::load_for(&folder.join("gputune.toml"), &|| None).unwrap_or_else(|error| panic!("{error}"));
     write_spec(&folder.join("out"), &spec, winner, is_gpu);
     spec
 }
 
-/// Writes the folder of a search of a spec that named this config; the baseline, where there is one, was half as fast.
+/// Writes the folder of a search with this winner. A baseline in the spec was half as fast.
 fn write_spec(folder: &Path, spec: &Spec, winner: &Settings, is_gpu: bool) {
     fs::create_dir_all(folder).unwrap();
     let device = Device { name: "Test".to_owned(), driver: "1".to_owned(), is_gpu };
@@ -65,7 +65,7 @@ fn write_spec(folder: &Path, spec: &Spec, winner: &Settings, is_gpu: bool) {
     fs::write(folder.join(STUDY), description.to_json().unwrap()).unwrap();
 }
 
-/// A config that differs from the baseline wherever it can.
+/// Returns a config that differs from the baseline wherever possible.
 fn far(spec: &Spec) -> Settings {
     let mut walk = Walk::shuffled(&spec.space, 1);
     let mut fuel = 1_000_000;
@@ -79,7 +79,7 @@ fn far(spec: &Spec) -> Settings {
     let baseline = spec.baseline.clone().unwrap_or_default();
     let differing =
         |settings: &Settings| settings.iter().filter(|(name, value)| baseline.get(name) != Some(value)).count();
-    // What the example's script states itself is to be changed, too.
+    // The setting that the example's script states itself must change as well.
     let is_other = |settings: &Settings| settings.get("persistent_workers") == Some(&Value::Bool(false));
     found.into_iter().max_by_key(|settings| (is_other(settings), differing(settings))).unwrap()
 }
@@ -94,7 +94,7 @@ fn emitted(folder: &Path, format: &str) -> (String, String) {
     (stdout(&output), stderr(&output))
 }
 
-/// Runs lines of a shell with `gputune` and `python3` in its path, and reads the last line as JSON.
+/// Runs shell lines with `gputune` and `python3` in the path, and reads the last line as JSON.
 fn shell(folder: &Path, python: &Path, script: &str) -> serde_json::Value {
     let path = [Path::new(support::gputune()).parent().unwrap(), python.parent().unwrap()];
     let path: Vec<String> = path.iter().map(|folder| folder.display().to_string()).collect();
@@ -226,7 +226,7 @@ fn values_of_every_kind_survive_the_shell() {
         assert_eq!((&got["env"]["NAME"], &got["env"]["odd-name"]), (&text.into(), &text.into()), "{command}");
         let script = "set -a; eval \"$(gputune emit out --format env 2>/dev/null)\"; set +a; python3 echo.py";
         assert_eq!(shell(folder.path(), &python, script)["env"]["NAME"], text, "{text:?}");
-        // A block of code in the summary ends where the command does.
+        // A code block in the summary ends at the end of the command.
         let summary = Command::new(support::gputune())
             .args(["report", "out", "--format", "summary", "--out", "-"])
             .current_dir(folder.path())
@@ -250,12 +250,12 @@ fn a_folder_without_a_command_says_so_and_prints_nothing() {
         "{}",
         stderr(&output)
     );
-    // A search says so before it begins.
+    // A search reports this before it begins.
     let search = ["search", "gputune.toml", "--format", "args"];
     let output = Command::new(support::gputune()).args(search).current_dir(folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(!folder.path().join("gputune-out").exists());
-    // A folder of which only the best config is left.
+    // A folder with only the best config.
     let kept = gputune::search::Kept::read(&folder.path().join("out")).unwrap();
     let mut best = gputune::report::best(&kept.study, &kept.device).unwrap();
     best.command = Some("sh -c './train 2'".to_owned());
@@ -307,7 +307,7 @@ fn a_winner_that_is_the_baseline_is_the_command_with_nothing_to_write() {
     }
 }
 
-/// Writes a first spec for an example as a user would, and names its interpreter.
+/// Writes a first spec for an example, as a user would, and names its interpreter.
 fn initialised(example: &str, python: &Path) -> tempfile::TempDir {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(example).join("train.py");
     let folder = folder(&[("train.py", &fs::read_to_string(own).unwrap())]);
@@ -319,7 +319,7 @@ fn initialised(example: &str, python: &Path) -> tempfile::TempDir {
         .output()
         .unwrap();
     assert!(output.status.success(), "{example}: {}", stderr(&output));
-    // As it would be on a machine with bf16.
+    // The spec as on a machine with bf16.
     let path = folder.path().join("gputune.toml");
     let text = fs::read_to_string(&path).unwrap();
     if !text.contains("\nprecision") && example != "pytorch" {
@@ -329,7 +329,7 @@ fn initialised(example: &str, python: &Path) -> tempfile::TempDir {
     folder
 }
 
-/// What a script trains with, as the frameworks are told when it runs: `tests/python/effective.py`.
+/// Returns the settings that a script trains with, as the frameworks receive them: `tests/python/effective.py`.
 fn effective(folder: &Path, python: &Path, script: &str, arguments: &str) -> BTreeMap<String, serde_json::Value> {
     let helper = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/effective.py");
     let said = shell(
@@ -349,10 +349,10 @@ fn is_effective(example: &str, modules: &[&str]) {
     let spec = Spec::load_for(&folder.path().join("gputune.toml"), &|| None).unwrap();
     let winner = far(&spec);
     write_spec(&folder.path().join("out"), &spec, &winner, false);
-    // The documented line runs, and the script's own arguments are among what it gets.
+    // The documented line runs, and the script's own arguments reach the script.
     let arguments = "$(gputune emit out --format args 2>/dev/null)";
     let before = effective(folder.path(), &python, "train.py", arguments);
-    // The lines that are to be written are written, by the place and the code that `next` has.
+    // Writes the lines of `next` at the places and with the code that it names.
     let (next, _) = emitted(folder.path(), "command");
     fs::write(folder.path().join("next"), &next).unwrap();
     let helper = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/write_edits.py");

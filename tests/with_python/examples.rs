@@ -1,5 +1,4 @@
-//! The examples in Python, run for real where their interpreter and packages are there; elsewhere a line says that they
-//! were not.
+//! The examples in Python, run for real if their interpreter and packages are installed; otherwise a line reports the skip.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What other programs open is opened by them: exports of a search, and the best config in the forms of frameworks.
+//! Other programs open their files: exports of a search, and the best config in the formats of frameworks.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use crate::support::{kept, stderr, stdout};
 use gputune::model::{Goal, Objective};
 use gputune::search::StopReason;
 
-/// Runs a script of `tests/python` with arguments, and gives what it printed.
+/// Runs a script of `tests/python` with arguments, and returns its output.
 fn python(modules: &[&str], script: &str, arguments: &[&Path]) -> Option<String> {
     let python = python_with(modules)?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script);
@@ -59,7 +59,7 @@ fn optuna_reads_the_trials_of_a_search() {
     }
 }
 
-/// The best config of a search in a form, as a file.
+/// Writes the best config of a search to a file, in a format.
 fn emitted(folder: &Path, format: &str, name: &str) -> PathBuf {
     kept::write(&folder.join("search"));
     let output = Command::new(support::gputune())
@@ -102,7 +102,7 @@ fn deepspeed_reads_its_configuration() {
     python(&["accelerate"], "read_config.py", &[Path::new("deepspeed"), &path]);
 }
 
-/// Runs `gputune emit search --apply FILE`, and gives its exit code, standard output and standard error.
+/// Runs `gputune emit search --apply FILE`, and returns its exit code, standard output and standard error.
 fn apply(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output =
         Command::new(support::gputune()).args(["emit", "search"]).args(arguments).current_dir(folder).output().unwrap();

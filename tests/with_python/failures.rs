@@ -1,5 +1,5 @@
-//! Every failure in `docs/failures.md`, by a real process: with PyTorch where PyTorch raises it on a processor, with a
-//! program that prints the recorded text where only a GPU does.
+//! Every failure in `docs/failures.md`, by a real process. PyTorch itself raises the failures that it can raise on a CPU; a
+//! program prints the recorded text of the GPU failures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use gputune::model::{Memory, Outcome};
 
 const ONE_PROBE: &str = "[search]\nprobes = 1\nrounds = 0\n";
 
-/// Kills by the kernel are counted for the whole machine: a test that causes some must not run beside one that has another
-/// reason to see SIGKILL.
+/// The kernel counts its kills for the whole machine. So a test that causes kills must not run next to a test that sees SIGKILL
+/// for another reason.
 static KERNEL: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -40,7 +40,7 @@ fn assert_lack(outcome: &Outcome, of: Memory, words: &str) {
     assert!(fits && reason(outcome).contains(words), "{of}, {words}: {outcome:#?}");
 }
 
-/// The outcome of the child's first probe.
+/// Returns the outcome of the child's first probe.
 fn of_child(arguments: &[&str]) -> Outcome {
     let search = Search::of(arguments, ONE_PROBE);
     let output = search.run();
@@ -48,7 +48,7 @@ fn of_child(arguments: &[&str]) -> Outcome {
     first(&search, &output)
 }
 
-/// What a script of `tests/programs/failing` ends with; `None` where there is no PyTorch.
+/// Returns the outcome of a script of `tests/programs/failing`; `None` without PyTorch.
 fn of_script(script: &str, arguments: &[&str]) -> Option<Outcome> {
     let (search, _python) = script_search(script, arguments)?;
     let output = search.run();
@@ -56,10 +56,10 @@ fn of_script(script: &str, arguments: &[&str]) -> Option<Outcome> {
     Some(first(&search, &output))
 }
 
-/// The search, and the Python whose turn it is while that runs.
+/// Returns the search, and the Python that holds the turn while it runs.
 fn script_search(script: &str, arguments: &[&str]) -> Option<(Search, Python)> {
     let is_distributed = script == "ranks.py";
-    // The torchrun of Debian's torch 1.13 does not run with its own Python.
+    // The torchrun of Debian's torch 1.13 does not run with Debian's Python.
     let python = if is_distributed { python_with_new_torch() } else { python_with(&["torch"]) }?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/failing").join(script);
     let mut words = vec![python.display().to_string()];
@@ -142,7 +142,7 @@ fn an_allocation_that_is_too_large() {
     assert_lack(&outcome, Memory::Host, "DefaultCPUAllocator: can't allocate memory");
 }
 
-/// A memory group of 64 MiB, removed when dropped; `None` where it cannot be had.
+/// A memory group of 64 MiB, removed when dropped; `None` if it cannot be made.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
@@ -221,7 +221,7 @@ fn a_bus_error_in_a_data_worker() {
     assert_lack(&outcome, Memory::Shared, "us error");
 }
 
-/// Runs the search where `/dev/shm` has 8 MiB; `None` where that cannot be had.
+/// Runs the search with a `/dev/shm` of 8 MiB; `None` if it cannot be mounted.
 fn with_little_shared_memory(search: &Search) -> Option<Output> {
     let mount = "mount -t tmpfs -o size=8m tmpfs /dev/shm";
     if !Command::new("unshare").args(["-m", "sh", "-c", mount]).status().is_ok_and(|status| status.success()) {

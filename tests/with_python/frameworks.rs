@@ -1,5 +1,6 @@
-//! The examples of the frameworks, run for real: their scripts, their specs, the real binary. Without the frameworks a
-//! line says what was not run. Of plain PyTorch `tests/with_python/adapter.rs` shows the same, of Accelerate the Trainer, which runs on it.
+//! The examples of the frameworks, run for real: their scripts, their specs, the real binary. Without the frameworks, a line
+//! reports the skip. `tests/with_python/adapter.rs` shows the same for plain PyTorch, and the Trainer, which runs on Accelerate,
+//! covers Accelerate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +11,14 @@ use crate::support::{self, stderr, stdout};
 use gputune::model::{Line, Measurement, Outcome};
 use gputune::search::journal;
 
-/// A search over two configs of an example: that of its baseline and another that differs in every parameter.
+/// A search over two configs of an example: the baseline, and a config that differs in every parameter.
 struct Example {
     folder: &'static str,
     spec: &'static str,
     baseline: &'static str,
-    /// Of parameters that are always active: rules about others do not apply where they are not.
+    /// The rule for parameters that are always active: a rule does not apply while its parameters are inactive.
     changed: &'static str,
-    /// Of parameters that are active in the changed config only.
+    /// The rule for parameters that are active in the changed config only.
     also_changed: Option<&'static str>,
 }
 
@@ -41,7 +42,7 @@ impl Example {
             .current_dir(folder.path())
             .env("PYTHONPATH", root().join("python")) // as `pip install gputune` would have it
             .env("OMP_NUM_THREADS", "1")
-            // Virtual machines may announce AMX that they do not carry out; bfloat16 then dies by SIGILL.
+            // Virtual machines may announce AMX without supporting it; bfloat16 then dies by SIGILL.
             .env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
             .output()
             .unwrap();
@@ -49,11 +50,11 @@ impl Example {
         Searched { output, lines, _folder: folder }
     }
 
-    /// The spec with this Python, two configs, and no more time than they need.
+    /// Returns the spec with this Python, two configs, and a short time limit.
     fn shortened(&self, spec: &str, python: &Path) -> String {
         let spec = spec.replacen("\"python3\"", &format!("\"{}\"", python.display()), 1);
         let end = spec.find("[limits]").unwrap();
-        // Where all cores are busy, importing a framework takes a minute.
+        // On a busy machine, importing a framework takes a minute.
         let limits = "[limits]\nprobe_time = \"3m\"\nstall_time = \"2m\"\nmeasure_time = \"1s\"\n";
         let either = format!("({}) or ({})", self.baseline, self.changed);
         let rules = [Some(either.as_str()), self.also_changed];
@@ -62,7 +63,7 @@ impl Example {
         format!("{}{configs}{limits}[search]\nprobes = 2\nrounds = 0\n", &spec[..end])
     }
 
-    /// Both configs were measured, and the size of their steps is what their batch size says.
+    /// Asserts that both configs were measured, and that the size of their steps matches their batch size.
     fn assert_takes_effect(&self, python: &Path, samples: impl Fn(i64) -> f64) -> Vec<Measurement> {
         let searched = self.search(python);
         assert_eq!(searched.output.status.code(), Some(0), "{}", stderr(&searched.output));

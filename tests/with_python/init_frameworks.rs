@@ -1,5 +1,5 @@
-//! What `gputune init` writes for a real script of each framework is probed as it is. Without the frameworks a line says
-//! what was not run.
+//! The specs that `gputune init` writes for a real script of each framework are probed unchanged. Without the frameworks, a line
+//! reports the skip.
 
 use std::fs;
 use std::path::Path;
@@ -10,23 +10,23 @@ use crate::support::{self, stderr, stdout};
 use gputune::model::Value;
 use gputune::spec::Spec;
 
-/// A script of `examples/`, and what is asked of its spec.
+/// A script of `examples/`, and the expectations for its spec.
 struct Case {
     folder: &'static str,
-    /// The command behind Python.
+    /// The command after Python.
     words: &'static [&'static str],
     preset: &'static str,
-    /// Parameters that init must find, with what the script does today: a setting of theirs.
+    /// Parameters that init must find, each with the setting that the script uses today.
     today: &'static [(&'static str, &'static str)],
-    /// What is probed.
+    /// The settings to probe.
     set: &'static [&'static str],
-    /// Samples of a step under what is probed.
+    /// The samples of a step with the probed settings.
     samples: f64,
 }
 
 impl Case {
-    /// Writes the spec, has it checked, and probes one config; that of what `tests/with_python/frameworks.rs` probes, too, where tests are
-    /// to be thorough.
+    /// Writes the spec, has it checked, and probes one config. Skips the probe if `tests/with_python/frameworks.rs` probes the
+    /// example and the tests are not thorough.
     fn run(&self, python: &Path) {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = tempfile::tempdir().unwrap();
@@ -52,7 +52,7 @@ impl Case {
         let spec = Spec::load(&path).unwrap();
         for (name, today) in self.today {
             let parameter = spec.space.parameters().iter().find(|parameter| parameter.name() == *name);
-            // Number formats are searched where the machine has several.
+            // Precisions are searched if the machine has several.
             let has =
                 parameter.map_or(*name == "precision", |parameter| parameter.level(&Value::parse(today)).is_some());
             assert!(has, "{name} {today}: {text}");
@@ -63,7 +63,7 @@ impl Case {
         if is_probed_elsewhere && !support::is_thorough() {
             return;
         }
-        // Where all cores are busy, importing a framework takes a minute.
+        // On a busy machine, importing a framework takes a minute.
         let patient = text.split("[limits]").next().unwrap().to_owned()
             + "[limits]\nprobe_time = \"4m\"\nstall_time = \"3m\"\nmeasure_time = \"1s\"\n";
         fs::write(&path, patient).unwrap();
@@ -76,7 +76,7 @@ impl Case {
     }
 }
 
-/// A member anywhere in a JSON value.
+/// Returns a member anywhere in a JSON value.
 fn find<'j>(json: &'j serde_json::Value, name: &str) -> Option<&'j serde_json::Value> {
     match json {
         serde_json::Value::Object(members) => {
@@ -196,7 +196,7 @@ fn two_sharded_ranks_by_torchrun() {
     .run(&python);
 }
 
-/// DeepSpeed compiles its parts when they are first used, which takes minutes: it is probed only where it is installed.
+/// DeepSpeed compiles its parts at their first use, which takes minutes: it is probed only where it is installed.
 #[test]
 fn deepspeed() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Several configs in one process that trains, through the real binary, with the real torch.
+//! Several configs in one training process, through the real binary, with the real torch.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use gputune::model::{Line, Outcome, Purpose};
 use crate::support::python::{Python, python_with};
 use crate::support::{Search, stderr};
 
-/// A job that takes its batch size by an option. HIDDEN=1 has a state whose size is that of the batch, so that another
-/// batch fails while it trains; SLOW=1 is slower with each change of the loader, which only a process of its own undoes.
+/// A job with an option for its batch size. HIDDEN=1 has a state of the batch's size, so that another batch fails during
+/// training. SLOW=1 gets slower with each change of the loader; only a new process undoes that.
 const JOB: &str = r#"
 import argparse, os, time
 import torch
@@ -87,7 +87,7 @@ fn configs_follow_each_other_in_one_process_and_the_last_rounds_have_others() {
     assert_eq!(log.matches("started with 8").count(), 1);
 }
 
-/// There what the C library keeps of one config's memory makes the next faster.
+/// On a CPU, the C library keeps memory of one config that makes the next config faster.
 #[test]
 fn on_a_processor_nothing_is_live_unless_it_is_asked_for() {
     let Some(python) = torch() else { return };

@@ -1,4 +1,4 @@
-//! What needs a Python with packages: real frameworks, scripts and browsers. Where they are not there a line says what was not run.
+//! Tests that need a Python with packages: real frameworks, scripts and browsers. If they are missing, a line reports the skip.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -22,7 +22,7 @@ mod wheel;
 mod wild;
 mod wild_samples;
 
-/// Runs a command, and returns its exit code, -1 where a signal ended it, and what it wrote to each stream.
+/// Runs a command, and returns its exit code, -1 if a signal ended it, and its output on each stream.
 #[expect(clippy::unwrap_used, reason = "tests")]
 fn said(command: &mut assert_cmd::Command) -> (i32, String, String) {
     let output = command.output().unwrap();

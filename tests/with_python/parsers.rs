@@ -1,5 +1,5 @@
-//! The options that the shipped spaces for parallel degrees name are those of the real parsers, where these are installed: Megatron-LM's
-//! is in its repository only (its package on PyPI has none), torchtitan's and DeepSpeed's are on PyPI.
+//! The shipped spaces for parallel degrees name options of the real parsers. The tests run if the parsers are installed:
+//! Megatron-LM's is in its repository only (its package on PyPI has none), torchtitan's and DeepSpeed's are on PyPI.
 
 use std::fs;
 use std::io::Write;
@@ -21,7 +21,7 @@ fn options(space: &str) -> Vec<(String, String)> {
     pair.captures_iter(&comment).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
 }
 
-/// Returns settings of a shipped space: as many as there are configs, or the first hundred.
+/// Returns settings of a shipped space: all configs, but at most a hundred.
 fn configs(space: &str) -> Vec<Settings> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("spec.toml");
@@ -30,7 +30,7 @@ fn configs(space: &str) -> Vec<Settings> {
     (0..100).filter_map(|at| spec.space.config(at)).map(|config| spec.space.settings(&config)).collect()
 }
 
-/// Gives each config's arguments to a parser. `code` defines `parse(arguments)`, which returns what it found for an option.
+/// Gives each config's arguments to a parser. `code` defines `parse(arguments)`, which returns the values of the options.
 fn check(space: &str, python: &Path, code: &str) {
     let options = options(space);
     assert_eq!(options.len(), 4, "{options:?}");
@@ -66,7 +66,7 @@ def parse(words):
 #[test]
 fn torchtitan_takes_what_its_space_names() {
     let Some(python) = python_with(&["torchtitan.config.configs", "tyro"]) else { return };
-    // The parser of its ConfigManager, with the two parts of its config that are named; a whole one needs a model.
+    // The parser of its ConfigManager, with the two parts of its config that the space names; the whole config needs a model.
     let code = r#"
 import dataclasses, functools, tyro
 from torchtitan.config.configs import ParallelismConfig, TrainingConfig
@@ -115,7 +115,7 @@ for line in sys.stdin:
     run.stdin.take().unwrap().write_all(given.as_bytes()).unwrap();
     let output = run.wait_with_output().unwrap();
     assert!(output.status.success(), "{given}: {}", String::from_utf8_lossy(&output.stderr));
-    // It says other things there, too.
+    // The output has other lines.
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let found: Vec<&str> = text.lines().filter(|line| line.matches(',').count() == 3 && !line.contains(' ')).collect();
     assert_eq!(found, wanted);

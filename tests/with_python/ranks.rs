@@ -1,5 +1,5 @@
-//! What communication between ranks costs, by real ranks of torchrun that talk by gloo: a job that exchanges much, and one that
-//! hardly exchanges anything.
+//! The cost of communication between ranks, with real ranks of torchrun that talk by gloo: one job exchanges much, the other
+//! hardly anything.
 
 use std::fs;
 use std::path::Path;
@@ -67,7 +67,7 @@ fn write_spec(folder: &Path, command: &[String], env: &str, limits: &str) {
 fn a_search_of_a_job_that_hardly_exchanges_anything_leaves_what_is_about_that_alone() {
     let Some(python) = python_with_new_torch() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // Each layer computes a hundred times for gradients of sixteen kilobytes, which are exchanged once.
+    // Each layer computes a hundred times for sixteen kilobytes of gradients, which are exchanged once.
     let env = "WIDTH = \"64\"\nROWS = \"1024\"\nREPEAT = \"100\"";
     write_spec(folder.path(), &job(folder.path(), &python), env, "measure_time = \"2s\"");
     let (code, _, shown) = said(gputune(folder.path()).args(["search", "spec.toml", "--out", "out"]));
@@ -80,7 +80,7 @@ fn a_search_of_a_job_that_hardly_exchanges_anything_leaves_what_is_about_that_al
         serde_json::from_str(&fs::read_to_string(folder.path().join("out/best.json")).unwrap()).unwrap();
     let exposed = best["exchange"]["exposed"]["value"].as_f64().unwrap();
     let is_closed = best["closed"].as_array().unwrap().iter().any(|name| name == "bucket");
-    // No share is asserted: where others use the machine, ranks wait for each other.
+    // No share is asserted: on a busy machine, ranks wait for each other.
     assert_eq!(is_closed, exposed < 0.05, "{best:#}");
     let journal = fs::read_to_string(folder.path().join("out/journal.jsonl")).unwrap();
     assert!(journal.lines().filter(|line| line.contains("\"exchange\"")).count() == 1, "it is kept with the baseline");

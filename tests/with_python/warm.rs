@@ -1,4 +1,4 @@
-//! Probes that are forked from a process which has done the imports, through the real binary, with the real torch.
+//! Probes that are forked from a process with the imports done, through the real binary, with the real torch.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,7 @@ use gputune::model::{Line, Measurement, Outcome};
 use crate::support::python::{Python, python_with};
 use crate::support::{Search, stderr};
 
-/// A job whose workers are spawned, with modules of its own that start a thread and read the arguments at import, and
-/// something to do at exit.
+/// A job with spawned workers. Its own modules start a thread and read the arguments at import, and act at exit.
 const JOB: &str = r#"
 import atexit, os, sys, threading
 import torch
@@ -50,7 +49,7 @@ fn torch() -> Option<Python> {
     python_with(&["torch"])
 }
 
-/// A search of the job over batch sizes, with more in `[step]`.
+/// Returns a search of the job over batch sizes, with more in `[step]`.
 fn search(python: &Path, epochs: &str, step: &str, more: &str) -> Search {
     let words = [python.display().to_string(), "job.py".to_owned(), "{batch}".to_owned(), epochs.to_owned()];
     let limits = if more.contains("[limits]") { "" } else { SHORT };
@@ -73,7 +72,7 @@ fn measured(lines: &[Line]) -> Vec<&Measurement> {
 #[test]
 fn all_probes_but_the_first_are_forked_and_run_the_whole_script() {
     let Some(python) = torch() else { return };
-    // Each run ends by itself before it is precise enough, so it does what it has to do at exit.
+    // Each run ends before it is precise enough, so it also runs its exit handlers.
     const UNTIL_THE_END: &str = "[limits]\nprecision = 0.000001\nmeasure_time = \"60s\"\nprobe_time = \"120s\"\n";
     let search = search(&python, "3", "start = \"warm\"", UNTIL_THE_END);
     let output = search.run();
@@ -85,11 +84,11 @@ fn all_probes_but_the_first_are_forked_and_run_the_whole_script() {
         let log = fs::read_to_string(search.out().join(format!("logs/{:04}.log", line.trial))).unwrap();
         let batch = number(line, "batch");
         assert!(log.contains(&format!("main True ['job.py', '{batch}', '3'] True")), "{log}");
-        // One that is slower than the best is ended, unless it comes to its own end before it hears of it.
+        // A config that is slower than the best is ended, unless it ends earlier on its own.
         let is_whole = matches!(line.outcome, Outcome::Measured(_));
         assert!(!is_whole || log.ends_with(&format!("over\nat exit {batch}\n")), "{log}");
     }
-    // Same seed, same script: the first losses are the same to the last digit.
+    // With the same seed and script, the first losses are equal to the last digit.
     let losses = |batch: i64, lines: &[Line]| {
         let of_it = |line: &&Line| number(line, "batch") == batch;
         lines.iter().find(of_it).unwrap().outcome.measurement().unwrap().first_losses.clone()
@@ -176,7 +175,7 @@ fn journal(search: &Search) -> Vec<Line> {
     gputune::search::journal::read(&path).map(|journal| journal.1).unwrap_or_default()
 }
 
-/// The processes below another that have this word in their command lines.
+/// Returns the descendants of a process with this word in their command lines.
 fn below(root: u32, word: &str) -> Vec<u32> {
     let mut found = Vec::new();
     let mut open = vec![root];

@@ -1,5 +1,4 @@
-//! `pip install .` brings the command and the Python package. Without Python or the package index a line says that this
-//! was not run.
+//! `pip install .` brings the command and the Python package. Without Python or the package index, a line reports the skip.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,21 +10,21 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).env_remove("PYTHONPATH").output().unwrap()
 }
 
-/// What it printed; it must end well.
+/// Returns the output of a program that must succeed.
 fn printed(program: &Path, arguments: &[&str]) -> String {
     let output = run(program, arguments);
     assert!(output.status.success(), "{} {arguments:?}: {}", program.display(), stderr(&output));
     stdout(&output).trim().to_owned()
 }
 
-/// A fresh environment, with pip.
+/// Makes a fresh environment with pip.
 fn environment(folder: &Path) -> Option<PathBuf> {
     let python = python_with(&["venv", "ensurepip"])?;
     printed(&python, &["-m", "venv", folder.to_str().unwrap()]);
     Some(folder.join("bin/python"))
 }
 
-/// Whether the package index answers: it has what the wheel is built with.
+/// Returns true if the package index answers: it has the build tools of the wheel.
 fn index_answers(python: &Path, folder: &Path) -> bool {
     let folder = folder.join("downloads").display().to_string();
     run(python, &["-m", "pip", "download", "--quiet", "--no-deps", "--dest", &folder, "maturin>=1.9,<2"])
@@ -37,7 +36,7 @@ fn index_answers(python: &Path, folder: &Path) -> bool {
 fn pip_installs_the_command_and_the_package() {
     let folder = tempfile::tempdir().unwrap();
     let Some(python) = environment(&folder.path().join("venv")) else { return };
-    // As these tests are: what is compiled for them is used again.
+    // The profile of these tests, so that the build reuses their compiled parts.
     support::gputune(); // while Cargo's is there: the build below takes it away and brings another
     let build = support::profile();
     let profile = if build.ends_with("release") { "release" } else { "dev" };

@@ -1,4 +1,4 @@
-//! Scripts that write, as scripts do, run by the real binary: afterwards the folder is as it was.
+//! The real binary runs typical scripts that write files; afterwards the folder is unchanged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::support::python::python_with;
 use crate::support::{Search, gputune, stderr};
 use gputune::model::Outcome;
 
-/// A search over two configs of a script of `tests/wild`, in a folder that has files of an earlier run.
+/// A search over two configs of a script of `tests/wild`, in a folder with files of an earlier run.
 struct Wild {
     search: Search,
     script: &'static str,
@@ -33,7 +33,7 @@ impl Wild {
         Self { search, script }
     }
 
-    /// The search was one of two probes that measured, and only gputune's own folder is new.
+    /// Asserts that two probes measured, and that only gputune's own folder is new.
     fn leaves_all_as_it_was(&self) {
         let before = digest(self.search.folder.path());
         let output = self.search.run();
@@ -53,10 +53,10 @@ impl Wild {
     }
 }
 
-/// Checkpoints that are rotated, models that are overwritten, folders of loggers.
+/// Rotated checkpoints, overwritten models, and folders of loggers.
 const SCRIPTS: [&str; 3] = ["rotation", "overwritten", "loggers"];
 
-/// What an earlier run left.
+/// The files of an earlier run.
 const EARLIER: &[(&str, &str)] = &[
     ("saved/checkpoint-1/weights.pkl", "(lp0\nF0.0\na."), // a list with a number in it, as pickle writes it
     ("saved/checkpoint-1/state.json", "{\"step\": 1}"),
@@ -73,7 +73,7 @@ const EARLIER: &[(&str, &str)] = &[
     ("tracker/run-1/history.jsonl", "{}\n"),
 ];
 
-/// All below a folder, by path: kind and mode, and of files the content.
+/// Returns everything below a folder, by path: kind and mode, and the content of files.
 fn digest(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];

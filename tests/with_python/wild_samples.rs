@@ -1,4 +1,4 @@
-//! Scripts of shapes that people have, as they are: what their samples are, what a search asks, what a diagnosis counts.
+//! Unmodified scripts of typical shapes: how gputune counts their samples in a search and in a diagnosis.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     command.args(arguments).current_dir(folder).env("OMP_NUM_THREADS", "1").output().unwrap()
 }
 
-/// A spec in a folder of its own, for a command in the language of TOML.
+/// Writes a spec in its own folder, for a command in TOML.
 fn with_spec(python: &Path, arguments: &[&str], more: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let words: Vec<&str> = [python.to_str().unwrap()].into_iter().chain(arguments.iter().copied()).collect();
@@ -43,7 +43,7 @@ fn where_nobody_knows_the_samples_a_search_asks_with_a_line_that_works() {
     assert!(shown.contains("below [step], line 2 of spec.toml"), "{shown}");
     let line = shown.lines().find(|line| line.contains("samples_per_step = ")).unwrap().trim();
     assert_eq!(line, "samples_per_step = \"batch_size\"");
-    // As it is the job does not tell its batch size, so the baseline is stated.
+    // The unmodified job does not report its batch size, so the spec states the baseline.
     let text = fs::read_to_string(&path).unwrap().replace("[step]\n", &format!("[step]\n{line}\n"));
     let text = text.replace("[search]\n", "[baseline]\nbatch_size = 20\n[search]\n");
     fs::write(&path, text).unwrap();

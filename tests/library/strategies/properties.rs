@@ -1,4 +1,4 @@
-//! What holds of every strategy on spaces and histories that chance makes.
+//! Properties of every strategy on random spaces and histories.
 
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,7 +15,7 @@ use gputune::search::{
 };
 use proptest::prelude::*;
 
-/// One parameter to be.
+/// The plan of one parameter.
 #[derive(Debug, Clone)]
 enum Knob {
     Range { len: u32, step: i64 },
@@ -24,22 +24,22 @@ enum Knob {
     Switch,
 }
 
-/// A space to be; spaces cannot be copied.
+/// The plan of a space; spaces cannot be cloned.
 #[derive(Debug, Clone)]
 struct Plan {
     knobs: Vec<Knob>,
-    /// Which names the parameters have: some mean something to a model of a training step.
+    /// True if the parameters have names that mean something to a model of a training step.
     telling_names: bool,
-    /// The last parameter is active only sometimes.
+    /// True if the last parameter is active only sometimes.
     conditional: bool,
     rule: u8,
 }
 
-/// Everything that a proposal depends on.
+/// All inputs of a proposal.
 #[derive(Debug, Clone)]
 struct Case {
     plan: Plan,
-    /// What each trial came to, and why it was run.
+    /// The outcome of each trial, and its purpose.
     trials: Vec<(u8, u8)>,
     pending: usize,
     left: u32,
@@ -70,7 +70,7 @@ impl Plan {
             let parameter = if at == 1 { parameter.memory(MemoryRole::Grows) } else { parameter };
             builder = builder.parameter(if depends { parameter.when(condition()) } else { parameter });
         }
-        // With very many parameters a rule on two of them can make a dead end that is larger than anybody's patience.
+        // With very many parameters, a rule on two of them can make a dead end that takes too long to leave.
         let rule = match self.rule.saturating_add(if count > 12 { u8::MAX } else { 0 }) {
             0 if self.is_number(0) => Some(format!("{} % 2 == 0", name(0))),
             1 if count > 2 && self.is_number(0) && self.is_number(1) => Some(format!("{} <= {}", name(0), name(1))),
@@ -154,7 +154,7 @@ fn case() -> impl Strategy<Value = Case> {
         // All fail, all equal.
         1 => prop::collection::vec((0_u8..8, 0_u8..8), 0..8),
         1 => prop::collection::vec((21_u8..25, 0_u8..8), 0..12),
-        // More than many spaces have.
+        // More trials than many spaces have configs.
         1 => prop::collection::vec((0_u8..40, 0_u8..8), 20..30),
     ];
     let left = prop_oneof![1 => Just(1_u32), 4 => 1_u32..40, 1 => Just(u32::MAX)];
@@ -163,7 +163,7 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// The configs of trials that chance proposes, each once; a few come again for longer.
+/// Returns trials of random configs, each config once; a few configs come again for longer.
 fn history(case: &Case, space: &Space) -> History {
     let mut history = History::default();
     let draws = (0..).map(|draw| drawn(space, case.seed.wrapping_add(draw)));
@@ -191,7 +191,7 @@ fn history(case: &Case, space: &Space) -> History {
     history
 }
 
-/// Settings that a look for a config may try.
+/// The settings that a look for a config may try.
 const FUEL: u64 = 20_000;
 
 fn drawn(space: &Space, draw: u64) -> Option<Config> {
@@ -210,7 +210,7 @@ fn objective(goal: u8) -> Objective {
     }
 }
 
-/// Whether some config of the first ones in either of two orders is open.
+/// Returns true if one of the first configs, in either of two orders, is open.
 fn is_anything_open(view: &View<'_>) -> bool {
     [Walk::new(view.space), Walk::shuffled(view.space, 1)].into_iter().any(|mut walk| {
         let mut fuel = FUEL;
@@ -231,7 +231,7 @@ fn check(entry: &Entry, case: &Case) {
     let earlier: History = history.trials().iter().take(history.trials().len() / 2).cloned().collect();
     let view = |history| View::new(&space, &objective, history, &pending, start.as_ref()).with(case.left, case.seed);
 
-    // One that has seen more, less, and another search must say what a new one says.
+    // A strategy that has seen more, less, or another search must propose the same as a new strategy.
     let mut used = (entry.build)();
     let _ = used.propose(&view(&earlier));
     let now = view(&history);
@@ -243,7 +243,7 @@ fn check(entry: &Entry, case: &Case) {
     }
 }
 
-/// Runs it aside, so that one that never ends is told instead of waited for.
+/// Runs the check in a thread, so that an endless proposal is reported instead of waited for.
 fn check_in_time(entry: &'static Entry, case: &Case) {
     const LONG: Duration = Duration::from_secs(300);
     let (sender, done) = mpsc::channel();
@@ -256,7 +256,7 @@ fn check_in_time(entry: &'static Entry, case: &Case) {
     }
 }
 
-/// A model takes its time where the program is built for tests.
+/// Returns true for strategies with a model, which are slow in a test build.
 fn is_slow(entry: &Entry) -> bool {
     ["auto", "bayes"].contains(&entry.name)
 }

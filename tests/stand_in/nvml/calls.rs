@@ -1,4 +1,4 @@
-//! The functions that gputune calls, but for those of performance monitoring. A device's handle is its place, from 1.
+//! The functions that gputune calls, except for performance monitoring. A device's handle is its place, counted from 1.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ pub(crate) fn gpu(device: usize) -> Told<&'static Gpu> {
     device.checked_sub(1).and_then(|place| script().gpus.get(place)).ok_or(INVALID_ARGUMENT)
 }
 
-/// The code of what a function does for a device.
+/// Returns the result code of a function for a device.
 pub(crate) fn answer(device: usize, function: &str, does: impl FnOnce(&'static Gpu) -> Told<()>) -> u32 {
     let done = gpu(device).and_then(|gpu| {
         gpu.may(function)?;
@@ -33,7 +33,7 @@ fn write(text: &str, buffer: *mut u8, length: u32) -> Told<()> {
     Ok(())
 }
 
-/// Fills an array whose room and length are in `count`; without an array it tells how long it would be.
+/// Fills an array; `count` holds its room and gets its length. Without an array, only the length is returned.
 fn fill<T>(items: Vec<T>, count: &mut u32, array: *mut T) -> Told<()> {
     let room = *count as usize;
     *count = u32::try_from(items.len()).unwrap_or(u32::MAX);
@@ -47,7 +47,7 @@ fn fill<T>(items: Vec<T>, count: &mut u32, array: *mut T) -> Told<()> {
     Ok(())
 }
 
-/// A function that tells a number of the state.
+/// Defines functions that return a number of the state.
 macro_rules! numbers {
     ($($function:ident: $name:literal as $type:ty, $unit:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -207,7 +207,7 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: usize, memory: &mut MemoryV2) -
     })
 }
 
-/// What the script says, or what the processes hold that it lists.
+/// Returns the memory of the listed processes, plus the script's `memory_other`.
 fn used(gpu: &Gpu) -> Told<u64> {
     let own: u64 = gpu
         .processes()
@@ -263,7 +263,7 @@ extern "C" fn nvmlDeviceGetSamples(
     count: &mut u32,
     array: *mut Sample,
 ) -> u32 {
-    /// NVML gathers one each 1/6 s.
+    /// NVML takes a sample each 1/6 s.
     const PERIOD: f64 = 1.0 / 6.0;
     answer(device, "nvmlDeviceGetSamples", |gpu| {
         let (name, unit) = match kind {
@@ -360,7 +360,7 @@ extern "C" fn nvmlDeviceGetTotalEccErrors(device: usize, _kind: u32, _counter: u
     })
 }
 
-/// Which errors each set of events waits for: the device, and how many it has told.
+/// For each set of events: its device, and the number of errors returned.
 static EVENTS: Mutex<BTreeMap<usize, (usize, usize)>> = Mutex::new(BTreeMap::new());
 
 fn events<T>(does: impl FnOnce(&mut BTreeMap<usize, (usize, usize)>) -> T) -> T {
@@ -393,7 +393,7 @@ fn xids(gpu: &Gpu) -> Vec<u64> {
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceRegisterEvents(device: usize, _kinds: u64, set: usize) -> u32 {
     answer(device, "nvmlDeviceRegisterEvents", |gpu| {
-        // What was before is not told.
+        // Earlier errors are not reported.
         events(|events| events.insert(set, (device, xids(gpu).len())));
         Ok(())
     })

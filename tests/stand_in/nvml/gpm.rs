@@ -1,10 +1,10 @@
-//! GPU performance monitoring, as the script has it.
+//! GPU performance monitoring, with the values of the script.
 
 use super::calls::{answer, gpu};
 use super::layout::{GpmMetric, GpmMetrics, GpmSample};
 use super::script::{INVALID_ARGUMENT, SUCCESS, Told, script};
 
-/// Names in the script of the numbers of nvml.h, `nvmlGpmMetricId_t`.
+/// The script's names for the numbers of nvml.h, `nvmlGpmMetricId_t`.
 const METRICS: &[(u32, &str)] = &[
     (2, "sm"),
     (3, "occupancy"),
@@ -24,7 +24,7 @@ extern "C" fn nvmlGpmSampleAlloc(sample: &mut *mut GpmSample) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlGpmSampleFree(sample: *mut GpmSample) -> u32 {
-    // SAFETY: it is one that was allocated above, given back once.
+    // SAFETY: the sample was allocated above, and is freed once.
     drop(unsafe { Box::from_raw(sample) });
     SUCCESS
 }

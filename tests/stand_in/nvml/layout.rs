@@ -86,7 +86,7 @@ pub(crate) struct GpmMetric {
     pub(crate) names: [usize; 3],
 }
 
-/// The metrics follow, as many as asked for.
+/// The metrics follow, as many as `count` says.
 #[repr(C)]
 pub(crate) struct GpmMetrics {
     pub(crate) version: u32,

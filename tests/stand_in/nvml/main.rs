@@ -9,9 +9,9 @@
 //!                            { "when": "/tmp/flag", "set": { "errors": { "*": 15 } } } ] } ] }
 //! ```
 //!
-//! A change holds from a time since the library was opened, or from when a file appears. Numbers that are counted up, as
-//! energy is, are the sum of the state over time. What the state does not name is not supported. `errors` gives the code
-//! that a function returns, or all with `*`; `hang` lists functions that do not return.
+//! A change holds from a time since the library was opened, or from the moment when a file appears. Counted numbers, such as
+//! energy, are the sum of the state over time. A name that the state lacks is not supported. `errors` gives the code that a
+//! function returns, or all functions with `*`; `hang` lists functions that do not return.
 #![expect(unsafe_code, reason = "it is called through the C interface")]
 
 mod calls;

@@ -1,4 +1,4 @@
-//! What the stand-in is told to say, and when.
+//! The script of the stand-in: its answers, and their times.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -14,10 +14,10 @@ pub(crate) const NOT_FOUND: u32 = 6;
 pub(crate) const INSUFFICIENT_SIZE: u32 = 7;
 pub(crate) const TIMEOUT: u32 = 10;
 
-/// A number, or a code why not.
+/// A value, or the code of the failure.
 pub(crate) type Told<T> = Result<T, u32>;
 
-/// All of it.
+/// The whole script.
 pub(crate) struct Script {
     begin: SystemTime,
     pub(crate) driver: String,
@@ -31,10 +31,10 @@ pub(crate) struct Gpu {
     changes: Vec<(Trigger, Map<String, Value>)>,
     pub(crate) uuid: String,
     pub(crate) name: String,
-    /// The number on the bus.
+    /// The number of the GPU on the bus.
     pub(crate) bus: u32,
     pub(crate) parent: Option<usize>,
-    /// Instances, by their places.
+    /// The indices of its instances.
     pub(crate) instances: Vec<usize>,
 }
 
@@ -73,7 +73,7 @@ impl Script {
         script
     }
 
-    /// GPUs, without instances.
+    /// Returns the GPUs, without instances.
     pub(crate) fn whole(&self) -> impl Iterator<Item = usize> {
         (0..self.gpus.len()).filter(|place| self.gpus[*place].parent.is_none())
     }
@@ -82,7 +82,7 @@ impl Script {
         self.begin.elapsed().unwrap_or_default().as_secs_f64()
     }
 
-    /// Microseconds since 1970 of a time of the script.
+    /// Returns a time of the script as microseconds since 1970.
     pub(crate) fn micros(&self, time: f64) -> u64 {
         let since = self.begin.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from((since + Duration::from_secs_f64(time.max(0.0))).as_micros()).unwrap_or(0)
@@ -110,7 +110,7 @@ impl Gpu {
         }
     }
 
-    /// Changes that have come, with their times, the oldest first.
+    /// Returns the changes up to a time, with their times, the oldest first.
     fn changes_until(&self, time: f64) -> Vec<(f64, &Map<String, Value>)> {
         let at = |trigger: &Trigger| match trigger {
             Trigger::After(time) => Some(*time),
@@ -126,7 +126,7 @@ impl Gpu {
         come
     }
 
-    /// What the state has under a name at some time.
+    /// Returns the state's value for a name at some time.
     pub(crate) fn at(&self, name: &str, time: f64) -> Option<Value> {
         let changes = self.changes_until(time);
         changes.iter().rev().find_map(|(_, set)| set.get(name)).or_else(|| self.state.get(name)).cloned()
@@ -140,7 +140,7 @@ impl Gpu {
         self.get(name)?.as_f64().ok_or(NOT_SUPPORTED)
     }
 
-    /// The sum over time up to some time.
+    /// Returns the integral of a value up to some time.
     pub(crate) fn sum(&self, name: &str, time: f64) -> Told<f64> {
         let mut edges: Vec<f64> = self.changes_until(time).into_iter().map(|(at, _)| at).collect();
         edges.insert(0, 0.0);
@@ -153,7 +153,7 @@ impl Gpu {
         Ok(sum)
     }
 
-    /// Whether a function may answer now; it may also never return.
+    /// Fails if a function must not answer now; a hanging function never returns.
     pub(crate) fn may(&self, function: &str) -> Told<()> {
         let now = script().now();
         let hangs = self.at("hang", now).and_then(|names| Some(names.as_array()?.iter().any(|name| name == function)));
@@ -165,7 +165,7 @@ impl Gpu {
         code.map_or(Ok(()), |code| Err(u32::try_from(code).unwrap_or(999)))
     }
 
-    /// The processes that the script lists: number and bytes. One with a file is listed while its process runs.
+    /// Returns the listed processes: number, bytes and share. A process with a file is listed while it runs.
     pub(crate) fn processes(&self) -> Told<Vec<(u32, u64, f64)>> {
         let listed = self.get("processes")?;
         let process = |process: &Value| {
