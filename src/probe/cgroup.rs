@@ -23,7 +23,7 @@ impl Cgroup {
     pub(super) fn create() -> Option<Self> {
         let group = Self::of(std::process::id())?;
         fs::create_dir(&group.path).ok()?;
-        // If the kernel is too old to kill by group, dropping the group removes the folder again.
+        // Dropping the group removes the folder again if the kernel is too old to kill by group.
         group.path.join("cgroup.kill").exists().then_some(group)
     }
 

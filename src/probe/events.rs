@@ -61,7 +61,7 @@ impl EventSocket {
         told
     }
 
-    /// Stops accepting connections, except those that are already waiting.
+    /// Stops accepting connections, except connections that are already waiting.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         // This wakes the acceptor after all waiting connections, even if the socket's file is gone.

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_who_did_not_say_hello() {
         assert_eq!(ask(Path::new("/nowhere"), &BTreeMap::new(), &[], &mut || true), Hang::default());
-        // The process is not in `living`, so it is not signalled. Otherwise this process would die.
+        // `living` does not contain this process, so no signal is sent. Otherwise this process would die.
         let own = BTreeMap::from([(0, std::process::id())]);
         assert_eq!(ask(Path::new("/nowhere"), &own, &[], &mut || true), Hang::default());
     }

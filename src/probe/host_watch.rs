@@ -210,11 +210,11 @@ impl HostWatch {
         self.seen().shared.full()
     }
 
-    /// Returns the share of CPU time that other programs used while the probe ran, if the CPUs were full: then the probe lacked
-    /// that time. Returns `None` if at least a tenth of the time was idle, since both had room then.
+    /// Returns the share of CPU time that other programs used while the probe ran, if the CPUs were full. The probe then lacked
+    /// that time. Returns `None` if at least a tenth of the time was idle, since all programs then had room.
     pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
-        /// Round numbers: with a tenth idle no process has to wait. A share below a tenth for other programs is not worth a
-        /// mention.
+        /// Round numbers: no process has to wait if a tenth of the time is idle. A share below a tenth for other programs is too
+        /// small to report.
         const IDLE: f64 = 0.1;
         const FOREIGN: f64 = 0.1;
         let shares = self.seen().last_times?.since(&self.first_times?)?;

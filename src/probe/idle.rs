@@ -1,7 +1,7 @@
 //! Waits between two probes until memory use is back at its level before the first probe.
 //!
-//! It does not wait for host memory, which belongs to the processes, and they are gone. Other programs may take memory of a shared
-//! machine without stopping the search. A probe that runs short because of them counts as disturbed.
+//! It does not wait for host memory: that memory belongs to the processes, and the processes are gone. Other programs may take
+//! memory of a shared machine without stopping the search. A probe that runs short because of other programs counts as disturbed.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -54,7 +54,7 @@ impl Idle {
         Self { shared: SharedMemory::read(), meter, gpu, settled: BTreeSet::new(), patience: PATIENCE }
     }
 
-    /// Returns the same for a slot next to other slots, which also use shared memory. Such a slot waits only for its GPUs.
+    /// Reads the memory use for a slot next to other slots, which also use shared memory. Such a slot waits only for its GPUs.
     pub(super) fn beside_others(self) -> Self {
         Self { shared: None, ..self }
     }

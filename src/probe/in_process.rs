@@ -92,8 +92,8 @@ pub enum StepError {
 
 /// A training step inside this process.
 ///
-/// A closure that takes the settings and runs one step implements it. A step cannot be interrupted: a step that never returns stops
-/// the search, whereas a command would be ended.
+/// A closure that takes the settings and runs one step implements this trait. A step cannot be interrupted: a step that never
+/// returns stops the search, whereas a command would be ended.
 pub trait TrainingStep {
     /// Builds everything that the config needs: model, optimiser, data loader.
     ///
@@ -107,7 +107,7 @@ pub trait TrainingStep {
     /// Runs one step, waiting for its data and for the device.
     ///
     /// # Errors
-    /// The step failed; running out of memory is an error like any other here.
+    /// The step failed. Running out of memory is also such an error.
     fn step(&mut self, settings: &Settings) -> Result<Step, StepError>;
 
     /// Releases everything that [`prepare`](Self::prepare) built. It is called after every probe, even after a failed probe.

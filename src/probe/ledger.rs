@@ -29,7 +29,7 @@ impl Block {
     }
 }
 
-/// The time of all steps so far, by phase.
+/// The time of all steps until now, by phase.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     blocks: Vec<Block>,
@@ -89,7 +89,7 @@ impl Ledger {
         (steps_s > 0.0).then_some(Account { start_s: start.as_secs_f64(), steps_s, phases, rest })
     }
 
-    /// Returns half of the 95 % interval of a phase's seconds in a run of `all` seconds. It follows from the spread of the phase's
+    /// Returns half of the 95% interval of a phase's seconds in a run of `all` seconds. It follows from the spread of the phase's
     /// share between blocks (Cochran, "Sampling Techniques", 1977, section 6.4: the ratio estimator).
     fn half_width(&self, all: f64, sum: f64, of: impl Fn(&Block) -> f64) -> f64 {
         let count = self.blocks.len();

@@ -84,12 +84,12 @@ pub struct Limits {
     pub grace_time: Duration,
     /// Longest time spent measuring after warm-up.
     pub measure_time: Duration,
-    /// Measuring ends early at this half width of the throughput's 95 % interval, as a share. With `None` a search chooses it: it
-    /// knows how far runs differ, and measures no finer. Otherwise it is [`PRECISION`].
+    /// Measuring ends early at this half width of the throughput's 95% interval, as a share. With `None`, a search chooses the
+    /// share: it knows how far runs differ, and measures no finer. Otherwise, the share is [`PRECISION`].
     pub precision: Option<f64>,
     /// Host memory that must stay available; a probe that leaves less is ended.
     pub host_memory_headroom: Headroom,
-    /// Largest difference of losses from the losses in full precision; beyond it a config counts as diverged. See
+    /// Largest difference of losses from the losses in full precision. A config counts as diverged beyond it. See
     /// [`numerics::drift`](crate::search::numerics::drift).
     pub loss_tolerance: f64,
     /// Bytes of a probe's output that its log keeps. The rest is read and dropped.
@@ -100,7 +100,7 @@ pub struct Limits {
 /// it with every change after which the same run gives another number.
 pub const MEASURING: u32 = 4;
 
-/// The default precision: a difference of 2 % is a tie to most users.
+/// The default precision: a difference of 2% is a tie to most users.
 pub const PRECISION: f64 = 0.02;
 
 impl Limits {

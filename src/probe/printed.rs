@@ -41,7 +41,7 @@ pub(super) fn find_rate(pattern: &bytes::Regex, line: &str) -> Option<f64> {
     found.or_else(|| number_in(pattern, &with_swapped_units(&plain)))
 }
 
-/// Returns the last line with a number, if possible one that names the unit.
+/// Returns the last line with a number. Prefers lines that name the unit.
 pub(super) fn nearest<'l>(lines: &'l [String], unit: &str) -> Option<&'l str> {
     let thing = unit.split('/').next().unwrap_or(unit).trim_end_matches('s');
     let with_number = || lines.iter().rev().filter(|line| line.bytes().any(|byte| byte.is_ascii_digit()));
@@ -119,7 +119,7 @@ fn length_of_number(text: &str) -> usize {
     at
 }
 
-/// Reads a factor such as `k` behind a number. Returns the factor, 1 if there is none, and the text behind it.
+/// Reads a factor such as `k` behind a number. Returns the factor and the text behind it; the factor is 1 if it is missing.
 fn factor(behind: &str) -> (f64, &str) {
     let trimmed = behind.strip_prefix(' ').unwrap_or(behind);
     let factor = match trimmed.chars().next() {
@@ -133,15 +133,15 @@ fn factor(behind: &str) -> (f64, &str) {
     let is_unit = THINGS
         .iter()
         .any(|known| thing == *known || thing.strip_prefix(known).is_some_and(|end| matches!(end, "s" | "es")));
-    // Without a unit the factor stands directly behind the number, and no letter behind the factor.
+    // A factor without a unit stands directly behind the number, and no letter follows the factor.
     let is_attached = trimmed.len() == behind.len() && !next.starts_with(|sign: char| sign.is_alphanumeric());
     if is_unit || is_attached { (factor, next) } else { (1.0, behind) }
 }
 
 /// Returns the value of a number that may have thousands separators, a decimal comma or an exponent.
 ///
-/// If there are points and commas, the last separator is the decimal one. A single separator before exactly three digits separates
-/// thousands if it is a comma, and is decimal if it is a point.
+/// If the number has points and commas, the last separator is the decimal separator. A single separator before exactly three digits
+/// separates thousands if it is a comma, and is decimal if it is a point.
 fn value(text: &str) -> Option<f64> {
     let text = text.replace(['_', '\''], "");
     let (digits, exponent) = text.split_at(text.find(['e', 'E']).unwrap_or(text.len()));
@@ -172,7 +172,7 @@ fn without(digits: &str, separator: char) -> Option<String> {
     (is_first && groups.all(|group| group.len() == 3)).then(|| digits.replace(separator, ""))
 }
 
-/// Returns the line with each time per thing as a rate, and each rate as a time per thing.
+/// Returns the line with its units swapped: each time per item becomes a rate, and each rate becomes a time per item.
 fn with_swapped_units(line: &str) -> String {
     static UNITS: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"([0-9]+(?:\.[0-9]+)?)(\s*)([A-Za-z]+)/([A-Za-z]+)").ok());
@@ -192,7 +192,7 @@ fn with_swapped_units(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What the pattern of `gputune init` finds.
+    /// Returns the rate that the pattern of `gputune init` finds.
     fn samples(line: &str) -> Option<f64> {
         find_rate(&bytes::Regex::new(r"([0-9.]+)\s*samples/s").unwrap(), line)
     }

@@ -1,14 +1,15 @@
 //! The supervisor: a process between gputune and a probe that makes sure that no process of the probe survives.
 //!
-//! A probe's command may start workers that leave its process group, daemons that fork twice, or children that ignore SIGTERM. And
-//! gputune itself may be killed. So the command does not run below gputune but below a supervisor, which is the same executable in
-//! another role:
+//! A probe's command may start workers that leave its process group, daemons that fork twice, or children that ignore SIGTERM.
+//! gputune itself may also be killed. So the command runs below a supervisor instead of directly below gputune. The supervisor is
+//! the same executable in another role.
 //!
-//! * It is a *child subreaper* (prctl(2), `PR_SET_CHILD_SUBREAPER`): orphans below it become its children, so every process that
-//!   the command ever started is among its descendants.
-//! * Its standard input closes when gputune dies, in any way. It also asks for SIGTERM in that case (`PR_SET_PDEATHSIG`).
+//! * The supervisor is a *child subreaper* (prctl(2), `PR_SET_CHILD_SUBREAPER`): it becomes the parent of all orphans below it.
+//!   So every process that the command ever started is among its descendants.
+//! * The supervisor's standard input closes when gputune dies, in any way. It also asks for SIGTERM in that case
+//!   (`PR_SET_PDEATHSIG`).
 //! * The command gets its own process group and, if the kernel permits it, its own control group. The group's `cgroup.kill` ends
-//!   all members at once, even after the supervisor itself was killed.
+//!   all members at once. That works even after the supervisor itself was killed.
 //! * A second short role, between fork and exec of the command, asks for SIGKILL at the supervisor's death.
 //!
 //! Only processes that descend from the probe are ever signalled. No process is found by name.
@@ -83,7 +84,7 @@ static ADOPTS_ORPHANS: AtomicBool = AtomicBool::new(false);
 
 /// Makes this process the parent of every process that a killed supervisor leaves, so that no process survives even then.
 ///
-/// Use it only in a program that starts no other processes, since every descendant of this process is then ended.
+/// Use it only in a program that starts no other processes. Every descendant of this process is then ended.
 ///
 /// # Errors
 /// The kernel refuses, which happens only before Linux 3.4.
@@ -260,7 +261,7 @@ impl Supervision<'_> {
 
     /// Moves the command into its control group, in a thread. The kernel first waits for all CPUs to pass a quiescent point
     /// (`cgroup_threadgroup_rwsem`), which takes seconds on an overloaded machine. Neither the command nor its end may wait for
-    /// that.
+    /// the move.
     fn join_cgroup(&mut self, pid: Pid) {
         let Some(cgroup) = Cgroup::create().map(Arc::new) else { return };
         self.cgroup = Some(Arc::clone(&cgroup));

@@ -1,7 +1,7 @@
 //! Summarises a probe over its time in a few points, kept next to its log.
 //!
-//! It is made after the probe, from steps and readings that were kept anyway, so it costs nothing during the measurement. It is not
-//! in the journal: no decision depends on it, and reading ten thousand trials must stay quick.
+//! The summary is made after the probe, from steps and readings that were kept anyway. So it costs nothing during the measurement.
+//! It is not in the journal: no decision depends on it, and reading ten thousand trials must stay quick.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ pub struct Timeline {
     pub cpu_cores: Vec<Option<f64>>,
     /// The largest memory of the probe's processes, in bytes.
     pub host_memory_bytes: Vec<Option<f64>>,
-    /// The readings of the GPUs, each over the seconds around the part. The value is the mean of all GPUs, and for memory the
-    /// largest.
+    /// The readings of the GPUs, each over the seconds around the part. The value is the mean of all GPUs; for memory, it is the
+    /// maximum of all GPUs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<Metric, Vec<Option<f64>>>,
 }
@@ -52,7 +52,7 @@ impl Timeline {
 
     /// Reads the timeline of a trial; `None` if no readable timeline exists.
     pub fn read(folder: &Path, number: u32) -> Option<Self> {
-        /// More than sixty parts need. A longer file is not a timeline.
+        /// More bytes than sixty parts need. A longer file is not a timeline.
         const LONGEST: u64 = 1 << 16;
         let path = folder.join(Self::name(number));
         let is_short = std::fs::metadata(&path).is_ok_and(|file| file.len() <= LONGEST);

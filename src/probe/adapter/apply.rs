@@ -32,7 +32,7 @@ pub struct Apply {
 const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// NCCL's variables by target. Source: its User Guide, "Environment Variables". `NCCL_MIN_CTAS` and `NCCL_MAX_CTAS` are the newer
-/// names of the least and the largest number of channels. A chunk is an eighth of a buffer (`NCCL_STEPS` in its
+/// names of the smallest and the largest number of channels. A chunk is an eighth of a buffer (`NCCL_STEPS` in its
 /// `src/include/device.h`).
 const NCCL_VARIABLES: [(&str, &[&str]); 3] = [
     ("nccl.channels", &["NCCL_MIN_CTAS", "NCCL_MAX_CTAS"]),

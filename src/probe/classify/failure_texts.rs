@@ -66,8 +66,8 @@ pub(super) const SIGNATURES: &[Signature] = &[
     device("cudaerrormemoryallocation"),
     device("cudamalloc retry failed: out of memory"),
     device("cupy.cuda.memory.outofmemoryerror"),
-    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are not listed: shapes, strides
-    // and types that no algorithm supports cause the same messages, whatever the memory.
+    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are not listed. Shapes, strides
+    // and types that no algorithm supports cause the same messages, however much memory is free.
     device("cublas_status_alloc_failed"),
     // A handle takes memory, and this is the error if memory is missing (EleutherAI/lm-evaluation-harness #1689).
     device("cublas_status_not_initialized when calling `cublascreate"),

@@ -1,6 +1,7 @@
 //! A supervisor whose command already exists: a process that a zygote forked, which waits for its command line.
 //!
-//! The zygote's child that becomes the supervisor first forks that process. So it is the supervisor's child, like any command.
+//! The zygote's child that becomes the supervisor first forks the waiting process. So the waiting process is the supervisor's
+//! child, like any command.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};

@@ -84,7 +84,7 @@ enum Told {
 }
 
 impl Node {
-    /// Starts a worker on a node by a command whose standard streams belong to the worker.
+    /// Starts a worker on a node by a command. The command's standard streams belong to the worker.
     ///
     /// # Errors
     /// The command cannot be run, or its program cannot serve this search.

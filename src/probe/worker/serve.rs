@@ -45,7 +45,7 @@ pub enum Parting {
 type Output = Arc<Mutex<dyn Write + Send>>;
 
 /// Serves a driver until the driver ends the search or is silent for too long. Probes that still run then end with this process.
-/// `make` prepares for the search in the driver's first line; its probers write their logs to the folder.
+/// `make` prepares for the search in the driver's first line. Its probers write their logs to the folder.
 ///
 /// # Errors
 /// The other side is not a driver, or cannot be written to.

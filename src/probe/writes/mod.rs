@@ -2,7 +2,7 @@
 //!
 //! The best protection is a *scratch layer*: the probe runs in its own mount namespace, in which overlays cover everything that it
 //! may write to. Its writes are discarded. If that is not possible, guards in an adapter's hook keep the probe from changing
-//! existing files. The possible protection is found by trying. `docs/writes.md` describes what is protected and what is not.
+//! existing files. The possible protection is found by trying. `docs/writes.md` lists the protected and the unprotected files.
 
 mod caches;
 mod data;
