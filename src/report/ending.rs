@@ -75,19 +75,12 @@ pub(super) fn epochs_line(best: &Best) -> Option<String> {
     const MATTERS: f64 = 0.05;
     let share = |entry: &Ranked| entry.measurement.timing.epoch_factor.map(|factor| (1.0 - factor).max(0.0));
     let percent = |share: f64| format!("{:.0}%", share * 100.0);
-    let (now, before) = (share(&best.winner), best.baseline.as_ref().and_then(share));
-    let is_other = best.baseline.as_ref().is_some_and(|baseline| baseline.config != best.winner.config);
-    match (now, before.filter(|_| is_other)) {
-        (Some(now), Some(before)) if now.max(before) >= MATTERS => Some(format!(
-            "epochs    their ends take {} of the time (baseline: {}), and count",
-            percent(now),
-            percent(before)
-        )),
-        (Some(now), None) if now >= MATTERS => {
-            Some(format!("epochs    their ends take {} of the time, and count", percent(now)))
-        }
-        _ => None,
-    }
+    let now = share(&best.winner)?;
+    let other = best.baseline.as_ref().filter(|baseline| baseline.config != best.winner.config);
+    let before = other.and_then(share);
+    let of_baseline = before.map(|share| format!(" (baseline: {})", percent(share))).unwrap_or_default();
+    let matters = now.max(before.unwrap_or(0.0)) >= MATTERS;
+    matters.then(|| format!("epochs    their ends take {} of the time{of_baseline}, and count", percent(now)))
 }
 
 /// Says why a search tried few configs, if its time was short.

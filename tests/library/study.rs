@@ -321,43 +321,36 @@ fn overlapping_intervals_are_ties_where_there_was_no_round() {
     assert_eq!(study.best().unwrap().ties.len(), 1);
 }
 
+/// The best of two configs after rounds with these rates of the baseline and the other config.
+fn after_rounds(rates: &[(f64, f64)]) -> Best {
+    let mut trials = vec![(Baseline, (8, 0), speed_within(100.0, 30.0)), (Search, (16, 0), speed_within(130.0, 30.0))];
+    for (baseline, other) in rates {
+        trials.push((Round, (8, 0), speed_within(*baseline, 5.0)));
+        trials.push((Round, (16, 0), speed_within(*other, 5.0)));
+    }
+    fastest(&trials).best().unwrap()
+}
+
 #[test]
 fn a_config_that_won_every_round_is_not_called_as_fast_as_the_baseline() {
-    let mut trials = vec![(Baseline, (8, 0), speed_within(100.0, 30.0)), (Search, (16, 0), speed_within(130.0, 30.0))];
-    for rate in [(60.0, 150.0), (100.0, 105.0)] {
-        trials.push((Round, (8, 0), speed_within(rate.0, 5.0)));
-        trials.push((Round, (16, 0), speed_within(rate.1, 5.0)));
-    }
-    let best = fastest(&trials).best().unwrap();
+    let best = after_rounds(&[(60.0, 150.0), (100.0, 105.0)]);
     assert_eq!((best.verdict, best.winner.config), (Verdict::TiedWithBaseline, config(8, 0)));
     let ahead = best.ahead.unwrap();
     assert_eq!((ahead.config, ahead.rounds), (config(16, 0), 2));
     assert!(ahead.speedup.value > 1.5 && ahead.speedup.low.unwrap() < 1.0, "{:?}", ahead.speedup);
-    trials.push((Round, (8, 0), speed_within(100.0, 5.0)));
-    trials.push((Round, (16, 0), speed_within(99.0, 5.0)));
-    assert_eq!(fastest(&trials).best().unwrap().ahead, None, "it lost one");
+    assert_eq!(after_rounds(&[(60.0, 150.0), (100.0, 105.0), (100.0, 99.0)]).ahead, None, "it lost one");
 }
 
 #[test]
 fn a_config_that_won_three_rounds_clearly_is_named_however_far_they_are_apart() {
-    let mut trials = vec![(Baseline, (8, 0), speed_within(100.0, 30.0)), (Search, (16, 0), speed_within(130.0, 30.0))];
-    for rate in [(60.0, 240.0), (100.0, 115.0), (90.0, 102.0)] {
-        trials.push((Round, (8, 0), speed_within(rate.0, 5.0)));
-        trials.push((Round, (16, 0), speed_within(rate.1, 5.0)));
-    }
-    let best = fastest(&trials).best().unwrap();
+    let best = after_rounds(&[(60.0, 240.0), (100.0, 115.0), (90.0, 102.0)]);
     assert_eq!((best.verdict, best.speedup, best.winner.config), (Verdict::Unproven, None, config(16, 0)));
     assert!(best.unproven_speedup.unwrap().low.unwrap() < 1.0);
 }
 
 #[test]
 fn a_config_whose_interval_is_above_one_is_named_though_two_rounds_are_no_proof() {
-    let mut trials = vec![(Baseline, (8, 0), speed_within(100.0, 30.0)), (Search, (16, 0), speed_within(130.0, 30.0))];
-    for rate in [(60.0, 120.0), (100.0, 205.0)] {
-        trials.push((Round, (8, 0), speed_within(rate.0, 5.0)));
-        trials.push((Round, (16, 0), speed_within(rate.1, 5.0)));
-    }
-    let best = fastest(&trials).best().unwrap();
+    let best = after_rounds(&[(60.0, 120.0), (100.0, 205.0)]);
     assert_eq!((best.verdict, best.speedup, best.winner.config), (Verdict::Unproven, None, config(16, 0)));
     assert!(best.unproven_speedup.unwrap().low.unwrap() > 1.0);
     assert!((best.lowest_speedup.unwrap() - 2.0).abs() < 1e-9);

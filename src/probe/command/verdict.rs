@@ -59,13 +59,13 @@ impl Session {
         self.gpu.explained(outcome)
     }
 
-    /// Returns true if a brief probe has too few steps and has waited too long for the next step. Another config is then a better
-    /// use of time. Too long is at least 10 s, and at least three times the longest step.
+    /// Returns true if a brief probe, or a probe for its losses, has too few steps and has waited too long for the next step. Another
+    /// config is then a better use of time. Too long is at least 10 s, and at least three times the longest step.
     fn is_too_short(&self, outside: Duration) -> bool {
         /// Round numbers. `LONGEST` is three times as long as a script with enough steps may be out of training.
         const LONGEST: Duration = Duration::from_secs(10);
         const STEPS: f64 = 3.0;
-        let is_brief = self.task.effort == Effort::Brief && self.heard.ranks.count() <= 1;
+        let is_brief = matches!(self.task.effort, Effort::Brief | Effort::Losses) && self.heard.ranks.count() <= 1;
         let longest_step = self.heard.window.since(0.0).iter().map(|step| step.work.seconds).fold(0.0, f64::max);
         let is_long = outside >= LONGEST && outside.as_secs_f64() >= STEPS * longest_step;
         is_brief && self.heard.window.steps() > 0 && is_long && self.patience.is_look_due(outside)
@@ -89,7 +89,9 @@ impl Session {
         } else if !may_be_kept && !is_stalled && self.is_too_short(outside) {
             self.look_where_it_is(&mut |_| true);
             if !self.hang.is_blocked {
-                return Some(Verdict::Stalled);
+                // Losses of fewer steps can be compared as well.
+                let has_losses = self.task.effort == Effort::Losses && !self.heard.totals.first_losses().is_empty();
+                return Some(if has_losses { Verdict::LeftTraining(outside) } else { Verdict::Stalled });
             }
             self.patience.wait_on(outside);
         }
