@@ -343,7 +343,7 @@ fn a_config_that_won_every_round_is_not_called_as_fast_as_the_baseline() {
 
 #[test]
 fn a_config_that_won_three_rounds_clearly_is_named_however_far_they_are_apart() {
-    let best = after_rounds(&[(60.0, 240.0), (100.0, 115.0), (90.0, 102.0)]);
+    let best = after_rounds(&[(60.0, 360.0), (100.0, 130.0), (90.0, 117.0)]);
     assert_eq!((best.verdict, best.speedup, best.winner.config), (Verdict::Unproven, None, config(16, 0)));
     assert!(best.unproven_speedup.unwrap().low.unwrap() < 1.0);
 }
