@@ -48,13 +48,12 @@ class Lines(unittest.TestCase):
                 self.assertEqual((first["kind"], first["line"]), ("loading", line_of("getitem")))
 
     def test_a_sampler_is_at_work_in_the_training_process_whatever_workers_there_are(self):
-        # Of eight batches in an epoch two are chosen ahead where there is a worker, which is that epoch's beginning.
-        for workers, least in (("0", 0.6), ("1", 0.25)):
+        for workers in ("0", "1"):
             with self.subTest(workers=workers):
                 text = told("sampler", WORKERS=workers)
                 first = first_of(text)
                 self.assertEqual((first["kind"], first["line"], first["file"]), ("choosing", line_of("sampler"), str(SCRIPT)))
-                self.assertGreater(text["kinds"]["choosing"], least)
+                self.assertGreater(text["kinds"]["choosing"], 0.6)
 
     def test_python_within_the_model_is_told_from_what_torch_computes(self):
         for place in ("hook", "layer"):
