@@ -91,6 +91,11 @@ impl Progress {
                 let text = format!("      {}  runs in full precision, to compare the losses", settings.line());
                 self.say(&text, Tone::Plain);
             }
+            Event::Compared { trial, settings } if trial.outcome.failure().is_some() => {
+                let (text, tone) =
+                    trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, false);
+                self.say(&text, tone);
+            }
             Event::Remark { text } => self.say(text, Tone::Plain),
             Event::Disturbed { number, reason } => {
                 self.say(&format!("{number:>4}  disturbed, and probed again: {reason}"), Tone::Doubtful);

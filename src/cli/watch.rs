@@ -1,5 +1,6 @@
 //! `gputune watch`: the live view of a search in another terminal or on another machine.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,8 +83,8 @@ struct Watch {
     objective: Option<Objective>,
     status: Option<Status>,
     best: Option<f64>,
-    /// The number of trials that ended.
-    trials: usize,
+    /// The numbers of the trials that ended.
+    trials: BTreeSet<u32>,
     /// The kernel's answer about the journal's lock, and its time.
     asked: Option<(Instant, Option<bool>)>,
 }
@@ -93,7 +94,7 @@ impl Watch {
         let journal = dir.join(folder::JOURNAL);
         let (follower, objective) = (Follower::new(&journal), None);
         let dir = dir.to_owned();
-        Self { dir, journal, follower, objective, status: None, best: None, trials: 0, asked: None }
+        Self { dir, journal, follower, objective, status: None, best: None, trials: BTreeSet::new(), asked: None }
     }
 
     /// Reads the news: lines of finished trials, and whether the status changed.
@@ -108,7 +109,7 @@ impl Watch {
         }
         let mut lines = Vec::new();
         if news.is_another {
-            (self.best, self.trials) = (None, 0);
+            (self.best, self.trials) = (None, BTreeSet::new());
             lines.push(("the search was started over".to_owned(), Tone::Plain));
         }
         for line in &news.trials {
@@ -119,7 +120,7 @@ impl Watch {
     }
 
     fn told(&mut self, line: &Line) -> (String, Tone) {
-        self.trials += 1;
+        self.trials.insert(line.trial);
         let may_lead = !line.purpose.is_repeated() && !line.purpose.is_short();
         let objective = self.objective.clone().unwrap_or_default();
         let score = objective.score_of(&line.outcome).filter(|_| may_lead);
@@ -205,7 +206,7 @@ impl Watch {
             }
             std::thread::sleep(EVERY);
         };
-        if live.is_none() && self.trials > 0 {
+        if live.is_none() && !self.trials.is_empty() {
             stdout::print("\n")?;
         }
         drop(live);
@@ -226,7 +227,7 @@ impl Watch {
             Life::Died => format!(
                 "no search is running in {dir} any more, and it did not end by itself: the same `gputune search` goes on from \
                  its {} trials",
-                self.trials
+                self.trials.len()
             ),
             Life::Silent(age) => format!("no news from {dir} for {}", show_duration(*age)),
         }

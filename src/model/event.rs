@@ -136,6 +136,13 @@ pub enum Event<'a> {
         /// The settings that are run.
         settings: &'a Settings,
     },
+    /// The losses of a config were compared with full precision; its trial is replaced.
+    Compared {
+        /// The trial with the result of the comparison.
+        trial: &'a Trial,
+        /// Its settings.
+        settings: &'a Settings,
+    },
     /// A round begins: configs are measured next to each other.
     RoundBegins {
         /// Its number, counted from 1.

@@ -11,6 +11,12 @@ pub use table::{FACTS, FactRow, KINDS_OF_FILES, Kind};
 /// The fact with the seconds that the process spent importing modules before its first step.
 pub const IMPORT_SECONDS: &str = "import_seconds";
 
+/// The fact that says who counts samples.
+pub const COUNTED_BY: &str = "samples.counted_by";
+
+/// The value of [`COUNTED_BY`] if only `samples_per_step` in the spec says how many samples a step has.
+pub const BY_SPEC: &str = "the spec";
+
 /// The fact that the script left training, with how long and where; gputune adds it.
 pub const LEFT_TRAINING: &str = "left_training";
 

@@ -188,6 +188,13 @@ impl History {
         }
     }
 
+    /// Replaces the trial that has the same number; does nothing if there is none.
+    pub(crate) fn amend(&mut self, trial: Trial) {
+        if let Some(place) = self.trials.iter().rposition(|known| known.number == trial.number) {
+            (self.trials[place], self.identity) = (Arc::new(trial), Arc::default());
+        }
+    }
+
     /// Returns the trials, oldest first.
     pub fn trials(&self) -> &[Arc<Trial>] {
         &self.trials

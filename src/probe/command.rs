@@ -125,7 +125,7 @@ impl CommandProber {
 
     /// The log of a trial, relative to the folder.
     pub fn log_name(number: u32, effort: Effort) -> PathBuf {
-        let suffix = if effort == Effort::Losses { "-full-precision" } else { "" };
+        let suffix = if effort.is_for_losses() { "-full-precision" } else { "" };
         PathBuf::from(format!("logs/{number:04}{suffix}.log"))
     }
 
@@ -202,7 +202,7 @@ impl Prober for CommandProber {
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
             // A folder that the probe writes to is not a data folder. The same probe may succeed with a layer over the folder.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
-                if job.effort != Effort::Losses {
+                if !job.effort.is_for_losses() {
                     self.live.compare(job, &outcome);
                 }
                 return Ok(if is_ended_with_all(&outcome, watch) { Outcome::Interrupted } else { outcome });
@@ -290,7 +290,7 @@ impl CommandProber {
 
     /// Returns true if the job's process may be held next to other processes.
     fn may_stay(&self, job: &Job<'_>) -> bool {
-        let is_alike = job.effort != Effort::Losses && job.experiment.is_none();
+        let is_alike = !job.effort.is_for_losses() && job.experiment.is_none();
         let is_on_device = self.step.is_gpu && !self.live.is_on_processor();
         job.keeps && is_alike && !is_on_device && self.cannot_hold().is_none()
     }

@@ -41,6 +41,8 @@ pub(super) struct Heard {
     step: Arc<CommandStep>,
     program: String,
     samples_per_step: Option<f64>,
+    /// True if the step reports its samples.
+    pub(super) has_samples: bool,
     begin: Instant,
     pub(super) window: Window,
     pub(super) totals: Totals,
@@ -105,6 +107,7 @@ impl Heard {
             step,
             program: program.to_owned(),
             samples_per_step: asked.samples_per_step,
+            has_samples: false,
             begin,
             window: Window::default(),
             totals: Totals::default(),
@@ -249,6 +252,7 @@ impl Heard {
         if !matches!(self.step.rate, Rate::Events) {
             return Ok(seconds);
         }
+        self.has_samples |= samples.is_some();
         let stated = self.samples_per_step;
         // A step that reports its samples knows them. A hook can only guess how many samples a batch has.
         let is_hooked = self.step.template.apply.adapter.is_some();

@@ -219,8 +219,8 @@ fn run(
         looked = Instant::now();
         host.look_in_time();
         let sufficiency = match (job.effort, patience.look(&window)) {
-            (Effort::Losses, _) if totals.has_first_losses() => Sufficiency::Enough,
-            (Effort::Losses, _) => Sufficiency::TooLittle,
+            (Effort::Losses { count }, _) if totals.has_first_losses(count) => Sufficiency::Enough,
+            (Effort::Losses { .. }, _) => Sufficiency::TooLittle,
             (_, sufficiency) => sufficiency,
         };
         let throughput = patience.estimate();

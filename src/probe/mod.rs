@@ -152,7 +152,17 @@ pub enum Effort {
     /// Until the config has warmed up and its rate is roughly known, because rounds compare it. At most a second.
     Brief,
     /// Until the losses of the first steps are known, for a comparison with another config. The probe's log has its own name.
-    Losses,
+    Losses {
+        /// The number of losses.
+        count: usize,
+    },
+}
+
+impl Effort {
+    /// Returns true if only losses are wanted.
+    pub fn is_for_losses(self) -> bool {
+        matches!(self, Self::Losses { .. })
+    }
 }
 
 /// One config to probe.

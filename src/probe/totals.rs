@@ -68,9 +68,9 @@ impl Totals {
         self.ledger.account(start)
     }
 
-    /// Returns true if all first losses that a measurement keeps are known.
-    pub(super) fn has_first_losses(&self) -> bool {
-        self.first_losses.len() >= FIRST_LOSSES
+    /// Returns true if the losses of the first `count` steps are known, or as many as a measurement keeps.
+    pub(super) fn has_first_losses(&self, count: usize) -> bool {
+        self.first_losses.len() >= count.min(FIRST_LOSSES)
     }
 
     /// Returns the losses of the first steps.

@@ -1,8 +1,8 @@
 //! The file that keeps a search: append-only JSON lines with one writer, and repaired if the last line is torn.
 //!
 //! The first line is the [`Header`]; each further line is one finished trial with names and values, so the file can be
-//! read without the spec. A further header begins a new era, and earlier trials no longer count. A line is in the file
-//! and on the disk before a trial is announced.
+//! read without the spec. A later line with the number of an earlier trial replaces it. A further header begins a new era, and
+//! earlier trials no longer count. A line is in the file and on the disk before a trial is announced.
 
 mod conditions;
 mod eras;
@@ -282,17 +282,18 @@ impl Journal {
         let changes = eras.header.differences(header);
         if changes.is_empty() {
             let (last_number, older) = (eras.last_number, eras.header.older);
-            let trials = eras.lines.iter().map(|(at, line)| parse_trial(path, *at, line, space));
+            let lines = eras::trials(path, &eras.lines)?.into_iter();
+            let trials = lines.map(|(at, line)| trial_of(path, at, line, space));
             let (trials, expected_gains) = trials.collect::<Result<_, JournalError>>()?;
             return Ok((journal, Recovered { trials, expected_gains, healed, last_number, changes, older }));
         }
         if !accepts_changes {
             return Err(JournalError::Mismatch { path: path.to_owned(), differences: changes });
         }
-        let last = eras.lines.last().map(|(at, line)| parse::<Line>(path, *at, line)).transpose()?;
+        let lines = eras::trials(path, &eras.lines)?;
         let OlderEras { eras: count, trials } = eras.header.older;
-        let older = OlderEras { eras: count + 1, trials: trials + eras.lines.len() };
-        let last_number = last.map_or(eras.last_number, |line| line.trial);
+        let older = OlderEras { eras: count + 1, trials: trials + lines.len() };
+        let last_number = lines.iter().map(|(_, line)| line.trial).fold(eras.last_number, u32::max);
         journal.append(header)?;
         Ok((journal, Recovered { healed, last_number, changes, older, ..Recovered::default() }))
     }
@@ -404,7 +405,7 @@ pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
             .err()
             .unwrap_or(JournalError::Format { path: path.to_owned(), found: 0 }));
     };
-    let trials = eras.lines.iter().map(|(at, line)| parse(path, *at, line)).collect::<Result<_, _>>()?;
+    let trials = eras::trials(path, &eras.lines)?.into_iter().map(|(_, line)| line).collect();
     Ok((eras.header, trials))
 }
 
@@ -445,8 +446,7 @@ fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Valu
 }
 
 /// Reads a trial with its expected gain.
-fn parse_trial(path: &Path, at: usize, text: &[u8], space: &Space) -> Result<(Trial, Option<f64>), JournalError> {
-    let line: Line = parse(path, at, text)?;
+fn trial_of(path: &Path, at: usize, line: Line, space: &Space) -> Result<(Trial, Option<f64>), JournalError> {
     let config =
         line.locate(space).map_err(|source| JournalError::Foreign { path: path.to_owned(), line: at, source })?;
     let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();

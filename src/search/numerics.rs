@@ -1,10 +1,10 @@
 //! Checks if a config still computes the same as full precision, by comparing the losses of the same first steps.
 
-use crate::model::{Settings, Space, Value};
+use crate::model::{Numerics, Settings, Space, Value};
 use crate::probe::stats;
 
 /// The fewest losses that can be compared: a round number. Its second half is two losses.
-const FEWEST: usize = 4;
+pub(crate) const FEWEST: usize = 4;
 
 /// The settings that change the numerical results, with their values in full precision.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -59,6 +59,13 @@ impl FullPrecision {
         let counts = |(name, _): &(&str, &Value)| self.neutral.iter().all(|neutral| neutral != name);
         a.iter().filter(counts).eq(b.iter().filter(counts))
     }
+}
+
+/// Compares losses with the losses in full precision.
+pub(crate) fn compared(losses: &[f64], reference: Vec<f64>) -> Numerics {
+    let drift = drift(losses, &reference);
+    let not_compared = drift.is_none().then(|| "too few losses were reported".to_owned());
+    Numerics { drift, reference_losses: reference, not_compared }
 }
 
 /// Returns how far losses are from the losses in full precision: 0 for no difference; infinite if one is not a number.

@@ -34,15 +34,20 @@ const FIRST_LOOK: usize = 3;
 /// The wins in a row that prove a config faster if its interval is too wide for a claim. Six wins by chance happen once in 64 times.
 const WON_IN_A_ROW: usize = 6;
 
-/// The lead in each of at least `FIRST_LOOK` rounds that makes a config worth naming although its interval is wide: a share. Three
-/// rounds of equal configs on an overloaded machine agreed on 14% once in twelve searches.
+/// The lead that makes a config worth naming although its interval is wide: a share. The config must have it in each of at least
+/// `FIRST_LOOK` rounds. Three rounds of equal configs on an overloaded machine agreed on 14% once in twelve searches.
 const CLEAR: f64 = 0.25;
+
+/// The rounds that suffice if even the slowest slice of the config has this lead over the fastest slice of the other.
+const FEW_ROUNDS: usize = 2;
 
 /// The result of a config in one round, on the scale on which configs are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Run {
     /// The metric of the round; a logarithm where noise is a share.
     pub(crate) value: f64,
+    /// The lowest and the highest slice, if there are several.
+    pub(crate) range: Option<(f64, f64)>,
     /// The round's number.
     pub(crate) round: u32,
     /// The process that was measured; `None` if it had measured other configs before.
@@ -157,7 +162,10 @@ impl Noise {
         let tail = FALSE_CLAIM / 2.0 / as_number(compared.max(1));
         let is_beyond_noise = |difference: Uncertain| difference.value > difference.half_width(tail);
         let lowest = lowest_difference(a, b).unwrap_or(0.0);
-        let is_clear = paired(a, b).count() >= FIRST_LOOK && lowest > CLEAR.ln_1p();
+        let rounds = paired(a, b).count();
+        let of_slices = |(a, b): (&Run, &Run)| Some(a.range?.0 - b.range?.1);
+        let is_clear_in_slices = || paired(a, b).all(|pair| of_slices(pair).is_some_and(|lead| lead > CLEAR.ln_1p()));
+        let is_clear = rounds >= FIRST_LOOK && lowest > CLEAR.ln_1p() || rounds >= FEW_ROUNDS && is_clear_in_slices();
         lowest > 0.0 && (is_clear || self.difference(a, b).is_some_and(is_beyond_noise))
     }
 }
@@ -223,6 +231,7 @@ mod tests {
             round,
             process: Some(round % processes),
             variance: None,
+            range: None,
             of_epochs: 0.0,
         };
         (1..).zip(values).map(run).collect()
@@ -260,6 +269,19 @@ mod tests {
     }
 
     #[test]
+    fn two_rounds_are_clear_if_all_slices_are() {
+        let with_slices = |values: &[f64], apart: f64| -> Vec<Run> {
+            let of = |run: Run| Run { range: Some((run.value - apart, run.value + apart)), ..run };
+            runs(values, 2).into_iter().map(of).collect()
+        };
+        let (slow, fast) = (with_slices(&[0.0, -1.0], 0.3), with_slices(&[1.0, 0.0], 0.3));
+        let noise = Noise { variance: 1.0, degrees: 9, processes_apart: PROCESSES_APART };
+        assert!(noise.seems_higher(&fast, &slow, 8));
+        let overlapping = with_slices(&[1.0, 0.0], 0.6);
+        assert!(!noise.seems_higher(&overlapping, &slow, 8) && !noise.seems_higher(&fast[..1], &slow, 8));
+    }
+
+    #[test]
     fn numbers_without_noise_are_exact() {
         let (a, b) = (runs(&[3.0], 1), runs(&[2.0], 1));
         let noise = Noise::of([a.as_slice(), &b], false);
@@ -284,7 +306,14 @@ mod tests {
                     }
                     for (runs, level) in configs.iter_mut().zip(levels) {
                         let value = level + noise_of_round / std::f64::consts::SQRT_2 * random.normal();
-                        runs.push(Run { value, round, process: Some(round / 4), variance: None, of_epochs: 0.0 });
+                        runs.push(Run {
+                            value,
+                            round,
+                            process: Some(round / 4),
+                            variance: None,
+                            range: None,
+                            of_epochs: 0.0,
+                        });
                     }
                     let noise = Noise::of(configs.iter().map(Vec::as_slice), true);
                     is_claimed |= configs[1..].iter().any(|runs| noise.is_higher(runs, &configs[0], 8));

@@ -214,6 +214,12 @@ impl Watched {
                 self.over(trial.number);
                 self.finished(trial, settings);
             }
+            Event::Compared { trial, .. } => {
+                let is_best = self.status.best.as_ref().is_some_and(|best| best.number == trial.number);
+                if is_best && trial.outcome.failure().is_some() {
+                    (self.status.best, self.best_score) = (None, None);
+                }
+            }
             Event::PutBack { number, .. } => self.over(*number),
             Event::RoundBegins { configs, left, .. } => {
                 self.status.in_round = Some(*configs);

@@ -207,6 +207,11 @@ impl Study {
         Some((entry, trials))
     }
 
+    /// Returns how many times better one config is than another, with its 95% interval.
+    pub(crate) fn gain(&self, entry: &Ranked, other: &Ranked) -> Option<Estimate> {
+        ratio(&self.objective, entry, other, &noise_of(&[entry.clone(), other.clone()]))
+    }
+
     fn score(&self, entry: &Ranked) -> f64 {
         self.objective.score(entry.estimate.value)
     }
@@ -333,8 +338,9 @@ fn measurement_of(trials: &[&Trial]) -> Option<Measurement> {
     let measurement = |trial: &&Trial| trial.outcome.measurement().cloned();
     let last = trials.last().and_then(measurement)?;
     let own = trials.iter().rev().filter_map(measurement).find(|measurement| measurement.round.is_none());
+    let numerics = trials.iter().rev().find_map(|trial| trial.outcome.measurement()?.numerics.clone());
     Some(match own {
-        Some(own) if last.round.is_some() => Measurement { memory: own.memory, machine: own.machine, ..last },
-        _ => last,
+        Some(own) if last.round.is_some() => Measurement { memory: own.memory, machine: own.machine, numerics, ..last },
+        _ => Measurement { numerics, ..last },
     })
 }

@@ -16,6 +16,7 @@ mod frameworks;
 mod init_frameworks;
 mod live;
 mod parsers;
+mod plausible;
 mod ranks;
 mod warm;
 mod wheel;

@@ -202,11 +202,11 @@ class WorkerInit(AtWorkerStart):
     """Starts to watch the dataset."""
 
     def begin(self, folder: str, name: str) -> None:
-        numbers = _mapped(os.path.join(folder, f"loader-{name}"), LENGTH)
+        numbers = mapped(os.path.join(folder, f"loader-{name}"), LENGTH)
         install(DatasetWatch(DataFiles(folder), numbers, time.process_time))
 
 
-def _mapped(path: str, length: int) -> Numbers:
+def mapped(path: str, length: int) -> Numbers:
     """Numbers in a mapped file that other processes can read."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

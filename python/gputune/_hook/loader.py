@@ -11,10 +11,10 @@ from collections import deque
 from typing import Any, Callable, Optional
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
-from gputune._hook import dataset_watch, devices, lines, loader_kinds, renewal, samples
+from gputune._hook import dataset_watch, devices, lines, loader_kinds, renewal, samples, shards
 from gputune._hook.batches import tensors_in
 from gputune._hook.experiment import LOADER_ONLY, REPLAY, Experiment
 from gputune._hook.facts import Facts
@@ -61,6 +61,7 @@ class LoaderState:
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
         self.counter = samples.BatchCounter()
+        self.skips = samples.Skips()
         self.said: dict[str, Any] = {}  # its settings, as it may be gone before its iterator
         self.number = next(_numbers)
         self.begun_at: Optional[float] = None  # the first iteration
@@ -69,6 +70,8 @@ class LoaderState:
         self.iterator: Callable[[], Any] = lambda: None  # the newest
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # all iterators that the script holds
         self.kept: Optional[Kept] = None  # batches that are replayed
+        self.is_in_parts = False  # its workers must share out the samples
+        self.first_batches = shards.FirstBatches()
         self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its dataset in this process
 
     def begin_anew(self) -> None:
@@ -94,6 +97,12 @@ def _said(loader: Any) -> dict[str, Any]:
         say("loader.batches", len(loader))
     except Exception:  # an iterable dataset without a length, or a `__len__` that fails
         pass
+    if type(loader.batch_sampler) is BatchSampler:
+        say("loader.drop_last", bool(loader.drop_last))
+        try:
+            say("loader.samples", len(loader.sampler))
+        except Exception:  # a sampler without a length
+            pass
     return said
 
 
@@ -126,6 +135,7 @@ class Loaders:
     def install(self) -> None:
         samples.install()
         renewal.install()
+        shards.install()
         replace(DataLoader, "__init__", self._around_init)
         replace(DataLoader, "__iter__", self._around_iter)
         loader_kinds.watch({"__init__": self._around_init, "__iter__": self._around_iter})
@@ -157,6 +167,7 @@ class Loaders:
                 state = self._add(loader)
             state.is_at_edge = self._before_iteration(loader, state) and loader.num_workers > 0
             state.said = _said(loader)
+            state.is_in_parts = shards.needs_parts(loader)
             if state.begun_at is None:
                 state.begun_at = time.perf_counter()
             iterator = self._begin_iteration(original, loader, state)
@@ -192,6 +203,7 @@ class Loaders:
                     batch = original(source)
                 except StopIteration:
                     renewal.note_end(iterator)
+                    self._check_empty(state)
                     if state is self._training and state.said.get("loader.workers"):
                         self._outside.end_epoch(waited_from if self.phases.clock.is_of_device else begin)
                     raise
@@ -205,6 +217,8 @@ class Loaders:
             size = state.counter.count(source, batch, state.batch_size)
             if state.batch is None:
                 self._look_at_first(batch, state, size)
+            if state.is_in_parts:
+                state.first_batches.add(batch, state.said["loader.workers"])
             self._pulls += 1
             state.pulled_at = self._pulls
             state.pulls += 1
@@ -214,6 +228,14 @@ class Loaders:
             return batch
 
         return __next__
+
+    def _check_empty(self, state: LoaderState) -> None:
+        """Reports a training loader without any batch, before the first step: there will be none."""
+        samples, size = state.said.get("loader.samples"), state.batch_size
+        if self._is_first_step_over or self._pulls or samples is None or size is None or samples >= size:
+            return
+        message = f"the data set has {samples} samples, fewer than a batch of {size}, and drop_last leaves them out"
+        self._session.send("error", kind="rejected", message=message)
 
     def _begin_iteration(self, original: Function, loader: Any, state: LoaderState) -> Any:
         is_edge = state.is_at_edge and self._outside.enter_edge()
@@ -242,16 +264,21 @@ class Loaders:
             self._outside.trains()
 
     def _around_workers(self, original: Function) -> Function:
-        """Makes workers watch their dataset."""
+        """Makes workers watch their dataset, and note whether they ask for their part of it."""
 
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             state = self._states.get(loader)
-            if self.watch is None or state is None:
+            if not self.folder or state is None:
                 original(iterator, loader, *args, **kwargs)
                 return
             own = loader.worker_init_fn
-            watched = lines.WorkerLines(own, self.folder, state.number)
-            loader.worker_init_fn = dataset_watch.WorkerInit(watched, self.folder, state.number)
+            starts = own
+            if state.is_in_parts:
+                starts = shards.WorkerAsks(starts, self.folder, state.number)
+            if self.watch is not None:
+                starts = lines.WorkerLines(starts, self.folder, state.number)
+                starts = dataset_watch.WorkerInit(starts, self.folder, state.number)
+            loader.worker_init_fn = starts
             try:
                 original(iterator, loader, *args, **kwargs)
             finally:
@@ -329,6 +356,9 @@ class Loaders:
         facts.say("loader.batch_bytes", size)
         facts.say("loader.batch_pinned", is_pinned)
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)
+        loader = state.loader()
+        if state.is_in_parts and loader is not None and self.folder:
+            facts.say("loader.repeats", shards.repeated(loader, state.number, self.folder, state.first_batches))
 
     def renew(self) -> None:
         """Applies changed settings to the training loader, which goes on with the same data."""
@@ -408,11 +438,11 @@ class Loaders:
         dataset = state.dataset()
         return training is not None and dataset is not None and dataset is training.dataset()
 
-    def step(self, forwards: int) -> tuple[Optional[int], tuple[float, float]]:
+    def step(self, forwards: int, backwards: int) -> tuple[Optional[int], tuple[float, float]]:
         """Samples of the step that ends now (`None` if unknown), and the seconds that it and other threads waited.
 
-        `forwards` is how often the training modules were called. If the first step showed that a wrapper fetches ahead,
-        further batches belong to the next step.
+        `forwards` is how often the training modules were called, `backwards` how often gradients were computed. If the
+        first step showed that a wrapper fetches ahead, further batches belong to the next step.
         """
         training = self._current_training()
         if training is None:
@@ -430,7 +460,7 @@ class Loaders:
             state.wait_seconds = state.aside_seconds = 0.0
         if not sizes or any(size is None for size in sizes):
             return None, waits
-        return sum(size for size in sizes if size is not None), waits
+        return training.skips.trained([size for size in sizes if size is not None], backwards), waits
 
     def _current_training(self) -> Optional[LoaderState]:
         training = self._training

@@ -71,6 +71,12 @@ def has_images(modules: Iterable[nn.Module]) -> bool:
     return any(parameter.dim() == 4 for module in modules for parameter in module.parameters())
 
 
+def has_batch_norm_1d(modules: Iterable[nn.Module]) -> bool:
+    """True if a trained module has a `BatchNorm1d`, which cannot train on a batch of one sample."""
+    inner = (inner for module in modules for inner in module.modules())
+    return any(isinstance(module, nn.BatchNorm1d) and module.training for module in inner)
+
+
 def is_compiled(modules: Iterable[nn.Module]) -> bool:
     """True if `torch.compile` has made a graph or will make one."""
     dynamo = sys.modules.get("torch._dynamo.utils")

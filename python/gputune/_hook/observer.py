@@ -41,6 +41,7 @@ class Observer:
     def install(self) -> None:
         self._autocast.install()
         self._communication.install()
+        self._hook.loaders.folder = self._folder
         self._hook.steps.in_backward = self._communication.in_backward
         self._hook.steps.edges.append(self._at_edge)
         self._hook.steps.checks.append(self._at_first_step)
@@ -77,6 +78,7 @@ class Observer:
             say("parameters", model_facts.parameters(modules))
             say("parameters_4d", model_facts.has_images(modules))
             say("compiled", model_facts.is_compiled(modules))
+            say("batch_norm_1d", model_facts.has_batch_norm_1d(modules))
             say("flash_attention", model_facts.flash_attention(device, modules))
         optimizer = hook.steps.optimizer
         if optimizer is not None and hasattr(optimizer, "param_groups"):
@@ -137,7 +139,6 @@ class Evidence(Observer):
         self._hook.steps.endings.append(self._operations.end_step)
         dataset_watch.install(self._watch)
         self._hook.loaders.watch = self._watch
-        self._hook.loaders.folder = self._folder
 
     def begin(self) -> None:
         self._syncs.sites.begin()

@@ -126,6 +126,31 @@ class BatchCounter:
         return f"the leading dimension of a batch is {leading}, and {who} {self.first}"
 
 
+class Skips:
+    """Leaves out batches that the script skips, such as after it has caught a lack of memory.
+
+    A skipped batch gets no gradients. A script that sums up the losses of several batches has fewer gradients than
+    batches as well, but equally few in each step.
+    """
+
+    def __init__(self) -> None:
+        self._ratio: Optional[float] = None  # batches per computation of gradients, in all steps until now
+        self._are_skipped = False
+
+    def trained(self, sizes: list[int], backwards: int) -> int:
+        """The samples of a step that were trained on, from the sizes of its batches."""
+        if not backwards or backwards >= len(sizes):
+            ratio = 1.0
+        else:
+            ratio = len(sizes) / backwards
+        if self._ratio is None:
+            self._ratio = ratio
+        self._are_skipped = self._are_skipped or ratio != self._ratio
+        if not self._are_skipped or ratio == 1.0:
+            return sum(sizes)
+        return sizes[-1] if backwards == 1 else round(sum(sizes) / ratio)
+
+
 class Samples:
     """Counts the samples of steps."""
 

@@ -149,7 +149,7 @@ class Steps:
         self._phases.restart()
         clock = self._phases.clock
         end = clock.mark()
-        samples, waits = self._loaders.step(self._forwards)
+        samples, waits = self._loaders.step(self._forwards, self._losses.count)
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
         if self.number == 1:
             self._begin()

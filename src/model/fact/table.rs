@@ -89,11 +89,25 @@ pub const FACTS: &[FactRow] = &[
     free(text("loader.dataset", "class of the data set")),
     free(text(
         "samples.counted_by",
-        "who counts samples: `sampler`, `batch size` (of the loader), `leading dimension of the batch` or `leading dimension \
-            of the model's input`; absent where nobody knows, or the script reports its steps itself",
+        "who counts samples: `sampler`, `batch size` (of the loader), `leading dimension of the batch`, `leading dimension \
+            of the model's input`, or `the spec` if only `samples_per_step` says it; absent where nobody knows, or the script reports its steps itself",
     )),
     free(text("samples.mismatch", "that batches do not look like the samples counted in them; absent where they do")),
     free(number("loader.batches", "batches", "batches of an epoch; absent where the loader does not say")),
+    free(number(
+        "loader.samples",
+        "samples",
+        "samples of an epoch in this process; absent where the sampler does not say",
+    )),
+    free(flag("loader.drop_last", "whether an incomplete last batch is left out")),
+    free(text(
+        "loader.repeats",
+        "the `__iter__` of an iterable data set whose workers all yield the same samples; absent where they do not",
+    )),
+    free(flag(
+        "batch_norm_1d",
+        "whether a trained module has a `BatchNorm1d`, which cannot train on a batch of one sample",
+    )),
     free(number("loader.batch_bytes", "bytes", "size of the tensors in a batch")),
     free(flag("loader.batch_pinned", "whether the tensors of a batch are in page-locked memory")),
     free(number("loader.first_batch_seconds", "s", "from the start of the first iteration to its first batch")),

@@ -75,6 +75,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/scratch_layer.py"
     "gputune/_hook/session.py"
     "gputune/_hook/sharding.py"
+    "gputune/_hook/shards.py"
     "gputune/_hook/silence.py"
     "gputune/_hook/stacks.py"
     "gputune/_hook/step_times.py"

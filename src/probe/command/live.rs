@@ -9,7 +9,7 @@ use super::super::adapter::{Applied, Needs};
 use super::super::template::{Rendered, Template};
 use super::session::Session;
 use super::verdict::Verdict;
-use super::{CommandStep, Effort, Job, Rate, Start};
+use super::{CommandStep, Job, Rate, Start};
 use crate::model::fact::LEFT_TRAINING;
 use crate::model::{Config, Estimate, Measurement, Outcome, Settings, Value};
 
@@ -98,7 +98,7 @@ impl Live {
 
     /// Returns true if a job may be measured live. A separate process gives the final result of a config.
     fn is_for(&self, step: &CommandStep, job: &Job<'_>) -> bool {
-        self.is_able(step) && job.effort != Effort::Losses && job.experiment.is_none() && job.keeps
+        self.is_able(step) && !job.effort.is_for_losses() && job.experiment.is_none() && job.keeps
     }
 
     /// Returns true if processes of this step can receive other settings.

@@ -297,8 +297,8 @@ impl Session {
         }
         let attendance = self.heard.ranks.attendance(now);
         let verdict = match (self.task.effort, sufficiency) {
-            (Effort::Losses, _) if self.heard.totals.has_first_losses() => Some(Verdict::Enough),
-            (Effort::Losses, _) | (_, Sufficiency::TooLittle) => None,
+            (Effort::Losses { count }, _) if self.heard.totals.has_first_losses(count) => Some(Verdict::Enough),
+            (Effort::Losses { .. }, _) | (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
             (_, Sufficiency::StillCompiling) => Some(Verdict::StillCompiling),
         };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Effort, Job, Session};
+use super::{Job, Session};
 use crate::model::{Outcome, Spent, fact::IMPORT_SECONDS};
 
 /// The moments of a probe, and whether it was forked.
@@ -52,7 +52,7 @@ impl Times {
 pub(super) fn share(job: &Job<'_>, outcome: &mut Outcome, common: &mut Spent) {
     let Outcome::Measured(measurement) = outcome else { return };
     let Some(spent) = &mut measurement.spent else { return };
-    if job.number == 0 || job.effort == Effort::Losses {
+    if job.number == 0 || job.effort.is_for_losses() {
         *common += measurement.spent.take().unwrap_or_default();
     } else {
         *spent += std::mem::take(common);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::super::protocol;
 use super::super::template::Rendered;
 use super::super::writes::{ProbeScratch, Protection};
-use super::{CommandProber, Effort, Experiment, Job, ProbeError};
+use super::{CommandProber, Experiment, Job, ProbeError};
 
 /// The variable that makes Python print at once (its documentation, "Command line and environment").
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
@@ -26,7 +26,7 @@ pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTre
 
 /// Returns the folder for a probe's rendered files. A full-precision run has its own folder, so the trial's files remain.
 pub(super) fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
-    let suffix = if job.effort == Effort::Losses { "full-precision" } else { "" };
+    let suffix = if job.effort.is_for_losses() { "full-precision" } else { "" };
     CommandProber::probe_dir(folder, job.number).with_extension(suffix)
 }
 

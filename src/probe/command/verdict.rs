@@ -9,7 +9,7 @@ use super::super::orders::Ending;
 use super::super::printed;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
-use crate::model::fact::{Fact, LEFT_TRAINING, LOADER_RATE};
+use crate::model::fact::{BY_SPEC, COUNTED_BY, Fact, LEFT_TRAINING, LOADER_RATE};
 use crate::model::{Failure, MachineUse, Measurement, Memory, Outcome};
 
 impl From<News> for Verdict {
@@ -65,7 +65,8 @@ impl Session {
         /// Round numbers. `LONGEST` is three times as long as a script with enough steps may be out of training.
         const LONGEST: Duration = Duration::from_secs(10);
         const STEPS: f64 = 3.0;
-        let is_brief = matches!(self.task.effort, Effort::Brief | Effort::Losses) && self.heard.ranks.count() <= 1;
+        let is_brief =
+            matches!(self.task.effort, Effort::Brief | Effort::Losses { .. }) && self.heard.ranks.count() <= 1;
         let longest_step = self.heard.window.since(0.0).iter().map(|step| step.work.seconds).fold(0.0, f64::max);
         let is_long = outside >= LONGEST && outside.as_secs_f64() >= STEPS * longest_step;
         is_brief && self.heard.window.steps() > 0 && is_long && self.patience.is_look_due(outside)
@@ -79,7 +80,7 @@ impl Session {
         let outside = now.saturating_duration_since(last_step);
         // A rank may wait long for a rank that evaluates or hangs, so a probe of several ranks has the whole `stall_time`.
         let has_left = self.heard.ranks.count() <= 1 && self.patience.has_left(outside);
-        let may_be_kept = self.patience.is_worth_keeping() && self.task.effort != Effort::Losses;
+        let may_be_kept = self.patience.is_worth_keeping() && !self.task.effort.is_for_losses();
         if may_be_kept && (has_left || is_stalled) {
             self.look_where_it_is(&mut |_| true);
             if !self.hang.is_blocked {
@@ -90,7 +91,7 @@ impl Session {
             self.look_where_it_is(&mut |_| true);
             if !self.hang.is_blocked {
                 // Losses of fewer steps can be compared as well.
-                let has_losses = self.task.effort == Effort::Losses && !self.heard.totals.first_losses().is_empty();
+                let has_losses = self.task.effort.is_for_losses() && !self.heard.totals.first_losses().is_empty();
                 return Some(if has_losses { Verdict::LeftTraining(outside) } else { Verdict::Stalled });
             }
             self.patience.wait_on(outside);
@@ -256,7 +257,9 @@ impl Session {
     }
 
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
-        if self.task.effort == Effort::Losses && self.heard.totals.has_first_losses() {
+        if let Effort::Losses { count } = self.task.effort
+            && self.heard.totals.has_first_losses(count)
+        {
             // The losses suffice. A script that prints its rate now and then may not have printed it yet.
             let first_losses = self.heard.totals.first_losses().to_vec();
             return Some(Outcome::Measured(Measurement { first_losses, ..Measurement::default() }));
@@ -275,6 +278,12 @@ impl Session {
         measurement.account = self.heard.account();
         measurement.framework = self.heard.framework.clone();
         measurement.facts = self.heard.facts.clone();
+        if self.step.samples_per_step.is_some()
+            && measurement.facts.get(COUNTED_BY).is_none()
+            && !self.heard.has_samples
+        {
+            measurement.facts.insert(0, COUNTED_BY, Fact::Text(BY_SPEC.to_owned()));
+        }
         measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
         measurement.bad_lines = self.heard.bad_lines;
         measurement.machine.host_peak_bytes = self.host.peak_bytes();

@@ -64,7 +64,7 @@ impl Patience {
         let observes = job.experiment.is_some_and(|experiment| experiment.mode == Mode::Observe);
         let shortest = if observes { within.longest } else { within.shortest };
         // An experiment that observes a run must see complete evaluations.
-        let may_leave = !observes && job.effort != Effort::Losses;
+        let may_leave = !observes && !job.effort.is_for_losses();
         Self { queued: queued_steps(settings), shortest, may_leave, ..within }
     }
 
@@ -76,7 +76,7 @@ impl Patience {
         /// The part of the measuring time after which few steps are enough. A round number.
         const PART: u32 = 10;
         let longest = match effort {
-            Effort::Probe | Effort::Losses => limits.measure_time,
+            Effort::Probe | Effort::Losses { .. } => limits.measure_time,
             Effort::Screen { one_in } => limits.measure_time / one_in.get(),
             Effort::Brief => limits.measure_time.min(BRIEF),
         };

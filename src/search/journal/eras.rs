@@ -1,6 +1,7 @@
 //! Splits a journal into eras: a header in the middle of the file begins a new era, whose trials cannot be compared with earlier
 //! trials. Only the last era counts; the earlier eras stay in the file.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -51,14 +52,29 @@ pub(super) fn split<'t>(path: &Path, text: &'t [u8]) -> Result<Option<Eras<'t>>,
             eras.lines.push((at + 1, line));
             continue;
         }
-        if let Some((at, last)) = eras.lines.last() {
-            eras.last_number = parse::<Line>(path, *at, last)?.trial;
-        }
-        let older = OlderEras { eras: eras.header.older.eras + 1, trials: eras.header.older.trials + eras.lines.len() };
+        let trials = trials(path, &eras.lines)?;
+        eras.last_number = trials.iter().map(|(_, line)| line.trial).fold(eras.last_number, u32::max);
+        let older = OlderEras { eras: eras.header.older.eras + 1, trials: eras.header.older.trials + trials.len() };
         eras.header = Header { older, ..parse_header(path, at + 1, line)? };
         eras.lines.clear();
     }
     Ok(Some(eras))
+}
+
+/// Parses the trials of an era, each with its line's number in the file. A later line with the same trial number replaces the earlier
+/// line, but keeps its place and why it was proposed.
+pub(super) fn trials(path: &Path, lines: &[(usize, &[u8])]) -> Result<Vec<(usize, Line)>, JournalError> {
+    let mut trials: Vec<(usize, Line)> = Vec::new();
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    for &(at, line) in lines {
+        let line: Line = parse(path, at, line)?;
+        let place = *places.entry(line.trial).or_insert(trials.len());
+        match trials.get_mut(place) {
+            Some((_, known)) => *known = Line { why: known.why.take(), expected_gain: known.expected_gain, ..line },
+            None => trials.push((at, line)),
+        }
+    }
+    Ok(trials)
 }
 
 /// Returns true if a line begins an era. The first member of a header is its format; the first member of a trial is its number.

@@ -59,9 +59,13 @@ impl Scale {
             [first, second] if *first > 0.0 && *second > 0.0 => Some((first / second).ln().powi(2) / 2.0),
             _ => None,
         };
+        let of_slices = || round.slices.iter().map(|slice| objective.score(1.0) * self.point(*slice));
+        let is_several = round.slices.len() > 1 && self.is_ratio();
+        let range = is_several
+            .then(|| (of_slices().fold(f64::INFINITY, f64::min), of_slices().fold(f64::NEG_INFINITY, f64::max)));
         // A process that had other settings before does not count as the config's own.
         let process = Some(round.process).filter(|_| !measurement.is_live);
         let of_epochs = EPOCHS_KNOWN * measurement.timing.epoch_factor.map_or(0.0, |factor| (1.0 - factor).abs());
-        Some(Run { value, round: round.number, process, variance, of_epochs })
+        Some(Run { value, range, round: round.number, process, variance, of_epochs })
     }
 }

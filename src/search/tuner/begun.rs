@@ -30,8 +30,6 @@ pub(super) struct Begun {
     pub(super) purpose: Purpose,
     pub(super) proposal: Proposal,
     pub(super) began: Instant,
-    /// The measurement, while its losses in full precision are being measured.
-    pub(super) waits_for_losses: Option<Measurement>,
     /// The measurement, while the cost of the exchange between ranks is being measured.
     pub(super) waits_for_exchange: Option<Measurement>,
     pub(super) failed_in: Option<usize>,

@@ -1,120 +1,148 @@
-//! Checks a measured probe before it counts: its setting had an effect, and its losses agree with full precision.
+//! Checks a measured config: its settings had an effect, and its losses agree with full precision.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::TuneError;
 use super::order::Order;
 use super::search::{OnEvent, Search};
-use crate::model::{
-    Event, Failure, Measurement, MemoryRole, Numerics, Outcome, Parameter, Purpose, Settings, Trial, arrival,
-};
-use crate::probe::{Effort, Job};
-use crate::search::journal::settings_of;
+use crate::model::{Config, Event, Failure, Measurement, Numerics, Outcome, Settings, Trial, arrival};
+use crate::probe::{Effort, Job, Limits};
 use crate::search::numerics;
-use crate::search::study::WIDEST_TIE as TIE;
 
-/// The result of checking a probe.
-pub(super) enum Checked {
-    Done(Outcome),
-    /// The measurement must be compared with the losses of these settings, which are not known yet.
-    NeedsLosses(Measurement, Settings),
+/// A config whose losses must be compared with full precision before it is named.
+struct Uncompared {
+    /// The trial that has its losses.
+    trial: Arc<Trial>,
+    /// Its settings in full precision.
+    full: Settings,
 }
 
 impl Search<'_, '_> {
-    /// Returns the outcome, or the failure that a check of a measured outcome shows.
-    pub(super) fn checked(&mut self, outcome: Outcome, job: &Job<'_>, purpose: Purpose) -> Checked {
-        let Outcome::Measured(measurement) = outcome else { return Checked::Done(outcome) };
+    /// Returns the outcome, or the failure that a check of a measured outcome shows. Losses are compared only if some trial has the
+    /// losses in full precision.
+    pub(super) fn checked(&self, outcome: Outcome, job: &Job<'_>) -> Outcome {
+        let Outcome::Measured(measurement) = outcome else { return outcome };
         if let Some(mismatch) = arrival::mismatch(self.space, job.settings, &measurement) {
-            return Checked::Done(Outcome::Rejected(Failure::new(mismatch.to_string())));
+            return Outcome::Rejected(Failure::new(mismatch.to_string()));
         }
-        if let Some(reason) = self.no_effect(&measurement, job) {
-            return Checked::Done(Outcome::Rejected(Failure::new(reason)));
+        if let Some(reason) = self.implausible(&measurement, job) {
+            return Outcome::Rejected(Failure::new(reason));
         }
-        match self.full_precision.of(job.settings, self.space) {
-            // If it leads, it is compared in a process of its own.
-            Some(_) if measurement.is_live => {
-                let reason = "it was measured in a process that had trained before".to_owned();
-                let numerics = Numerics { not_compared: Some(reason), ..Numerics::default() };
-                Checked::Done(Outcome::Measured(Measurement { numerics: Some(numerics), ..measurement }))
-            }
-            Some(full) if self.could_win(&measurement, purpose) => self.compared(measurement, full),
-            _ => Checked::Done(Outcome::Measured(measurement)),
+        let full = self.full_precision.of(job.settings, self.space).filter(|_| has_losses(&measurement));
+        match full.and_then(|full| self.known_losses(&full)) {
+            Some(reference) => self.judged(&measurement, numerics::compared(&measurement.first_losses, reference)),
+            None => Outcome::Measured(measurement),
         }
     }
 
-    /// Checks an outcome while nothing else runs, and measures the losses in full precision if they are needed.
-    pub(super) fn checked_now(
-        &mut self,
-        outcome: Outcome,
-        job: &Job<'_>,
-        purpose: Purpose,
-        on_event: OnEvent<'_>,
-    ) -> Result<Outcome, TuneError> {
-        let checked = match self.checked(outcome, job, purpose) {
-            Checked::NeedsLosses(measurement, full) => {
-                on_event(Event::Comparing { number: job.number, settings: &full });
-                let reference = Job { settings: &full, effort: Effort::Losses, ..*job };
-                let reference = self.slots.run(Order::of(&reference), on_event)?;
-                self.compared_with(measurement, reference)
+    /// Checks the configs that would be named: the gain by a larger batch, and the losses against full precision. Returns true if
+    /// one of them failed, so that another config leads.
+    pub(super) fn check_named(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
+        let mut has_failed = false;
+        for config in self.to_be_named() {
+            if let Some(trial) = self.with_implausible_gain(&config) {
+                has_failed = true;
+                self.amend(trial, on_event)?;
+                continue;
             }
-            done @ Checked::Done(_) => done,
+            let Some(Uncompared { trial, full }) = self.uncompared(&config) else { continue };
+            let Some(measurement) = trial.outcome.measurement() else { continue };
+            let began = Instant::now();
+            let numerics = match self.reference_losses(&trial, full, on_event)? {
+                Ok(reference) => numerics::compared(&measurement.first_losses, reference),
+                Err(_) if self.is_stopped() => return Ok(false),
+                Err(reason) => Numerics { not_compared: Some(reason), ..Numerics::default() },
+            };
+            let outcome = self.judged(measurement, numerics);
+            has_failed |= outcome.failure().is_some();
+            let elapsed = trial.elapsed + began.elapsed();
+            self.amend(Trial { outcome, elapsed, ..(*trial).clone() }, on_event)?;
+        }
+        Ok(has_failed)
+    }
+
+    /// Returns how long it takes to compare the config that would be named with full precision; zero if it needs no comparison.
+    pub(super) fn time_to_compare(&self) -> Duration {
+        let of_config = |config: Config| {
+            let Uncompared { trial, .. } = self.uncompared(&config)?;
+            let measurement = trial.outcome.measurement().filter(|run| has_losses(run))?;
+            Some(self.time_to_start() + reference_step(measurement) * u32::try_from(numerics::FEWEST).ok()?)
         };
-        Ok(match checked {
-            Checked::Done(outcome) => outcome,
-            Checked::NeedsLosses(measurement, _) => Outcome::Measured(measurement),
+        self.to_be_named().into_iter().filter_map(of_config).sum()
+    }
+
+    /// Returns the configs that would be named now, without the baseline.
+    fn to_be_named(&self) -> Vec<Config> {
+        let study = self.study();
+        let named: Vec<Config> = match self.objective.is_pareto() {
+            true => study.front().into_iter().map(|member| member.config).collect(),
+            false => study.best().into_iter().map(|best| best.winner.config).collect(),
+        };
+        named.into_iter().filter(|config| self.baseline != Some(config)).collect()
+    }
+
+    /// Returns the trial of a config to compare with full precision; `None` if there is nothing to compare, or it has been done.
+    fn uncompared(&self, config: &Config) -> Option<Uncompared> {
+        let full = self.full_precision.of(&self.space.settings(config), self.space)?;
+        let of_config = || self.history.trials().iter().filter(|trial| trial.config == *config);
+        let measured = || of_config().filter_map(|trial| Some((trial, trial.outcome.measurement()?)));
+        if measured().any(|(_, run)| run.numerics.is_some()) {
+            return None;
+        }
+        let most = measured().filter(|(_, run)| has_losses(run)).max_by_key(|(_, run)| run.first_losses.len());
+        let (trial, _) = most.or_else(|| measured().next())?;
+        Some(Uncompared { trial: Arc::clone(trial), full })
+    }
+
+    /// Runs the first steps of a config in full precision. Returns their losses, or why there are none.
+    fn reference_losses(
+        &mut self,
+        trial: &Trial,
+        full: Settings,
+        on_event: OnEvent<'_>,
+    ) -> Result<Result<Vec<f64>, String>, TuneError> {
+        let measurement = trial.outcome.measurement();
+        let Some(measurement) = measurement.filter(|run| has_losses(run)) else {
+            let is_live = measurement.is_some_and(|run| run.is_live);
+            let reason = if is_live { "its process had trained before" } else { "too few losses were reported" };
+            return Ok(Err(reason.to_owned()));
+        };
+        if let Some(known) = self.known_losses(&full) {
+            return Ok(Ok(known));
+        }
+        let left = self.time_left();
+        let in_time = left.saturating_sub(self.time_to_start()).div_duration_f64(reference_step(measurement));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
+        let count = measurement.first_losses.len().min(in_time as usize);
+        if count < numerics::FEWEST {
+            return Ok(Err("no time was left".to_owned()));
+        }
+        on_event(Event::Comparing { number: trial.number, settings: &full });
+        let effort = Effort::Losses { count };
+        let limits = Limits { probe_time: self.limits.probe_time.min(left), ..*self.limits };
+        let order = Order {
+            number: trial.number,
+            config: trial.config.clone(),
+            settings: full,
+            limits,
+            effort,
+            experiment: None,
+            keeps: false,
+            is_after_disturbance: false,
+        };
+        Ok(match self.slots.run(order, on_event)? {
+            Outcome::Measured(reference) => Ok(reference.first_losses),
+            Outcome::Interrupted => Err("no time was left".to_owned()),
+            other => {
+                let reason = other.failure().map_or("", |failure| failure.reason.as_str());
+                Err(format!("full precision could not be run here: {}: {reason}", other.name().replace('_', " ")))
+            }
         })
     }
 
-    /// Returns true if the config would lead or tie with the leader; only then is a comparison worth its time. A config that was
-    /// measured for a short time does not lead if a fully measured config is feasible. It is compared when it is measured for
-    /// longer.
-    fn could_win(&mut self, measurement: &Measurement, purpose: Purpose) -> bool {
-        let may_win = |trial: &Trial| self.objective.score_of(&trial.outcome).is_some();
-        if purpose.is_short() && self.history.searched().any(|trial| !trial.purpose.is_short() && may_win(trial)) {
-            return false;
-        }
-        let outcome = Outcome::Measured(measurement.clone());
-        let Some(scores) = self.objective.scores_of(&outcome) else { return false };
-        if purpose.is_repeated() {
-            return true;
-        }
-        if self.objective.is_pareto() {
-            // A config is on the front if no known one is clearly better in every metric.
-            let is_far = |(known, score): (&f64, &f64)| *score <= known - TIE * known.abs().max(score.abs());
-            let beats = |known: &Vec<f64>| known.iter().zip(&scores).all(is_far);
-            return !self
-                .history
-                .searched()
-                .filter_map(|trial| self.objective.scores_of(&trial.outcome))
-                .any(|k| beats(&k));
-        }
-        let Some(score) = self.objective.score_of(&outcome) else { return false };
-        let is_near = |best: f64| score > best - TIE * best.abs().max(score.abs());
-        self.leader.of(self.objective, &self.history).is_none_or(|(_, best)| is_near(best))
-    }
-
-    /// Returns the measurement with its losses and the losses in full precision, or `Diverged`. Returns `NeedsLosses` if the losses
-    /// in full precision are not known.
-    fn compared(&self, measurement: Measurement, full: Settings) -> Checked {
-        let numerics = match self.known_losses(&full) {
-            _ if measurement.first_losses.is_empty() => {
-                Numerics { not_compared: Some("the step reports no loss".to_owned()), ..Numerics::default() }
-            }
-            Some(reference) => compare(&measurement.first_losses, reference),
-            None => return Checked::NeedsLosses(measurement, full),
-        };
-        Checked::Done(self.judged(measurement, numerics))
-    }
-
-    /// Does the same with the outcome of a run in full precision.
-    pub(super) fn compared_with(&self, measurement: Measurement, reference: Outcome) -> Checked {
-        let numerics = match reference {
-            says_nothing @ (Outcome::Interrupted | Outcome::Disturbed(_)) => return Checked::Done(says_nothing),
-            Outcome::Measured(reference) => compare(&measurement.first_losses, reference.first_losses),
-            other => Numerics { not_compared: Some(failed_in_full_precision(&other)), ..Numerics::default() },
-        };
-        Checked::Done(self.judged(measurement, numerics))
-    }
-
-    fn judged(&self, mut measurement: Measurement, numerics: Numerics) -> Outcome {
+    /// Returns the measurement with the result of the comparison, or `Diverged`.
+    fn judged(&self, measurement: &Measurement, numerics: Numerics) -> Outcome {
         let drift = numerics.drift.unwrap_or(0.0);
         if drift > self.limits.loss_tolerance {
             let reason = if drift.is_finite() {
@@ -128,8 +156,7 @@ impl Search<'_, '_> {
             };
             return Outcome::Diverged(Failure::new(reason));
         }
-        measurement.numerics = Some(numerics);
-        Outcome::Measured(measurement)
+        Outcome::Measured(Measurement { numerics: Some(numerics), ..measurement.clone() })
     }
 
     /// Returns the losses of the same steps in full precision, if some trial has them.
@@ -147,52 +174,17 @@ impl Search<'_, '_> {
             .filter(|losses| !losses.is_empty())
         })
     }
-
-    /// Returns why a setting provably had no effect: the batch size is different, but a step takes the same number of
-    /// samples.
-    ///
-    /// This is a proof only for two configs that differ in nothing else that a step's samples could depend on. So both
-    /// must have the same derived values, and the same settings except in parameters that are known to need no memory.
-    /// For a micro-batch it is no proof, since a step may take as many of them as make up the same batch.
-    fn no_effect(&self, measurement: &Measurement, job: &Job<'_>) -> Option<String> {
-        let samples = measurement.timing.samples_per_step?;
-        let parameters = self.space.parameters();
-        let whole_batch = |parameter: &Parameter| parameter.is_batch_size() && !parameter.name().contains("micro");
-        let batch = parameters.iter().position(whole_batch)?;
-        let name = parameters[batch].name();
-        let own = job.settings.get(name)?;
-        let matters = |at: usize| at != batch && parameters[at].memory_role() != MemoryRole::Same;
-        let matter: Vec<usize> = (0..parameters.len()).filter(|at| matters(*at)).collect();
-        let differs = |trial: &&Trial| {
-            let same_batch = trial.config.level(batch) == job.config.level(batch);
-            if same_batch && !trial.config.is_as_it_is() && !job.config.is_as_it_is() {
-                return false;
-            }
-            if matter.iter().any(|at| trial.config.level(*at) != job.config.level(*at)) {
-                return false;
-            }
-            let settings = settings_of(trial, self.space);
-            let is_derived_alike = |name: &str| settings.get(name) == job.settings.get(name);
-            // The settings that an unmodified job reports count as its settings.
-            settings.get(name).is_some_and(|value| value != own)
-                && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
-        };
-        let same_samples = |trial: &&Trial| {
-            trial.outcome.measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
-        };
-        let other = self.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
-        let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();
-        Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
-    }
 }
 
-fn compare(losses: &[f64], reference: Vec<f64>) -> Numerics {
-    let drift = numerics::drift(losses, &reference);
-    let not_compared = drift.is_none().then(|| "too few losses were reported".to_owned());
-    Numerics { drift, reference_losses: reference, not_compared }
+/// Returns how long a step in full precision may take.
+fn reference_step(measurement: &Measurement) -> Duration {
+    /// How many times slower it may be: a round number.
+    const SLOWER: f64 = 2.0;
+    let step = Duration::try_from_secs_f64(measurement.timing.step_seconds.unwrap_or(0.0) * SLOWER);
+    step.unwrap_or_default().max(Duration::from_micros(1))
 }
 
-fn failed_in_full_precision(outcome: &Outcome) -> String {
-    let reason = outcome.failure().map_or("", |failure| failure.reason.as_str());
-    format!("full precision could not be run here: {}: {reason}", outcome.name().replace('_', " "))
+/// Returns true if a measurement has the losses of the first steps of a training, enough for a comparison.
+fn has_losses(measurement: &Measurement) -> bool {
+    !measurement.is_live && measurement.first_losses.len() >= numerics::FEWEST
 }

@@ -1,11 +1,15 @@
 //! The best trial so far, found without asking all trials again after each probe.
 
+use std::sync::Arc;
+
 use crate::model::{History, Objective, Trial};
 use crate::search::strategy;
 
 /// Keeps the best of the trials that were seen.
 #[derive(Debug, Default)]
 pub(super) struct Leader {
+    /// Identifies the history that was seen.
+    of: Arc<()>,
     seen: usize,
     /// Its place in the history, and its score.
     best: Option<(usize, f64)>,
@@ -17,6 +21,9 @@ impl Leader {
         // Later trials decide which short trials count.
         if history.any_short() {
             return strategy::best(objective, history);
+        }
+        if !Arc::ptr_eq(&self.of, history.identity()) {
+            *self = Self { of: Arc::clone(history.identity()), ..Self::default() };
         }
         let trials = history.trials();
         for (place, trial) in trials.iter().enumerate().skip(self.seen) {

@@ -63,7 +63,7 @@ impl Search<'_, '_> {
     }
 
     /// Returns the time that a process takes from its start to its first step.
-    fn time_to_start(&self) -> Duration {
+    pub(super) fn time_to_start(&self) -> Duration {
         let first = self.history.trials().first().and_then(|trial| trial.outcome.measurement()?.spent);
         let seconds = first.map_or(0.0, |spent| spent.importing_s + spent.starting_s);
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
@@ -80,9 +80,9 @@ impl Search<'_, '_> {
         }
         let round = self.time_per_config() * CONFIGS;
         if self.is_clear {
-            return round;
+            return round + self.rounds.time_to_compare;
         }
-        round * ROUNDS + self.time_to_start() * 2
+        round * ROUNDS + self.time_to_start() * 2 + self.rounds.time_to_compare
     }
 
     /// Returns the message for a search that ends with its allocation.

@@ -5,13 +5,12 @@ use std::time::Instant;
 use super::TuneError;
 use super::begun::{Begun, Wanted};
 use super::calibration::PART;
-use super::checks::Checked;
 use super::health::Health;
 use super::order::{Done, Order};
 use super::search::{OnEvent, Search};
 use super::slots::Ended;
 use crate::model::{Event, Measurement, Outcome, Purpose, Trial};
-use crate::probe::{Effort, Job, Limits};
+use crate::probe::{Effort, Limits};
 use crate::search::journal;
 use crate::search::strategy::Proposal;
 
@@ -55,9 +54,7 @@ impl Search<'_, '_> {
         };
         self.slots.start(slot, order.clone());
         let began = Instant::now();
-        let (waits_for_losses, waits_for_exchange) = (None, None);
-        self.begun[slot] =
-            Some(Begun { order, purpose, proposal, began, waits_for_losses, waits_for_exchange, failed_in });
+        self.begun[slot] = Some(Begun { order, purpose, proposal, began, waits_for_exchange: None, failed_in });
     }
 
     /// Waits until nothing runs, and records the results. Returns false if a probe was interrupted.
@@ -99,22 +96,7 @@ impl Search<'_, '_> {
             self.keep(slot, begun, Outcome::Measured(measurement), on_event)?;
             return Ok(true);
         }
-        let job = begun.order.job();
-        let checked = match begun.waits_for_losses.take() {
-            Some(measurement) => self.compared_with(measurement, outcome),
-            None => self.checked(outcome, &job, begun.purpose),
-        };
-        let outcome = match checked {
-            Checked::Done(outcome) => outcome,
-            Checked::NeedsLosses(measurement, full) => {
-                on_event(Event::Comparing { number: job.number, settings: &full });
-                let reference = Job { settings: &full, effort: Effort::Losses, ..job };
-                self.slots.start(slot, Order::of(&reference));
-                begun.waits_for_losses = Some(measurement);
-                self.begun[slot] = Some(begun);
-                return Ok(true);
-            }
-        };
+        let outcome = self.checked(outcome, &begun.order.job());
         if outcome == Outcome::Interrupted {
             return Ok(false);
         }

@@ -37,8 +37,10 @@ pub(super) struct RoundUnderWay {
 /// The state of the rounds in this run of the search.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// The wall time of the last round, divided by its configs.
-    time_per_config: Option<Duration>,
+    /// The time of the slices in all complete rounds, and how many configs these rounds had.
+    slices: (Duration, u32),
+    /// The time to compare the losses of the config that would be named now with full precision.
+    pub(super) time_to_compare: Duration,
     failures: u32,
 }
 
@@ -84,7 +86,10 @@ impl Search<'_, '_> {
             if new.is_empty() && race.is_decided() {
                 break;
             }
-            let lineup = race.lineup(&new, MOST);
+            let mut lineup = race.lineup(&new, MOST);
+            while lineup.len() > 2 && !self.round_fits(lineup.len()) {
+                lineup.pop();
+            }
             if lineup.len() < 2 {
                 break;
             }
@@ -130,7 +135,10 @@ impl Search<'_, '_> {
         };
         let is_last = self.slots.open() < 2 && self.is_settling;
         let needs_another = |config: &&Config| race.needs_another_process(config, is_last);
-        let restarts: Vec<Config> = configs.iter().filter(needs_another).cloned().collect();
+        let for_starts = left.saturating_sub(self.time_for_round(configs.len()));
+        let most = for_starts.div_duration_f64(self.time_to_start().max(Duration::from_millis(1)));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
+        let restarts: Vec<Config> = configs.iter().filter(needs_another).take(most as usize).cloned().collect();
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len(), left: self.expected_left() });
         let orders = (first..).zip(configs).map(order).collect();
@@ -149,6 +157,9 @@ impl Search<'_, '_> {
         on_event: OnEvent<'_>,
     ) -> Result<bool, TuneError> {
         let RoundUnderWay { order, number, began } = under_way;
+        for reason in &duelled.fallbacks {
+            on_event(Event::Remark { text: &format!("round {number}: {reason}") });
+        }
         if matches!(duelled.end, DuelEnd::Interrupted | DuelEnd::TimeIsUp) && duelled.rounds == 0 {
             return Ok(false);
         }
@@ -160,7 +171,10 @@ impl Search<'_, '_> {
         self.rounds.failures = if is_complete { 0 } else { self.rounds.failures + 1 };
         let elapsed = began.elapsed().div_f64(as_number(order.orders.len()));
         if is_complete {
-            self.rounds.time_per_config = Some(elapsed);
+            let seconds: f64 = duelled.blocks.iter().map(|block| block.end_s - block.begin_s).sum();
+            let (time, configs) = &mut self.rounds.slices;
+            *time += Duration::try_from_secs_f64(seconds).unwrap_or_default();
+            *configs += u32::try_from(order.orders.len()).unwrap_or(u32::MAX);
         }
         let mut ratios = Vec::new();
         let mut first_rate = None;
@@ -174,12 +188,7 @@ impl Search<'_, '_> {
                 }
                 _ => continue,
             };
-            // A run in full precision needs the machine to itself.
-            let outcome = if self.slots.is_idle() {
-                self.checked_now(outcome, &order.job(), Purpose::Round, on_event)?
-            } else {
-                outcome
-            };
+            let outcome = self.checked(outcome, &order.job());
             if matches!(outcome, Outcome::Interrupted | Outcome::Disturbed(_)) {
                 continue;
             }
@@ -204,6 +213,7 @@ impl Search<'_, '_> {
             on_event(Event::RoundEnds { number, ratios: &ratios });
         }
         self.is_clear = self.study().race().is_decided();
+        self.rounds.time_to_compare = self.time_to_compare();
         Ok(true)
     }
 
@@ -263,8 +273,12 @@ impl Search<'_, '_> {
 
     /// Returns true if a round of this many configs ends in time.
     pub(super) fn round_fits(&self, configs: usize) -> bool {
-        let count = u32::try_from(configs).unwrap_or(u32::MAX);
-        self.time_left() >= self.time_per_config() * count
+        self.time_left() >= self.time_for_round(configs)
+    }
+
+    /// Returns the time for a round of this many configs, and for the check of the config that would be named.
+    fn time_for_round(&self, configs: usize) -> Duration {
+        self.time_per_config() * u32::try_from(configs).unwrap_or(u32::MAX) + self.rounds.time_to_compare
     }
 
     /// Returns a config's rate over whole epochs, as a share of its rate between their ends. Slices leave out the ends of epochs.
@@ -273,11 +287,15 @@ impl Search<'_, '_> {
         probes.filter(|probe| probe.round.is_none()).filter_map(|probe| probe.timing.epoch_factor).last()
     }
 
-    /// Returns the time that a round takes for each of its configs, from the last round. Before the first round: two slices and the
-    /// steps dropped before each, but no longer than a probe.
+    /// Returns the mean time of a config's slices in a round. Before the first round: two slices and the steps dropped before each,
+    /// but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
+        let (time, configs) = self.rounds.slices;
+        if configs > 0 {
+            return time / configs;
+        }
         let probe = self.history.searched().last().map(|trial| trial.elapsed);
-        self.rounds.time_per_config.unwrap_or_else(|| probe.map_or(BLOCK * 3, |probe| probe.min(BLOCK * 3)))
+        probe.map_or(BLOCK * 3, |probe| probe.min(BLOCK * 3))
     }
 }
 

@@ -19,11 +19,11 @@ use crate::diagnosis::{self, Around};
 use crate::machine::Allocation;
 use crate::model::{
     Config, Count, Event, History, Measurement, Objective, Outcome, Permutation, Precision, Purpose, Settings, Space,
-    Trial, arrival, front,
+    Trial, arrival,
 };
 use crate::probe::Limits;
 use crate::search::budget::{Budget, StopReason};
-use crate::search::journal::{self, Journal};
+use crate::search::journal::Journal;
 use crate::search::numerics::FullPrecision;
 use crate::search::strategy::{Earlier, Lacking, Proposal, Strategy, View};
 
@@ -117,8 +117,23 @@ impl Search<'_, '_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Searches, and goes on with rounds until it is clear which config to name.
+    /// Searches until it is clear which config to name, and checks this config.
     pub(super) fn run(
+        &mut self,
+        strategy: &mut dyn Strategy,
+        baseline: Option<&Config>,
+        seed: u64,
+        on_event: OnEvent<'_>,
+    ) -> Result<StopReason, TuneError> {
+        let stopped = self.search_and_settle(strategy, baseline, seed, on_event)?;
+        while stopped != StopReason::Interrupted && self.check_named(on_event)? {
+            self.settle(on_event)?;
+        }
+        Ok(if self.is_stopped() { StopReason::Interrupted } else { stopped })
+    }
+
+    /// Searches, and goes on with rounds until it is clear which config to name.
+    fn search_and_settle(
         &mut self,
         strategy: &mut dyn Strategy,
         baseline: Option<&Config>,
@@ -349,35 +364,6 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Keeps a trial that was not disturbed.
-    pub(super) fn record(
-        &mut self,
-        trial: Trial,
-        (reason, gain): (Option<&str>, Option<f64>),
-        on_event: OnEvent<'_>,
-    ) -> Result<(), TuneError> {
-        self.put_back.is_undisturbed(&trial.config);
-        if let Some(journal) = &mut self.journal {
-            journal.record(&trial, self.space, reason, gain)?;
-        }
-        let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
-        let may_lead = !trial.purpose.is_repeated() && !trial.purpose.is_short();
-        let is_best = may_lead && self.is_best(&trial);
-        let shown = if trial.config.is_as_it_is() {
-            journal::settings_of(&trial, self.space)
-        } else {
-            self.set_by(&trial.config)
-        };
-        on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
-        if trial.purpose == Purpose::Baseline
-            && let Some(text) = trial.outcome.measurement().and_then(|told| diagnosis::out_of_reach(self.space, told))
-        {
-            on_event(Event::Remark { text: &text });
-        }
-        self.history.push(trial);
-        Ok(())
-    }
-
     /// Returns the number of the next trial.
     pub(super) fn next_number(&self) -> u32 {
         let begun = self.begun().map(|begun| begun.order.number).max().unwrap_or(0);
@@ -399,21 +385,5 @@ impl Search<'_, '_> {
     /// Returns the settings that a probe of a config applies.
     pub(super) fn set_by(&self, config: &Config) -> Settings {
         self.history.set(self.space, &self.space.settings(config))
-    }
-
-    /// Returns true if a trial is better than all before. For a front: if no trial before is as good in every metric.
-    fn is_best(&mut self, trial: &Trial) -> bool {
-        let Some(scores) = self.objective.scores_of(&trial.outcome) else { return false };
-        if self.objective.is_pareto() {
-            let mut known = self
-                .history
-                .searched()
-                .filter(|other| !other.purpose.is_short())
-                .filter_map(|trial| self.objective.scores_of(&trial.outcome));
-            return !known.any(|other| other == scores || front::dominates(&other, &scores));
-        }
-        let best = self.leader.of(self.objective, &self.history);
-        let score = self.objective.score_of(&trial.outcome);
-        score.is_some_and(|score| best.is_none_or(|(best, top)| score > top || best.purpose.is_short()))
     }
 }

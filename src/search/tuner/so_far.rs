@@ -20,7 +20,7 @@ impl Search<'_, '_> {
         let usual =
             median(&last.map(|trial| trial.elapsed.as_secs_f64()).collect::<Vec<f64>>()).unwrap_or(f64::INFINITY);
         let of_probe = |begun: &Begun| {
-            let is_trained_as_it_will_be = begun.waits_for_losses.is_none() && begun.waits_for_exchange.is_none();
+            let is_trained_as_it_will_be = begun.waits_for_exchange.is_none();
             let counts = is_trained_as_it_will_be
                 && !begun.purpose.is_repeated()
                 && begun.began.elapsed().as_secs_f64() >= usual / 2.0

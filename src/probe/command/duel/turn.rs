@@ -15,11 +15,15 @@ use super::super::{Job, Limits, ProbeError, Watch};
 use crate::model::{Estimate, MemoryUse, Outcome};
 
 /// The fewest steps of a block that count.
-const FEWEST_STEPS: u64 = 3;
+const FEWEST_STEPS: u64 = 2;
 
 /// The number of steps after a switch that do not count: a round number. CPU caches and clocks still fit the other side during
 /// these steps. The first step also does not count, because it has no start time.
 const AFTER_SWITCH: u64 = 2;
+
+/// The longest time after a switch that does not count if the process was kept. What differs after a switch takes milliseconds, so
+/// one slow step is enough.
+const LONGEST_LEAD: Duration = BLOCK;
 
 /// The result of a turn.
 pub(super) enum Turn {
@@ -75,22 +79,28 @@ impl Session {
         let settings = self.step.template.apply.under_targets(job.settings);
         let rhythm =
             self.heard.facts.number("loader.workers").map_or_else(|| workers(&settings), whole).clamp(1, MOST_IN_A_ROW);
-        let length = length.or_else(|| self.length_by_steps(rhythm));
-        // Each worker delivers a batch that arrived while the worker was stopped, and the batch that it had started.
-        let left_out = if was_kept { 2 * rhythm } else { queued_steps(&settings) };
-        Plan { lead: left_out.max(AFTER_SWITCH), may_warm_up: !was_kept, length, rhythm }
+        let steps_in = |time: Duration| Some(whole((time.as_secs_f64() / self.step_seconds(rhythm)?).ceil()));
+        let by_steps = || Some(steps_in(BLOCK)?.max(FEWEST_STEPS).next_multiple_of(rhythm));
+        let length = length.or_else(by_steps);
+        let lead = if was_kept {
+            // Each worker delivers a batch that arrived while the worker was stopped, and the batch that it had started.
+            let most = steps_in(LONGEST_LEAD).unwrap_or(u64::MAX).max(1);
+            (2 * rhythm).max(AFTER_SWITCH).min(most)
+        } else {
+            queued_steps(&settings).max(AFTER_SWITCH)
+        };
+        Plan { lead, may_warm_up: !was_kept, length, rhythm }
     }
 
-    /// Returns how many steps take as long as a block. Uses the second half of the steps since the settings changed, because the
-    /// first half may be warm-up.
-    fn length_by_steps(&self, rhythm: u64) -> Option<u64> {
+    /// Returns the mean time of a step. Uses the second half of the steps since the settings changed, because the first half may be
+    /// warm-up.
+    fn step_seconds(&self, rhythm: u64) -> Option<f64> {
         let steps = self.heard.window.since(0.0);
         let late = &steps[steps.len() / 2..];
         let counted: u64 = late.iter().map(|step| step.steps).sum();
         let seconds: f64 = late.iter().map(|step| step.work.seconds).sum();
         let is_known = counted >= rhythm.max(FEWEST_STEPS) && seconds > 0.0;
-        let steps = || whole((BLOCK.as_secs_f64() * as_number(counted) / seconds).ceil());
-        is_known.then(|| steps().max(FEWEST_STEPS).next_multiple_of(rhythm))
+        is_known.then(|| seconds / as_number(counted))
     }
 
     /// Lets a waiting process train for a block.

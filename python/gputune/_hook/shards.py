@@ -1,0 +1,95 @@
+"""Finds data sets of iterable style whose workers all yield the same samples.
+
+A worker of such a data set must choose its own part, with `get_worker_info` in `__iter__` or in `worker_init_fn`
+(torch's documentation of `torch.utils.data.IterableDataset`). A worker marks a mapped file if it asks for that.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import Any, Optional
+
+import torch.utils.data as data
+from torch.utils.data._utils import worker as worker_module
+
+from gputune._hook.batches import tensors_in
+from gputune._hook.dataset_watch import AtWorkerStart, mapped
+from gputune._hook.patching import Function, replace
+
+
+def needs_parts(loader: Any) -> bool:
+    """True if the workers of a loader must share out the samples among themselves."""
+    return isinstance(loader.dataset, data.IterableDataset) and loader.num_workers > 1
+
+
+_asked: Any = None
+"""In a worker: a number in a mapped file, 1 if the worker has asked for its part."""
+
+
+def install() -> None:
+    """Watches calls of `get_worker_info`. To be called before scripts import that function."""
+    if not hasattr(data.get_worker_info, "__wrapped__"):
+        replace(worker_module, "get_worker_info", _around)
+        data.get_worker_info = worker_module.get_worker_info
+
+
+def _around(original: Function) -> Function:
+    def get_worker_info() -> Any:
+        if _asked is not None:
+            _asked[0] = 1.0
+        return original()
+
+    return get_worker_info
+
+
+class WorkerAsks(AtWorkerStart):
+    """Notes whether the code in a worker asks for its part."""
+
+    def begin(self, folder: str, name: str) -> None:
+        global _asked
+        _asked = mapped(os.path.join(folder, f"asks-{name}"), 1)
+        install()  # for workers that were not forked
+
+
+class FirstBatches:
+    """Compares the first batches of two workers."""
+
+    def __init__(self) -> None:
+        self._seen: list[list[float]] = []
+
+    def add(self, batch: Any, workers: int) -> None:
+        """Notes one of the first batches; workers deliver in turn."""
+        if len(self._seen) <= workers:
+            self._seen.append([float(tensor.double().sum()) for tensor in tensors_in(batch)[:4]])
+
+    @property
+    def are_equal(self) -> bool:
+        """True if two workers began with the same batch, and the next batch of a worker differs from its first."""
+        return len(self._seen) > 2 and self._seen[0] == self._seen[1] != self._seen[-1]
+
+
+def repeated(loader: Any, number: int, folder: str, first: FirstBatches) -> Optional[str]:
+    """The place of a data set's `__iter__` if its workers repeat each other's samples, else `None`."""
+    if not needs_parts(loader):
+        return None
+    # A `worker_init_fn` knows its worker without asking.
+    if loader.worker_init_fn is not None or _has_asked(folder, number) is not False:
+        if not first.are_equal:
+            return None
+    kind = type(loader.dataset)
+    try:
+        file, line = inspect.getsourcefile(kind.__iter__) or "", inspect.getsourcelines(kind.__iter__)[1]
+    except (OSError, TypeError):  # built in, or typed into an interpreter
+        return f"{kind.__name__}.__iter__"
+    return f"{kind.__name__}.__iter__, {os.path.basename(file)}:{line}"
+
+
+def _has_asked(folder: str, number: int) -> Optional[bool]:
+    """Whether a worker of a loader has asked; `None` if that was not watched."""
+    answers = []
+    for name in os.listdir(folder):
+        if name.startswith(f"asks-{number}-"):
+            with open(os.path.join(folder, name), "rb") as file:
+                answers.append(any(file.read()))
+    return any(answers) if answers else None

@@ -1,0 +1,134 @@
+//! Checks if a measured rate can be right: its samples are trained on, and each only once.
+//!
+//! A config that fails a check is rejected with the reason. The baseline is never rejected, since it runs today; the reason is a
+//! remark then.
+
+use super::search::Search;
+use crate::model::fact::{BY_SPEC, COUNTED_BY};
+use crate::model::{Config, Failure, Measurement, MemoryRole, Outcome, Parameter, Settings, Trial, arrival};
+use crate::probe::Job;
+use crate::search::journal::settings_of;
+use crate::search::study::Ranked;
+
+/// How many times more the rate may rise than the batch size: a round number. If a step takes the same time for any batch, the rate
+/// rises as much as the batch. Other kernels for other sizes may gain a little more.
+const MOST_GAIN: f64 = 1.25;
+
+/// The difference of two step times, as a share, up to which they count as equal: a round number, twice the difference between two
+/// processes of one config.
+const SAME_STEP: f64 = 0.04;
+
+/// Returns why a job cannot train with these settings for a whole epoch, or trains less than its rate says.
+pub(super) fn flaw(measurement: &Measurement) -> Option<String> {
+    let facts = &measurement.facts;
+    if let Some(place) = facts.text("loader.repeats") {
+        return Some(format!(
+            "all workers of the loader yield the same samples ({place}): each must take its own part, with \
+             torch.utils.data.get_worker_info()"
+        ));
+    }
+    let (samples, batch) = (facts.number("loader.samples")?, facts.number("loader.batch_size")?);
+    if batch > samples {
+        return Some(format!("the data set has {samples} samples, fewer than a batch of {batch}"));
+    }
+    let is_left_over = facts.flag("loader.drop_last") == Some(false) && samples % batch == 1.0 && batch > 1.0;
+    (is_left_over && facts.flag("batch_norm_1d") == Some(true)).then(|| {
+        format!(
+            "the last batch of an epoch has 1 sample ({samples} samples, {batch} in a batch), on which BatchNorm1d fails: \
+             set drop_last=True in the DataLoader"
+        )
+    })
+}
+
+impl Search<'_, '_> {
+    /// Returns why a measurement cannot be right.
+    pub(super) fn implausible(&self, measurement: &Measurement, job: &Job<'_>) -> Option<String> {
+        let is_baseline = self.baseline == Some(job.config) || job.config.is_as_it_is();
+        let flaw = || flaw(measurement).filter(|_| !is_baseline);
+        flaw().or_else(|| self.no_effect(measurement, job.config, job.settings))
+    }
+
+    /// Returns the trial of a config as rejected, if its gain by a larger batch cannot be right.
+    pub(super) fn with_implausible_gain(&self, config: &Config) -> Option<Trial> {
+        let outcome = Outcome::Rejected(Failure::new(self.implausible_gain(config)?));
+        let trial = self.history.of(config).find(|trial| trial.outcome.measurement().is_some())?;
+        Some(Trial { outcome, ..trial.clone() })
+    }
+
+    /// Returns why the gain of a config by a larger batch cannot be right, from the rounds of configs that differ only in the batch.
+    fn implausible_gain(&self, config: &Config) -> Option<String> {
+        let batch = self.whole_batch()?;
+        let (study, name) = (self.study(), self.space.parameters()[batch].name());
+        let ranking = study.ranking();
+        let entry = ranking.iter().find(|entry| entry.config == *config)?;
+        let size_of = |entry: &Ranked| {
+            let settings = arrival::used(self.space, &entry.measurement.facts, &study.settings(&entry.config));
+            settings.get(name)?.as_f64()
+        };
+        let size = size_of(entry)?;
+        let is_counted = entry.measurement.facts.text(COUNTED_BY) != Some(BY_SPEC);
+        let is_pair = |other: &&Ranked| {
+            let same = |at: usize| at == batch || other.config.level(at) == config.level(at);
+            other.config != *config && (0..self.space.parameters().len()).all(same)
+        };
+        ranking.iter().filter(is_pair).find_map(|other| {
+            let smaller = size_of(other).filter(|smaller| *smaller < size)?;
+            let gain = study.gain(entry, other)?;
+            let least = gain.low.unwrap_or(gain.value);
+            let more = size / smaller;
+            if least > more * MOST_GAIN {
+                return Some(format!(
+                    "the rate rises {:.1} times from {name} = {smaller} to {size}: batches are skipped, or samples are \
+                     counted wrong",
+                    gain.value
+                ));
+            }
+            let takes_the_same = (more / gain.value - 1.0).abs() <= SAME_STEP;
+            (takes_the_same && !is_counted).then(|| {
+                format!("a step takes the same time with {name} = {size} as with {smaller}: it seems to have no effect")
+            })
+        })
+    }
+
+    /// Returns the position of the parameter that sets the batch of a whole step.
+    fn whole_batch(&self) -> Option<usize> {
+        // A step may take as many micro-batches as make up the same batch.
+        let is_whole = |parameter: &Parameter| parameter.is_batch_size() && !parameter.name().contains("micro");
+        self.space.parameters().iter().position(is_whole)
+    }
+
+    /// Returns why a setting provably had no effect: the batch size is different, but a step takes the same number of
+    /// samples.
+    ///
+    /// This is a proof only for two configs that differ in nothing else that a step's samples could depend on. So both
+    /// must have the same derived values, and the same settings except in parameters that are known to need no memory.
+    fn no_effect(&self, measurement: &Measurement, config: &Config, set: &Settings) -> Option<String> {
+        let samples = measurement.timing.samples_per_step?;
+        let parameters = self.space.parameters();
+        let batch = self.whole_batch()?;
+        let name = parameters[batch].name();
+        let own = set.get(name)?;
+        let matters = |at: usize| at != batch && parameters[at].memory_role() != MemoryRole::Same;
+        let matter: Vec<usize> = (0..parameters.len()).filter(|at| matters(*at)).collect();
+        let differs = |trial: &&Trial| {
+            let same_batch = trial.config.level(batch) == config.level(batch);
+            if same_batch && !trial.config.is_as_it_is() && !config.is_as_it_is() {
+                return false;
+            }
+            if matter.iter().any(|at| trial.config.level(*at) != config.level(*at)) {
+                return false;
+            }
+            let settings = settings_of(trial, self.space);
+            let is_derived_alike = |name: &str| settings.get(name) == set.get(name);
+            // The settings that an unmodified job reports count as its settings.
+            settings.get(name).is_some_and(|value| value != own)
+                && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
+        };
+        let same_samples = |trial: &&Trial| {
+            trial.outcome.measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
+        };
+        let other = self.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
+        let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();
+        Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
+    }
+}

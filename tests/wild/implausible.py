@@ -1,0 +1,77 @@
+"""Trains less than its rate says, or cannot end an epoch: in the way that the first argument names."""
+
+import argparse
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+
+parser = argparse.ArgumentParser()
+parser.add_argument("way")
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--workers", type=int, default=0)
+args = parser.parse_args()
+size = args.batch_size
+
+
+class Stream(IterableDataset):
+    """With the way `parts`, each worker yields its own samples; else all workers yield the same."""
+
+    def __iter__(self):
+        info = get_worker_info() if args.way == "parts" else None
+        first, apart = (info.id, info.num_workers) if info is not None else (0, 1)
+        for index in range(first, 1_000_000, apart):
+            time.sleep(0.001)
+            yield torch.full((4,), float(index % 7))
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, index):
+        return torch.full((4,), float(index % 7))
+
+
+def deaf():
+    """Trains with 8 samples, whatever the option says."""
+    count, begin = 0, time.perf_counter()
+    while True:
+        time.sleep(0.01)
+        count += 1
+        if time.perf_counter() - begin > 0.2:
+            print(f"{count / (time.perf_counter() - begin):.2f} it/s", flush=True)
+            count, begin = 0, time.perf_counter()
+
+
+def main():
+    if args.way in ("repeats", "parts"):
+        loader = DataLoader(Stream(), batch_size=size, num_workers=args.workers)
+    elif args.way in ("small", "none"):
+        loader = DataLoader(TensorDataset(torch.randn(100, 4)), size, shuffle=True, drop_last=args.way == "none")
+    elif args.way == "one_left":
+        loader = DataLoader(TensorDataset(torch.randn(6401, 4)), size, shuffle=True)
+    else:
+        loader = DataLoader(Numbers(), size, shuffle=True)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(1000):
+        for number, batch in enumerate(loader):
+            inputs = batch[0] if isinstance(batch, list) else batch
+            time.sleep(0.005 if args.way in ("repeats", "parts") else 0.002 * len(inputs))
+            optimizer.zero_grad()
+            try:
+                loss = model(inputs).square().mean()
+                if args.way == "skips" and size > 8 and number % 7 not in (0, 3):
+                    raise RuntimeError("out of memory")
+                loss.backward()
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
+                continue
+            optimizer.step()
+
+
+if __name__ == "__main__":
+    deaf() if args.way == "deaf" else main()
