@@ -10,6 +10,7 @@ mod estimate;
 pub mod event;
 mod exchange;
 pub mod fact;
+mod flaw;
 mod line;
 mod measurement;
 pub mod metric;

@@ -57,6 +57,9 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     if let Some(words) = samples(evidence) {
         line("samples", &words);
     }
+    for flaw in flaws(evidence) {
+        line("warning", &flaw);
+    }
     for (label, content) in Account::of(evidence).iter().flat_map(account_lines) {
         line(label, &content);
     }
@@ -88,6 +91,18 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
 fn script_lines(evidence: &Evidence, columns: usize) -> String {
     let shown = host_lines(evidence).into_iter().take(LINES).enumerate();
     shown.map(|(at, line)| hanging(if at == 0 { "lines" } else { "" }, &line.words(), INDENT, columns)).collect()
+}
+
+/// Returns what cannot be right in the job or in a run of its diagnosis, each once.
+fn flaws(evidence: &Evidence) -> Vec<String> {
+    let of_run = |(_, ran): &(Differential, Ran)| match ran {
+        Ran::Measured(run) => run.flaw(),
+        _ => None,
+    };
+    let mut flaws: Vec<String> = evidence.runs.iter().filter_map(of_run).chain(evidence.observed.flaw()).collect();
+    flaws.sort_unstable();
+    flaws.dedup();
+    flaws
 }
 
 fn measured(evidence: &Evidence) -> String {

@@ -50,6 +50,24 @@ class Scripts(unittest.TestCase):
         self.assertEqual(result.facts[BY], "leading dimension of the model's input")
 
 
+class Skipped(unittest.TestCase):
+    def test_batches_without_gradients_do_not_count(self):
+        skips = samples.Skips()
+        self.assertEqual([skips.trained([8], 1), skips.trained([8, 8, 8], 1), skips.trained([8] * 4, 2)], [8, 8, 16])
+        # The sum of the losses of several batches has gradients once.
+        sums = samples.Skips()
+        self.assertEqual([sums.trained([8, 8], 1) for _ in range(3)], [16, 16, 16])
+        # Without a known number of gradients, as in a captured graph, all batches count.
+        self.assertEqual(samples.Skips().trained([8, 8], 0), 16)
+
+    def test_of_zipped_loaders_the_first_counts_and_their_sizes_keep_their_ratio(self):
+        for size, expected in ((None, {4}), (8, {8})):
+            settings = {} if size is None else {"dataloader.batch_size": size}
+            result = run("zipped.py", apply=settings, stop_after=8)
+            self.assertEqual({step["samples"] for step in result.steps}, expected, result.output)
+            self.assertIn(f"sizes {size or 4} {3 * (size or 4)}", result.output)
+
+
 class Numbers(Dataset):
     def __len__(self):
         return 20

@@ -45,19 +45,21 @@ def deaf():
             count, begin = 0, time.perf_counter()
 
 
-def main():
+def loader():
     if args.way in ("repeats", "parts"):
-        loader = DataLoader(Stream(), batch_size=size, num_workers=args.workers)
-    elif args.way in ("small", "none"):
-        loader = DataLoader(TensorDataset(torch.randn(100, 4)), size, shuffle=True, drop_last=args.way == "none")
-    elif args.way == "one_left":
-        loader = DataLoader(TensorDataset(torch.randn(6401, 4)), size, shuffle=True)
-    else:
-        loader = DataLoader(Numbers(), size, shuffle=True)
+        return DataLoader(Stream(), batch_size=size, num_workers=args.workers)
+    if args.way in ("small", "none"):
+        return DataLoader(TensorDataset(torch.randn(100, 4)), size, shuffle=True, drop_last=args.way == "none")
+    if args.way == "one_left":
+        return DataLoader(TensorDataset(torch.randn(6401, 4)), size, shuffle=True)
+    return DataLoader(Numbers(), size, shuffle=True)
+
+
+def main():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(1000):
-        for number, batch in enumerate(loader):
+        for number, batch in enumerate(loader()):
             inputs = batch[0] if isinstance(batch, list) else batch
             time.sleep(0.005 if args.way in ("repeats", "parts") else 0.002 * len(inputs))
             optimizer.zero_grad()

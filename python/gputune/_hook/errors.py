@@ -27,6 +27,12 @@ _NO_KERNEL = ("No available kernel", "No viable backend for scaled_dot_product_a
 _REPEATED = ("ChildFailedError",)
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """True if an exception says that memory ran out."""
+    text = f"{type(error).__name__}: {error}"
+    return isinstance(error, MemoryError) or any(part in text for part in _OUT_OF_MEMORY)
+
+
 class Errors:
     """An exception hook that calls the previous hook last."""
 
@@ -56,6 +62,5 @@ class Errors:
         if "torch.sdpa" in self._session.settings and any(part in text for part in _NO_KERNEL):
             self._session.reject("torch.sdpa", str(error))
             return
-        is_memory = issubclass(kind, MemoryError) or any(part in text for part in _OUT_OF_MEMORY)
         message = f"rank {rank}: {text}" if ranks > 1 else text
-        self._session.send("error", kind="out_of_memory" if is_memory else "failed", message=message)
+        self._session.send("error", kind="out_of_memory" if lacks_memory(error) else "failed", message=message)

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
+from gputune._client import Reporter
 from gputune._hook import dataset_watch, devices, lines, loader_kinds, renewal, samples, shards
 from gputune._hook.batches import tensors_in
 from gputune._hook.experiment import LOADER_ONLY, REPLAY, Experiment
@@ -70,8 +71,7 @@ class LoaderState:
         self.iterator: Callable[[], Any] = lambda: None  # the newest
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # all iterators that the script holds
         self.kept: Optional[Kept] = None  # batches that are replayed
-        self.is_in_parts = False  # its workers must share out the samples
-        self.first_batches = shards.FirstBatches()
+        self.parts: Optional[shards.Parts] = None  # if its workers must share out the samples
         self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its dataset in this process
 
     def begin_anew(self) -> None:
@@ -80,6 +80,7 @@ class LoaderState:
         self.reasons.clear()
         self.before = {}
         self.counter = samples.BatchCounter()
+        self.parts = None
         self.begun_at, self.first_batch_seconds, self.batch = time.perf_counter(), None, None
 
 
@@ -107,7 +108,10 @@ def _said(loader: Any) -> dict[str, Any]:
 
 
 class Loaders:
-    """All DataLoaders of the process. The training loader is the last to yield a batch before the first step."""
+    """All DataLoaders of the process. The training loader is the last to yield a batch before the first step.
+
+    If several loaders are zipped, it is the first of them.
+    """
 
     def __init__(
         self, session: Session, marks: Marks, stopping: Stopping, facts: Facts, phases: Phases, outside: Outside
@@ -116,7 +120,6 @@ class Loaders:
         self._outside = outside
         self.watch: Optional[dataset_watch.DatasetWatch] = None
         """The watch on datasets, if their times are measured."""
-        self.folder = ""
         self.is_for_training = True
         """True if the last requested batch is for training: evaluation has no gradients."""
         self._session = session
@@ -131,6 +134,12 @@ class Loaders:
         self._pulls = 0
         self._lookahead: Optional[int] = None
         self._is_first_step_over = False
+
+    @property
+    def folder(self) -> str:
+        """The folder of the probe; empty without a connection. A forked process has another one than its parent."""
+        reporter = Reporter.current()
+        return (reporter.folder if reporter is not None else None) or ""
 
     def install(self) -> None:
         samples.install()
@@ -167,7 +176,6 @@ class Loaders:
                 state = self._add(loader)
             state.is_at_edge = self._before_iteration(loader, state) and loader.num_workers > 0
             state.said = _said(loader)
-            state.is_in_parts = shards.needs_parts(loader)
             if state.begun_at is None:
                 state.begun_at = time.perf_counter()
             iterator = self._begin_iteration(original, loader, state)
@@ -217,8 +225,8 @@ class Loaders:
             size = state.counter.count(source, batch, state.batch_size)
             if state.batch is None:
                 self._look_at_first(batch, state, size)
-            if state.is_in_parts:
-                state.first_batches.add(batch, state.said["loader.workers"])
+            if state.parts is not None:
+                state.parts.add(batch)
             self._pulls += 1
             state.pulled_at = self._pulls
             state.pulls += 1
@@ -273,7 +281,8 @@ class Loaders:
                 return
             own = loader.worker_init_fn
             starts = own
-            if state.is_in_parts:
+            if shards.needs_parts(loader):
+                state.parts = shards.Parts(loader, state.number)
                 starts = shards.WorkerAsks(starts, self.folder, state.number)
             if self.watch is not None:
                 starts = lines.WorkerLines(starts, self.folder, state.number)
@@ -316,7 +325,12 @@ class Loaders:
         """Measures the loader and ends the run."""
         self._training = state
         self.say_facts(self._facts)
-        LoaderOnly(experiment, self._facts, self._between_batches).run(loader, state.batch_size)
+
+        def repeats() -> bool:
+            return state.parts is not None and state.parts.repeated(self.folder) is not None
+
+        LoaderOnly(experiment, self._facts, self._between_batches, repeats).run(loader, state.batch_size)
+        self.say_facts(self._facts)
         self._say_taken(state)
         self._session.check({}, "dataloader.")
         self._stopping.leave()
@@ -356,9 +370,8 @@ class Loaders:
         facts.say("loader.batch_bytes", size)
         facts.say("loader.batch_pinned", is_pinned)
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)
-        loader = state.loader()
-        if state.is_in_parts and loader is not None and self.folder:
-            facts.say("loader.repeats", shards.repeated(loader, state.number, self.folder, state.first_batches))
+        if state.parts is not None and self.folder:
+            facts.say("loader.repeats", state.parts.repeated(self.folder))
 
     def renew(self) -> None:
         """Applies changed settings to the training loader, which goes on with the same data."""
@@ -468,7 +481,10 @@ class Loaders:
             return training
         pulling = [state for state in self._alive if state.pulls]
         if pulling:
-            self._training = max(pulling, key=lambda state: state.pulled_at)
+            last = max(pulling, key=lambda state: state.pulled_at)
+            # Of loaders that are zipped, the first counts.
+            zipped = [state for state in pulling if state.has_gradients and state.pulls == last.pulls]
+            self._training = min(zipped or [last], key=lambda state: state.pulled_at)
         return self._training
 
     def end_first_step(self) -> None:

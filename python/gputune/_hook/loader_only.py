@@ -33,10 +33,13 @@ class SweepIterator(ExperimentIterator):
 class LoaderOnly:
     """Iterates a loader, which it changes in place for each number of workers."""
 
-    def __init__(self, experiment: Experiment, facts: Facts, between: Callable[[], None]) -> None:
+    def __init__(
+        self, experiment: Experiment, facts: Facts, between: Callable[[], None], repeats: Callable[[], bool]
+    ) -> None:
         self._experiment = experiment
         self._facts = facts
         self._between = between  # checks for the order to stop, and sends waiting events
+        self._repeats = repeats  # whether all workers yield the same samples
 
     def run(self, loader: Any, batch_size: Optional[int]) -> None:
         """Measures each number of workers. An error at the first number is raised; later errors skip the number."""
@@ -53,7 +56,8 @@ class LoaderOnly:
                 self._facts.say("loader_only.error", f"{workers} workers: {type(error).__name__}: {error}"[:500])
                 continue
             if rate is not None:
-                rates[workers] = rate * ranks
+                repeats = workers if workers > 1 and self._repeats() else 1
+                rates[workers] = rate * ranks / repeats
                 self._facts.say("loader_only.rate." + str(workers), rates[workers])
                 self._facts.say("loader_only.workers_best", max(rates, key=lambda count: rates[count]))
             self._between()

@@ -188,6 +188,9 @@ class Modules:
             if not self.treatments:
                 return call(*args, **kwargs)
             return self._treated(call, args, kwargs)
+        except Exception as error:
+            self._steps.note_failure(error)
+            raise
         finally:
             self._phases.leave()
             self._is_called = False

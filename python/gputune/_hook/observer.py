@@ -41,7 +41,6 @@ class Observer:
     def install(self) -> None:
         self._autocast.install()
         self._communication.install()
-        self._hook.loaders.folder = self._folder
         self._hook.steps.in_backward = self._communication.in_backward
         self._hook.steps.edges.append(self._at_edge)
         self._hook.steps.checks.append(self._at_first_step)

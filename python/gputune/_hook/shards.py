@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from typing import Any, Optional
 
 import torch.utils.data as data
+from torch.utils.data._utils import collate as collate_module
 from torch.utils.data._utils import worker as worker_module
 
 from gputune._hook.batches import tensors_in
@@ -36,7 +38,8 @@ def install() -> None:
 
 def _around(original: Function) -> Function:
     def get_worker_info() -> Any:
-        if _asked is not None:
+        # Torch's collation asks whether it is in a worker at all.
+        if _asked is not None and sys._getframe(1).f_code.co_filename != collate_module.__file__:
             _asked[0] = 1.0
         return original()
 
@@ -52,37 +55,38 @@ class WorkerAsks(AtWorkerStart):
         install()  # for workers that were not forked
 
 
-class FirstBatches:
-    """Compares the first batches of two workers."""
+class Parts:
+    """Whether the workers of a loader repeat each other's samples. The loader itself may be gone by the time of asking."""
 
-    def __init__(self) -> None:
-        self._seen: list[list[float]] = []
+    def __init__(self, loader: Any, number: int) -> None:
+        self._kind = type(loader.dataset)
+        self._workers = loader.num_workers
+        # A `worker_init_fn` knows its worker without asking.
+        self._may_know = loader.worker_init_fn is not None
+        self._number = number
+        self._first: list[list[float]] = []
 
-    def add(self, batch: Any, workers: int) -> None:
+    def add(self, batch: Any) -> None:
         """Notes one of the first batches; workers deliver in turn."""
-        if len(self._seen) <= workers:
-            self._seen.append([float(tensor.double().sum()) for tensor in tensors_in(batch)[:4]])
+        if len(self._first) <= self._workers:
+            self._first.append([float(tensor.double().sum()) for tensor in tensors_in(batch)[:4]])
+
+    def repeated(self, folder: str) -> Optional[str]:
+        """The place of the data set's `__iter__` if workers repeat each other's samples, else `None`."""
+        knows = self._may_know or _has_asked(folder, self._number) is not False
+        if knows and not self._begin_alike:
+            return None
+        try:
+            file = inspect.getsourcefile(self._kind.__iter__) or ""
+            line = inspect.getsourcelines(self._kind.__iter__)[1]
+        except (OSError, TypeError):  # built in, or typed into an interpreter
+            return f"{self._kind.__name__}.__iter__"
+        return f"{self._kind.__name__}.__iter__, {os.path.basename(file)}:{line}"
 
     @property
-    def are_equal(self) -> bool:
+    def _begin_alike(self) -> bool:
         """True if two workers began with the same batch, and the next batch of a worker differs from its first."""
-        return len(self._seen) > 2 and self._seen[0] == self._seen[1] != self._seen[-1]
-
-
-def repeated(loader: Any, number: int, folder: str, first: FirstBatches) -> Optional[str]:
-    """The place of a data set's `__iter__` if its workers repeat each other's samples, else `None`."""
-    if not needs_parts(loader):
-        return None
-    # A `worker_init_fn` knows its worker without asking.
-    if loader.worker_init_fn is not None or _has_asked(folder, number) is not False:
-        if not first.are_equal:
-            return None
-    kind = type(loader.dataset)
-    try:
-        file, line = inspect.getsourcefile(kind.__iter__) or "", inspect.getsourcelines(kind.__iter__)[1]
-    except (OSError, TypeError):  # built in, or typed into an interpreter
-        return f"{kind.__name__}.__iter__"
-    return f"{kind.__name__}.__iter__, {os.path.basename(file)}:{line}"
+        return len(self._first) > 2 and self._first[0] == self._first[1] != self._first[-1]
 
 
 def _has_asked(folder: str, number: int) -> Optional[bool]:

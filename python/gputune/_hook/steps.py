@@ -13,6 +13,7 @@ import torch
 
 from gputune import _client
 from gputune._client import rank_and_ranks
+from gputune._hook.errors import lacks_memory
 from gputune._hook.graphs import CapturedStep, Graphs
 from gputune._hook.loader import Loaders
 from gputune._hook.losses import FIRST_LOSSES, Losses, mean
@@ -29,6 +30,8 @@ COMMUNICATION = "communication"
 
 #: Seconds between two window edges.
 _WINDOW_SECONDS = 0.5
+#: Lacks of memory in a row after which no step is expected. The script catches them, and skips the batch.
+_MOST_LACKS = 16
 #: Losses without a step after which no step is expected: no known script accumulates that many.
 _MOST_LOSSES = 1024
 _NO_STEP = (
@@ -74,6 +77,7 @@ class Steps:
         self.losses_per_step: Optional[int] = None
         """How often gradients were computed for the last step; `None` if no loss was seen."""
         self._forwards = 0
+        self._lacks = 0
         self.samples = Samples()
         self.graphs = Graphs(self.add_loss, self._end_replayed)
         self.edges: list[Callable[[bool], None]] = []
@@ -96,6 +100,15 @@ class Steps:
         """Counts a call of a training module."""
         self._forwards += 1
         self.samples.add_input(args, kwargs)
+
+    def note_failure(self, error: Exception) -> None:
+        """Counts lacks of memory before the first step: a script that catches them may skip every batch."""
+        if self.number > 0 or not lacks_memory(error):
+            return
+        self._lacks += 1
+        if self._lacks == _MOST_LACKS:
+            message = f"{type(error).__name__}: {error} (the script caught this {_MOST_LACKS} times, and made no step)"
+            self._session.send("error", kind="out_of_memory", message=message)
 
     def add_loss(self, loss: torch.Tensor) -> None:
         """Records a loss before backward. On a device it is read later."""

@@ -141,7 +141,7 @@ fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
 /// Returns the place after the last compilation at which more than a quarter of the steps up to it were compilations. Returns 0 if
 /// there is no such compilation. Later compilations are exceptions.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
-    /// The same share as for [`marked`].
+    /// The same share as for [`exceptions`].
     const MOST: u64 = 4;
     let (mut all, mut compilations, mut behind) = (0, 0, 0);
     for (at, step) in observations.iter().enumerate() {
@@ -156,20 +156,26 @@ pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]
     behind
 }
 
-/// Returns for each step the reason to leave it out, based on the marks.
+/// Returns for each kind of mark if steps with it are exceptions, which do not count.
 ///
-/// A marked step is left out even if it is fast: leaving out only slow steps would make the mean too good. If more than a quarter
-/// of all steps have the same mark, the mark is no exception, and these steps count. Compilations never count.
-fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&'k str>> {
+/// If more than a quarter of all steps have the same mark, the mark is no exception, and these steps count. Compilations never
+/// count.
+pub(super) fn exceptions(observations: &[Observation], kinds: &[String]) -> Vec<bool> {
     /// A mark is an exception if at most one step in this many has it: a round number.
     const MOST: u64 = 4;
     let all: u64 = observations.iter().map(|step| step.steps).sum();
-    let is_rare: Vec<bool> = (0..kinds.len())
-        .map(|kind| {
-            let of_it = observations.iter().filter(|step| step.mark == Some(kind)).map(|step| step.steps);
-            COMPILATIONS.contains(&kinds[kind].as_str()) || of_it.sum::<u64>() * MOST <= all
-        })
-        .collect();
+    let is_exception = |kind: usize| {
+        let of_it = observations.iter().filter(|step| step.mark == Some(kind)).map(|step| step.steps);
+        COMPILATIONS.contains(&kinds[kind].as_str()) || of_it.sum::<u64>() * MOST <= all
+    };
+    (0..kinds.len()).map(is_exception).collect()
+}
+
+/// Returns for each step the reason to leave it out, based on the marks.
+///
+/// A marked step is left out even if it is fast: leaving out only slow steps would make the mean too good.
+fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&'k str>> {
+    let is_rare = exceptions(observations, kinds);
     let kind = |step: &Observation| step.mark.filter(|&kind| is_rare[kind]).map(|kind| kinds[kind].as_str());
     let mut left_out: Vec<Option<&str>> = observations.iter().map(kind).collect();
     leave_out_refills(observations, &mut left_out);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::observation::Observation;
 use super::printed::{Printed, Stretch, Stretches};
-use super::throughput::{Throughput, behind_compilations};
+use super::throughput::{Throughput, behind_compilations, exceptions};
 use crate::probe::stats::Work;
 
 /// The number of observations that are kept separately. A longer series adds up neighbours, so that memory stays bounded.
@@ -163,6 +163,11 @@ impl Window {
     pub(in crate::probe) fn since(&self, from: f64) -> &[Observation] {
         let first = self.observations.partition_point(|step| step.at <= from);
         self.observations.get(first..).unwrap_or_default()
+    }
+
+    /// Returns for each kind of mark if steps with it are exceptions, which do not count.
+    pub(in crate::probe) fn exceptions(&self) -> Vec<bool> {
+        exceptions(&self.observations, &self.kinds)
     }
 
     /// Returns the current throughput.

@@ -11,6 +11,11 @@ const WORSE: f64 = 0.05;
 /// if the difference is known to 4%. It is known to 4% after two processes of each.
 const SMALL_GAIN: f64 = 0.015;
 
+/// A gain that is not worth more rounds if it is known: round numbers, as shares. It is about the difference between two processes,
+/// and a proof would take dozens of rounds.
+const TINY_GAIN: f64 = 0.03;
+const TINY_GAIN_KNOWN: f64 = 0.015;
+
 /// The rounds that leaders are measured in if slices do not measure the objective: the fewest that a claim needs.
 const ROUNDS_OF_LEADERS: usize = 3;
 
@@ -101,7 +106,10 @@ impl Race {
         let may_beat = |entry: &Ranked, other: &Ranked| {
             let difference = self.noise.difference(&entry.runs, &other.runs);
             entry.rounds > 0
-                && difference.is_some_and(|known| choice::expected_gain(known.value, known.error()) > SMALL_GAIN)
+                && difference.is_some_and(|known| {
+                    let is_tiny = known.value < TINY_GAIN && known.error() < TINY_GAIN_KNOWN;
+                    !is_tiny && choice::expected_gain(known.value, known.error()) > SMALL_GAIN
+                })
         };
         let is_rivalled =
             || self.ranking.iter().any(|entry| entry.config != incumbent.config && may_beat(entry, incumbent));

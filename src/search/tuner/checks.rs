@@ -10,6 +10,9 @@ use crate::model::{Config, Event, Failure, Measurement, Numerics, Outcome, Setti
 use crate::probe::{Effort, Job, Limits};
 use crate::search::numerics;
 
+/// Why a config was not compared, if a search that goes on may still compare it.
+const NO_TIME: &str = "no time was left";
+
 /// A config whose losses must be compared with full precision before it is named.
 struct Uncompared {
     /// The trial that has its losses.
@@ -40,18 +43,17 @@ impl Search<'_, '_> {
     /// one of them failed, so that another config leads.
     pub(super) fn check_named(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         let mut has_failed = false;
+        let implausible = self.implausible_gains();
+        for trial in implausible {
+            has_failed = true;
+            self.amend(trial, on_event)?;
+        }
         for config in self.to_be_named() {
-            if let Some(trial) = self.with_implausible_gain(&config) {
-                has_failed = true;
-                self.amend(trial, on_event)?;
-                continue;
-            }
             let Some(Uncompared { trial, full }) = self.uncompared(&config) else { continue };
             let Some(measurement) = trial.outcome.measurement() else { continue };
             let began = Instant::now();
             let numerics = match self.reference_losses(&trial, full, on_event)? {
                 Ok(reference) => numerics::compared(&measurement.first_losses, reference),
-                Err(_) if self.is_stopped() => return Ok(false),
                 Err(reason) => Numerics { not_compared: Some(reason), ..Numerics::default() },
             };
             let outcome = self.judged(measurement, numerics);
@@ -87,7 +89,8 @@ impl Search<'_, '_> {
         let full = self.full_precision.of(&self.space.settings(config), self.space)?;
         let of_config = || self.history.trials().iter().filter(|trial| trial.config == *config);
         let measured = || of_config().filter_map(|trial| Some((trial, trial.outcome.measurement()?)));
-        if measured().any(|(_, run)| run.numerics.is_some()) {
+        let is_compared = |numerics: &Numerics| numerics.not_compared.as_deref() != Some(NO_TIME);
+        if measured().any(|(_, run)| run.numerics.as_ref().is_some_and(is_compared)) {
             return None;
         }
         let most = measured().filter(|(_, run)| has_losses(run)).max_by_key(|(_, run)| run.first_losses.len());
@@ -115,8 +118,8 @@ impl Search<'_, '_> {
         let in_time = left.saturating_sub(self.time_to_start()).div_duration_f64(reference_step(measurement));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let count = measurement.first_losses.len().min(in_time as usize);
-        if count < numerics::FEWEST {
-            return Ok(Err("no time was left".to_owned()));
+        if count < numerics::FEWEST || self.is_stopped() {
+            return Ok(Err(NO_TIME.to_owned()));
         }
         on_event(Event::Comparing { number: trial.number, settings: &full });
         let effort = Effort::Losses { count };
@@ -133,7 +136,7 @@ impl Search<'_, '_> {
         };
         Ok(match self.slots.run(order, on_event)? {
             Outcome::Measured(reference) => Ok(reference.first_losses),
-            Outcome::Interrupted => Err("no time was left".to_owned()),
+            Outcome::Interrupted => Err(NO_TIME.to_owned()),
             other => {
                 let reason = other.failure().map_or("", |failure| failure.reason.as_str());
                 Err(format!("full precision could not be run here: {}: {reason}", other.name().replace('_', " ")))

@@ -8,7 +8,7 @@ use crate::model::fact::{BY_SPEC, COUNTED_BY};
 use crate::model::{Config, Failure, Measurement, MemoryRole, Outcome, Parameter, Settings, Trial, arrival};
 use crate::probe::Job;
 use crate::search::journal::settings_of;
-use crate::search::study::Ranked;
+use crate::search::study::{Ranked, Study};
 
 /// How many times more the rate may rise than the batch size: a round number. If a step takes the same time for any batch, the rate
 /// rises as much as the batch. Other kernels for other sizes may gain a little more.
@@ -18,49 +18,32 @@ const MOST_GAIN: f64 = 1.25;
 /// processes of one config.
 const SAME_STEP: f64 = 0.04;
 
-/// Returns why a job cannot train with these settings for a whole epoch, or trains less than its rate says.
-pub(super) fn flaw(measurement: &Measurement) -> Option<String> {
-    let facts = &measurement.facts;
-    if let Some(place) = facts.text("loader.repeats") {
-        return Some(format!(
-            "all workers of the loader yield the same samples ({place}): each must take its own part, with \
-             torch.utils.data.get_worker_info()"
-        ));
-    }
-    let (samples, batch) = (facts.number("loader.samples")?, facts.number("loader.batch_size")?);
-    if batch > samples {
-        return Some(format!("the data set has {samples} samples, fewer than a batch of {batch}"));
-    }
-    let is_left_over = facts.flag("loader.drop_last") == Some(false) && samples % batch == 1.0 && batch > 1.0;
-    (is_left_over && facts.flag("batch_norm_1d") == Some(true)).then(|| {
-        format!(
-            "the last batch of an epoch has 1 sample ({samples} samples, {batch} in a batch), on which BatchNorm1d fails: \
-             set drop_last=True in the DataLoader"
-        )
-    })
-}
+/// The widest half interval of a ratio, as a share, that can show that two step times are equal: a round number.
+const KNOWN: f64 = 0.1;
 
 impl Search<'_, '_> {
     /// Returns why a measurement cannot be right.
     pub(super) fn implausible(&self, measurement: &Measurement, job: &Job<'_>) -> Option<String> {
         let is_baseline = self.baseline == Some(job.config) || job.config.is_as_it_is();
-        let flaw = || flaw(measurement).filter(|_| !is_baseline);
+        let flaw = || measurement.flaw().filter(|_| !is_baseline);
         flaw().or_else(|| self.no_effect(measurement, job.config, job.settings))
     }
 
-    /// Returns the trial of a config as rejected, if its gain by a larger batch cannot be right.
-    pub(super) fn with_implausible_gain(&self, config: &Config) -> Option<Trial> {
-        let outcome = Outcome::Rejected(Failure::new(self.implausible_gain(config)?));
-        let trial = self.history.of(config).find(|trial| trial.outcome.measurement().is_some())?;
-        Some(Trial { outcome, ..trial.clone() })
+    /// Returns the trials of configs whose gain by a larger batch cannot be right, as rejected.
+    pub(super) fn implausible_gains(&self) -> Vec<Trial> {
+        let (Some(batch), study) = (self.whole_batch(), self.study()) else { return Vec::new() };
+        let ranking = study.ranking();
+        let rejected = |entry: &Ranked| {
+            let outcome = Outcome::Rejected(Failure::new(self.implausible_gain(batch, entry, (&study, &ranking))?));
+            let trial = self.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
+            Some(Trial { outcome, ..trial.clone() })
+        };
+        ranking.iter().filter(|entry| self.baseline != Some(&entry.config)).filter_map(rejected).collect()
     }
 
-    /// Returns why the gain of a config by a larger batch cannot be right, from the rounds of configs that differ only in the batch.
-    fn implausible_gain(&self, config: &Config) -> Option<String> {
-        let batch = self.whole_batch()?;
-        let (study, name) = (self.study(), self.space.parameters()[batch].name());
-        let ranking = study.ranking();
-        let entry = ranking.iter().find(|entry| entry.config == *config)?;
+    /// Returns why the gain of a config by a larger batch cannot be right, compared with configs that differ only in the batch.
+    fn implausible_gain(&self, batch: usize, entry: &Ranked, (study, ranking): (&Study, &[Ranked])) -> Option<String> {
+        let name = self.space.parameters()[batch].name();
         let size_of = |entry: &Ranked| {
             let settings = arrival::used(self.space, &entry.measurement.facts, &study.settings(&entry.config));
             settings.get(name)?.as_f64()
@@ -68,22 +51,22 @@ impl Search<'_, '_> {
         let size = size_of(entry)?;
         let is_counted = entry.measurement.facts.text(COUNTED_BY) != Some(BY_SPEC);
         let is_pair = |other: &&Ranked| {
-            let same = |at: usize| at == batch || other.config.level(at) == config.level(at);
-            other.config != *config && (0..self.space.parameters().len()).all(same)
+            let same = |at: usize| at == batch || other.config.level(at) == entry.config.level(at);
+            other.config != entry.config && (0..self.space.parameters().len()).all(same)
         };
         ranking.iter().filter(is_pair).find_map(|other| {
             let smaller = size_of(other).filter(|smaller| *smaller < size)?;
             let gain = study.gain(entry, other)?;
-            let least = gain.low.unwrap_or(gain.value);
             let more = size / smaller;
-            if least > more * MOST_GAIN {
+            if gain.low.is_some_and(|least| least > more * MOST_GAIN) {
                 return Some(format!(
                     "the rate rises {:.1} times from {name} = {smaller} to {size}: batches are skipped, or samples are \
                      counted wrong",
                     gain.value
                 ));
             }
-            let takes_the_same = (more / gain.value - 1.0).abs() <= SAME_STEP;
+            let is_well_known = gain.relative_half_width().is_none_or(|half| half <= KNOWN);
+            let takes_the_same = is_well_known && (more / gain.value - 1.0).abs() <= SAME_STEP;
             (takes_the_same && !is_counted).then(|| {
                 format!("a step takes the same time with {name} = {size} as with {smaller}: it seems to have no effect")
             })

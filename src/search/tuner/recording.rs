@@ -1,7 +1,6 @@
 //! Keeps trials: in the history, in the journal, and as events.
 
 use super::TuneError;
-use super::plausible;
 use super::search::{OnEvent, Search};
 use crate::diagnosis;
 use crate::model::{Event, Purpose, Trial, front};
@@ -29,7 +28,7 @@ impl Search<'_, '_> {
         };
         on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
         if let Some(measurement) = trial.outcome.measurement().filter(|_| trial.purpose == Purpose::Baseline) {
-            let flaw = plausible::flaw(measurement).map(|flaw| format!("warning: {flaw}"));
+            let flaw = measurement.flaw().map(|flaw| format!("warning: {flaw}"));
             for text in diagnosis::out_of_reach(self.space, measurement).into_iter().chain(flaw) {
                 on_event(Event::Remark { text: &text });
             }

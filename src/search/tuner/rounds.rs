@@ -1,5 +1,6 @@
 //! Measures configs in rounds: the baseline, the incumbent and a few more configs in short slices, seconds apart.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,8 @@ pub(super) struct Rounds {
     /// The time to compare the losses of the config that would be named now with full precision.
     pub(super) time_to_compare: Duration,
     failures: u32,
+    /// Why rounds could not be measured in a better way. Each reason is told once.
+    fallbacks: BTreeSet<String>,
 }
 
 impl RoundUnderWay {
@@ -158,7 +161,9 @@ impl Search<'_, '_> {
     ) -> Result<bool, TuneError> {
         let RoundUnderWay { order, number, began } = under_way;
         for reason in &duelled.fallbacks {
-            on_event(Event::Remark { text: &format!("round {number}: {reason}") });
+            if self.rounds.fallbacks.insert(reason.clone()) {
+                on_event(Event::Remark { text: &format!("round {number}: {reason}") });
+            }
         }
         if matches!(duelled.end, DuelEnd::Interrupted | DuelEnd::TimeIsUp) && duelled.rounds == 0 {
             return Ok(false);
@@ -190,6 +195,14 @@ impl Search<'_, '_> {
             };
             let outcome = self.checked(outcome, &order.job());
             if matches!(outcome, Outcome::Interrupted | Outcome::Disturbed(_)) {
+                continue;
+            }
+            let first = self.history.of(&order.config).find(|trial| !trial.purpose.is_repeated()).cloned();
+            // With several slots, the slot may have failed.
+            let has_failed = outcome.failure().is_some() && self.slots.count() == 1;
+            if let Some(first) = first.filter(|_| has_failed) {
+                // The config has failed after all.
+                self.amend(Trial { outcome, elapsed: first.elapsed + elapsed, ..first }, on_event)?;
                 continue;
             }
             if let Some(rate) = outcome.measurement().and_then(|run| run.throughput) {

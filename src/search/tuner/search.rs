@@ -126,7 +126,7 @@ impl Search<'_, '_> {
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
         let stopped = self.search_and_settle(strategy, baseline, seed, on_event)?;
-        while stopped != StopReason::Interrupted && self.check_named(on_event)? {
+        while self.check_named(on_event)? {
             self.settle(on_event)?;
         }
         Ok(if self.is_stopped() { StopReason::Interrupted } else { stopped })

@@ -174,7 +174,8 @@ impl Session {
             dropped += all[cut].steps;
             cut += 1;
         }
-        let rest: Vec<_> = all[cut..].iter().filter(|step| step.mark.is_none()).collect();
+        let exceptions = self.heard.window.exceptions();
+        let rest: Vec<_> = all[cut..].iter().filter(|step| step.mark.is_none_or(|kind| !exceptions[kind])).collect();
         let times: Vec<f64> =
             rest.iter().map(|step| step.work.seconds / step.work.amount.max(f64::MIN_POSITIVE)).collect();
         let warm = if plan.may_warm_up { warmup_length(&times, f64::INFINITY) } else { 0 };
