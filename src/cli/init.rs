@@ -87,6 +87,9 @@ pub(super) fn run(args: &Args) -> super::Result {
     let words = if words.is_empty() { scripts::of_folder(&cwd, asks)? } else { words };
     let command = Command::new(words, &python).looked_into(&cwd, &python);
     let source = read_source(&command, &cwd)?;
+    let is_any = matches!(preset::recognise(&command, &source), Recognised::As(preset) if preset.name == "any");
+    // The training loop may be in an installed package.
+    let source = if is_any && !source.speaks_protocol { source.with_packages(&command, &python, &cwd) } else { source };
     let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python, time: &args.help_time };
     let Told { arguments, values, told_by } = asked.arguments()?;
     let preset = match args.preset {

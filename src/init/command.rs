@@ -163,6 +163,15 @@ impl Command {
         words
     }
 
+    /// Returns the words that start the interpreter of the script: `python` if the command names none.
+    pub(super) fn interpreter(&self, python: &str) -> Vec<String> {
+        let at = self.words.iter().take(FRONT).position(|word| is_python(word));
+        match at {
+            Some(at) => self.words[..=at].to_vec(),
+            None => vec![self.beside_launcher().unwrap_or_else(|| python.to_owned())],
+        }
+    }
+
     /// Returns the interpreter in the launcher's folder, if the command names the launcher by its path.
     fn beside_launcher(&self) -> Option<String> {
         let folder = Path::new(self.words.get(self.launcher_at)?).parent().filter(|folder| folder.is_absolute())?;

@@ -16,6 +16,7 @@ mod flags;
 mod formats;
 pub mod help;
 pub mod hydra;
+mod installed;
 pub mod knobs;
 mod loaders;
 mod machine;

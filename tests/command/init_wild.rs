@@ -297,3 +297,20 @@ fn what_is_written_is_searched() {
     assert!(stdout(&search).contains("batch_size = "), "{}", stdout(&search));
     assert!(!stderr(&search).contains("rejected"), "{}", stderr(&search));
 }
+
+#[test]
+fn a_training_loop_in_an_installed_package_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let package = folder.path().join("lib/mytrainer");
+    fs::create_dir_all(&package).unwrap();
+    fs::write(folder.path().join("train.py"), "from mytrainer import Model\n\nModel().train(batch=8)\n").unwrap();
+    fs::write(package.join("__init__.py"), "from .loop import Model\n").unwrap();
+    fs::write(package.join("loop.py"), "import torch\n\nclass Model:\n    def train(self, batch):\n        pass\n")
+        .unwrap();
+    let mut command = Command::new(support::gputune());
+    command.args(["init", "--yes", "train.py"]).current_dir(folder.path()).env("PYTHONPATH", folder.path().join("lib"));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let spec = fs::read_to_string(folder.path().join("gputune.toml")).unwrap();
+    assert!(spec.contains("preset pytorch") && spec.contains("adapter = \"torch\""), "{spec}");
+}

@@ -39,6 +39,12 @@ class Scripts(unittest.TestCase):
         self.assertEqual(result.errors, [], result.output)
         self.assertEqual([step["samples"] for step in result.steps][:16], [3, 6, 5, 2] * 4)
 
+    def test_a_loader_with_one_endless_iterator_is_found_and_set(self):
+        result = run("endless.py", apply={"dataloader.batch_size": 16, "dataloader.num_workers": 1}, stop_after=20)
+        self.assertEqual({step["samples"] for step in result.steps}, {16}, result.output)
+        self.assertEqual((result.errors, result.facts["loader.workers"]), ([], 1), result.output)
+        self.assertIn("data_wait", result.phases)
+
     def test_without_a_loader_nobody_knows_a_batch_with_time_first(self):
         result = run("no_loader.py")
         self.assertEqual({step.get("samples") for step in result.steps}, {None}, result.output)

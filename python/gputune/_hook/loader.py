@@ -134,6 +134,7 @@ class Loaders:
         self._pulls = 0
         self._lookahead: Optional[int] = None
         self._is_first_step_over = False
+        self._beginning: Any = None  # the loader whose iteration begins now
 
     @property
     def folder(self) -> str:
@@ -147,6 +148,7 @@ class Loaders:
         shards.install()
         replace(DataLoader, "__init__", self._around_init)
         replace(DataLoader, "__iter__", self._around_iter)
+        replace(DataLoader, "_get_iterator", self._around_iter)
         loader_kinds.watch({"__init__": self._around_init, "__iter__": self._around_iter})
         replace(dataloader_module._BaseDataLoaderIter, "__next__", self._around_next)
         replace(dataloader_module._MultiProcessingDataLoaderIter, "__init__", self._around_workers)
@@ -170,23 +172,37 @@ class Loaders:
             state.before = self._settings.attributes(loader, state.touched, state.reasons)
 
     def _around_iter(self, original: Function) -> Function:
-        def __iter__(loader: Any) -> Any:
-            state = self._states.get(loader)
-            if state is None:
-                state = self._add(loader)
-            state.is_at_edge = self._before_iteration(loader, state) and loader.num_workers > 0
-            state.said = _said(loader)
-            if state.begun_at is None:
-                state.begun_at = time.perf_counter()
-            iterator = self._begin_iteration(original, loader, state)
-            if isinstance(iterator, dataloader_module._BaseDataLoaderIter):  # a subclass may give anything
-                iterator._gputune = state
-                state.iterator = weakref.ref(iterator)
-                renewal.reopen(iterator)
-                state.iterators.add(iterator)
-            return iterator
+        """Wraps a method that begins an iteration.
 
-        return __iter__
+        `__iter__` calls `_get_iterator`. Subclasses with one endless iterator call only `_get_iterator`.
+        """
+
+        def begin(loader: Any) -> Any:
+            if self._beginning is loader:
+                return original(loader)
+            outer, self._beginning = self._beginning, loader
+            try:
+                return self._begin(original, loader)
+            finally:
+                self._beginning = outer
+
+        return begin
+
+    def _begin(self, original: Function, loader: Any) -> Any:
+        state = self._states.get(loader)
+        if state is None:
+            state = self._add(loader)
+        state.is_at_edge = self._before_iteration(loader, state) and loader.num_workers > 0
+        state.said = _said(loader)
+        if state.begun_at is None:
+            state.begun_at = time.perf_counter()
+        iterator = self._begin_iteration(original, loader, state)
+        if isinstance(iterator, dataloader_module._BaseDataLoaderIter):  # a subclass may give anything
+            iterator._gputune = state
+            state.iterator = weakref.ref(iterator)
+            renewal.reopen(iterator)
+            state.iterators.add(iterator)
+        return iterator
 
     def _around_next(self, original: Function) -> Function:
         clock = time.perf_counter
@@ -494,7 +510,12 @@ class Loaders:
         for state in list(self._alive):
             loader = state.loader()
             trains_too = state.has_evidence and state.has_gradients  # such as a loader zipped with the training loader
-            if state is not training and state.before and loader is not None and not trains_too:
+            if state is training or not state.before:
+                continue
+            if trains_too:
+                if training is not None:
+                    self._settings.keep_ratio(state.before, training.before)
+            elif loader is not None:
                 self._settings.restore(loader, state.before)
                 state.before = {}
         if training is not None:

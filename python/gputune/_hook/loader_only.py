@@ -11,6 +11,7 @@ from gputune._client import rank_and_ranks
 from gputune._hook.experiment import Experiment
 from gputune._hook.facts import Facts
 from gputune._hook.patching import VERSION
+from gputune._hook.renewal import new_iterator
 from gputune._hook.replaying import ExperimentIterator, stop_workers
 from gputune._hook.samples import BatchCounter
 
@@ -127,7 +128,7 @@ def _processor_seconds(iterator: Any) -> float:
 def _begin(loader: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # more workers than cores are tried on purpose
-        return loader._get_iterator()
+        return new_iterator(loader)
 
 
 def _rate(arrivals: list[tuple[float, int]], dropped: int, workers: int) -> Optional[float]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
@@ -31,7 +30,6 @@ class LoaderSettings:
         self.targets = [target for target in session.settings if target.startswith(PREFIX)]
         if self.accumulation > 1:
             self.targets.append(ACCUMULATION)
-        self._first: tuple[Callable[[], Any], int] = (lambda: None, 0)  # the first loader, and its own batch size
 
     def attributes(self, loader: Any, touched: set[str], reasons: dict[str, str]) -> dict[str, Any]:
         """Changes the attributes of a loader before it is iterated. Returns the old values."""
@@ -61,6 +59,16 @@ class LoaderSettings:
         """The batch size of a loader; `None` if it cannot be set."""
         sized = _sized(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
         return None if sized is None else int(sized.batch_size)
+
+    @staticmethod
+    def keep_ratio(before: dict[str, Any], first: dict[str, Any]) -> None:
+        """Gives a loader that trains beside the first loader the ratio of sizes that the script chose.
+
+        Both arguments are values that `attributes` changed.
+        """
+        if _SAMPLER in before and _SAMPLER in first:
+            sampler, size = before[_SAMPLER]
+            sampler.batch_size = max(round(first[_SAMPLER][0].batch_size * size / first[_SAMPLER][1]), 1)
 
     def restore(self, loader: Any, before: dict[str, Any]) -> None:
         """Restores the values that `attributes` changed."""
@@ -108,27 +116,19 @@ class LoaderSettings:
         if not self._sizes():
             return
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-        resized = self._resize(loader, sampler, touched, reasons)
+        resized = self._resize(sampler, touched, reasons)
         if resized is not None:
             before[_SAMPLER] = resized
             if loader.batch_size is not None:
                 before["batch_size"] = loader.batch_size
                 object.__setattr__(loader, "batch_size", resized[0].batch_size)
 
-    def _resize(
-        self, loader: Any, sampler: Any, touched: set[str], reasons: dict[str, str]
-    ) -> Optional[tuple[Any, int]]:
-        """Sets the batch size of the innermost batch sampler. Returns that sampler and its old size.
-
-        Two loaders that train together keep the ratio of their sizes.
-        """
+    def _resize(self, sampler: Any, touched: set[str], reasons: dict[str, str]) -> Optional[tuple[Any, int]]:
+        """Sets the batch size of the innermost batch sampler. Returns that sampler and its old size."""
         sized = _sized(sampler)
         if sized is not None:
             size = sized.batch_size
-            if self._first[0]() is None:
-                self._first = (weakref.ref(loader), size)
-            wanted = self.batch_size(size)
-            sized.batch_size = wanted if wanted is None else max(round(wanted * size / self._first[1]), 1)
+            sized.batch_size = self.batch_size(size)
             touched.update(self._sizes())
             return sized, size
         for target in self._sizes():

@@ -39,6 +39,12 @@ def _around_reset(original: Function) -> Function:
     return _reset
 
 
+def new_iterator(loader: Any) -> Any:
+    """An iterator of a loader that is no new iteration of the script."""
+    begin = type(loader)._get_iterator
+    return getattr(begin, "__wrapped__", begin)(loader)
+
+
 def source_of(iterator: Any) -> Any:
     """The iterator that gives the batches: the successor if it exists."""
     return iterator.__dict__.get(_SUCCESSOR, iterator)
@@ -80,7 +86,7 @@ def finish(iterator: Any, loader: Any, rest: Any, is_same_size: bool) -> None:
         rest = _resized(rest, loader)
     if rest is not None:
         loader.__dict__[_REST] = rest
-    successor = loader._get_iterator()
+    successor = new_iterator(loader)
     if loader.__dict__.pop(_REST, None) is not None:  # without workers the first batch is taken later
         successor._sampler_iter = rest
     iterator.__dict__[_SUCCESSOR] = successor

@@ -29,8 +29,10 @@ impl Search<'_, '_> {
         flaw().or_else(|| self.no_effect(measurement, job.config, job.settings))
     }
 
-    /// Returns the trials of configs whose gain by a larger batch cannot be right, as rejected.
+    /// Returns the trials of configs whose gain by a larger batch cannot be right, as rejected. Only the best configs may be named.
     pub(super) fn implausible_gains(&self) -> Vec<Trial> {
+        /// A round number: a search of thousands of configs must not compare all pairs.
+        const MOST: usize = 32;
         let (Some(batch), study) = (self.whole_batch(), self.study()) else { return Vec::new() };
         let ranking = study.ranking();
         let rejected = |entry: &Ranked| {
@@ -38,7 +40,8 @@ impl Search<'_, '_> {
             let trial = self.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
             Some(Trial { outcome, ..trial.clone() })
         };
-        ranking.iter().filter(|entry| self.baseline != Some(&entry.config)).filter_map(rejected).collect()
+        let best = ranking.iter().filter(|entry| self.baseline != Some(&entry.config)).take(MOST);
+        best.filter_map(rejected).collect()
     }
 
     /// Returns why the gain of a config by a larger batch cannot be right, compared with configs that differ only in the batch.
