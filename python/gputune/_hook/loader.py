@@ -499,7 +499,8 @@ class Loaders:
         if pulling:
             last = max(pulling, key=lambda state: state.pulled_at)
             # Of loaders that are zipped, the first counts.
-            zipped = [state for state in pulling if state.has_gradients and state.pulls == last.pulls]
+            use = (last.pulls, last.has_evidence, last.has_gradients)
+            zipped = [state for state in pulling if (state.pulls, state.has_evidence, state.has_gradients) == use]
             self._training = min(zipped or [last], key=lambda state: state.pulled_at)
         return self._training
 

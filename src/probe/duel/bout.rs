@@ -109,6 +109,11 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.levels().rounds() >= fewest_rounds(self.duel.jobs.len())
     }
 
+    /// Returns true if every side has a block.
+    pub(in crate::probe) fn has_slices(&self) -> bool {
+        self.duel.sides().all(|side| self.blocks.iter().any(|block| block.side == side))
+    }
+
     fn most_rounds(&self) -> u32 {
         self.way.rounds(self.duel.rounds)
     }

@@ -238,9 +238,14 @@ impl Duelled {
         }
     }
 
-    /// Returns the rates of a side's slices in complete rounds.
+    /// Returns the rates of a side's slices in complete rounds. If the time was up before the first round was complete, these are the
+    /// first slices of all sides, or none if a side has no slice.
     pub fn slices(&self, side: Side) -> Vec<f64> {
-        let turns = self.rounds as usize * self.way.turns(self.sides.len());
+        let sides = self.sides.len();
+        let turns = match self.rounds {
+            0 if self.blocks.len() >= sides => sides,
+            rounds => rounds as usize * self.way.turns(sides),
+        };
         self.blocks.iter().take(turns).filter(|block| block.side == side).map(|block| block.rate).collect()
     }
 

@@ -165,14 +165,18 @@ impl Search<'_, '_> {
                 on_event(Event::Remark { text: &format!("round {number}: {reason}") });
             }
         }
-        if matches!(duelled.end, DuelEnd::Interrupted | DuelEnd::TimeIsUp) && duelled.rounds == 0 {
+        // If the time is up in the middle of a round, one slice of each config is a comparison as well.
+        let has_slices = Side::first(order.orders.len()).all(|side| !duelled.slices(side).is_empty());
+        let is_cut = matches!(duelled.end, DuelEnd::Interrupted | DuelEnd::TimeIsUp);
+        let is_enough = duelled.rounds > 0 || is_cut && has_slices && !self.is_stopped();
+        if is_cut && !is_enough {
             return Ok(false);
         }
         let disturbed = duelled.disturbances.first();
         if let Some(reason) = disturbed {
             on_event(Event::Remark { text: &format!("round {number} does not count: {reason}") });
         }
-        let is_complete = duelled.rounds > 0 && disturbed.is_none();
+        let is_complete = is_enough && disturbed.is_none();
         self.rounds.failures = if is_complete { 0 } else { self.rounds.failures + 1 };
         let elapsed = began.elapsed().div_f64(as_number(order.orders.len()));
         if is_complete {
@@ -303,12 +307,17 @@ impl Search<'_, '_> {
     /// Returns the mean time of a config's slices in a round. Before the first round: two slices and the steps dropped before each,
     /// but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
+        /// The steps of two slices if steps are slow: one that does not count, two that do, and the wait for a last one.
+        const STEPS: f64 = 8.0;
         let (time, configs) = self.rounds.slices;
         if configs > 0 {
             return time / configs;
         }
-        let probe = self.history.searched().last().map(|trial| trial.elapsed);
-        probe.map_or(BLOCK * 3, |probe| probe.min(BLOCK * 3))
+        let step_of = |trial: &Trial| trial.outcome.measurement()?.timing.step_seconds;
+        let steps: Vec<f64> = self.history.searched().filter_map(step_of).collect();
+        let slices = stats::mean(&steps).and_then(|step| Duration::try_from_secs_f64(step * STEPS).ok());
+        let slices = slices.unwrap_or_default().max(BLOCK * 3);
+        self.history.searched().last().map_or(slices, |trial| trial.elapsed.min(slices))
     }
 }
 
@@ -322,7 +331,8 @@ fn of_round(
     let slices: Vec<f64> = duelled.slices(side).into_iter().map(|rate| rate * whole.unwrap_or(1.0)).collect();
     let process = duelled.processes.get(side.place()).copied().unwrap_or(0);
     let mean = stats::mean(&slices).map(Estimate::point);
-    let throughput = if slices.len() > 1 { mean } else { measurement.throughput };
+    // A slice of a process of its own has an interval.
+    let throughput = if slices.len() > 1 || duelled.way != Way::Processes { mean } else { measurement.throughput };
     let measured = duelled.blocks.iter().filter(|block| block.side == side).map(|block| block.end_s - block.begin_s);
     let measuring_s = measured.sum::<f64>().min(elapsed.as_secs_f64());
     let spent = Spent { measuring_s, starting_s: elapsed.as_secs_f64() - measuring_s, ..Spent::default() };

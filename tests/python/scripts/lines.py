@@ -48,7 +48,7 @@ class Choosing(BatchSampler):
 
 
 def slowly(path, flags):
-    burn(5)
+    burn(15)
     return os.open(path, flags)
 
 

@@ -75,7 +75,8 @@ impl CommandProber {
         let is_interrupted = matches!(tried, Tried::Over(DuelEnd::Interrupted));
         let verdict = if is_interrupted { Verdict::Interrupted } else { Verdict::Enough };
         for (side, mut held) in bout.duel.sides().zip(open) {
-            if is_over && !is_interrupted {
+            // If the time was up in the middle of a block, the slices before count.
+            if is_over && (!is_interrupted || bout.has_slices()) {
                 bout.sides[side.place()] = Some(held.session.own_outcome(bout.rate(side), true));
                 bout.processes[side.place()] = held.number;
             }
