@@ -49,7 +49,7 @@ impl Search<'_, '_> {
         const SHARE: u32 = 3;
         const TIMES: u32 = 3;
         let left = self.time_left();
-        if purpose != Purpose::Search || !self.has_rounds() {
+        if purpose != Purpose::Search || !self.has_rounds() || self.history.count_searched() == 0 {
             return left;
         }
         left.min((left / SHARE).max(expected_probe(&self.history) * TIMES))
