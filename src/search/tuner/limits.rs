@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rounds::{MOST, NEW};
 use super::search::Search;
-use crate::model::{Purpose, Slot, quantity::show_duration};
+use crate::model::{Slot, quantity::show_duration};
 use crate::search::budget::{Budget, StopReason, expected_probe};
 
 impl Search<'_, '_> {
@@ -41,18 +41,6 @@ impl Search<'_, '_> {
         let by_budget = self.budget.for_probes().saturating_sub(self.elapsed());
         let by_gpus = self.in_gpu_time().map(|(budget, spent)| budget.time.saturating_sub(spent));
         by_gpus.into_iter().chain(self.usable()).fold(by_budget, Duration::min)
-    }
-
-    /// Returns the longest time that a probe may take. One config that does not start must not use up the time of all others.
-    pub(super) fn longest_time(&self, purpose: Purpose) -> Duration {
-        /// Round numbers: a share of the time left, and a multiple of the expected time.
-        const SHARE: u32 = 3;
-        const TIMES: u32 = 3;
-        let left = self.time_left();
-        if purpose != Purpose::Search || !self.has_rounds() || self.history.count_searched() == 0 {
-            return left;
-        }
-        left.min((left / SHARE).max(expected_probe(&self.history) * TIMES))
     }
 
     /// Returns how long this search is expected to go on; `None` until two probes have shown how long a probe takes. The sum covers

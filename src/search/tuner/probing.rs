@@ -40,7 +40,7 @@ impl Search<'_, '_> {
             // Rounds will tell how fast it is.
             limits.precision = limits.precision.map(|precision| precision.max(COARSE));
         }
-        limits.probe_time = limits.probe_time.min(self.longest_time(purpose));
+        limits.probe_time = limits.probe_time.min(self.time_left());
         let precision = if takes_its_time { Some(f64::MIN_POSITIVE) } else { limits.precision };
         let order = Order {
             number,
@@ -148,9 +148,7 @@ impl Search<'_, '_> {
         let Begun { order, purpose, proposal, began, failed_in, .. } = begun;
         let number = order.number;
         // A probe that the end of the search cut short says nothing about its config.
-        let is_over = self.time_left() < self.limits.grace_time;
-        let is_late =
-            is_over && order.limits.probe_time < self.limits.probe_time && matches!(outcome, Outcome::TimedOut(_));
+        let is_late = order.limits.probe_time < self.limits.probe_time && matches!(outcome, Outcome::TimedOut(_));
         if is_late && purpose != Purpose::Baseline {
             return Ok(());
         }
