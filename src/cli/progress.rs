@@ -91,7 +91,7 @@ impl Progress {
                 let text = format!("      {}  runs in full precision, to compare the losses", settings.line());
                 self.say(&text, Tone::Plain);
             }
-            Event::Compared { trial, settings } if trial.outcome.failure().is_some() => {
+            Event::Amended { trial, settings } if trial.outcome.failure().is_some() => {
                 let (text, tone) =
                     trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, false);
                 self.say(&text, tone);

@@ -136,9 +136,9 @@ pub enum Event<'a> {
         /// The settings that are run.
         settings: &'a Settings,
     },
-    /// The losses of a config were compared with full precision; its trial is replaced.
-    Compared {
-        /// The trial with the result of the comparison.
+    /// A later check has changed a trial: its losses were compared, its rate cannot be right, or its config failed in a round.
+    Amended {
+        /// The trial as it is now.
         trial: &'a Trial,
         /// Its settings.
         settings: &'a Settings,

@@ -214,7 +214,7 @@ impl Watched {
                 self.over(trial.number);
                 self.finished(trial, settings);
             }
-            Event::Compared { trial, .. } => {
+            Event::Amended { trial, .. } => {
                 let is_best = self.status.best.as_ref().is_some_and(|best| best.number == trial.number);
                 if is_best && trial.outcome.failure().is_some() {
                     (self.status.best, self.best_score) = (None, None);

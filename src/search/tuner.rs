@@ -490,7 +490,7 @@ impl<'p> Tuner<'p> {
         if let Some(baseline) = self.baseline.as_ref().filter(|_| checks_stated && search.is_new()) {
             search.check_stated(baseline, on_event)?;
         }
-        let stopped = search.run(self.strategy.as_mut(), self.baseline.as_ref(), self.seed, on_event)?;
+        let stopped = search.run(self.strategy.as_mut(), on_event)?;
         let side_by_side = search.side_by_side.take();
         Ok(Study { stopped, side_by_side, ..search.study() })
     }

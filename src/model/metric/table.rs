@@ -347,7 +347,7 @@ pub const SOURCES: &[SourceRow] = &[
     SourceRow {
         source: Source::Difference,
         name: "difference",
-        meaning: "What was in use more than before the probe, where processes cannot be told apart.",
+        meaning: "If the driver names no processes: the memory in use, minus the memory in use before the probe.",
     },
     SourceRow {
         source: Source::Proc,

@@ -61,18 +61,14 @@ impl Search<'_, '_> {
         !self.is_calibrated
             && self.slots.there() > 1
             && self.slots.is_idle()
-            && self.config_to_compare(None).is_some()
+            && self.config_to_compare().is_some()
             && !self.is_stopped()
     }
 
     /// Compares a config alone with the same config in all slots at once, or else in half of them. Closes the slots that do not
     /// measure as they do alone. Returns the reason if the search ends here.
-    pub(super) fn calibrate(
-        &mut self,
-        baseline: Option<&Config>,
-        on_event: OnEvent<'_>,
-    ) -> Result<Option<StopReason>, TuneError> {
-        let Some(config) = self.config_to_compare(baseline) else { return Ok(None) };
+    pub(super) fn calibrate(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
+        let Some(config) = self.config_to_compare() else { return Ok(None) };
         let all = self.slots.parts();
         if all.is_empty() {
             return Ok(None);
@@ -206,10 +202,10 @@ impl Search<'_, '_> {
     }
 
     /// Returns the baseline, or else the first config that was measured.
-    fn config_to_compare(&self, baseline: Option<&Config>) -> Option<Config> {
+    fn config_to_compare(&self) -> Option<Config> {
         let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
         let trials = || self.history.trials().iter().map(AsRef::as_ref);
-        let trial = trials().find(|trial| measured(trial) && baseline == Some(&trial.config));
+        let trial = trials().find(|trial| measured(trial) && self.baseline == Some(&trial.config));
         let trial = trial.or_else(|| self.history.searched().find(measured));
         trial.map(|trial| trial.config.clone())
     }

@@ -56,6 +56,9 @@ impl Search<'_, '_> {
                 Ok(reference) => numerics::compared(&measurement.first_losses, reference),
                 Err(reason) => Numerics { not_compared: Some(reason), ..Numerics::default() },
             };
+            if measurement.numerics.as_ref() == Some(&numerics) {
+                continue; // an earlier run of the search had no time either
+            }
             let outcome = self.judged(measurement, numerics);
             has_failed |= outcome.failure().is_some();
             let elapsed = trial.elapsed + began.elapsed();

@@ -42,7 +42,7 @@ impl Search<'_, '_> {
         if let Some(journal) = &mut self.journal {
             journal.record(&trial, self.space, None, None)?;
         }
-        on_event(Event::Compared { trial: &trial, settings: &self.set_by(&trial.config) });
+        on_event(Event::Amended { trial: &trial, settings: &self.set_by(&trial.config) });
         self.history.amend(trial);
         Ok(())
     }

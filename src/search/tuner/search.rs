@@ -118,14 +118,8 @@ impl Search<'_, '_> {
     }
 
     /// Searches until it is clear which config to name, and checks this config.
-    pub(super) fn run(
-        &mut self,
-        strategy: &mut dyn Strategy,
-        baseline: Option<&Config>,
-        seed: u64,
-        on_event: OnEvent<'_>,
-    ) -> Result<StopReason, TuneError> {
-        let stopped = self.search_and_settle(strategy, baseline, seed, on_event)?;
+    pub(super) fn run(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
+        let stopped = self.search_and_settle(strategy, on_event)?;
         while self.check_named(on_event)? {
             self.settle(on_event)?;
         }
@@ -136,13 +130,11 @@ impl Search<'_, '_> {
     fn search_and_settle(
         &mut self,
         strategy: &mut dyn Strategy,
-        baseline: Option<&Config>,
-        seed: u64,
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
         loop {
             let searched = self.history.count_searched();
-            let stopped = self.search(strategy, baseline, seed, on_event)?;
+            let stopped = self.search(strategy, on_event)?;
             if stopped == StopReason::AllocationEnds
                 && let Some(text) = self.of_the_allocation()
             {
@@ -169,16 +161,10 @@ impl Search<'_, '_> {
         }
     }
 
-    fn search(
-        &mut self,
-        strategy: &mut dyn Strategy,
-        baseline: Option<&Config>,
-        seed: u64,
-        on_event: OnEvent<'_>,
-    ) -> Result<StopReason, TuneError> {
+    fn search(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
         let mut end = None;
         loop {
-            while let Some(slot) = self.slot_for_next(seed) {
+            while let Some(slot) = self.slot_for_next() {
                 if let Some(reason) = end {
                     // Doubtful failures are resolved before the end, unless the search was interrupted.
                     let Some(wanted) = self.for_elsewhere(slot).filter(|_| reason != StopReason::Interrupted) else {
@@ -188,10 +174,10 @@ impl Search<'_, '_> {
                     continue;
                 }
                 if self.is_calibration_due() {
-                    end = self.calibrate(baseline, on_event)?;
+                    end = self.calibrate(on_event)?;
                     continue;
                 }
-                match self.next(slot, strategy, baseline, seed)? {
+                match self.next(slot, strategy)? {
                     Next::Probe(wanted) => self.begin(slot, wanted, on_event),
                     Next::Round(configs) => self.begin_round(slot, configs, on_event),
                     Next::Wait => break,
@@ -217,14 +203,14 @@ impl Search<'_, '_> {
 
     /// Returns a free slot, drawn at random so that no parameter's settings coincide with a slot. A slot that may be sick waits for
     /// the results from other slots.
-    fn slot_for_next(&self, seed: u64) -> Option<usize> {
+    fn slot_for_next(&self) -> Option<usize> {
         let is_doubted = |slot: &usize| {
             let begun = self.begun().filter_map(|begun| begun.failed_in);
             self.elsewhere.iter().filter_map(|wanted| wanted.failed_in).chain(begun).any(|failed_in| failed_in == *slot)
         };
         let mut free = self.slots.free();
         free.retain(|slot| self.slots.open() < 2 || !is_doubted(slot));
-        let draw = Permutation::new(free.len() as u128, seed ^ u64::from(self.next_number())).at(0)?;
+        let draw = Permutation::new(free.len() as u128, self.seed ^ u64::from(self.next_number())).at(0)?;
         free.get(usize::try_from(draw).ok()?).copied()
     }
 
@@ -236,13 +222,7 @@ impl Search<'_, '_> {
     }
 
     /// Decides what a free slot does.
-    fn next(
-        &mut self,
-        slot: usize,
-        strategy: &mut dyn Strategy,
-        baseline: Option<&Config>,
-        seed: u64,
-    ) -> Result<Next, TuneError> {
+    fn next(&mut self, slot: usize, strategy: &mut dyn Strategy) -> Result<Next, TuneError> {
         let is_idle = self.slots.is_idle();
         // The running probes may change the answer, so the end waits for them.
         let end = |reason| if is_idle { Next::End(reason) } else { Next::Wait };
@@ -262,7 +242,7 @@ impl Search<'_, '_> {
             return Ok(Next::Round(configs));
         }
         let is_open = |config: &&Config| !self.history.is_settled(config) && !self.put_back.has(config);
-        let unknown = baseline.filter(is_open);
+        let unknown = self.baseline.filter(is_open);
         let due = if stop.is_none() { self.put_back.next(false) } else { None };
         let next = if due.is_some() {
             due
@@ -272,7 +252,7 @@ impl Search<'_, '_> {
             }
             Some((Proposal::from(baseline.clone()), Purpose::Baseline))
         } else {
-            self.proposed(strategy, baseline, seed).map(|proposal| {
+            self.proposed(strategy).map(|proposal| {
                 let part = proposal.one_in.filter(|parts| parts.get() > 1);
                 (proposal, part.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in }))
             })
@@ -302,9 +282,9 @@ impl Search<'_, '_> {
         best.map_or(0.0, |(trial, _)| gain::noise(self.objective, &trial.outcome))
     }
 
-    fn proposed(&mut self, strategy: &mut dyn Strategy, baseline: Option<&Config>, seed: u64) -> Option<Proposal> {
-        let objective = self.objective.scalarised(&self.history, seed);
-        let first = self.opened_first(baseline);
+    fn proposed(&mut self, strategy: &mut dyn Strategy) -> Option<Proposal> {
+        let objective = self.objective.scalarised(&self.history, self.seed);
+        let first = self.opened_first();
         self.open.update(self.space, &self.history);
         let space = self.open.space(self.space);
         let under_way = self.begun().map(|begun| begun.order.config.clone());
@@ -317,11 +297,11 @@ impl Search<'_, '_> {
         let related = (self.objective.is_largest_throughput() && self.last_round() > 0)
             .then(|| self.study().race().related(&self.history).into_owned());
         let history = related.as_ref().unwrap_or(&self.history);
-        self.seen.update(space, history, baseline);
+        self.seen.update(space, history, self.baseline);
         let history = self.seen.history(history);
         let lacking = self.lacking.of(&objective, history);
         let view = View::knowing(space, &objective, history, (&pending, self.seen.start()), lacking)
-            .with(left, seed)
+            .with(left, self.seed)
             .with_so_far(&so_far)
             .with_precision_speeds(self.precision_speeds)
             .with_earlier(self.warm_start)
@@ -333,8 +313,10 @@ impl Search<'_, '_> {
 
     /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the first probe
     /// of the baseline, so a continued search has the same parameters.
-    fn opened_first(&self, baseline: Option<&Config>) -> Vec<usize> {
-        let Some(baseline) = baseline.filter(|_| self.objective.is_largest_throughput()) else { return Vec::new() };
+    fn opened_first(&self) -> Vec<usize> {
+        let Some(baseline) = self.baseline.filter(|_| self.objective.is_largest_throughput()) else {
+            return Vec::new();
+        };
         let measured = self.history.of(baseline).find_map(|trial| trial.outcome.measurement());
         measured.map_or_else(Vec::new, |measurement| {
             let set = self.space.settings(baseline);
