@@ -165,8 +165,11 @@ impl Noise {
         let rounds = paired(a, b).count();
         let of_slices = |(a, b): (&Run, &Run)| Some(a.range?.0 - b.range?.1);
         let is_clear_in_slices = || paired(a, b).all(|pair| of_slices(pair).is_some_and(|lead| lead > CLEAR.ln_1p()));
-        let is_clear = rounds >= FIRST_LOOK && lowest > CLEAR.ln_1p() || rounds >= FEW_ROUNDS && is_clear_in_slices();
-        lowest > 0.0 && (is_clear || self.difference(a, b).is_some_and(is_beyond_noise))
+        let is_seen_often = rounds >= FEW_ROUNDS;
+        let is_clear = rounds >= FIRST_LOOK && lowest > CLEAR.ln_1p() || is_seen_often && is_clear_in_slices();
+        // A single round tells little about noise, so its slices must agree as well.
+        let is_likely = (is_seen_often || is_clear_in_slices()) && self.difference(a, b).is_some_and(is_beyond_noise);
+        lowest > 0.0 && (is_clear || is_likely)
     }
 }
 
@@ -279,6 +282,9 @@ mod tests {
         assert!(noise.seems_higher(&fast, &slow, 8));
         let overlapping = with_slices(&[1.0, 0.0], 0.6);
         assert!(!noise.seems_higher(&overlapping, &slow, 8) && !noise.seems_higher(&fast[..1], &slow, 8));
+        let quiet = Noise { variance: 1e-4, ..noise };
+        let single = |of: &[Run]| quiet.seems_higher(of, &slow[..1], 8);
+        assert!(single(&fast[..1]) && !single(&overlapping[..1]) && !single(&runs(&[1.0], 2)));
     }
 
     #[test]
