@@ -24,6 +24,13 @@ impl Estimate {
         Self { value, low: Some(low), high: Some(high) }
     }
 
+    /// Returns the estimate of a number that is this many times as large.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        let of = |number: f64| number * factor;
+        Self { value: of(self.value), low: self.low.map(of), high: self.high.map(of) }
+    }
+
     /// Returns half the width of the interval as a share of the value.
     pub fn relative_half_width(&self) -> Option<f64> {
         Some((self.high? - self.low?) / 2.0 / self.value.abs())

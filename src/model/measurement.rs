@@ -114,6 +114,31 @@ pub struct Timing {
     /// of epochs were seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_factor: Option<f64>,
+    /// What the end of an epoch costs. Absent if fewer than two ends of epochs were seen, and no experiment measured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_end: Option<EpochEnd>,
+}
+
+/// What the end of an epoch costs: evaluation, checkpoint, scheduler, and the restart of the loader.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EpochEnd {
+    /// The time that an epoch takes in addition to its steps, in seconds.
+    pub seconds: f64,
+    /// The part of it that evaluation takes, if an experiment measured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluation_s: Option<f64>,
+    /// Samples of an epoch, of all ranks together.
+    pub samples: f64,
+}
+
+impl EpochEnd {
+    /// Returns the rate over whole epochs, as a share of a rate between their ends, in samples per second.
+    pub fn factor(&self, rate: f64) -> f64 {
+        let steps = self.samples / rate;
+        let factor = steps / (steps + self.seconds);
+        if factor.is_finite() { factor } else { 1.0 }
+    }
 }
 
 /// The device memory of a probe.

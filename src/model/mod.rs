@@ -18,6 +18,7 @@ pub mod objective;
 pub mod outcome;
 pub mod precision;
 pub mod quantity;
+mod run_length;
 mod slot;
 pub mod space;
 mod spent;
@@ -30,8 +31,8 @@ pub use exchange::Exchange;
 pub use fact::{FACTS, Fact, Facts};
 pub use line::{Line, settings_of};
 pub use measurement::{
-    FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
-    Timing,
+    EpochEnd, FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
+    STEPS_PER_SECOND, Timing,
 };
 pub(crate) use metric::Together;
 pub use metric::{GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};
@@ -41,6 +42,7 @@ pub use objective::{
 };
 pub use outcome::{Failure, Memory, Outcome};
 pub use precision::{PRECISIONS, Precision, PrecisionFacts};
+pub use run_length::{RunLength, RunLengthError};
 pub use slot::Slot;
 pub use space::{
     AS_IT_IS, Advance, Config, Count, Derived, Expression, ExpressionError, FUNCTIONS, LocateError, MemoryRole, Owner,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::outcome::{Estimate, Measurement, Memory, Outcome};
 use crate::model::quantity;
+use crate::model::run_length::RunLength;
 use crate::model::space::Config;
 use crate::model::trial::{History, Trial};
 use scalarised::Scalarised;
@@ -41,6 +42,9 @@ pub struct Objective {
     constraints: Vec<Constraint>,
     memory_headroom: Headroom,
     on_tie: OnTie,
+    /// The length of the whole training, if it is stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run_length: Option<RunLength>,
 }
 
 /// The quantity that is optimised.
@@ -182,6 +186,7 @@ impl Objective {
             constraints: Vec::new(),
             memory_headroom: Headroom::Fraction(0.1),
             on_tie: OnTie::default(),
+            run_length: None,
         }
     }
 
@@ -209,6 +214,18 @@ impl Objective {
     pub fn on_tie(mut self, on_tie: OnTie) -> Self {
         self.on_tie = on_tie;
         self
+    }
+
+    /// Sets the length of the whole training, for which reports state the time. Without it, the script's own length counts.
+    #[must_use]
+    pub fn run_length(mut self, length: RunLength) -> Self {
+        self.run_length = Some(length);
+        self
+    }
+
+    /// Returns the stated length of the whole training.
+    pub fn stated_run_length(&self) -> Option<RunLength> {
+        self.run_length
     }
 
     /// Sets the price of an hour; without a price there is no [`COST`].

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::exchange::Exchange;
+use crate::model::measurement::Measurement;
 use crate::model::outcome::{Estimate, Outcome};
 use crate::model::slot::Slot;
 use crate::model::space::{Config, Settings, Space, Value};
@@ -185,6 +186,14 @@ impl History {
         let other = with(Arc::clone(trial), throughput);
         if !Arc::ptr_eq(trial, &other) {
             (*trial, self.identity) = (other, Arc::default());
+        }
+    }
+
+    /// Replaces the measurement of a trial; `place` is its index.
+    pub(crate) fn set_measurement(&mut self, place: usize, measurement: Measurement) {
+        if let Some(trial) = self.trials.get_mut(place) {
+            let outcome = Outcome::Measured(measurement);
+            (*trial, self.identity) = (Arc::new(Trial { outcome, ..(**trial).clone() }), Arc::default());
         }
     }
 

@@ -13,7 +13,7 @@ use crate::probe::adapter::{Adapter, Applied, Apply, By, Target};
 pub struct Experiment {
     /// The action.
     pub mode: Mode,
-    /// The number of batches that [`Mode::Replay`] keeps.
+    /// The number of batches that [`Mode::Replay`] keeps, or that an epoch of [`Mode::ShortEpochs`] has.
     pub batches: u32,
     /// The numbers of workers that [`Mode::LoaderOnly`] tries, in this order.
     pub workers: Vec<u32>,
@@ -41,6 +41,8 @@ pub enum Mode {
     LoaderOnly,
     /// Trains as usual, but the ranks exchange neither gradients nor weights.
     NoCommunication,
+    /// Trains in epochs of a few batches, to time what comes between epochs.
+    ShortEpochs,
 }
 
 /// The modes: each with its name in `probe.json` and its description.
@@ -53,6 +55,7 @@ pub const MODES: &[(Mode, &str, &str)] = &[
         "no_communication",
         "trains as ever, while ranks exchange neither gradients nor weights: what communication costs",
     ),
+    (Mode::ShortEpochs, "short_epochs", "trains in epochs of a few batches: what the end of an epoch costs"),
 ];
 
 impl Experiment {

@@ -126,6 +126,7 @@ impl Totals {
                 measured_seconds: Some(throughput.measured.as_secs_f64()),
                 outliers: throughput.outliers.clone(),
                 epoch_factor: throughput.epoch_factor,
+                epoch_end: throughput.epoch_end,
                 ..Default::default()
             },
             memory: MemoryUse {

@@ -17,7 +17,7 @@ use crate::model::{
     COST, Direction, Estimate, Exchange, Goal, GpuUse, Numerics, Outliers, Readings, Settings, Value, arrival,
 };
 use crate::report::emit::shell_word;
-use crate::search::{Alternatives, OnFront, Part, Ranked, Study, Verdict, WarmStart};
+use crate::search::{Alternatives, OnFront, Part, Ranked, Study, Verdict, WarmStart, WholeRun};
 
 /// A throughput with its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,6 +124,9 @@ pub struct BestReport {
     /// The speedup over the baseline if it is not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproven_speedup: Option<Estimate>,
+    /// The time of the whole training, with the baseline and with this config; absent if samples are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<WholeRun>,
     /// The lowest ratio to the baseline of all rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest_speedup: Option<f64>,
@@ -313,6 +316,7 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
             .then(|| study.space.settings(&best.winner.config).chosen(&study.space)),
         speedup: best.speedup,
         unproven_speedup: best.unproven_speedup,
+        run: study.whole_run(&best),
         lowest_speedup: best.lowest_speedup,
         ahead: best.ahead.as_ref().map(|ahead| AheadReport {
             config: study.settings(&ahead.config),

@@ -70,19 +70,6 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     format!("no config is proven to be {better} {tried}; {config} was {better} {rounds}: {ratio}")
 }
 
-/// Says which share of the time the ends of epochs take, if it matters.
-pub(super) fn epochs_line(best: &Best) -> Option<String> {
-    const MATTERS: f64 = 0.05;
-    let share = |entry: &Ranked| entry.measurement.timing.epoch_factor.map(|factor| (1.0 - factor).max(0.0));
-    let percent = |share: f64| format!("{:.0}%", share * 100.0);
-    let now = share(&best.winner)?;
-    let other = best.baseline.as_ref().filter(|baseline| baseline.config != best.winner.config);
-    let before = other.and_then(share);
-    let of_baseline = before.map(|share| format!(" (baseline: {})", percent(share))).unwrap_or_default();
-    let matters = now.max(before.unwrap_or(0.0)) >= MATTERS;
-    matters.then(|| format!("epochs    their ends take {} of the time{of_baseline}, and count", percent(now)))
-}
-
 /// Says why a search tried few configs, if its time was short.
 pub(super) fn few_configs(study: &Study) -> Option<String> {
     const FEW: usize = 5;

@@ -42,6 +42,7 @@ mod svg;
 mod table;
 mod tensorboard;
 mod trials;
+mod whole_run;
 
 pub use best::{AheadReport, BestReport, FrontReport, PartReport, best};
 pub use bottleneck::{Bottleneck, HeldBack};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::bottleneck::Bottleneck;
 use super::care::{Care, left_out};
-use super::ending::{comparison_line, epochs_line, few_configs, settings_lines};
+use super::ending::{comparison_line, few_configs, settings_lines};
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::gpu_summary;
@@ -238,11 +238,11 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     if let Some(numerics) = &best.winner.measurement.numerics {
         let _ = writeln!(text, "numerics  {}", shown_numerics(numerics));
     }
-    if let Some(line) = epochs_line(best) {
-        let _ = writeln!(text, "{line}");
-    }
     if let Some(line) = comparison_line(study, best, &number) {
         let _ = writeln!(text, "{line}");
+    }
+    if let Some(run) = study.whole_run(best) {
+        let _ = writeln!(text, "run       {}", run.words());
     }
     for line in settings_lines(study, best) {
         let _ = writeln!(text, "{line}");

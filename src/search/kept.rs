@@ -19,7 +19,7 @@ use crate::probe::{
 };
 use crate::search::budget::{Budget, StopReason};
 use crate::search::journal::{self, Header, JournalError, Line};
-use crate::search::study::Study;
+use crate::search::study::{Study, over_whole_epochs};
 
 /// The file that describes the search.
 pub const STUDY: &str = "study.json";
@@ -356,6 +356,7 @@ impl Kept {
             _ if is_running => StopReason::Running,
             stopped => stopped.unwrap_or(StopReason::Interrupted),
         };
+        let history = over_whole_epochs(history, baseline.as_ref());
         let study = Study {
             objective: record.objective.relative_to_first(&history, baseline.as_ref()),
             space: Arc::new(record.space),

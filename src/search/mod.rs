@@ -20,5 +20,5 @@ pub use kept::{Kept, KeptError};
 pub use numerics::FullPrecision;
 pub use status::{BestSoFar, Ended, Running, Status, StatusFile, Watched};
 pub use strategy::{Earlier, EarlierError, EarlierStudy, STRATEGIES, Strategy};
-pub use study::{Ahead, Alternatives, Best, OnFront, Part, Ranked, SlotSeen, Study, Verdict};
+pub use study::{Ahead, Alternatives, Best, OnFront, Part, Ranked, SlotSeen, Study, Verdict, WholeRun};
 pub use tuner::{Arrival, TuneError, Tuner};

@@ -130,7 +130,8 @@ impl Noise {
         };
         let seen = seen(&mut pairs.iter().map(|(a, _)| a.process)) + seen(&mut pairs.iter().map(|(_, b)| b.process));
         let of_epochs = |runs: &[Run]| runs.iter().map(|run| run.of_epochs).fold(0.0, f64::max);
-        let of_processes = (self.processes_apart * seen.sqrt()).hypot(of_epochs(a)).hypot(of_epochs(b));
+        // The end of an epoch takes about as long for both, so an error in it shifts both alike.
+        let of_processes = (self.processes_apart * seen.sqrt()).hypot(of_epochs(a) - of_epochs(b));
         Some(Uncertain { value, error, degrees, of_processes })
     }
 

@@ -6,6 +6,7 @@ mod front;
 mod race;
 mod scale;
 mod slots;
+mod whole_run;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub use front::{OnFront, Part};
 pub(crate) use race::Race;
 use scale::Scale;
 pub use slots::SlotSeen;
+pub use whole_run::WholeRun;
+pub(crate) use whole_run::{over_whole_epochs, samples_per_epoch};
 
 /// A search that ended, was interrupted, or is running.
 #[derive(Debug)]

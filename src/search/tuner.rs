@@ -4,6 +4,7 @@ mod arrivals;
 mod begun;
 mod calibration;
 mod checks;
+mod epoch_ends;
 mod exchange;
 mod gain;
 mod health;

@@ -122,12 +122,24 @@ pub(super) struct SpecFile {
     /// What better means.
     #[serde(default)]
     pub(super) objective: ObjectiveTable,
+    /// The whole training, for which the config is chosen.
+    #[serde(default)]
+    pub(super) run: RunTable,
     /// How to search, and for how long.
     #[serde(default)]
     pub(super) search: SearchTable,
     /// What of the machine a probe has.
     #[serde(default)]
     pub(super) machine: MachineTable,
+}
+
+/// The whole training, for which the config is chosen.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, expecting = "a table with `length`")]
+pub(super) struct RunTable {
+    /// How long the training is: `90 epochs`, `100000 steps` (with the batch of the baseline) or `1e9 samples`. Default: what the
+    /// script's arguments or its trainer say, else one epoch.
+    pub(super) length: Option<Located<String>>,
 }
 
 /// The training step: what is run, and how its throughput is read.

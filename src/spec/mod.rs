@@ -114,7 +114,7 @@ impl Spec {
         let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let step = step.spanning(engine.span.clone());
-        let objective = objective::build(&source, &file.objective, &file.limits, &file.search)?;
+        let objective = objective::build(&source, &file)?;
         let warm_start = warm_start::places(&source, &file.search, strategy, &objective)?;
         let mut warnings = apply::warnings(&file.step.value);
         warnings.extend(objective::warnings(&file.objective, &objective, &space));

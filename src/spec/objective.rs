@@ -3,18 +3,16 @@
 use std::ops::Range;
 
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{Entries, LimitsTable, Located, ObjectiveTable, SearchTable};
+use super::file::{Entries, Located, ObjectiveTable, SpecFile};
 use super::goals::{Aim, Weight};
 use super::headroom;
-use crate::model::{COST, Constraint, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, Space};
+use crate::model::{
+    COST, Constraint, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, RunLength, Space,
+};
 
 /// Builds the objective from its table and from what other tables say about it.
-pub(super) fn build(
-    source: &SourceFile,
-    table: &ObjectiveTable,
-    limits: &LimitsTable,
-    search: &SearchTable,
-) -> Result<Objective, SpecError> {
+pub(super) fn build(source: &SourceFile, file: &SpecFile) -> Result<Objective, SpecError> {
+    let (table, limits, search) = (&file.objective, &file.limits, &file.search);
     only_one(source, table)?;
     let price = price(source, table)?;
     let objective = match (&table.weights, &table.pareto, &table.minimize) {
@@ -36,6 +34,12 @@ pub(super) fn build(
             source.error(text.span.clone(), error.to_string(), hint)
         })?;
         objective = objective.constraint(constraint);
+    }
+    if let Some(length) = &file.run.length {
+        let parsed = RunLength::parse(&length.value);
+        let hint = "for example \"90 epochs\", \"100000 steps\" or \"1e9 samples\"";
+        objective =
+            objective.run_length(parsed.map_err(|error| source.error(length.span.clone(), error.to_string(), hint))?);
     }
     match price {
         Some(price) => Ok(objective.price(price)),

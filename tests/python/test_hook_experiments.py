@@ -65,12 +65,18 @@ SEEN = {
 }
 
 
-def run(mode, script="evidence.py", stop_after=100, apply=None, command=None, more=None, **env):
+def run(mode, script="evidence.py", stop_after=100, apply=None, command=None, more=None, options=(), **env):
     """Runs a script in an experiment, with a folder for its data in DATA."""
     with tempfile.TemporaryDirectory() as data:
         experiment = {"mode": mode, "batches": 4, "workers": [0, 1, 2], "seconds": 0.4, "set": {}, **(more or {})}
         result = harness.run(
-            script, apply, stop_after=stop_after, env={"DATA": data, **env}, command=command, experiment=experiment
+            script,
+            apply,
+            stop_after=stop_after,
+            env={"DATA": data, **env},
+            command=command,
+            experiment=experiment,
+            options=options,
         )
         result.folder = data
         return result
@@ -220,6 +226,23 @@ class LoaderOnly(unittest.TestCase):
         self.assertIn("loader_only.rate.0", result.facts)
         self.assertNotIn("loader_only.rate.2", result.facts)
         self.assertRegex(result.facts["loader_only.error"], "^2 workers: .*(killed by signal|exited unexpectedly)")
+
+
+class ShortEpochs(unittest.TestCase):
+    def test_the_end_of_an_epoch_is_timed_and_evaluation_is_scaled(self):
+        for epochs, workers in ((3, 2), (1, 0)):  # with one epoch, the end of the script counts
+            with self.subTest(epochs=epochs, workers=workers):
+                options = ("--epochs", str(epochs), "--workers", str(workers))
+                result = run("short_epochs", "epochs.py", stop_after=None, options=options, more={"batches": 20})
+                self.assertEqual((result.code, result.errors), (0, []), result.output)
+                self.assertIn("batches 20 20\ntrained", result.output)
+                self.assertEqual(len(result.steps), 20 * epochs)
+                facts = result.facts
+                self.assertEqual(facts["run.epochs"], epochs)
+                evaluation, end = facts["epoch_end.evaluation_seconds"], facts["epoch_end.seconds"]
+                self.assertGreaterEqual(evaluation, 1.0)  # 100 batches of 10 ms, of which 20 were seen
+                self.assertGreaterEqual(end, evaluation + 0.2 - 0.05)
+                self.assertLess(evaluation, 10.0)
 
 
 class Failing(unittest.TestCase):

@@ -9,9 +9,10 @@ OBSERVE = "observe"
 REPLAY = "replay"
 LOADER_ONLY = "loader_only"
 NO_COMMUNICATION = "no_communication"
+SHORT_EPOCHS = "short_epochs"
 
 #: Experiments that train on the loader's batches, like an ordinary probe.
-AS_EVER = (OBSERVE, NO_COMMUNICATION)
+AS_EVER = (OBSERVE, NO_COMMUNICATION, SHORT_EPOCHS)
 
 
 @dataclass(frozen=True)

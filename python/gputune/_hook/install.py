@@ -16,7 +16,9 @@ from gputune._hook.import_times import TIMES
 from gputune._hook.live import Live
 from gputune._hook.no_communication import NoCommunication
 from gputune._hook.parts import Hook
+from gputune._hook.run_length import RunLength
 from gputune._hook.sharding import Sharding
+from gputune._hook.short_epochs import ShortEpochs
 from gputune._hook.targets import TARGETS
 
 
@@ -34,6 +36,11 @@ def install(probe: dict[str, Any]) -> None:
     Sharding(hook).install()
     if asked is not None and asked.mode == experiment.NO_COMMUNICATION:
         _install_no_communication(hook)
+    if asked is not None and asked.mode == experiment.SHORT_EPOCHS:
+        ShortEpochs(hook, asked.batches).install()
+    length = RunLength(hook.facts)
+    length.install()
+    hook.steps.checks.append(length.say)
     hook.steps.checks.append(lambda: _check_experiment(hook))
     hook.steps.checks.append(lambda: hook.facts.say("import_seconds", TIMES.take()))
     if probe.get("imports"):

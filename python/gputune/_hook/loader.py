@@ -132,6 +132,8 @@ class Loaders:
         self._alive: weakref.WeakSet[LoaderState] = weakref.WeakSet()
         self._training: Optional[LoaderState] = None
         self._pulls = 0
+        self.epochs = 0
+        """Training epochs that began after the first."""
         self._lookahead: Optional[int] = None
         self._is_first_step_over = False
         self._beginning: Any = None  # the loader whose iteration begins now
@@ -364,6 +366,11 @@ class Loaders:
     def training_number(self) -> Optional[int]:
         return None if self._training is None else self._training.number
 
+    def trains_with(self, iterator: Any) -> bool:
+        """True if an iterator belongs to the training loader."""
+        state = iterator.__dict__.get("_gputune")
+        return state is not None and state is self._training
+
     def numbers(self, number: int) -> Any:
         """The numbers of a loader's dataset in this process."""
         return next(state.numbers for state in self._alive if state.number == number)
@@ -429,6 +436,7 @@ class Loaders:
             return False
         if torch.is_grad_enabled() and (state is self._training or self._may_train(state)):
             self._marks.note("epoch")
+            self.epochs += 1
             self._outside.trains()
             return True
         if not state.has_evidence or not torch.is_grad_enabled():

@@ -298,7 +298,11 @@ impl Session {
         let attendance = self.heard.ranks.attendance(now);
         let verdict = match (self.task.effort, sufficiency) {
             (Effort::Losses { count }, _) if self.heard.totals.has_first_losses(count) => Some(Verdict::Enough),
-            (Effort::Losses { .. }, _) | (_, Sufficiency::TooLittle) => None,
+            (Effort::Losses { .. }, _) => None,
+            _ if self.task.mode == Some(Mode::ShortEpochs) => {
+                self.heard.facts.get("epoch_end.seconds").map(|_| Verdict::Enough)
+            }
+            (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
             (_, Sufficiency::StillCompiling) => Some(Verdict::StillCompiling),
         };

@@ -63,8 +63,9 @@ impl Patience {
         // The script's work outside of steps is rare, and shows only in a long window.
         let observes = job.experiment.is_some_and(|experiment| experiment.mode == Mode::Observe);
         let shortest = if observes { within.longest } else { within.shortest };
-        // An experiment that observes a run must see complete evaluations.
-        let may_leave = !observes && !job.effort.is_for_losses();
+        // An experiment that observes a run, or times the ends of its epochs, must see complete evaluations.
+        let ends_epochs = job.experiment.is_some_and(|experiment| experiment.mode == Mode::ShortEpochs);
+        let may_leave = !observes && !ends_epochs && !job.effort.is_for_losses();
         Self { queued: queued_steps(settings), shortest, may_leave, ..within }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::observation::Observation;
-use crate::model::{Estimate, Outliers};
+use crate::model::{EpochEnd, Estimate, Outliers};
 use crate::probe::stats::{self, MeanRate, Work};
 
 /// The mark of a step that ends an epoch, after which a loader fills its queue again.
@@ -44,6 +44,8 @@ pub(in crate::probe) struct Throughput {
     /// The rate over whole epochs, relative to the rate between their ends. The estimate includes this factor. `None` before two
     /// ends of epochs.
     pub(in crate::probe) epoch_factor: Option<f64>,
+    /// What the end of an epoch costs. `None` before two ends of epochs.
+    pub(in crate::probe) epoch_end: Option<EpochEnd>,
 }
 
 impl Throughput {
@@ -64,7 +66,13 @@ impl Throughput {
         let works: Vec<Work> = steady.iter().map(|&at| observations[at].work).collect();
         let rate = MeanRate::of(&works)?;
         let ends = ends_of_epochs(observations, kinds, cut);
-        let epoch_factor = rate_over_epochs(observations, &ends).map(|whole| whole / rate.rate);
+        let over_epochs = over_epochs(observations, &ends);
+        let epoch_factor = over_epochs.map(|whole| whole.amount / whole.seconds / rate.rate);
+        let epoch_end = over_epochs.map(|whole| {
+            let epochs = count((ends.len() - 1) as u64);
+            let seconds = (whole.seconds - whole.amount / rate.rate).max(0.0) / epochs;
+            EpochEnd { seconds, evaluation_s: None, samples: whole.amount / epochs }
+        });
         let scale = epoch_factor.unwrap_or(1.0);
         let estimate = match rate.interval(0.95) {
             Some((low, high)) => Estimate::interval(rate.rate * scale, low * scale, high * scale),
@@ -93,6 +101,7 @@ impl Throughput {
             outliers,
             epochs: ends.len(),
             epoch_factor,
+            epoch_end,
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             longest_step: longest_step.fold(0.0, f64::max),
             amount: stats::median(&amounts)?,
@@ -125,12 +134,12 @@ fn ends_of_epochs(observations: &[Observation], kinds: &[String], from: usize) -
     (from..observations.len()).filter(|&at| observations[at].mark == Some(epoch)).collect()
 }
 
-/// Returns the rate from the first to the last end of an epoch. Its time includes everything between epochs.
-fn rate_over_epochs(observations: &[Observation], ends: &[usize]) -> Option<f64> {
+/// Returns the work from the first to the last end of an epoch. Its time includes everything between epochs.
+fn over_epochs(observations: &[Observation], ends: &[usize]) -> Option<Work> {
     let (&first, &last) = (ends.first()?, ends.last()?);
     let amount: f64 = observations[first + 1..=last].iter().map(|step| step.work.amount).sum();
     let seconds = observations[last].at - observations[first].at;
-    Some(amount / seconds).filter(|rate| last > first && amount > 0.0 && rate.is_finite())
+    Some(Work { amount, seconds }).filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
 }
 
 /// Returns true if a step has the mark of a compilation.

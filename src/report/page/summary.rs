@@ -152,6 +152,10 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     let mut summary = Summary { headline, sub, is_found: true, ..Summary::default() };
     let label = if study.objective.metric() == "throughput" { "Throughput" } else { "Result" };
     summary.cards.push(Card { label, value, note });
+    if let Some(run) = study.whole_run(best) {
+        let note = run.words();
+        summary.cards.push(Card { label: "Whole run", value: run.times().replace("->", "→"), note });
+    }
     summary.cards.extend(memory_card(measurement));
     let settings = study.settings(&best.winner.config);
     let before = study.baseline.as_ref().map(|config| study.settings(config));

@@ -78,7 +78,7 @@ impl Search<'_, '_> {
     }
 
     /// Returns the configs that would be named now, without the baseline.
-    fn to_be_named(&self) -> Vec<Config> {
+    pub(super) fn to_be_named(&self) -> Vec<Config> {
         let study = self.study();
         let named: Vec<Config> = match self.objective.is_pareto() {
             true => study.front().into_iter().map(|member| member.config).collect(),

@@ -13,7 +13,7 @@ use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
 use crate::search::budget::StopReason;
 use crate::search::journal;
-use crate::search::study::{Race, Study};
+use crate::search::study::{Race, Study, over_whole_epochs};
 
 /// The most configs of a round: the baseline, the incumbent and two more. More configs would put more time between their slices.
 pub(super) const MOST: usize = 4;
@@ -40,11 +40,13 @@ pub(super) struct RoundUnderWay {
 pub(super) struct Rounds {
     /// The time of the slices in all complete rounds, and how many configs these rounds had.
     slices: (Duration, u32),
-    /// The time to compare the losses of the config that would be named now with full precision.
+    /// The time for the checks of the config that would be named now: its losses in full precision, and the end of its epochs.
     pub(super) time_to_compare: Duration,
     failures: u32,
     /// Why rounds could not be measured in a better way. Each reason is told once.
     fallbacks: BTreeSet<String>,
+    /// The configs for which a run with short epochs was tried.
+    pub(super) ends_tried: Vec<Config>,
 }
 
 impl RoundUnderWay {
@@ -230,7 +232,7 @@ impl Search<'_, '_> {
             on_event(Event::RoundEnds { number, ratios: &ratios });
         }
         self.is_clear = self.study().race().is_decided();
-        self.rounds.time_to_compare = self.time_to_compare();
+        self.rounds.time_to_compare = self.time_to_compare() + self.time_for_epoch_ends();
         Ok(true)
     }
 
@@ -239,7 +241,7 @@ impl Search<'_, '_> {
         Study {
             space: Arc::clone(self.space),
             objective: self.objective.clone().relative_to_first(&self.history, self.baseline),
-            history: self.history.clone(),
+            history: over_whole_epochs(self.history.clone(), self.baseline),
             baseline: self.baseline.cloned(),
             stopped: StopReason::Running,
             elapsed: self.elapsed(),

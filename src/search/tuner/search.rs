@@ -120,7 +120,7 @@ impl Search<'_, '_> {
     /// Searches until it is clear which config to name, and checks this config.
     pub(super) fn run(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
         let stopped = self.search_and_settle(strategy, on_event)?;
-        while self.check_named(on_event)? {
+        while self.measure_epoch_ends(on_event)? || self.check_named(on_event)? {
             self.settle(on_event)?;
         }
         Ok(if self.is_stopped() { StopReason::Interrupted } else { stopped })
@@ -295,7 +295,8 @@ impl Search<'_, '_> {
         let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
         let left = self.probes_left().saturating_sub(running);
         let related = (self.objective.is_largest_throughput() && self.last_round() > 0)
-            .then(|| self.study().race().related(&self.history).into_owned());
+            .then(|| self.study())
+            .map(|study| study.race().related(&study.history).into_owned());
         let history = related.as_ref().unwrap_or(&self.history);
         self.seen.update(space, history, self.baseline);
         let history = self.seen.history(history);

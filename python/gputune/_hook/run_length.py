@@ -1,0 +1,64 @@
+"""Finds how long the script trains: from its arguments, or from the settings of a trainer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Optional
+
+from gputune._hook.facts import Facts
+from gputune._hook.patching import Function, replace
+
+#: Names of arguments that say how long a script trains: epochs, then steps.
+_EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "nepochs", "epoch", "num_train_epochs")
+_STEPS = ("max_steps", "num_steps", "max_iters", "train_steps", "total_steps", "max_train_steps", "steps", "iters")
+
+
+class RunLength:
+    """Notes the arguments of the script, and asks its trainer at the first step."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._arguments: Any = None
+
+    def install(self) -> None:
+        replace(argparse.ArgumentParser, "parse_known_args", self._around_parse)
+
+    def _around_parse(self, original: Function) -> Function:
+        def parse_known_args(parser: Any, *args: Any, **kwargs: Any) -> Any:
+            parsed = original(parser, *args, **kwargs)
+            self._arguments = parsed[0]
+            return parsed
+
+        return parse_known_args
+
+    def say(self) -> None:
+        """Reports the length as a number of epochs or of steps, if it is known."""
+        epochs, steps = _of_trainer() or (_first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS))
+        if steps is not None:  # a limit on steps ends a training whose epochs have a default
+            self._facts.say("run.steps", steps)
+        elif epochs is not None:
+            self._facts.say("run.epochs", epochs)
+
+
+def _first(owner: Any, names: tuple[str, ...]) -> Optional[float]:
+    for name in names:
+        value = getattr(owner, name, None)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+            return float(value)
+    return None
+
+
+def _of_trainer() -> Optional[tuple[Optional[float], Optional[float]]]:
+    """The epochs and the steps of the transformers or Lightning trainer that trains; `None` without one."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        module = type(owner).__module__ or ""
+        if module.startswith("transformers.") and hasattr(owner, "train_dataset"):
+            arguments = getattr(owner, "args", None)
+            return _first(arguments, ("num_train_epochs",)), _first(arguments, ("max_steps",))
+        if "lightning" in module.split(".")[0] and hasattr(owner, "fit_loop"):
+            return _first(owner, ("max_epochs",)), _first(owner, ("max_steps",))
+        frame = frame.f_back
+    return None

@@ -1,0 +1,99 @@
+//! Says how long the whole training takes with the baseline and with the named config.
+
+use crate::search::WholeRun;
+
+/// The smallest share of the time that is worth a word.
+const MATTERS: f64 = 0.05;
+
+impl WholeRun {
+    /// Returns one sentence without a full stop, such as
+    /// `whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run`.
+    pub fn words(&self) -> String {
+        let mut words = format!("whole run of {}: {}", self.length, self.times());
+        if let Some(steps) = self.steps_speedup.filter(|_| self.epoch_ends_share.unwrap_or(0.0) >= MATTERS) {
+            words += &format!("; steps alone {steps:.2}x");
+        }
+        words + &self.ends()
+    }
+
+    /// Returns both times, the second with its interval.
+    pub(super) fn times(&self) -> String {
+        let (unit, seconds) = unit(self.baseline_s);
+        let shown = |time: f64| three_digits(time / seconds);
+        let (unit_of_best, seconds_of_best) = self::unit(self.best_s.value);
+        let of_best = |time: f64| three_digits(time / seconds_of_best);
+        let before = format!("{} {unit}", shown(self.baseline_s));
+        let best = &self.best_s;
+        if (best.value / self.baseline_s - 1.0).abs() < 1e-9 {
+            return before;
+        }
+        let interval = match (best.low, best.high) {
+            (Some(low), Some(high)) => format!(" ({} to {})", of_best(low), of_best(high)),
+            _ => String::new(),
+        };
+        format!("{before} -> {} {unit_of_best}{interval}", of_best(best.value))
+    }
+
+    fn ends(&self) -> String {
+        match (self.epoch_ends_share, self.evaluation_share) {
+            (None, _) => "; the ends of epochs were not measured".to_owned(),
+            (Some(ends), _) if ends < MATTERS => String::new(),
+            (Some(_), Some(evaluation)) if evaluation >= MATTERS => {
+                format!("; evaluation is now {:.0}% of the run", evaluation * 100.0)
+            }
+            (Some(ends), _) => format!("; the ends of epochs are now {:.0}% of the run", ends * 100.0),
+        }
+    }
+}
+
+/// Returns the unit for a time, and its seconds.
+fn unit(seconds: f64) -> (&'static str, f64) {
+    const MINUTE: f64 = 60.0;
+    const HOUR: f64 = 60.0 * MINUTE;
+    const DAY: f64 = 24.0 * HOUR;
+    match seconds {
+        _ if seconds < 3.0 * MINUTE => ("s", 1.0),
+        _ if seconds < 3.0 * HOUR => ("min", MINUTE),
+        _ if seconds < 3.0 * DAY => ("h", HOUR),
+        _ => ("days", DAY),
+    }
+}
+
+fn three_digits(number: f64) -> String {
+    match number {
+        _ if number < 9.995 => format!("{number:.2}"),
+        _ if number < 99.95 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Estimate, RunLength};
+
+    fn run() -> WholeRun {
+        WholeRun {
+            length: RunLength::Epochs(90.0),
+            baseline_s: 31.2 * 3600.0,
+            best_s: Estimate::interval(14.6 * 3600.0, 13.1 * 3600.0, 16.4 * 3600.0),
+            steps_speedup: Some(2.6),
+            epoch_ends_share: Some(0.2),
+            evaluation_share: Some(0.18),
+        }
+    }
+
+    #[test]
+    fn the_whole_run_is_one_sentence() {
+        let words = "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run";
+        assert_eq!(run().words(), words);
+        let ends = WholeRun { evaluation_share: None, ..run() };
+        assert!(ends.words().ends_with("; the ends of epochs are now 20% of the run"));
+        let short = WholeRun { epoch_ends_share: Some(0.01), ..run() };
+        assert_eq!(short.words(), "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4)");
+        let unknown = WholeRun { epoch_ends_share: None, steps_speedup: None, ..run() };
+        assert!(unknown.words().ends_with("; the ends of epochs were not measured"));
+        let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
+        assert_eq!(same.words(), "whole run of 90 epochs: 31.2 h");
+    }
+}

@@ -1,0 +1,169 @@
+//! The time of the whole training: its steps, and what comes between its epochs.
+//!
+//! A rate between the ends of epochs says little if evaluation or the restart of a loader takes half of the time. If the end of an
+//! epoch was measured for some config, all rates become rates over whole epochs. A config without a measured end gets that of the
+//! baseline: evaluation and checkpoints rarely depend on the settings.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Best, Study};
+use crate::model::{Config, EpochEnd, Estimate, History, Measurement, RunLength, SAMPLES_PER_SECOND};
+
+/// The length of a training that says nothing of its length, and has no epochs.
+const A_MILLION: RunLength = RunLength::Samples(1e6);
+
+/// The time of the whole training, with the baseline and with the named config.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WholeRun {
+    /// How long the training is.
+    pub length: RunLength,
+    /// Its time with the baseline, in seconds.
+    pub baseline_s: f64,
+    /// Its time with the named config, in seconds, with the interval of the speedup.
+    pub best_s: Estimate,
+    /// How many times faster the steps alone are. Absent if the ends of epochs were not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_speedup: Option<f64>,
+    /// The share of the time that the ends of epochs take with the named config. Absent if they were not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_ends_share: Option<f64>,
+    /// The share of the time that evaluation takes with the named config, if an experiment measured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluation_share: Option<f64>,
+}
+
+/// Returns the history with rates over whole epochs, if the end of an epoch was measured for any config.
+pub(crate) fn over_whole_epochs(mut history: History, baseline: Option<&Config>) -> History {
+    let known = |trial: &crate::model::Trial| trial.outcome.measurement()?.timing.epoch_end;
+    let of_config = |config: &Config| history.of(config).filter_map(known).last();
+    let first = || history.trials().iter().find_map(|trial| known(trial));
+    let Some(usual) = baseline.and_then(of_config).or_else(first) else { return history };
+    let whole: Vec<(usize, Measurement)> = history
+        .trials()
+        .iter()
+        .enumerate()
+        .filter_map(|(place, trial)| {
+            let end = of_config(&trial.config).unwrap_or(usual);
+            Some((place, over_whole_epoch(trial.outcome.measurement()?, end)?))
+        })
+        .collect();
+    for (place, measurement) in whole {
+        history.set_measurement(place, measurement);
+    }
+    history
+}
+
+/// Returns a measurement with its rates over whole epochs; `None` if they are already, or count no samples.
+fn over_whole_epoch(measurement: &Measurement, end: EpochEnd) -> Option<Measurement> {
+    let throughput = measurement.throughput.filter(|_| measurement.unit == SAMPLES_PER_SECOND)?;
+    if measurement.timing.epoch_factor.is_some() {
+        return None;
+    }
+    let factor = end.factor(throughput.value);
+    let mut whole = measurement.clone();
+    whole.throughput = Some(throughput.times(factor));
+    whole.timing.epoch_factor = Some(factor);
+    for slice in whole.round.iter_mut().flat_map(|round| &mut round.slices) {
+        *slice *= factor;
+    }
+    Some(whole)
+}
+
+/// Returns the samples of an epoch, of all ranks together; `None` if no loader says.
+pub(crate) fn samples_per_epoch(measurement: &Measurement) -> Option<f64> {
+    let fact = |name: &str| measurement.facts.number(name).filter(|number| *number > 0.0);
+    let of_sampler = fact("loader.samples").map(|samples| samples * f64::from(measurement.ranks.unwrap_or(1)));
+    of_sampler.or_else(|| {
+        let batch = measurement.timing.samples_per_step? / fact("accumulation").unwrap_or(1.0);
+        Some(fact("loader.batches")? * batch)
+    })
+}
+
+impl Study {
+    /// Returns the time of the whole training with the baseline and with the named config; `None` if the objective is not the
+    /// throughput, or samples are not counted.
+    pub fn whole_run(&self, best: &Best) -> Option<WholeRun> {
+        let baseline = best.baseline.as_ref()?;
+        if !self.objective.is_largest_throughput() || baseline.measurement.unit != SAMPLES_PER_SECOND {
+            return None;
+        }
+        let measured = |config: &Config| {
+            let of_config = self.history.of(config).filter_map(|trial| trial.outcome.measurement());
+            of_config.collect::<Vec<&Measurement>>()
+        };
+        let runs = measured(&baseline.config);
+        let epoch =
+            runs.iter().find_map(|run| run.timing.epoch_end.map(|end| end.samples).or_else(|| samples_per_epoch(run)));
+        let fact = |name: &str| runs.iter().find_map(|run| run.facts.number(name)).filter(|number| *number > 0.0);
+        let length = self.objective.stated_run_length().or_else(|| fact("run.steps").map(RunLength::Steps));
+        let length = length.or_else(|| fact("run.epochs").map(RunLength::Epochs).filter(|_| epoch.is_some()));
+        let length = length.unwrap_or(if epoch.is_some() { RunLength::Epochs(1.0) } else { A_MILLION });
+        let samples = match length {
+            RunLength::Epochs(epochs) => epochs * epoch?,
+            RunLength::Steps(steps) => steps * runs.iter().find_map(|run| run.timing.samples_per_step)?,
+            RunLength::Samples(samples) => samples,
+        };
+        let start_of = |runs: &[&Measurement]| {
+            let own = runs.iter().find(|run| !run.is_live && !run.is_forked && run.round.is_none());
+            Some(own?.account.as_ref()?.start_s)
+        };
+        let start = start_of(&runs).unwrap_or(0.0);
+        let start_of_best = start_of(&measured(&best.winner.config)).unwrap_or(start);
+        let trains = samples / baseline.estimate.value;
+        let speedup = best.speedup.or(best.unproven_speedup)?;
+        let with = |speedup: f64| start_of_best + trains / speedup;
+        let best_s = Estimate {
+            value: with(speedup.value),
+            low: speedup.high.map(with),
+            high: speedup.low.filter(|low| *low > 0.0).map(with),
+        };
+        let factor = |measurement: &Measurement| measurement.timing.epoch_factor;
+        let (before, now) = (factor(&baseline.measurement), factor(&best.winner.measurement));
+        let end = measured(&best.winner.config).iter().chain(&runs).find_map(|run| run.timing.epoch_end);
+        let evaluation = end.and_then(|end| Some(end.evaluation_s? / end.seconds)).filter(|share| share.is_finite());
+        let epoch_ends_share = now.map(|now| (1.0 - now).max(0.0));
+        Some(WholeRun {
+            length,
+            baseline_s: start + trains,
+            best_s,
+            steps_speedup: before.zip(now).map(|(before, now)| speedup.value * before / now),
+            epoch_ends_share,
+            evaluation_share: epoch_ends_share.zip(evaluation).map(|(ends, share)| ends * share.min(1.0)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{InRound, Timing};
+
+    #[test]
+    fn rates_between_the_ends_of_epochs_become_rates_over_whole_epochs() {
+        let between = Measurement {
+            throughput: Some(Estimate::interval(100.0, 90.0, 110.0)),
+            unit: SAMPLES_PER_SECOND.to_owned(),
+            round: Some(InRound { number: 1, process: 1, slices: vec![99.0, 101.0] }),
+            ..Measurement::default()
+        };
+        let end = EpochEnd { seconds: 3.0, samples: 100.0, evaluation_s: None };
+        let whole = over_whole_epoch(&between, end).unwrap();
+        assert_eq!(whole.throughput, Some(Estimate::interval(25.0, 22.5, 27.5)));
+        assert_eq!(whole.round.as_ref().unwrap().slices, [24.75, 25.25]);
+        assert_eq!(over_whole_epoch(&whole, end), None, "once is enough");
+        let printed = Measurement { unit: "it/s".to_owned(), ..between };
+        assert_eq!(over_whole_epoch(&printed, end), None);
+    }
+
+    #[test]
+    fn an_epoch_has_the_samples_of_all_ranks() {
+        let mut run = Measurement { ranks: Some(2), ..Measurement::default() };
+        assert_eq!(samples_per_epoch(&run), None);
+        run.timing = Timing { samples_per_step: Some(256.0), ..Timing::default() };
+        run.facts.insert(0, "loader.batches", crate::model::Fact::Number(10.0));
+        run.facts.insert(0, "accumulation", crate::model::Fact::Number(2.0));
+        assert_eq!(samples_per_epoch(&run), Some(1280.0));
+        run.facts.insert(0, "loader.samples", crate::model::Fact::Number(630.0));
+        assert_eq!(samples_per_epoch(&run), Some(1260.0));
+    }
+}
