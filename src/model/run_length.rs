@@ -84,7 +84,7 @@ mod tests {
             ("90 epochs", RunLength::Epochs(90.0), "90 epochs"),
             ("1 epoch", RunLength::Epochs(1.0), "1 epoch"),
             ("100_000 steps", RunLength::Steps(1e5), "100,000 steps"),
-            ("1e9 samples", RunLength::Samples(1e9), "1,000,000,000 samples"),
+            ("1e9 samples", RunLength::Samples(1e9), "1.00e9 samples"),
         ] {
             assert_eq!(RunLength::parse(text), Ok(length));
             assert_eq!(length.to_string(), shown);
