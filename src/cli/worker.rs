@@ -44,7 +44,7 @@ pub(super) struct Args {
     /// How long this node may be used from now on, such as 30m: no probe is begun that would not fit. In a Slurm job it is known
     #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration)]
     time_left: Option<Duration>,
-    /// The process that has dialled, for the one that serves; it ends with that
+    /// The process that has dialled; this process ends with it
     #[arg(long, value_name = "PID", hide = true)]
     serve_for: Option<i32>,
 }
