@@ -44,7 +44,7 @@ pub(super) struct Args {
     /// How long this node may be used from now on, such as 30m: no probe is begun that would not fit. In a Slurm job it is known
     #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration)]
     time_left: Option<Duration>,
-    /// The process that has dialled, for the one that serves; it ends with that
+    /// The process that has dialled; this process ends with it
     #[arg(long, value_name = "PID", hide = true)]
     serve_for: Option<i32>,
 }
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let parting = parting.map_err(|error| {
         let failed = Failed::because(Exit::Usage, &error);
         let is_started = args.serve_for.is_some();
-        if is_started { failed } else { failed.hint("a search starts workers by itself: see docs/cluster.md") }
+        if is_started { failed } else { failed.hint("a search starts workers by itself: see docs/slots.md") }
     })?;
     match parting {
         Parting::Over => Ok(Exit::Found),

@@ -22,7 +22,7 @@ pub struct ReportFormat {
     pub make: fn(&Subject<'_>) -> Result<Output, String>,
 }
 
-/// All formats, the default first. `docs/exports.md` describes each.
+/// All formats, the default first. `docs/emit.md` describes each.
 pub const REPORTS: &[ReportFormat] = &[
     ReportFormat {
         name: "terminal",

@@ -57,10 +57,10 @@ fn every_form_is_made_of_every_search_and_named_in_the_help_and_the_docs() {
     kept::write_front(&place("front"));
     kept::write_with(&place("one"), &Objective::default(), &kept::trials()[..1], None);
     let help = stdout(&Command::new(support::gputune()).args(["report", "--help"]).output().unwrap());
-    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/exports.md")).unwrap();
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/emit.md")).unwrap();
     for format in REPORTS {
         assert!(help.contains(&format!("- {}: ", format.name)), "{}", format.name);
-        assert!(docs.contains(&format!("`{}`", format.name)), "docs/exports.md does not say `{}`", format.name);
+        assert!(docs.contains(&format!("`{}`", format.name)), "docs/emit.md does not say `{}`", format.name);
         for search in ["single", "front", "one"] {
             let output = report(&place(search), &["--format", format.name]);
             assert_eq!(output.status.code(), Some(0), "{} {search}: {}", format.name, stderr(&output));

@@ -158,8 +158,8 @@ impl State {
 
     /// Writes finished lines above the view, which has `height` rows.
     ///
-    /// A resize rewrites the whole screen, because the positions of the old lines are unknown: one terminal wraps long lines,
-    /// another cuts them off. indicatif assumes the old positions (<https://github.com/console-rs/indicatif/issues/182>).
+    /// A resize rewrites the whole screen, because the positions of the old lines are unknown. Some terminals wrap long lines,
+    /// and some cut them off. indicatif assumes the old positions (<https://github.com/console-rs/indicatif/issues/182>).
     fn scroll(&mut self, bar: &ProgressBar, height: usize) {
         let term = Term::stderr();
         let size = term.size();

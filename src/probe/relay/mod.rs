@@ -2,8 +2,8 @@
 //!
 //! Each node has a *relay* for the whole search. For each probe, the relay makes the probe's folder under the same path as on this
 //! machine, with the hook and a socket. It forwards the messages of processes on its node over the standard streams of the command
-//! that started it. So it needs no port and no token, and it ends with gputune. `docs/nodes.md` describes the lines. [`Relays`] is
-//! the probe's side, [`serve()`] the node's side.
+//! that started it. So it needs no port and no token, and it ends with gputune. `docs/design/workers.md` describes the lines.
+//! [`Relays`] is the probe's side, [`serve()`] the node's side.
 
 mod near;
 mod serve;

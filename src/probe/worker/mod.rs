@@ -1,5 +1,5 @@
-//! Probes on another node: a worker on that node runs them for a driver here, over lines of JSON. `docs/cluster.md` describes the
-//! lines.
+//! Probes on another node: a worker on that node runs them for a driver here, over lines of JSON. `docs/design/workers.md`
+//! describes the lines.
 //!
 //! One worker serves a node for a whole search. It offers the node's GPUs and cores, and supervises probes as on this machine.
 //! Start with [`Node`], the driver's side; [`serve()`] is the other side.

@@ -176,7 +176,7 @@ pub(super) fn entries(chosen: &Chosen<'_>) -> (Vec<Entry>, Vec<String>) {
     (all, notes)
 }
 
-/// Converts a boolean that is named after a precision to that precision.
+/// Converts a boolean with the name of a precision to the precision.
 fn switch(name: &str, value: &Value) -> Option<Value> {
     let Value::Bool(is_on) = value else { return None };
     let is_one = ["bf16", "fp16", "tf32"].contains(&name);

@@ -94,7 +94,7 @@ pub struct LauncherError {
 pub const LAUNCHERS: &[Launcher] = &[
     Launcher {
         name: "dial",
-        about: "workers that somebody starts, which dial in at `listen`",
+        about: "workers that you start; they dial in at `listen`",
         is_here: |wanted| wanted.listen.is_some(),
         start: dial::START,
     },
@@ -112,7 +112,7 @@ pub const LAUNCHERS: &[Launcher] = &[
     },
     Launcher {
         name: "ray",
-        about: "`workers` jobs on a Ray cluster, which dial in",
+        about: "`workers` jobs on a Ray cluster; they dial in",
         is_here: |_| false,
         start: ray::START,
     },
