@@ -126,14 +126,20 @@ pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
 
+/// How many times faster one of two probes may be because of other load alone: a round number. A program that takes half of the
+/// cores may come or go between them.
+const LOAD: f64 = 2.0;
+
 /// Returns true if rounds say that a config is better than the baseline, with or without a proof. Without rounds: if it was better
-/// beyond the intervals of both.
+/// beyond the intervals of both, and by more than other load explains.
 fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, ranking): (&Noise, &[Ranked])) -> bool {
     if entry.config == baseline.config {
         return false;
     }
     if entry.rounds.min(baseline.rounds) == 0 {
-        return study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise);
+        let apart = Apart::of(entry, baseline, noise);
+        let may_be_load = entry.is_noisy && entry.scale.is_ratio() && apart.value - apart.half_width < LOAD.ln();
+        return study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise) && !may_be_load;
     }
     let compared = ranking.iter().filter(|entry| entry.rounds > 0).count().saturating_sub(1);
     noise.seems_higher(&entry.runs, &baseline.runs, compared)
