@@ -1,5 +1,6 @@
 //! Says how long the whole training takes with the baseline and with the named config.
 
+use crate::model::RunLength;
 use crate::search::WholeRun;
 
 /// The smallest share of the time that is worth a word.
@@ -36,6 +37,7 @@ impl WholeRun {
 
     fn ends(&self) -> String {
         match (self.epoch_ends_share, self.evaluation_share) {
+            (None, _) if matches!(self.length, RunLength::Samples(_)) => String::new(),
             (None, _) => "; the ends of epochs were not measured".to_owned(),
             (Some(ends), _) if ends < MATTERS => String::new(),
             (Some(_), Some(evaluation)) if evaluation >= MATTERS => {
@@ -70,7 +72,7 @@ fn three_digits(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Estimate, RunLength};
+    use crate::model::Estimate;
 
     fn run() -> WholeRun {
         WholeRun {

@@ -68,7 +68,7 @@ fn ordinary() -> Study {
     study(
         space,
         vec![
-            (Baseline, measured(2_105.0, 0.011, 12 * GIB)),
+            (Baseline, measured(1_105.0, 0.011, 12 * GIB)),
             (Search, measured(3_214.0, 0.009, 31 * GIB)),
             (Search, measured(3_190.0, 0.061, 30 * GIB)),
             (Search, measured(1_245.0, 0.043, 9 * GIB)),

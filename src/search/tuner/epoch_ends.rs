@@ -65,17 +65,18 @@ impl Search<'_, '_> {
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
-    /// Returns the configs whose whole run is compared, and whose end of an epoch is not known.
+    /// Returns the configs whose whole run is compared, and whose end of an epoch can be measured and is not known.
     fn without_epoch_end(&self) -> Vec<Config> {
         let named = self.to_be_named();
         if named.is_empty() || !self.compares_rates() {
             return Vec::new();
         }
-        let is_known = |config: &Config| {
-            let mut runs = self.history.of(config).filter_map(|trial| trial.outcome.measurement());
-            runs.any(|run| run.timing.epoch_end.is_some()) || self.rounds.ends_tried.contains(config)
+        let is_wanted = |config: &Config| {
+            let runs = || self.history.of(config).filter_map(|trial| trial.outcome.measurement());
+            let is_known = runs().any(|run| run.timing.epoch_end.is_some());
+            !is_known && runs().any(|run| batches(run).is_some()) && !self.rounds.ends_tried.contains(config)
         };
-        self.baseline.cloned().into_iter().chain(named).filter(|config| !is_known(config)).collect()
+        self.baseline.cloned().into_iter().chain(named).filter(is_wanted).collect()
     }
 
     /// Returns the run that measures the end of an epoch, and the trial that gets the result; `None` if a loader's epochs are not
