@@ -33,7 +33,7 @@ pub(super) struct Row {
 
 macro_rules! rows {
     ($($exit:ident = $code:literal, $meaning:literal, $when:literal;)*) => {
-        /// All exit codes; `docs/exit-codes.md` lists the conditions for each code.
+        /// All exit codes; `docs/outcomes.md` lists the conditions for each code.
         pub(super) const ROWS: &[Row] =
             &[$(Row { code: $code, meaning: $meaning, #[cfg(test)] when: $when }),*];
 
@@ -59,33 +59,27 @@ macro_rules! rows {
 
 rows! {
     Found = 0, "found, or done",
-        "A config was found; or another command than `search` did what it was asked to.";
+        "A config was found, or a command other than `search` succeeded.";
     NothingFeasible = 1, "nothing feasible: no config could be measured within the limits",
-        "Every config that was probed failed, left too little memory, or broke a constraint. `gputune probe`: this config did. \
-         `gputune compare`: one of the configs could not be measured, or not one round was complete in time. \
-         `gputune report A B --max-slowdown`: the best of B is slower than that allows, or B found nothing.";
+        "Every config failed, left too little memory, or broke a constraint. `gputune compare`: a config could not be measured, or \
+         no round was complete in time. `gputune report A B --max-slowdown`: the best of B is too slow, or B found nothing.";
     Usage = 2, "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
-        "Wrong arguments, a mistake in the spec, rules that leave no config, a journal that belongs to another search or is \
-         damaged, another search that is running in the folder, or a folder without a result.";
+        "Wrong arguments, a mistake in the spec, rules that leave no config, a folder without a result, a damaged journal, or a \
+         folder in which another search runs or ran.";
     Impossible = 3, "probing is impossible: the command cannot be started, every config fails in the same way, or results \
          cannot be written",
-        "The command cannot be started, the step [cannot run in this environment](failures.md#failures-of-the-environment), \
-         something disturbs every probe, steps carry no `samples`, \
-         `samples_per_step` is no positive number, processes of a probe do not end even by SIGKILL, memory is \
-         [not free again](failures.md#memory-seen-from-outside) before the next one, the first three configs \
-         [fail in the same way](outcomes.md#the-same-failure-three-times), or files cannot be written. \
-         `gputune watch`: the search failed or was killed.";
+        "The command cannot be started or [cannot run in this environment](#failures-of-the-environment), every probe is \
+         disturbed, steps have no `samples`, `samples_per_step` is no positive number, processes survive SIGKILL, memory is \
+         [not freed](#memory-between-probes), the first three configs [fail in the same \
+         way](#the-same-failure-three-times), or files cannot be written. `gputune watch`: the search failed or was killed.";
     TimeLimit = 4, "the time limit of the search's Slurm job was reached; the same command goes on",
-        "`gputune search --slurm`: Slurm has ended the job at its time limit, before the search had ended by itself. The best so far is \
-         printed, if there is one.";
+        "`gputune search --slurm`: Slurm ended the job at its time limit.";
     Preempted = 5, "the search's Slurm job was pre-empted; the same command goes on",
-        "`gputune search --slurm`: another job has taken the nodes, and Slurm has not put this one back into the queue. The best so \
-         far is printed, if there is one.";
+        "`gputune search --slurm`: another job took the nodes, and Slurm did not requeue this job.";
     NodeLost = 6, "the search's Slurm job has lost a node; the same command goes on",
-        "`gputune search --slurm`: Slurm has ended the job since a node failed, and has not put it back into the queue.";
+        "`gputune search --slurm`: a node failed, and Slurm did not requeue the job.";
     Interrupted = 130, "interrupted; everything found until then is kept",
-        "SIGINT (Ctrl-C), SIGTERM or SIGHUP. The best config so far is printed, if there is one; the same command goes on \
-         from there. A second signal ends gputune at once and prints nothing.";
+        "SIGINT (Ctrl-C), SIGTERM or SIGHUP. A second signal ends gputune at once and prints nothing.";
 }
 
 /// The maximum width of hand-wrapped lines in `--help`, in columns.

@@ -1,6 +1,6 @@
 //! Finds out why a process ended on its own.
 //!
-//! `docs/failures.md` has a row for every cause in this module.
+//! `docs/outcomes.md` has a row for every cause in this module.
 
 mod elastic;
 mod ended_by;

@@ -1,6 +1,6 @@
 //! A table of texts by which frameworks and runtimes report failures.
 //!
-//! `docs/failures.md` lists every text, and a test compares the two lists.
+//! `docs/design/failure-texts.md` lists every text, and a test compares the two lists.
 
 use crate::model::Memory;
 
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn the_docs_list_every_text() {
-        let docs = include_str!("../../../docs/failures.md").to_lowercase();
+        let docs = include_str!("../../../docs/design/failure-texts.md").to_lowercase();
         for Signature { text, .. } in SIGNATURES {
-            assert!(docs.contains(&format!("- `{text}`")), "docs/failures.md does not list `{text}`");
+            assert!(docs.contains(&format!("- `{text}`")), "docs/design/failure-texts.md does not list `{text}`");
         }
     }
 }

@@ -425,7 +425,7 @@ mod tests {
         (covered / count as f64, half / count as f64)
     }
 
-    /// The figures are in `docs/measuring.md`; see them with `cargo test --lib duel::statistics -- --nocapture`.
+    /// See the figures with `cargo test --lib duel::statistics -- --nocapture`.
     #[test]
     #[expect(clippy::print_stdout, reason = "figures for the documentation")]
     fn under_a_drift_a_duel_covers_the_truth_and_one_after_the_other_does_not() {
