@@ -10,8 +10,7 @@ use crate::model::{Estimate, Exchange, Measurement};
 pub(super) static OPENED: Threshold = Threshold {
     what: "share of the time that training without communication saves, at least",
     value: 0.05,
-    source: "half of the 10 % below which torch's noop_hook calls all-reduce no bottleneck (debugging_hooks.py): a setting that brings \
-             all of it is then worth as much as the noise between runs",
+    source: "half of the 10% below which torch's noop_hook calls all-reduce no bottleneck (debugging_hooks.py); about the noise between runs",
 };
 
 /// The fact of a probe in which the ranks exchanged nothing.

@@ -71,7 +71,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "prefetch_factor",
         target: "dataloader.prefetch_factor",
         role: Some(Role::Prefetch),
-        why: "batches in each worker's queue, for when samples take longer than usual",
+        why: "batches in each worker's queue, for samples that take longer than usual",
         values: prefetch,
         today: |evidence| {
             whole(evidence, "loader.prefetch_factor").or_else(|| has_no_workers(evidence).then_some(Value::Int(2)))
@@ -81,7 +81,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "persistent_workers",
         target: "dataloader.persistent_workers",
         role: None,
-        why: "workers live on from epoch to epoch",
+        why: "workers stay alive from epoch to epoch",
         values: flags,
         today: |evidence| flag(evidence, "loader.persistent_workers").or(Some(Value::Bool(false))),
     },
@@ -89,7 +89,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "pin_memory",
         target: "dataloader.pin_memory",
         role: None,
-        why: "copies to the GPU need no copy in between, and can go on while the step computes",
+        why: "copies to the GPU are direct, and can overlap with computing",
         values: |evidence| on_gpu(evidence, || flags(evidence)),
         today: |evidence| flag(evidence, "loader.pin_memory"),
     },
@@ -97,7 +97,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "threads",
         target: "env.OMP_NUM_THREADS",
         role: Some(Role::Threads),
-        why: "threads of one operation; fewer leave cores to the loader and to other programs",
+        why: "threads of one operation; fewer threads leave cores to the loader",
         values: threads,
         today: |evidence| whole(evidence, "threads"),
     },
@@ -105,7 +105,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "batch_size",
         target: "dataloader.batch_size",
         role: Some(Role::Batch),
-        why: "what a step costs whatever its batch is shared by more samples; it changes the training, so look at the learning rate",
+        why: "more samples share the fixed cost of a step; it changes the training, so check the learning rate",
         values: batches,
         today: |evidence| evidence.batch_size().map(integer),
     },
@@ -113,7 +113,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "precision",
         target: "torch.precision",
         role: Some(Role::Precision),
-        why: "tensor cores multiply half precision many times as fast; losses are compared with full precision's",
+        why: "tensor cores are many times as fast in half precision; losses are compared with full precision",
         values: precisions,
         today: |evidence| Some(Value::Text(evidence.precision()?.name().to_owned())),
     },
@@ -121,7 +121,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "compile",
         target: "torch.compile",
         role: None,
-        why: "fewer launches, and operations that share one pass over memory",
+        why: "fewer launches, and fused operations",
         values: |evidence| {
             let modes = || ["off", "default", "reduce-overhead"].map(Value::from).to_vec();
             on_gpu(evidence, || if evidence.flag("compiled") == Some(true) { Vec::new() } else { modes() })
@@ -143,7 +143,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "channels_last",
         target: "torch.channels_last",
         role: None,
-        why: "the layout of images that convolutions are fastest in",
+        why: "the fastest image layout for convolutions",
         values: |evidence| {
             let has_convolutions = evidence.flag("parameters_4d") == Some(true);
             on_gpu(evidence, || if has_convolutions { flags(evidence) } else { Vec::new() })
@@ -154,7 +154,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "sdpa",
         target: "torch.sdpa",
         role: None,
-        why: "a kernel of attention that does not write the scores of all pairs to memory",
+        why: "an attention kernel that does not write the scores of all pairs to memory",
         values: |evidence| {
             let lacks = evidence.text("flash_attention") == Some("no");
             on_gpu(evidence, || if lacks { ATTENTION.map(Value::from).to_vec() } else { Vec::new() })
@@ -165,7 +165,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "checkpoint",
         target: "torch.checkpoint",
         role: None,
-        why: "activations are computed again instead of being kept, which makes room for a larger batch",
+        why: "activations are recomputed, which makes room for a larger batch",
         values: flags,
         today: |_| Some(Value::Bool(false)),
     },
@@ -173,7 +173,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "grad_accumulation",
         target: "torch.grad_accumulation",
         role: Some(Role::Pieces),
-        why: "a batch in pieces needs the memory of one, and exchanges gradients once",
+        why: "a batch in pieces needs the memory of one piece, and exchanges gradients once",
         values: |_| [1, 2, 4].map(integer).to_vec(),
         today: |_| Some(Value::Int(1)),
     },
@@ -181,7 +181,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "bucket_cap_mb",
         target: "ddp.bucket_cap_mb",
         role: None,
-        why: "larger buckets cost fewer exchanges, smaller ones begin earlier",
+        why: "larger buckets need fewer exchanges, smaller buckets begin earlier",
         values: |evidence| in_wrapper(evidence, "DistributedDataParallel", &[10, 25, 50, 100, 200].map(Value::Int)),
         today: |evidence| whole(evidence, "ddp.bucket_cap_mb"),
     },
@@ -189,7 +189,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "gradient_as_bucket_view",
         target: "ddp.gradient_as_bucket_view",
         role: None,
-        why: "gradients are not copied into the buckets, and take their memory once",
+        why: "gradients are not copied into the buckets",
         values: |evidence| in_wrapper(evidence, "DistributedDataParallel", &[false, true].map(Value::Bool)),
         today: |evidence| flag(evidence, "ddp.gradient_as_bucket_view"),
     },
@@ -197,7 +197,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "compression",
         target: "ddp.compression",
         role: None,
-        why: "half the bytes between ranks; losses are compared with full precision's",
+        why: "half the bytes between ranks; losses are compared with full precision",
         values: |evidence| match evidence.text("ddp.compression") {
             Some("none" | "fp16" | "bf16") => {
                 in_wrapper(evidence, "DistributedDataParallel", &["none", "bf16", "fp16"].map(Value::from))
@@ -210,7 +210,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "reshard_after_forward",
         target: "fsdp.reshard_after_forward",
         role: None,
-        why: "weights that stay whole until the backward pass are gathered once; that takes their memory",
+        why: "weights are gathered once instead of twice; they then stay in memory",
         values: |evidence| in_wrapper(evidence, "fully_shard", &[true, false].map(Value::Bool)),
         today: |evidence| flag(evidence, "fsdp.reshard_after_forward"),
     },
@@ -218,7 +218,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "prefetch_depth",
         target: "fsdp.prefetch_depth",
         role: None,
-        why: "weights of the next modules are gathered while this one computes",
+        why: "weights of the next modules are gathered while this module computes",
         values: |evidence| in_wrapper(evidence, "fully_shard", &[0, 1, 2, 3].map(Value::Int)),
         today: |evidence| {
             let depth = evidence.number("fsdp.prefetch_depth")?;
@@ -229,7 +229,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "sharding_strategy",
         target: "fsdp.sharding_strategy",
         role: None,
-        why: "what is not sharded is not gathered; that takes memory",
+        why: "less sharding needs less gathering and more memory",
         values: |evidence| {
             let values = ["FULL_SHARD", "SHARD_GRAD_OP"].map(Value::from);
             in_wrapper(evidence, "FullyShardedDataParallel", &values)
@@ -245,7 +245,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "nccl_channels",
         target: "nccl.channels",
         role: None,
-        why: "more channels move more at once, and leave fewer of the GPU's processors to computing",
+        why: "more channels move more data at once, and take multiprocessors from computing",
         values: |evidence| by_nccl(evidence, &[2, 4, 8, 16, 32]),
         today: |_| None,
     },
@@ -253,7 +253,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "nccl_chunk_size",
         target: "nccl.chunk_size",
         role: None,
-        why: "larger chunks cost less each, smaller ones keep more links busy",
+        why: "larger chunks cost less overhead, smaller chunks keep more links busy",
         values: |evidence| by_nccl(evidence, &[1 << 20, 1 << 22, 1 << 23, 1 << 24]),
         today: |_| None,
     },
@@ -261,7 +261,7 @@ pub const PARAMETERS: &[Openable] = &[
         name: "allocator",
         target: "torch.allocator",
         role: None,
-        why: "segments that grow leave less memory unused between tensors",
+        why: "growing segments leave less unused memory between tensors",
         values: |evidence| on_gpu(evidence, || ["default", "expandable-segments"].map(Value::from).to_vec()),
         today: |_| Some(Value::from("default")),
     },

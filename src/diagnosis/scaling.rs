@@ -17,14 +17,14 @@ pub(super) enum Scales {
 }
 
 pub(super) static MORE_WORKERS: Threshold = Threshold {
-    what: "how many times as fast with workers as in the training process, at least",
+    what: "speed of loading with workers over loading in the training process, at least",
     value: 1.2,
-    source: "own: less is within what a fork and a queue cost; Lightning warns below 2 workers (data_connector.py)",
+    source: "own choice: less may be the cost of a fork and a queue; Lightning warns below 2 workers (data_connector.py)",
 };
 pub(super) static CORES_FULL: Threshold = Threshold {
     what: "share of the cores that the job keeps busy, at least",
     value: 0.85,
-    source: "own: beyond it another worker has no core to run on",
+    source: "own choice: beyond it another worker has no core to run on",
 };
 
 /// Returns how the loader alone scales, with a description; `None` if too few numbers of workers were tried, or if the result is unclear.

@@ -11,22 +11,22 @@ use crate::model::{Measurement, Metric};
 pub(super) static WAIT: Threshold = Threshold {
     what: "share of a step that waits for data, at least",
     value: MODERATE,
-    source: "TensorFlow's input-pipeline analyzer (moderate; from 20 % high) and the PyTorch profiler's plugin: 5 %",
+    source: "TensorFlow's input-pipeline analyzer and the PyTorch profiler's plugin: 5% is moderate, 20% is high",
 };
 /// The smallest gain without the loader at which the loader counts.
 pub(super) static WITHOUT_LOADER: Threshold = Threshold {
-    what: "how many times as fast with replayed batches, at least",
+    what: "speed with replayed batches over the speed of the job, at least",
     value: 1.0 + MODERATE,
-    source: "DS-Analyzer (VLDB 2021): prep stall is what synthetic data saves; 5 % as above",
+    source: "DS-Analyzer (VLDB 2021): synthetic data saves the prep stall; 5% is moderate for TensorFlow's input-pipeline analyzer",
 };
 
 /// From this gain on, with replayed batches or a warm cache, data is clearly the limit. A round number.
 pub(super) const CLEAR: f64 = 1.5;
 /// The smallest share of computing in a sample's time. A sample below it mostly waits.
 pub(super) static COMPUTES: Threshold = Threshold {
-    what: "share of a sample's time in the data set that is computing, at least; below, it waits",
+    what: "share of a sample's time in the dataset that is computing, at least (below it, the dataset waits)",
     value: 0.6,
-    source: "own: half-way between a data set that only computes and one that only waits, with room for waiting its turn",
+    source: "own choice: between a dataset that only computes and a dataset that only waits, with room for waits for a CPU",
 };
 
 /// Returns the share of the time in which the device idles because data is missing. Replayed batches show it if they were measured, else

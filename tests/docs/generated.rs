@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use gputune::diagnosis::{self, DIFFERENTIALS, Kind, PARAMETERS, Scope};
+use gputune::diagnosis::{self, Cause, DIFFERENTIALS, Kind, PARAMETERS, Scope};
 use gputune::probe::{
     SILENCERS,
     adapter::{By, Literal, Numerics, TARGETS},
@@ -22,6 +22,7 @@ const TABLES: &[Generated] = &[
     ("search spaces", search_spaces),
     ("adapter targets", adapter_targets),
     ("causes", causes),
+    ("thresholds", thresholds),
     ("differential probes", differential_probes),
     ("parameters worth opening", parameters_worth_opening),
     ("trackers", trackers),
@@ -81,44 +82,47 @@ fn adapter_targets() -> String {
     text
 }
 
-/// Writes a section for each cause: its meaning, its signs and its remedies.
+/// Writes a section for each cause: its meaning, its signs and its remedies. Thresholds have a page of their own.
 fn causes() -> String {
     let mut text = String::new();
     for cause in diagnosis::causes() {
         let _ = writeln!(text, "## {}\n\n`{}`. {}\n", cause.title, cause.name, cause.about);
         let kind = match cause.kind {
-            Kind::Validity => " Something outside of the job falsifies what is measured.",
+            Kind::Validity => " Falsifies the measurement.",
             Kind::Healthy => " Nothing holds the job back.",
             Kind::Bottleneck => "",
         };
         let scope = match cause.scope {
             Scope::Any => "",
-            Scope::Gpu => " On a GPU only; this rule has not run on one yet.",
-            Scope::Ranks => " In jobs of several ranks.",
+            Scope::Gpu => " GPU only.",
+            Scope::Ranks => " Several ranks only.",
         };
-        let _ = writeln!(text, "- Signature: {}.{kind}{scope}", cause.signature.trim_end_matches('.'));
-        for threshold in cause.thresholds {
-            let _ = writeln!(
-                text,
-                "- {}: {}. Source: {}.",
-                threshold.what,
-                threshold.value,
-                threshold.source.trim_end_matches('.')
-            );
-        }
+        let _ = writeln!(text, "- Signs: {}.{kind}{scope}", cause.signature.trim_end_matches('.'));
         if !cause.opens.is_empty() {
             let names: Vec<String> = cause.opens.iter().map(|name| format!("`{name}`")).collect();
-            let _ = writeln!(text, "- Parameters worth opening: {}.", names.join(", "));
+            let _ = writeln!(text, "- Parameters: {}.", names.join(", "));
         }
         for cure in cause.cures {
-            let _ = writeln!(
-                text,
-                "- No parameter: {}: {}.",
-                cure.what.trim_end_matches('.'),
-                cure.why.trim_end_matches('.')
-            );
+            let _ = writeln!(text, "- By hand: {} ({}).", cure.what, cure.why);
         }
         text.push('\n');
+    }
+    text
+}
+
+/// Writes a row for each threshold, with its source and the causes that compare with it.
+fn thresholds() -> String {
+    let mut text = String::from("| threshold | value | source | causes |\n|---|--:|---|---|\n");
+    let mut seen: Vec<&str> = Vec::new();
+    for threshold in diagnosis::causes().flat_map(|cause| cause.thresholds) {
+        if seen.contains(&threshold.what) {
+            continue;
+        }
+        seen.push(threshold.what);
+        let uses = |cause: &&Cause| cause.thresholds.iter().any(|other| other.what == threshold.what);
+        let causes: Vec<String> = diagnosis::causes().filter(uses).map(|cause| format!("`{}`", cause.name)).collect();
+        let (what, source) = (cell(threshold.what), cell(threshold.source));
+        let _ = writeln!(text, "| {what} | {} | {source} | {} |", threshold.value, causes.join(", "));
     }
     text
 }

@@ -24,26 +24,23 @@ fn tables() -> String {
     for (title, is_host) in [("GPU", false), ("Host", true)] {
         let _ = writeln!(
             text,
-            "\n## {title}\n\n| metric | unit | source: where (privileges) | meaning | what it is not |\n|---|---|---|---|---|"
+            "\n## {title}\n\n| metric | unit | source | meaning | what it is not |\n|---|---|---|---|---|"
         );
         for row in METRICS.iter().filter(|row| is_of_host(row) == is_host) {
             let sources: Vec<String> = row
                 .sources
                 .iter()
                 .map(|origin| {
-                    format!(
-                        "`{}`: {} (privileges: {})",
-                        serde_json::to_value(origin.source).unwrap().as_str().unwrap(),
-                        origin.architectures,
-                        origin.privileges
-                    )
+                    let name = serde_json::to_value(origin.source).unwrap();
+                    let needs = if origin.needs.is_empty() { String::new() } else { format!(" ({})", origin.needs) };
+                    format!("`{}`{needs}", name.as_str().unwrap())
                 })
                 .collect();
             let (name, label, unit) = (row.name, row.label, row.unit.words());
             let _ = writeln!(
                 text,
                 "| `{name}`<br>{label} | {unit} | {} | {} | {} |",
-                sources.join("<br>"),
+                sources.join(", "),
                 row.meaning,
                 row.is_not
             );

@@ -15,19 +15,19 @@ use crate::model::{
 };
 
 pub(super) static IO_PRESSURE: Threshold = Threshold {
-    what: "time in which some task waited for storage, at least",
+    what: "share of the time in which some task waited for storage, at least",
     value: 0.1,
     source: "PSI io `some` over 10 % (kernel documentation, accounting/psi.rst, for what it means)",
 };
 pub(super) static COLD: Threshold = Threshold {
-    what: "how many times as slow with a cold cache, at least",
+    what: "slowdown with a cold cache, at least",
     value: 1.0 + MODERATE,
     source: "DS-Analyzer (Mohan and others, VLDB 2021): fetch stall is the time that a warm cache saves",
 };
 pub(super) static SMALL_FILES: Threshold = Threshold {
     what: "mean size of a file in bytes, at most, to call files small",
     value: 262_144.0,
-    source: "own: below it opening a file costs as much as reading it on network file systems and disks",
+    source: "own choice: opening a smaller file costs as much as reading it on network file systems and disks",
 };
 
 fn always(_: &Evidence) -> bool {
@@ -67,8 +67,8 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "cpu_preprocessing",
         title: "data starvation: preprocessing on the CPU",
-        about: "Samples are decoded and augmented more slowly than the step takes them.",
-        signature: "the step waits for data or is faster without the loader; a sample's time in the data set is computing; the cores are busy; more workers help until the cores are full",
+        about: "Decoding and augmenting samples is slower than training on them.",
+        signature: "the step waits for data; the dataset computes; the cores are busy; more workers help until the cores are full",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &COMPUTES, &CORES_FULL],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -76,23 +76,23 @@ pub(super) static CAUSES: [Cause; 3] = [
         opens: &["num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "threads"],
         cures: &[
             Cure {
-                what: "do in the data set what collate_fn does for each sample, or with one operation for the whole batch",
-                why: "making the batch is what takes the time",
+                what: "move the work that collate_fn does for each sample into the dataset, or do it once for the whole batch",
+                why: "making the batch takes most of the time",
                 applies: |evidence| evidence.item_wall().is_some_and(|wall| evidence.collate_each().0 >= wall / 2.0),
             },
             Cure {
-                what: "decode and augment once, and keep the result (arrays, or images in their final size)",
-                why: "the same work is done again in each epoch, and the cores have no time left",
+                what: "decode and augment once, and store the result (arrays, or images in their final size)",
+                why: "each epoch repeats this work, and the cores are full",
                 applies: always,
             },
             Cure {
                 what: "decode and augment on the GPU (NVIDIA DALI, torchvision.io.decode_jpeg on CUDA, torchvision.transforms.v2)",
-                why: "a GPU decodes images faster than all cores of its share of the machine",
+                why: "a GPU decodes images faster than the CPU cores that belong to it",
                 applies: decodes_for_gpu,
             },
             Cure {
-                what: "a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)",
-                why: "it does the same in less of the time that no worker can save",
+                what: "use a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)",
+                why: "the cores are full, so only cheaper work helps",
                 applies: reads_images,
             },
         ],
@@ -100,8 +100,8 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "storage",
         title: "data starvation: storage or network",
-        about: "Samples come from storage or over the network more slowly than the step takes them.",
-        signature: "the step waits for data or is faster without the loader; a sample's time in the data set is waiting; storage is read; a cold cache makes it slower",
+        about: "Reading samples from storage or the network is slower than training on them.",
+        signature: "the step waits for data; the dataset waits; storage is read; a cold page cache makes it slower",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &COMPUTES, &IO_PRESSURE, &COLD, &SMALL_FILES],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -110,27 +110,27 @@ pub(super) static CAUSES: [Cause; 3] = [
         cures: &[
             Cure {
                 what: "pack the samples into sharded files (tar for WebDataset, TFRecord, Parquet) and read them in order",
-                why: "opening a small file costs a round trip that no prefetching saves once the disk or server is full of them",
+                why: "opening a small file costs a round trip, and disk or server are full of them",
                 applies: reads_small_files,
             },
             Cure {
-                what: "store the HDF5 file in chunks of one sample, or of a batch that is read in order",
-                why: "a chunk is read and decompressed whole for each sample in it, and HDF5 lets one thread of a process read",
+                what: "store the HDF5 file in chunks of one sample, or of one batch that is read in order",
+                why: "HDF5 reads and decompresses a whole chunk for each sample, with one thread per process",
                 applies: reads_hdf5,
             },
             Cure {
-                what: "read each shard from its begin to its end, and shuffle in a buffer",
-                why: "sharded files are fast in order only",
+                what: "read each shard from start to end, and shuffle in a buffer",
+                why: "sharded files are fast only in order",
                 applies: reads_shards,
             },
             Cure {
                 what: "copy the data to a local NVMe disk or into memory before the run",
-                why: "the device that it comes from is the limit",
+                why: "the storage device is the limit",
                 applies: always,
             },
             Cure {
                 what: "store smaller samples (smaller images, better compression, half precision)",
-                why: "fewer bytes have to come",
+                why: "this reads fewer bytes",
                 applies: reads_large_samples,
             },
         ],
@@ -138,8 +138,8 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "single_threaded_loader",
         title: "data starvation: a single-threaded loader",
-        about: "Samples are loaded in the training process, so loading and training take turns.",
-        signature: "no workers; the step waits for data; loading beside the training, or on more cores, should make the job faster",
+        about: "The training process loads its own samples, so loading and training alternate.",
+        signature: "no workers; the step waits for data; with workers the job should be faster",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,

@@ -8,9 +8,9 @@ use super::ranks::EXPOSED;
 use crate::model::{Metric, Precision};
 
 pub(super) static PER_STEP: Threshold = Threshold {
-    what: "how many times as many samples per second with twice the batch, at least, whatever the intervals of both rates allow",
+    what: "gain in samples per second with twice the batch, at least, for any rates within both intervals",
     value: 1.25,
-    source: "a step of twice the batch takes 1.6 times as long or less: 40 % of it is there whatever the batch; from 1.54 (1.3 times as long) on it is most of it (kernel launches, as in TensorFlow's analyzer, which calls 15 % of a step high)",
+    source: "a step of twice the batch takes at most 1.6 times as long, so 40% of it does not depend on the batch (TensorFlow's analyzer calls 15% in kernel launches high)",
 };
 pub(super) static SM_LOW: Threshold = Threshold {
     what: "SM activity, below",
@@ -25,7 +25,7 @@ pub(super) static SM_HIGH: Threshold = Threshold {
 pub(super) static DRAM: Threshold = Threshold {
     what: "use of the device memory's bandwidth, at least",
     value: 0.6,
-    source: "KempnerPulse calls 0.5 memory-bound where SM activity is below 0.5; about 0.8 is as much as there is (DCGM user guide)",
+    source: "KempnerPulse calls 0.5 memory-bound if SM activity is below 0.5; about 0.8 is the practical maximum (DCGM user guide)",
 };
 pub(super) static TENSOR_IDLE: Threshold = Threshold {
     what: "activity of the tensor cores, below",
@@ -33,19 +33,19 @@ pub(super) static TENSOR_IDLE: Threshold = Threshold {
     source: "PyTorch profiler's plugin: none at all, on a GPU that has them; with room for a last layer",
 };
 pub(super) static FORMAT_GAIN: Threshold = Threshold {
-    what: "how many times as fast in the other number format, at least",
+    what: "speed in the other number format over the speed of the job, at least",
     value: 1.2,
-    source: "own: less does not pay for a change of the numerics",
+    source: "own choice: less does not pay for a change of the numerics",
 };
 pub(super) static CORES_USED: Threshold = Threshold {
     what: "share of the cores that a job on the CPU keeps busy, at least",
     value: 0.7,
-    source: "own: what parallel loops leave idle between them is less",
+    source: "own choice: gaps between parallel loops idle less",
 };
 pub(super) static HEAT: Threshold = Threshold {
     what: "share of the time in which heat or a power limit lowered the clocks, at least",
     value: 0.1,
-    source: "own: a tenth of the time is more than the start of a load explains; NVML, clock event reasons",
+    source: "own choice: the start of a load explains less than a tenth of the time (NVML, clock event reasons)",
 };
 
 fn always(_: &Evidence) -> bool {
@@ -60,7 +60,7 @@ pub(super) static CAUSES: [Cause; 6] = [
     Cause {
         name: "launch_bound",
         title: "launch-bound: the batch is small",
-        about: "Much of a step is there whatever the batch: kernel launches, Python, the optimizer.",
+        about: "Much of a step costs the same at any batch size: kernel launches, Python, the optimizer.",
         signature: "twice the batch takes less than twice as long; SM activity is low while the GPU is busy",
         thresholds: &[&PER_STEP, &SM_LOW],
         kind: Kind::Bottleneck,
@@ -69,18 +69,18 @@ pub(super) static CAUSES: [Cause; 6] = [
         opens: &["batch_size", "compile", "fused_optimizer", "channels_last"],
         cures: &[
             Cure {
-                what: "fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs",
-                why: "each launch costs the host microseconds, whatever it computes; gputune opens those that need no change of the script",
+                what: "use fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs",
+                why: "each launch costs the host microseconds; gputune opens the settings that need no change of the script",
                 applies: on_gpu,
             },
-            Cure { what: "less Python in the training loop", why: "it runs once for each step", applies: always },
+            Cure { what: "use less Python in the training loop", why: "it runs in each step", applies: always },
         ],
     },
     Cause {
         name: "memory_bandwidth",
         title: "bound by the bandwidth of device memory",
-        about: "Kernels move more data than they compute with, so the memory is the limit.",
-        signature: "high use of the memory's bandwidth, while the tensor cores have little to do",
+        about: "Kernels move much data and compute little, so the memory is the limit.",
+        signature: "high use of the memory's bandwidth while the tensor cores are nearly idle",
         thresholds: &[&DRAM],
         kind: Kind::Bottleneck,
         scope: Scope::Gpu,
@@ -88,13 +88,13 @@ pub(super) static CAUSES: [Cause; 6] = [
         opens: &["precision", "compile", "sdpa", "channels_last", "fused_optimizer"],
         cures: &[
             Cure {
-                what: "attention by scaled_dot_product_attention with a flash kernel",
-                why: "the script writes the scores of all pairs to memory otherwise",
+                what: "use scaled_dot_product_attention with a flash kernel",
+                why: "otherwise the script writes the scores of all pairs to memory",
                 applies: |evidence| evidence.text("flash_attention") != Some("yes"),
             },
             Cure {
-                what: "a fused optimizer (fused=True), and fused normalisation and activations",
-                why: "each of their operations reads and writes all of the data anew",
+                what: "use a fused optimizer (fused=True), fused normalisation and fused activations",
+                why: "each separate operation reads and writes all of the data again",
                 applies: |evidence| evidence.flag("optimizer_fused") != Some(true),
             },
         ],
@@ -102,16 +102,16 @@ pub(super) static CAUSES: [Cause; 6] = [
     Cause {
         name: "wrong_precision",
         title: "wrong precision: the tensor cores are idle",
-        about: "Matrices are multiplied in a number format that the GPU is slow in.",
-        signature: "full precision on a GPU with tensor cores; these are idle; another format is faster",
+        about: "Matrices are multiplied in a number format that is slow on this GPU.",
+        signature: "full precision on a GPU with idle tensor cores; another format is faster",
         thresholds: &[&TENSOR_IDLE, &FORMAT_GAIN],
         kind: Kind::Bottleneck,
         scope: Scope::Gpu,
         find: wrong_precision,
         opens: &["precision", "batch_size"],
         cures: &[Cure {
-            what: "sizes of layers and batches that are multiples of 8 (16 for fp8)",
-            why: "tensor cores work on tiles, and others are padded or not used",
+            what: "make the sizes of layers and batches multiples of 8 (16 for fp8)",
+            why: "tensor cores work on tiles; other sizes are padded or do not use them",
             applies: always,
         }],
     },
@@ -119,15 +119,15 @@ pub(super) static CAUSES: [Cause; 6] = [
         name: "thermal_throttling",
         title: "throttling: the GPU is too hot",
         about: "Heat or the power supply keeps the clocks down.",
-        signature: "time in which heat lowered the clocks",
+        signature: "heat lowered the clocks for a share of the time",
         thresholds: &[&HEAT],
         kind: Kind::Validity,
         scope: Scope::Gpu,
         find: thermal_throttling,
         opens: &[],
         cures: &[Cure {
-            what: "better cooling: air flow, fans, inlet temperature, dust",
-            why: "no setting of the job lowers the temperature but by doing less; measurements of before and after differ",
+            what: "improve the cooling: air flow, fans, inlet temperature, dust",
+            why: "a setting only lowers the temperature by computing less; measurements before and after differ",
             applies: always,
         }],
     },
@@ -135,7 +135,7 @@ pub(super) static CAUSES: [Cause; 6] = [
         name: "power_cap",
         title: "power cap",
         about: "The GPU's power limit is set below its default, and keeps the clocks down.",
-        signature: "time in which a power limit lowered the clocks, and a limit below the default",
+        signature: "a power limit below the default lowered the clocks for a share of the time",
         thresholds: &[&HEAT],
         kind: Kind::Bottleneck,
         scope: Scope::Gpu,
@@ -143,21 +143,21 @@ pub(super) static CAUSES: [Cause; 6] = [
         opens: &["precision"],
         cures: &[Cure {
             what: "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant",
-            why: "the driver holds the limit, whatever the job does",
+            why: "no setting of the job changes the limit",
             applies: always,
         }],
     },
     Cause {
         name: "compute_bound",
         title: "compute-bound: healthy",
-        about: "The device computes nearly all the time; what is left is a faster number format, a compiler or a faster device.",
-        signature: "the step does not wait for data, is no faster without the loader, twice the batch takes about twice as long; the device is busy",
+        about: "The device computes nearly all the time. A faster number format, a compiler or a faster device may still help.",
+        signature: "the step does not wait for data; twice the batch takes about twice as long; the device is busy",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &PER_STEP, &SM_HIGH, &CORES_USED],
         kind: Kind::Healthy,
         scope: Scope::Any,
         find: compute_bound,
         opens: &["precision", "compile", "batch_size", "num_workers"],
-        cures: &[Cure { what: "a faster device, or more of them", why: "this one is at work", applies: always }],
+        cures: &[Cure { what: "use a faster device, or more devices", why: "this device is busy", applies: always }],
     },
 ];
 

@@ -13,12 +13,12 @@ use crate::model::{
 pub(super) static COPIES: Threshold = Threshold {
     what: "share of a step that copies to the device, at least",
     value: MODERATE,
-    source: "TensorFlow's input-pipeline analyzer: 5 % of a step in any part of the input counts as moderate",
+    source: "TensorFlow's input-pipeline analyzer: 5% of a step in any part of the input is moderate",
 };
 pub(super) static PINNED_GAIN: Threshold = Threshold {
-    what: "how many times as fast with pinned batches, at least",
+    what: "speed with pinned batches over the speed of the job, at least",
     value: 1.0 + MODERATE,
-    source: "as above, measured",
+    source: "5% as for copies, but measured",
 };
 pub(super) static SYNCS: Threshold = Threshold {
     what: "synchronising calls in a step, at least",
@@ -26,31 +26,31 @@ pub(super) static SYNCS: Threshold = Threshold {
     source: "torch.cuda.set_sync_debug_mode: a loss that is read each step is one",
 };
 pub(super) static MANY: Threshold = Threshold {
-    what: "calls in a step from which on the host's work between phases counts as theirs, where there is no GPU",
+    what: "without a GPU: calls in a step from which on the host's work between phases counts as theirs",
     value: 8.0,
-    source: "own: a loss and a few metrics are fewer",
+    source: "own choice: a loss and a few metrics are fewer",
 };
 pub(super) static IDLE: Threshold = Threshold {
-    what: "share of the time that the GPU is idle without waiting for data, or that the calls take where there is none, at least",
+    what: "share of the time that the GPU idles without waiting for data, or that the calls take without a GPU, at least",
     value: 0.03,
-    source: "TensorFlow's input-pipeline analyzer: `all other` from 3 % on",
+    source: "TensorFlow's input-pipeline analyzer: `all other` from 3% on",
 };
 pub(super) static LOGS: Threshold =
-    Threshold { what: "share of a step that writes logs, at least", value: IDLE.value, source: "as above" };
+    Threshold { what: "share of a step that writes logs, at least", value: IDLE.value, source: IDLE.source };
 pub(super) static THROTTLED: Threshold = Threshold {
     what: "share of the quota's periods in which it was used up, at least",
     value: 0.1,
-    source: "own: a period counts whole however late it happened (kernel documentation, scheduler/sched-bwc.rst), so less may be nothing",
+    source: "own choice: a period counts whole even if the quota ran out at its end (kernel documentation, scheduler/sched-bwc.rst)",
 };
 pub(super) static KEPT_WAITING: Threshold = Threshold {
-    what: "share of the time in which tasks of the job wait for a processor, at least, to say that others take them away",
+    what: "share of the time in which tasks of the job wait for a CPU, at least",
     value: 0.15,
-    source: "own: a job whose tasks find a free core at once loses nothing to what else runs",
+    source: "own choice: a job whose tasks find a free core at once loses nothing",
 };
 pub(super) static FOREIGN: Threshold = Threshold {
-    what: "share of the processors' time that other programs took while next to none was idle, at least",
+    what: "share of CPU time that other programs took while almost none was idle, at least",
     value: LARGE.value,
-    source: "own: a fifth of two cores is what a desktop or an agent takes; a training program beside it takes more",
+    source: "own choice: a desktop takes a fifth of two cores; another training program takes more",
 };
 
 fn always(_: &Evidence) -> bool {
@@ -66,7 +66,7 @@ pub(super) static CAUSES: [Cause; 6] = [
         name: "host_to_device",
         title: "copies from host to device",
         about: "Batches are copied to the GPU while it waits for them.",
-        signature: "copies take a share of the step; batches are not pinned; pinning makes it faster; the PCIe link is narrow or slow",
+        signature: "copies take a share of the step; batches are not pinned; pinning helps; the PCIe link is narrow or slow",
         thresholds: &[&COPIES, &PINNED_GAIN],
         kind: Kind::Bottleneck,
         scope: Scope::Gpu,
@@ -74,18 +74,18 @@ pub(super) static CAUSES: [Cause; 6] = [
         opens: &["pin_memory"],
         cures: &[
             Cure {
-                what: "copy with non_blocking=True from pinned batches, the next batch while this one trains",
-                why: "a copy that nobody waits for costs nothing; the script makes it",
+                what: "copy the next batch while this batch trains (pinned, non_blocking=True)",
+                why: "an overlapped copy costs nothing; only the script can do this",
                 applies: always,
             },
             Cure {
-                what: "send bytes as they are (uint8), and convert and normalise on the GPU",
-                why: "a quarter of the bytes of float32 has to cross",
+                what: "copy raw bytes (uint8), and convert and normalise on the GPU",
+                why: "uint8 is a quarter of the size of float32",
                 applies: always,
             },
             Cure {
-                what: "look at the card's slot, riser and BIOS",
-                why: "its PCIe link has less than card and slot can do",
+                what: "check the card's slot, riser and BIOS",
+                why: "the PCIe link is below the limit of card and slot",
                 applies: |evidence| {
                     evidence.warning("pcie_narrow").is_some() || evidence.warning("pcie_slow").is_some()
                 },
@@ -95,8 +95,8 @@ pub(super) static CAUSES: [Cause; 6] = [
     Cause {
         name: "synchronising_calls",
         title: "calls that wait for the device",
-        about: "The script reads results from the device in each step (`item()`, `.cpu()`, printing a tensor), so host and device take turns.",
-        signature: "such calls in each step; the GPU is idle in between, or the calls themselves take a share of the step",
+        about: "The script reads results from the device in each step (`item()`, `.cpu()`, printing a tensor), so host and device alternate.",
+        signature: "such calls in each step; the GPU idles in between, or the calls take a share of the step",
         thresholds: &[&SYNCS, &MANY, &IDLE],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -105,12 +105,12 @@ pub(super) static CAUSES: [Cause; 6] = [
         cures: &[
             Cure {
                 what: "keep sums on the device, and read them every 50 steps or at an epoch's end",
-                why: "only the script knows which numbers it needs when",
+                why: "only the script knows when it needs these numbers",
                 applies: always,
             },
             Cure {
                 what: "clip gradients with foreach=True, and test for NaN on the device",
-                why: "both read a number from the device for each parameter otherwise",
+                why: "otherwise both read a number from the device for each parameter",
                 applies: |evidence| evidence.is_gpu(),
             },
         ],
@@ -119,7 +119,7 @@ pub(super) static CAUSES: [Cause; 6] = [
         name: "logging",
         title: "logging in every step",
         about: "Writing to the terminal or to log files takes a share of each step.",
-        signature: "writes in each step, and the time in them",
+        signature: "writes in each step take a share of it",
         thresholds: &[&LOGS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -127,13 +127,13 @@ pub(super) static CAUSES: [Cause; 6] = [
         opens: &[],
         cures: &[
             Cure {
-                what: "write every 50 steps, and nothing that has to be computed for it in between",
-                why: "only the script knows what it has to write",
+                what: "write every 50 steps, and compute the logged values only then",
+                why: "only the script knows which values it needs",
                 applies: logs,
             },
             Cure {
-                what: "let files be written in the background (buffered, no flush or fsync for each line)",
-                why: "the step waits until each line is written",
+                what: "write files in the background (buffered, no flush or fsync for each line)",
+                why: "the step waits for each line",
                 applies: logs,
             },
         ],
@@ -141,48 +141,48 @@ pub(super) static CAUSES: [Cause; 6] = [
     Cause {
         name: "cpu_quota",
         title: "the control group's CPU quota",
-        about: "The container may use less processor time than it has cores to see, and is stopped when that is used up.",
-        signature: "periods of the quota in which it was used up",
+        about: "The container may use less CPU time than its visible cores have. It is stopped when this time is used up.",
+        signature: "share of the quota's periods in which it was used up",
         thresholds: &[&THROTTLED],
         kind: Kind::Validity,
         scope: Scope::Any,
         find: cpu_quota,
         opens: &["num_workers", "threads"],
         cures: &[Cure {
-            what: "raise the quota (docker run --cpus, resources.limits.cpu in Kubernetes), or take it off",
-            why: "no setting of the job gets past it; fewer workers and threads only spread it better",
+            what: "raise or remove the quota (docker run --cpus, resources.limits.cpu in Kubernetes)",
+            why: "no setting of the job avoids it; fewer workers and threads only share it better",
             applies: always,
         }],
     },
     Cause {
         name: "crowded_cores",
         title: "another tenant: other programs on the same cores",
-        about: "Other programs keep the cores busy that the job runs on.",
-        signature: "other programs took a share of the processors' time, next to none was idle, and the job's tasks waited for one",
+        about: "Other programs use the cores that the job runs on.",
+        signature: "other programs took CPU time, almost none was idle, and the job's tasks waited for a CPU",
         thresholds: &[&FOREIGN, &KEPT_WAITING],
         kind: Kind::Validity,
         scope: Scope::Any,
         find: crowded_cores,
         opens: &["threads", "num_workers"],
         cures: &[Cure {
-            what: "end the other programs, or give each its own cores (taskset, cpuset, a reservation)",
-            why: "what they take is not there for the job; numbers hold for a machine that is as busy",
+            what: "end the other programs, or give each program its own cores (taskset, cpuset, a reservation)",
+            why: "the job cannot use their CPU time; these numbers hold only for an equally busy machine",
             applies: always,
         }],
     },
     Cause {
         name: "shared_gpu",
         title: "another tenant: other programs on the GPU",
-        about: "Another program computes on the same GPU, and both take turns.",
-        signature: "the driver lists processes that are not the job's",
+        about: "Another program computes on the same GPU, so they share its time.",
+        signature: "the driver lists foreign processes",
         thresholds: &[],
         kind: Kind::Validity,
         scope: Scope::Gpu,
         find: shared_gpu,
         opens: &[],
         cures: &[Cure {
-            what: "end it, or take another GPU (CUDA_VISIBLE_DEVICES)",
-            why: "what is measured beside it says little, and no setting gives its share back",
+            what: "end the other program, or use another GPU (CUDA_VISIBLE_DEVICES)",
+            why: "measurements next to it say little, and no setting returns its share",
             applies: always,
         }],
     },

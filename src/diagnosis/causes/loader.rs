@@ -10,40 +10,40 @@ use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER, shown_wor
 use crate::model::quantity::{show_count, show_seconds};
 
 pub(super) static AHEAD: Threshold = Threshold {
-    what: "how many times as fast the loader alone is as the job, at least",
+    what: "speed of the loader alone over the speed of the job, at least",
     value: 1.15,
-    source: "own: a loader below that is too slow on average, whatever waits in its queue",
+    source: "own choice: a slower loader is too slow on average, with any queue",
 };
 pub(super) static QUEUE: Threshold = Threshold {
-    what: "batches that wait at most (workers times prefetch factor), at most",
+    what: "batches in the queue (workers times prefetch factor), at most",
     value: 8.0,
     source: "M/M/1/K queue as in tf.data's model (tensorflow/core/framework/model.h): at equal rates a queue of 2 costs 33 %, of 8 11 %, of 32 3 %",
 };
 pub(super) static UNEVEN: Threshold = Threshold {
-    what: "time of the slowest samples (95 %) over the mean, to call them uneven, at least",
+    what: "time of the slowest samples (95%) over the mean, to call samples uneven, at least",
     value: 2.0,
-    source: "own: with equal samples it is near 1, with exponential ones 3",
+    source: "own choice: it is near 1 with equal samples, and 3 with exponential times",
 };
 pub(super) static FEW: Threshold = Threshold {
-    what: "mean time of a sample over what 95 % stay below, to call them uneven, at least",
+    what: "mean time of a sample over the time that 95% stay below, to call samples uneven, at least",
     value: 1.2,
-    source: "own: a mean beyond nearly all values is made by a few large ones",
+    source: "own choice: a mean beyond nearly all values comes from a few large values",
 };
 pub(super) static IMBALANCE: Threshold = Threshold {
-    what: "time that the busiest worker worked over the mean of all, at least",
+    what: "working time of the busiest worker over the mean of all, at least",
     value: 1.3,
-    source: "own: batches are handed out in turn, so chance alone leaves it below 1.2 within seconds",
+    source: "own choice: workers get batches in order, so chance alone stays below 1.2 within seconds",
 };
 pub(super) static EPOCH_EDGE: Threshold = Threshold {
     what: "share of the time that the edge of an epoch takes, at least",
     value: 0.02,
-    source: "own: below it the noise of a search hides it",
+    source: "own choice: below it the noise of a search hides it",
 };
 
 pub(super) static WITHOUT_WORKERS: Threshold = Threshold {
-    what: "how many times as fast the job should be without workers, at least",
+    what: "expected speed of the job without workers over its speed, at least",
     value: 1.1,
-    source: "own: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)",
+    source: "own choice: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)",
 };
 
 fn always(_: &Evidence) -> bool {
@@ -55,7 +55,7 @@ pub(super) static CAUSES: [Cause; 5] = [
         name: "too_little_prefetch",
         title: "data starvation: too little prefetching",
         about: "The loader is fast enough on average, but its queue runs empty when samples take longer than usual.",
-        signature: "the step waits for data; the loader alone, with as many workers, is faster than the job; few batches wait in its queue; samples take unequal time",
+        signature: "the step waits for data; the loader alone is faster than the job; its queue holds few batches; samples take unequal time",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &AHEAD, &QUEUE, &UNEVEN, &FEW],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -63,15 +63,15 @@ pub(super) static CAUSES: [Cause; 5] = [
         opens: &["prefetch_factor", "num_workers", "pin_memory"],
         cures: &[Cure {
             what: "DataLoader(in_order=False), from torch 2.6 on",
-            why: "a batch that takes long holds up those that are ready; the order of batches changes",
+            why: "a slow batch no longer holds up the finished batches; the order of batches changes",
             applies: |evidence| uneven(evidence).is_some(),
         }],
     },
     Cause {
         name: "worker_imbalance",
         title: "data starvation: unequal loader workers",
-        about: "One worker has much more to do than the others, and batches come in order, so all wait for it.",
-        signature: "the step waits for data; several workers; the busiest works much longer than the mean of all",
+        about: "One worker has much more work than the rest. Batches come in order, so all workers wait for it.",
+        signature: "the step waits for data; the busiest worker works much longer than the mean of all",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &IMBALANCE],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -79,13 +79,13 @@ pub(super) static CAUSES: [Cause; 5] = [
         opens: &["num_workers", "prefetch_factor"],
         cures: &[
             Cure {
-                what: "give each worker as much to do: shuffle, or split an iterable data set by the cost of its parts instead of their number",
-                why: "workers take turns, so the slowest one sets the rate of all",
+                what: "give all workers equal work: shuffle, or split an iterable dataset by the cost of its parts instead of their number",
+                why: "the slowest worker sets the rate of all",
                 applies: always,
             },
             Cure {
                 what: "DataLoader(in_order=False), from torch 2.6 on",
-                why: "batches that are ready need not wait for the slow worker's; the order of batches changes",
+                why: "finished batches no longer wait for the slow worker; the order of batches changes",
                 applies: always,
             },
         ],
@@ -93,8 +93,8 @@ pub(super) static CAUSES: [Cause; 5] = [
     Cause {
         name: "slow_sampler",
         title: "data starvation: a slow sampler",
-        about: "Which samples are the next batch is found out in the training process, however many workers there are, and takes long.",
-        signature: "the step waits for data; for half of the wait or more the training thread is in the loader's sampler or batch sampler",
+        about: "Choosing the samples of the next batch is slow, and it always runs in the training process.",
+        signature: "the step waits for data; the training thread spends at least half of the wait in the sampler or batch sampler",
         thresholds: &[&WAIT, &WITHOUT_LOADER],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -102,13 +102,13 @@ pub(super) static CAUSES: [Cause; 5] = [
         opens: &[],
         cures: &[
             Cure {
-                what: "choose all batches of an epoch at once, when it begins, with operations on whole arrays (sort by length and cut)",
-                why: "a sampler is asked by the training process, between two steps; no worker helps",
+                what: "choose all batches at the start of an epoch, with operations on whole arrays (sort by length and cut)",
+                why: "the sampler runs in the training process between two steps, so no worker helps",
                 applies: always,
             },
             Cure {
-                what: "let each worker choose for itself: an IterableDataset, or indices that are computed from the sample's number",
-                why: "workers do it beside the training",
+                what: "let the workers choose: an IterableDataset, or indices computed from the sample's number",
+                why: "workers do this while the step trains",
                 applies: always,
             },
         ],
@@ -117,7 +117,7 @@ pub(super) static CAUSES: [Cause; 5] = [
         name: "worker_overhead",
         title: "data starvation: handing batches over between processes",
         about: "Workers make samples faster than they can hand them to the training process.",
-        signature: "the step is faster without the loader; there are workers; by the rate of the loader alone without any the job should be faster",
+        signature: "the step is faster without the loader; it has workers; without workers it should be faster",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &WITHOUT_WORKERS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -125,13 +125,13 @@ pub(super) static CAUSES: [Cause; 5] = [
         opens: &["num_workers", "prefetch_factor"],
         cures: &[
             Cure {
-                what: "take whole batches: `__getitems__` in the data set, or a BatchSampler with batch_size=None",
-                why: "one slice of a tensor costs as much as one sample, and nothing is left to collate",
+                what: "fetch whole batches: `__getitems__` in the dataset, or a BatchSampler with batch_size=None",
+                why: "a slice of a tensor costs as much as one sample, and needs no collating",
                 applies: always,
             },
             Cure {
-                what: "keep data that fits on the device, and index it there",
-                why: "nothing is copied between processes, nor to the device",
+                what: "keep the data on the device if it fits, and index it there",
+                why: "nothing is copied between processes or to the device",
                 applies: Evidence::is_gpu,
             },
         ],
@@ -139,16 +139,16 @@ pub(super) static CAUSES: [Cause; 5] = [
     Cause {
         name: "worker_start",
         title: "workers start anew at each epoch",
-        about: "At the begin of an epoch workers are started and nothing is in the queue yet.",
-        signature: "the edge of an epoch takes a noticeable share of the time, or the first batch does of an epoch; workers are not persistent",
+        about: "Each epoch starts new workers, and begins with an empty queue.",
+        signature: "the edge of an epoch or its first batch takes a share of the time; workers are not persistent",
         thresholds: &[&EPOCH_EDGE],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: worker_start,
         opens: &["persistent_workers", "num_workers"],
         cures: &[Cure {
-            what: "make the data set quick to start: open files when the first sample is asked for, import less, and fork rather than spawn",
-            why: "each worker does it once more in each epoch",
+            what: "make the dataset quick to start: open files at the first sample, import less, and fork instead of spawn",
+            why: "each worker repeats this in each epoch",
             applies: always,
         }],
     },

@@ -22,25 +22,25 @@ pub(super) static RETRIES: Threshold = Threshold {
     source: "MosaicML Composer (trainer.py) and torchtitan (metrics.py) treat any as lack of memory",
 };
 pub(super) static PRESSURE: Threshold = Threshold {
-    what: "time in which some task waited for memory, at least",
+    what: "share of the time in which some task waited for memory, at least",
     value: 0.1,
-    source: "own: PSI memory `some` (kernel documentation, accounting/psi.rst); without a shortage it is 0",
+    source: "own choice: PSI memory `some` (kernel documentation, accounting/psi.rst); without a shortage it is 0",
 };
 pub(super) static HOST_LEFT: Threshold = Threshold {
-    what: "share of the host's memory that is left, below",
+    what: "share of the host's memory that is free, below",
     value: 0.05,
-    source: "own: below it the page cache has no room, and the kernel soon kills",
+    source: "own choice: below it the page cache has no room, and the kernel soon kills",
 };
 pub(super) static SHARED: Threshold = Threshold {
     what: "share of /dev/shm in use, at least",
     value: 0.8,
-    source: "own: one more batch in each worker's queue, and a worker dies of SIGBUS",
+    source: "own choice: one more batch in each worker's queue, and a worker dies of SIGBUS",
 };
 
 pub(super) static ROOM_PAYS: Threshold = Threshold {
-    what: "how many times as many samples per second with twice the batch, by half of it, at least",
+    what: "gain in samples per second with the full batch over half of it, at least",
     value: 1.0 + MODERATE,
-    source: "own: what a doubling gains below that is not worth the memory",
+    source: "own choice: a smaller gain from doubling the batch is not worth the memory",
 };
 
 fn always(_: &Evidence) -> bool {
@@ -55,8 +55,8 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "memory_limited",
         title: "memory-limited: no larger batch fits",
-        about: "Device memory is full, so the batch cannot grow, or the allocator keeps freeing and taking.",
-        signature: "the allocator had to try again; little memory is left at the peak; twice the batch does not fit",
+        about: "Device memory is full: the batch cannot grow, or the allocator keeps freeing and allocating.",
+        signature: "the allocator had to retry; little memory is free at the peak; twice the batch does not fit",
         thresholds: &[&NEARLY_FULL, &RETRIES, &ROOM_PAYS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -64,18 +64,18 @@ pub(super) static CAUSES: [Cause; 3] = [
         opens: &["batch_size", "precision", "checkpoint", "grad_accumulation", "allocator"],
         cures: &[
             Cure {
-                what: "an optimizer with a smaller state (8-bit), or sharded states and weights (ZeRO, FSDP)",
-                why: "states take several times the memory of the weights",
+                what: "use an optimizer with a smaller state (8-bit), or shard states and weights (ZeRO, FSDP)",
+                why: "optimizer states take several times the memory of the weights",
                 applies: on_gpu,
             },
             Cure {
-                what: "attention by a flash kernel",
-                why: "the scores of all pairs are kept for the backward pass otherwise",
+                what: "use attention with a flash kernel",
+                why: "otherwise the scores of all pairs are kept for the backward pass",
                 applies: |evidence| evidence.text("flash_attention") == Some("no"),
             },
             Cure {
-                what: "a device with more memory, or a smaller model or input",
-                why: "weights, gradients and states are there whatever the batch",
+                what: "use a device with more memory, or a smaller model or input",
+                why: "weights, gradients and states need memory at any batch size",
                 applies: always,
             },
         ],
@@ -83,8 +83,8 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "host_memory",
         title: "host memory is short",
-        about: "The job waits for memory of the machine: pages are freed, swapped or read again.",
-        signature: "time in which tasks waited for memory; little is left; a probe ran out of it",
+        about: "The job waits for host memory: pages are freed, swapped or read again.",
+        signature: "tasks wait for memory; little is free; a probe ran out of it",
         thresholds: &[&PRESSURE, &HOST_LEFT],
         kind: Kind::Validity,
         scope: Scope::Any,
@@ -92,13 +92,13 @@ pub(super) static CAUSES: [Cause; 3] = [
         opens: &["num_workers", "prefetch_factor", "batch_size"],
         cures: &[
             Cure {
-                what: "keep the data set out of the processes: map files (numpy.memmap, Arrow) instead of lists of Python objects",
-                why: "each worker has its own copy as soon as it counts references in it",
+                what: "keep the dataset out of the processes: use mapped files (numpy.memmap, Arrow) instead of lists of Python objects",
+                why: "reference counting gives each worker its own copy of such a list",
                 applies: |evidence| evidence.workers().is_some_and(|workers| workers > 0),
             },
             Cure {
-                what: "more memory, or a higher limit of the control group",
-                why: "what the job needs at once is more than there is",
+                what: "add memory, or raise the limit of the control group",
+                why: "the job needs more memory at once than it may use",
                 applies: always,
             },
         ],
@@ -106,8 +106,8 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "shared_memory",
         title: "shared memory (/dev/shm) is short",
-        about: "Workers hand over batches in /dev/shm, and it is nearly full.",
-        signature: "share of /dev/shm in use; a probe ran out of it",
+        about: "Workers hand over batches in /dev/shm, which is nearly full.",
+        signature: "/dev/shm is nearly full; a probe ran out of it",
         thresholds: &[&SHARED],
         kind: Kind::Validity,
         scope: Scope::Any,
@@ -115,7 +115,7 @@ pub(super) static CAUSES: [Cause; 3] = [
         opens: &["num_workers", "prefetch_factor"],
         cures: &[Cure {
             what: "start the container with --shm-size=8g or --ipc=host",
-            why: "its size is set when the container starts; fewer workers and batches ahead only need less of it",
+            why: "the size is set when the container starts; fewer workers and a shorter queue only need less",
             applies: always,
         }],
     },

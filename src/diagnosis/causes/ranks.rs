@@ -13,14 +13,14 @@ pub(super) static EXPOSED: Threshold = Threshold {
     source: "PyTorch profiler's plugin: communication over 10 % of a step",
 };
 pub(super) static SCALING: Threshold = Threshold {
-    what: "rate of all ranks over that of as many single ones, below",
+    what: "rate of all ranks over the rate of one rank times their number, below",
     value: 1.0 - EXPOSED.value,
-    source: "as above: a tenth is lost",
+    source: "PyTorch profiler's plugin: 10% of a step",
 };
 pub(super) static SLOWEST: Threshold = Threshold {
     what: "computing time of the slowest rank over the median of all, at least",
     value: 1.0 + MODERATE,
-    source: "own: ranks that do the same differ by less over a probe, and all wait for the slowest",
+    source: "own choice: ranks with equal work differ by less over a probe, and all wait for the slowest",
 };
 
 fn always(_: &Evidence) -> bool {
@@ -35,9 +35,8 @@ pub(super) static CAUSES: [Cause; 2] = [
     Cause {
         name: "communication",
         title: "communication between ranks",
-        about: "Ranks wait for gradients or weights to be exchanged.",
-        signature: "training without communication is faster; where that was not measured: time in collectives that nothing hides, or many \
-                    ranks that do less than as many times one",
+        about: "Ranks wait for the exchange of gradients or weights.",
+        signature: "training without communication is faster; or, if not measured, time in collectives, or many ranks do less than many times one rank",
         thresholds: &[&OPENED, &EXPOSED, &SCALING],
         kind: Kind::Bottleneck,
         scope: Scope::Ranks,
@@ -56,8 +55,8 @@ pub(super) static CAUSES: [Cause; 2] = [
             "nccl_chunk_size",
         ],
         cures: &[Cure {
-            what: "look whether NCCL uses NVLink, InfiniBand and GPUDirect (NCCL_DEBUG=INFO), and the right network",
-            why: "the link is the limit, and which one is taken is set up outside the job",
+            what: "check that NCCL uses NVLink, InfiniBand, GPUDirect and the right network (NCCL_DEBUG=INFO)",
+            why: "the link is the limit, and it is chosen outside the job",
             applies: may_be_nccl,
         }],
     },
@@ -65,7 +64,7 @@ pub(super) static CAUSES: [Cause; 2] = [
         name: "straggler",
         title: "a straggling rank",
         about: "One rank computes longer than the others, and all wait for it.",
-        signature: "computing time of the slowest rank over the median",
+        signature: "the slowest rank computes longer than the median",
         thresholds: &[&SLOWEST],
         kind: Kind::Bottleneck,
         scope: Scope::Ranks,
@@ -73,12 +72,12 @@ pub(super) static CAUSES: [Cause; 2] = [
         opens: &[],
         cures: &[
             Cure {
-                what: "look at that rank's device: clocks, other programs, PCIe link (gputune device)",
-                why: "the same work takes longer there",
+                what: "check the device of this rank: clocks, other programs, PCIe link (gputune device)",
+                why: "the same work takes longer on it",
                 applies: always,
             },
             Cure {
-                what: "give ranks as much to do: batches of samples of like length, or of as many tokens",
+                what: "give all ranks equal work: batches of samples of similar length, or with equal numbers of tokens",
                 why: "the longest sequence of all ranks sets the step's time",
                 applies: always,
             },

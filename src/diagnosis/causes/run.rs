@@ -2,18 +2,22 @@
 
 use super::super::account::{Account, Branch, Leaf};
 use super::super::cause::{
-    Cause, Cure, Found, Kind, LARGE, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times,
+    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times,
     times_without,
 };
 use super::super::evidence::{Differential, Evidence};
-use super::super::starvation::WAIT;
 use super::host::{logging, synchronising_calls};
 use crate::model::quantity::show_seconds;
 
+pub(super) static OUTSIDE: Threshold = Threshold {
+    what: "share of the time after the start, at least",
+    value: MODERATE,
+    source: "TensorFlow's input-pipeline analyzer: 5% of a step is moderate",
+};
 pub(super) static UNTIMED: Threshold = Threshold {
-    what: "share of the loop's own code where torch's operations in it were not timed, at least",
+    what: "share of the loop's own code if torch's operations in it were not timed, at least",
     value: LARGE.value,
-    source: "TensorFlow's input-pipeline analyzer: from 20 % on a part of a step is high",
+    source: "TensorFlow's input-pipeline analyzer: 20% of a step is high",
 };
 
 fn always(_: &Evidence) -> bool {
@@ -25,21 +29,21 @@ pub(super) static CAUSES: [Cause; 3] = [
         name: "evaluation",
         title: "outside of training steps: evaluation",
         about: "Training stands still while the model is evaluated.",
-        signature: "share of the time after the start from the first sign of evaluation (a module in evaluation, a loader that does not train) until training goes on",
-        thresholds: &[&WAIT],
+        signature: "share of the time after the start",
+        thresholds: &[&OUTSIDE],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: |evidence| outside(evidence, "evaluation", "evaluation"),
         opens: &[],
         cures: &[
             Cure {
-                what: "evaluate less often, or on fewer samples (such as a fixed part of them)",
-                why: "only the script says when; no setting of the training makes an evaluation shorter",
+                what: "evaluate less often, or on a fixed part of the samples",
+                why: "only the script decides this; no training setting makes an evaluation shorter",
                 applies: always,
             },
             Cure {
-                what: "give the evaluation's own loader larger batches and workers",
-                why: "it keeps no activations for gradients, so a larger batch fits",
+                what: "give the evaluation's loader larger batches and workers",
+                why: "evaluation keeps no activations, so a larger batch fits",
                 applies: always,
             },
         ],
@@ -48,21 +52,21 @@ pub(super) static CAUSES: [Cause; 3] = [
         name: "checkpoints",
         title: "outside of training steps: checkpoints",
         about: "Training stands still while weights and states are written.",
-        signature: "share of the time after the start in torch.save, safetensors and torch.distributed.checkpoint",
-        thresholds: &[&WAIT],
+        signature: "share of the time after the start in torch.save, safetensors or torch.distributed.checkpoint",
+        thresholds: &[&OUTSIDE],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: |evidence| outside(evidence, "checkpoint", "writing checkpoints"),
         opens: &[],
         cures: &[
             Cure {
-                what: "write less often; Young's rule is the square root of twice the time of a checkpoint times that between failures",
-                why: "only the script says when",
+                what: "write less often; Young's rule for the interval: the square root of 2 x checkpoint time x time between failures",
+                why: "only the script decides this",
                 applies: always,
             },
             Cure {
                 what: "write in the background (torch.distributed.checkpoint.async_save, or a copy to host memory and a thread)",
-                why: "the training waits for the copy only, not for the disk",
+                why: "training waits for the copy, not for the disk",
                 applies: always,
             },
         ],
@@ -70,22 +74,22 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "own_code",
         title: "the loop's own code",
-        about: "The script runs code of its own (Python, NumPy, tokenising, metrics) between the parts of a step, or within the model (layers, hooks), and the device idles.",
-        signature: "share of the time after the start that is in no phase: neither data, device, copies, ranks, nor torch's operations; on a CPU also what the script's own Python takes of forward, backward and optimizer",
-        thresholds: &[&WAIT, &UNTIMED],
+        about: "The device idles while the script runs Python code (NumPy, tokenising, metrics) between the parts of a step, or within the model (layers, hooks).",
+        signature: "share of the time after the start outside of data, device, copies, ranks and torch's operations; on a CPU also the script's Python within forward, backward and optimizer",
+        thresholds: &[&OUTSIDE, &UNTIMED],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: own_code,
         opens: &["batch_size"],
         cures: &[
             Cure {
-                what: "move it out of the loop: into the data set, where workers do it beside the training, or to every 50th step",
-                why: "only the script can; the device has nothing to do meanwhile",
+                what: "move it out of the loop: into the dataset, where workers run it, or to every 50th step",
+                why: "the device waits for it in each step",
                 applies: always,
             },
             Cure {
                 what: "compute metrics with a few operations on whole batches",
-                why: "a loop over samples in Python costs microseconds for each of them",
+                why: "a Python loop over samples costs microseconds for each sample",
                 applies: always,
             },
         ],
@@ -111,7 +115,7 @@ fn strength(leaf: &Leaf) -> Strength {
 
 fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
     let account = Account::of(evidence)?;
-    let leaf = account.leaf(name).filter(|leaf| leaf.share_after_start >= WAIT.value)?;
+    let leaf = account.leaf(name).filter(|leaf| leaf.share_after_start >= OUTSIDE.value)?;
     let share = leaf.share_after_start;
     let words = format!("{what} takes {} of the time after the start", shown_share(share));
     let worth = Worth::estimated(times_without(share), words.clone()).by_parameters(Some(1.0));
@@ -128,12 +132,12 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
     let leaf = account.leaf("own_code");
     let between = leaf.map_or(0.0, |leaf| leaf.share_after_start);
     let share = between + within;
-    if share < WAIT.value {
+    if share < OUTSIDE.value {
         return None;
     }
     // Part of it is computing if torch's operations between the phases were not timed on a CPU.
     let is_known = evidence.is_gpu() || evidence.number("operation_seconds_per_step").is_some();
-    if !is_known && within < WAIT.value && between < UNTIMED.value {
+    if !is_known && within < OUTSIDE.value && between < UNTIMED.value {
         return None;
     }
     // Known calls that take at least half of it explain it first.
@@ -152,7 +156,7 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
     let strength = if is_known { of_gaps.map_or(Strength::Proof, strength) } else { Strength::Strong };
     let interval = of_gaps.map_or_else(String::new, |leaf| shown_interval(&account, leaf));
     found.add(strength, format!("{words}{interval}"));
-    if within >= WAIT.value {
+    if within >= OUTSIDE.value {
         let words =
             "of the time is Python of the script within forward, backward or optimizer, such as layers and hooks";
         found.add(Strength::Told, format!("{} {words}", shown_share(within)));
@@ -161,7 +165,7 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
         let each = share / (1.0 - account.share(Branch::Outside)).max(share) * step;
         found.add(Strength::Hint, format!("{} in each step, in which the device idles", show_seconds(each)));
     }
-    if let Some(gain) = doubled.filter(|gain| gain.times >= WAIT.value + 1.0) {
+    if let Some(gain) = doubled.filter(|gain| gain.times >= OUTSIDE.value + 1.0) {
         let words = "twice the batch, replayed, shares it among as many samples again";
         found.add(Strength::Told, format!("{words}: {} as many samples per second", shown_times(gain.times)));
     }

@@ -12,9 +12,9 @@ use super::data;
 use super::{host, loader, memory};
 
 pub(super) static LOCKS: Threshold = Threshold {
-    what: "share of the workers' loading in lines that take a lock, at least",
+    what: "share of the workers' loading time in lines that take a lock, at least",
     value: 0.33,
-    source: "own: a third; a lock that holds up less is one reason among others",
+    source: "own choice: a lock that takes less than a third is one reason among several",
 };
 
 fn always(_: &Evidence) -> bool {
@@ -24,9 +24,9 @@ fn always(_: &Evidence) -> bool {
 pub(super) static CAUSES: [Cause; 2] = [
     Cause {
         name: "shared_source",
-        title: "data starvation: workers take turns",
-        about: "Workers wait for each other at something that they share: a lock, a disk or server that takes one request at a time, one interpreter.",
-        signature: "the step waits for data or is faster without the loader; the loader alone is no faster with more workers, though cores are idle; or the workers' time goes into lines that take a lock",
+        title: "data starvation: workers wait for each other",
+        about: "Workers share a resource that serves one of them at a time: a lock, a disk, a server, an interpreter.",
+        signature: "the step waits for data; the loader alone is no faster with more workers although cores are idle; or the workers' time goes into lines that take a lock",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS, &CORES_FULL, &LOCKS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -34,18 +34,18 @@ pub(super) static CAUSES: [Cause; 2] = [
         opens: &[],
         cures: &[
             Cure {
-                what: "give each worker its own: open files, archives and connections in `worker_init_fn` or at the first sample",
-                why: "one that is shared serves one worker at a time, however many there are; more workers only queue",
+                what: "give each worker its own files, archives and connections: open them in `worker_init_fn` or at the first sample",
+                why: "a shared resource serves one worker at a time; more workers only queue",
                 applies: always,
             },
             Cure {
-                what: "hold the lock for the access only, and decode outside of it",
-                why: "what is done within is done by one worker at a time",
+                what: "hold the lock only for the access, and decode outside of it",
+                why: "only one worker at a time runs the code within the lock",
                 applies: always,
             },
             Cure {
                 what: "copy the data to a local disk or into memory before the run",
-                why: "a disk or server that is used up gives no more to more workers",
+                why: "a busy disk or server serves more workers no faster",
                 applies: always,
             },
         ],
@@ -53,16 +53,16 @@ pub(super) static CAUSES: [Cause; 2] = [
     Cause {
         name: "data_starvation",
         title: "data starvation, why: not known",
-        about: "The step waits for data, and nothing that was measured tells why.",
-        signature: "the step waits for data or is faster without the loader; no other cause of that is likely",
+        about: "The step waits for data, and no measurement shows the reason.",
+        signature: "the step waits for data; no other cause of the wait is likely",
         thresholds: &[&WAIT, &WITHOUT_LOADER],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: data_starvation,
         opens: &["num_workers", "prefetch_factor", "persistent_workers"],
         cures: &[Cure {
-            what: "look at the lines of the data set that `gputune diagnose` names",
-            why: "the wait was measured, and nothing else that was tells its reason",
+            what: "look at the lines of the dataset that `gputune diagnose` lists",
+            why: "the wait was measured, but not its reason",
             applies: always,
         }],
     },
