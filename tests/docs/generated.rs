@@ -103,7 +103,7 @@ fn causes() -> String {
             let _ = writeln!(text, "- Parameters: {}.", names.join(", "));
         }
         for cure in cause.cures {
-            let _ = writeln!(text, "- By hand: {} ({}).", cure.what, cure.why);
+            let _ = writeln!(text, "- By hand: {}.", cure.what);
         }
         text.push('\n');
     }

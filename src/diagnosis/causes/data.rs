@@ -17,12 +17,12 @@ use crate::model::{
 pub(super) static IO_PRESSURE: Threshold = Threshold {
     what: "share of the time in which some task waited for storage, at least",
     value: 0.1,
-    source: "PSI io `some` over 10 % (kernel documentation, accounting/psi.rst, for what it means)",
+    source: "PSI io `some` over 10% (kernel documentation, accounting/psi.rst)",
 };
 pub(super) static COLD: Threshold = Threshold {
     what: "slowdown with a cold cache, at least",
     value: 1.0 + MODERATE,
-    source: "DS-Analyzer (Mohan and others, VLDB 2021): fetch stall is the time that a warm cache saves",
+    source: "DS-Analyzer (Mohan and others, VLDB 2021): a warm cache saves the fetch stall",
 };
 pub(super) static SMALL_FILES: Threshold = Threshold {
     what: "mean size of a file in bytes, at most, to call files small",

@@ -26,7 +26,7 @@ pub(super) static CAUSES: [Cause; 2] = [
         name: "shared_source",
         title: "data starvation: workers wait for each other",
         about: "Workers share a resource that serves one of them at a time: a lock, a disk, a server, an interpreter.",
-        signature: "the step waits for data; the loader alone is no faster with more workers although cores are idle; or the workers' time goes into lines that take a lock",
+        signature: "the step waits for data; more workers do not help although cores are idle, or the workers' time goes into lines that take a lock",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &MORE_WORKERS, &CORES_FULL, &LOCKS],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
