@@ -62,8 +62,8 @@ pub(super) static CAUSES: [Cause; 5] = [
         find: too_little_prefetch,
         opens: &["prefetch_factor", "num_workers", "pin_memory"],
         cures: &[Cure {
-            what: "DataLoader(in_order=False), from torch 2.6 on",
-            why: "a slow batch no longer holds up the finished batches; the order of batches changes",
+            what: "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)",
+            why: "a slow batch no longer holds up the finished batches",
             applies: |evidence| uneven(evidence).is_some(),
         }],
     },
@@ -84,8 +84,8 @@ pub(super) static CAUSES: [Cause; 5] = [
                 applies: always,
             },
             Cure {
-                what: "DataLoader(in_order=False), from torch 2.6 on",
-                why: "finished batches no longer wait for the slow worker; the order of batches changes",
+                what: "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)",
+                why: "finished batches no longer wait for the slow worker",
                 applies: always,
             },
         ],
