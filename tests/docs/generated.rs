@@ -6,7 +6,7 @@ use std::fs;
 use gputune::diagnosis::{self, DIFFERENTIALS, Kind, PARAMETERS, Scope};
 use gputune::probe::{
     SILENCERS,
-    adapter::{By, Literal, Numerics, TARGETS},
+    adapter::{Literal, Numerics, TARGETS},
     worker::LAUNCHERS,
 };
 use gputune::search::STRATEGIES;
@@ -60,15 +60,8 @@ fn trackers() -> String {
 }
 
 fn adapter_targets() -> String {
-    let mut text = String::from(
-        "| target | what a setting does | settings | who sets it | another setting needs | in full precision |\n|---|---|---|---|---|---|\n",
-    );
+    let mut text = String::from("| target | settings | what it sets | new | full |\n|---|---|---|---|---|\n");
     for target in TARGETS {
-        let by = match target.by {
-            By::Hook(_) => "hook",
-            By::Environment => "environment",
-            By::Argument => "argument",
-        };
         let full = match target.numerics {
             Numerics::Changed(Literal::Text(name)) => format!("`\"{name}\"`"),
             Numerics::Changed(Literal::Bool(is)) => format!("`{is}`"),
@@ -76,7 +69,7 @@ fn adapter_targets() -> String {
         };
         let needs = target.needs.words();
         let (name, about, settings) = (target.shown_name(), cell(target.about), cell(&target.accepts.words()));
-        let _ = writeln!(text, "| `{name}` | {about} | {settings} | {by} | {needs} | {full} |");
+        let _ = writeln!(text, "| `{name}` | {settings} | {about} | {needs} | {full} |");
     }
     text
 }
