@@ -20,15 +20,9 @@ const NOTE: &str = "<!-- generated from src/cli/ by `GPUTUNE_BLESS=1 cargo test 
 fn command_line() -> String {
     let program = Cli::command();
     let mut text = format!("# Command line\n\n{NOTE}\n{}.\n\n", sentence(&about(&program)));
-    text += "`gputune help COMMAND` and `gputune COMMAND --help` print the same. Each command ends with one of the\n\
-             [exit codes](exit-codes.md).\n\n| command | what it does |\n|---|---|\n";
-    let commands: Vec<&Command> = program.get_subcommands().filter(|command| !command.is_hide_set()).collect();
-    for command in &commands {
-        let name = command.get_name();
-        let summary = command.get_about().map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(text, "| [`{name}`](#gputune-{name}) | {} |", cell(&summary));
-    }
-    for command in commands {
+    text += "`gputune COMMAND --help` prints the same, and describes each format, preset and strategy. Each command ends with one\n\
+             of the [exit codes](outcomes.md#exit-codes).\n";
+    for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
         describe(command, command.get_name(), &mut text);
         for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
             describe(part, &format!("{} {}", command.get_name(), part.get_name()), &mut text);
@@ -61,9 +55,9 @@ fn describe(command: &Command, name: &str, text: &mut String) {
     let _ = writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
     let arguments: Vec<&Arg> = command.get_arguments().filter(|argument| !argument.is_hide_set()).collect();
     if !arguments.is_empty() {
-        text.push_str("\n| | meaning | default |\n|---|---|---|\n");
+        text.push('\n');
         for argument in arguments {
-            let _ = writeln!(text, "{}", row(argument));
+            let _ = writeln!(text, "{}", entry(argument));
         }
     }
     if let Some(after) = command.get_after_long_help().or(command.get_after_help()) {
@@ -71,7 +65,8 @@ fn describe(command: &Command, name: &str, text: &mut String) {
     }
 }
 
-fn row(argument: &Arg) -> String {
+/// Formats an argument as an entry of a list.
+fn entry(argument: &Arg) -> String {
     let takes_value = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
     let value = argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
     let mut names = Vec::new();
@@ -94,19 +89,17 @@ fn row(argument: &Arg) -> String {
         .get_possible_values()
         .iter()
         .filter(|choice| takes_value && !choice.is_hide_set())
-        .map(|choice| match choice.get_help() {
-            Some(help) => format!("`{}`: {}", choice.get_name(), cell(&help.to_string())),
-            None => format!("`{}`", choice.get_name()),
-        })
+        .map(|choice| format!("`{}`", choice.get_name()))
         .collect();
     if !choices.is_empty() {
-        meaning += &format!("<br>{}", choices.join("<br>"));
+        meaning += &format!(": {}", choices.join(", "));
     }
     let defaults = argument.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy()));
     let default = worked_out
         .map(|text| cell(&text))
         .unwrap_or_else(|| defaults.filter(|_| takes_value).collect::<Vec<_>>().join(", "));
-    format!("| {} | {meaning} | {default} |", names.join(", "))
+    let default = if default.is_empty() { default } else { format!(". Default: {default}") };
+    format!("- {}: {meaning}{default}", names.join(", "))
 }
 
 /// Formats the text below a help: lines of examples as a block, other paragraphs unchanged.
