@@ -21,10 +21,9 @@ use side::{Contender, Contenders};
 
 /// Compare two configs head to head: which trains faster, and by how much
 ///
-/// A and B are each a config: NAME=VALUE,NAME=VALUE (what is not named is as in [baseline]), the number of a trial of
-/// the spec's earlier search, `baseline`, or `best`. Both train in turn for a quarter of a second each, A, B, B, A, so that what
-/// slows the machine slows both; the result is the ratio of their throughputs with its 95 % interval. It ends when half
-/// the interval is within `precision` of [limits] (2 % by default), or all rounds are done.
+/// A and B are each NAME=VALUE,NAME=VALUE (other parameters as in [baseline]), the number of a trial of an earlier search,
+/// `baseline`, or `best`. Both train interleaved, a quarter of a second each: A, B, B, A. The result is the ratio of their
+/// throughputs with its 95% interval. It ends when half the interval is within `precision` of [limits].
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune compare config.toml batch_size=64 batch_size=128
@@ -39,14 +38,13 @@ pub(super) struct Args {
     /// The other config
     #[arg(value_name = "B")]
     b: String,
-    /// The folder of the search that trial numbers and `best` are of [default: gputune-out/<name of the spec>]
+    /// The folder of the search with trial numbers and `best` [default: gputune-out/<name of the spec>]
     #[arg(long, value_name = "DIR")]
     search: Option<PathBuf>,
-    /// The longest that it may take, such as 90s or 5m; what was begun by then is finished
+    /// The longest time, such as 90s or 5m; a round that has begun is finished
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     time: Duration,
-    /// The most rounds: four blocks of a quarter of a second each; at most six, of one process of each config, where processes
-    /// cannot be held
+    /// The most rounds of four blocks; at most six if processes cannot be held
     #[arg(long, value_name = "COUNT", default_value_t = duel::ROUNDS, value_parser = clap::value_parser!(u32).range(2..))]
     rounds: u32,
     /// Print JSON instead of text

@@ -14,9 +14,8 @@ use super::{diagnostic, stdout};
 
 /// Show what this machine has for training, and what may slow it down
 ///
-/// GPUs with their driver, links, limits, precisions and meters, processor cores, memory, disk; and what to do about
-/// what is wrong. Nothing is set. `--bench` measures what the GPU can do at best, in less than 30 seconds, and keeps it:
-/// a search compares with it what the best config reaches.
+/// GPUs with driver, links, limits, precisions and meters; CPU cores, memory, disk; and remedies. Nothing is changed.
+/// `--bench` measures the GPU's best speeds in less than 30 seconds; searches compare the best config with them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune device
@@ -34,7 +33,7 @@ pub(super) struct Args {
     /// Print JSON, as docs/device.md describes it
     #[arg(long)]
     json: bool,
-    /// The folder whose disk is looked at
+    /// A folder on the disk to show
     #[arg(long, value_name = "DIR", default_value = "gputune-out")]
     out: PathBuf,
 }

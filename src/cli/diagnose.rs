@@ -26,8 +26,8 @@ use said::Said;
 
 /// Say what a training job waits for, what that is worth, and what to change
 ///
-/// Runs the job for a few seconds as it is, and again with one thing changed at a time: the same batches replayed, the
-/// loader alone, twice the batch. The job is a spec, or a command that trains with PyTorch and needs no change.
+/// Runs the unmodified job for a few seconds, and again with one thing changed at a time: the same batches replayed, the
+/// loader alone, twice the batch. The job is a spec, or a command that trains with PyTorch.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune diagnose -- python train.py --epochs 1

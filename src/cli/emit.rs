@@ -16,9 +16,9 @@ use super::best::Ran;
 use super::exit::{Exit, Failed};
 use super::{diagnostic, folder, paths, report, stdout};
 
-/// Print the best config of a search again, in any form
+/// Print the best config of a search again, in any format
 ///
-/// What a form has no place for, and what a changed batch size asks of the learning rate, is said on standard error.
+/// Standard error lists settings that the format cannot express, and how a changed batch size affects the learning rate.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune emit gputune-out/config --format json
@@ -30,10 +30,10 @@ use super::{diagnostic, folder, paths, report, stdout};
 pub(super) struct Args {
     /// The folder of the search
     dir: PathBuf,
-    /// The form in which the config is written
+    /// The format
     #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
     format: &'static Format,
-    /// Write the config into this TOML, YAML or JSON file instead: values change, everything else stays as it is
+    /// Change the values in this TOML, YAML or JSON file instead
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     apply: Option<PathBuf>,
     /// With --apply: where in the file a parameter goes, such as batch_size=train.batch_size; may be given again

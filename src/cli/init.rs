@@ -27,9 +27,8 @@ use super::{diagnostic, questions, scripts, stdout};
 
 /// Write a first spec for a training script
 ///
-/// Reads the script and what it prints for --help, finds out what can be set and what it is today, and writes a spec with comments.
-/// The script is run with --help only, for a short time and without a GPU; nothing is trained. On a terminal at most three
-/// questions are asked.
+/// Reads the script and its --help, and writes a spec with comments. Nothing is trained. On a terminal it asks at most three
+/// questions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune init
@@ -40,13 +39,13 @@ pub(super) struct Args {
     /// Ask nothing, take the defaults
     #[arg(short, long)]
     yes: bool,
-    /// What the script is written with [default: what its imports tell]
+    /// The framework of the script [default: by its launcher and imports]
     #[arg(long, value_parser = preset_parser())]
     preset: Option<&'static Preset>,
     /// Where the spec is written
     #[arg(long, value_name = "FILE", default_value = "gputune.toml")]
     out: PathBuf,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
     /// How long the search may take [default: 20m]

@@ -14,7 +14,7 @@ use super::{diagnostic, folder, interrupt, paths, samples, search, stdout, write
 
 /// Probe one config and show everything that was measured
 ///
-/// Parameters that are not set take their setting in [baseline], or else their first.
+/// Other parameters take their setting in [baseline], or else their first setting.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune probe config.toml

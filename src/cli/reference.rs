@@ -16,23 +16,13 @@ mod pages;
 
 const NOTE: &str = "<!-- generated from src/cli/ by `GPUTUNE_BLESS=1 cargo test --bin gputune` -->\n";
 
-/// The mark before the table of exit codes.
-const EXIT_CODES: &str =
-    "<!-- exit codes: generated from src/cli/exit.rs by `GPUTUNE_BLESS=1 cargo test --bin gputune` -->\n";
-
 /// The page on commands and their options.
 fn command_line() -> String {
     let program = Cli::command();
     let mut text = format!("# Command line\n\n{NOTE}\n{}.\n\n", sentence(&about(&program)));
-    text += "`gputune help COMMAND` and `gputune COMMAND --help` print the same. Each command ends with one of the\n\
-             [exit codes](outcomes.md#exit-codes).\n\n| command | what it does |\n|---|---|\n";
-    let commands: Vec<&Command> = program.get_subcommands().filter(|command| !command.is_hide_set()).collect();
-    for command in &commands {
-        let name = command.get_name();
-        let summary = command.get_about().map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(text, "| [`{name}`](#gputune-{name}) | {} |", cell(&summary));
-    }
-    for command in commands {
+    text += "`gputune COMMAND --help` prints the same, and describes each format, preset and strategy. Each command ends with one\n\
+             of the [exit codes](outcomes.md#exit-codes).\n";
+    for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
         describe(command, command.get_name(), &mut text);
         for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
             describe(part, &format!("{} {}", command.get_name(), part.get_name()), &mut text);
@@ -65,9 +55,9 @@ fn describe(command: &Command, name: &str, text: &mut String) {
     let _ = writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
     let arguments: Vec<&Arg> = command.get_arguments().filter(|argument| !argument.is_hide_set()).collect();
     if !arguments.is_empty() {
-        text.push_str("\n| | meaning | default |\n|---|---|---|\n");
+        text.push('\n');
         for argument in arguments {
-            let _ = writeln!(text, "{}", row(argument));
+            let _ = writeln!(text, "{}", entry(argument));
         }
     }
     if let Some(after) = command.get_after_long_help().or(command.get_after_help()) {
@@ -75,7 +65,8 @@ fn describe(command: &Command, name: &str, text: &mut String) {
     }
 }
 
-fn row(argument: &Arg) -> String {
+/// Formats an argument as an entry of a list.
+fn entry(argument: &Arg) -> String {
     let takes_value = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
     let value = argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
     let mut names = Vec::new();
@@ -98,19 +89,17 @@ fn row(argument: &Arg) -> String {
         .get_possible_values()
         .iter()
         .filter(|choice| takes_value && !choice.is_hide_set())
-        .map(|choice| match choice.get_help() {
-            Some(help) => format!("`{}`: {}", choice.get_name(), cell(&help.to_string())),
-            None => format!("`{}`", choice.get_name()),
-        })
+        .map(|choice| format!("`{}`", choice.get_name()))
         .collect();
     if !choices.is_empty() {
-        meaning += &format!("<br>{}", choices.join("<br>"));
+        meaning += &format!(": {}", choices.join(", "));
     }
     let defaults = argument.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy()));
     let default = worked_out
         .map(|text| cell(&text))
         .unwrap_or_else(|| defaults.filter(|_| takes_value).collect::<Vec<_>>().join(", "));
-    format!("| {} | {meaning} | {default} |", names.join(", "))
+    let default = if default.is_empty() { default } else { format!(". Default: {default}") };
+    format!("- {}: {meaning}{default}", names.join(", "))
 }
 
 /// Formats the text below a help: lines of examples as a block, other paragraphs unchanged.
@@ -128,21 +117,19 @@ fn examples(after: &str) -> String {
     text + if is_block { "```\n" } else { "" }
 }
 
-/// The page on outcomes, with the current table of exit codes.
-fn outcomes() -> String {
-    let page = pages::read("docs/outcomes.md");
-    let (before, rest) = page.split_once(EXIT_CODES).unwrap();
-    let (_, after) = rest.split_once("<!-- end -->").unwrap();
-    let mut table = String::from("\n| code | when |\n|---|---|\n");
+/// The page on exit codes.
+fn exit_codes() -> String {
+    let mut text = format!("# Exit codes\n\n{NOTE}\n| code | meaning | when |\n|---|---|---|\n");
     for row in exit::ROWS {
-        let _ = writeln!(table, "| {} | {} |", row.code, cell(row.when));
+        let _ = writeln!(text, "| {} | {} | {} |", row.code, cell(row.meaning), cell(row.when));
     }
-    format!("{before}{EXIT_CODES}{table}\n<!-- end -->{after}")
+    text + "\nA command that is used wrongly says so on standard error, with what would be right, and ends with 2 before it\n\
+            starts anything. Standard output carries results only, so a script can use it whatever else is printed.\n"
 }
 
 #[test]
 fn the_pages_are_what_the_program_says() {
-    for (path, text) in [("docs/cli.md", command_line()), ("docs/outcomes.md", outcomes())] {
+    for (path, text) in [("docs/cli.md", command_line()), ("docs/exit-codes.md", exit_codes())] {
         if std::env::var_os("GPUTUNE_BLESS").is_some() {
             fs::write(pages::root().join(path), &text).unwrap();
         }

@@ -43,26 +43,24 @@ pub(super) struct Args {
     /// Runs, with the seeds 0, 1, 2 and so on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Probes that run at the same time, as on so many GPUs, after a first one alone: each is proposed without the results of
-    /// those that run, but with first readings of their rates from half of their time on, and is over after half to one and a half
-    /// times the usual time
+    /// Probes that run at the same time, as on so many GPUs
     #[arg(long, default_value_t = NonZeroUsize::MIN, conflicts_with = "until_end")]
     slots: NonZeroUsize,
-    /// Let each run end as a search ends by itself, such as when it expects too little gain, and say where and why
+    /// Let each run end as a search does, and say where and why
     #[arg(long)]
     until_end: bool,
     /// The value is a cost: less is better
     #[arg(long)]
     minimize: bool,
-    /// Search for the front of these metrics: METRIC, or METRIC:maximize and METRIC:minimize where it is not known which is
-    /// better. The best is then the share of the table's hypervolume that was found
+    /// Search for the front of these metrics: METRIC, METRIC:maximize or METRIC:minimize; the best is then the found share of
+    /// the table's hypervolume
     #[arg(long, value_name = "METRICS", value_delimiter = ',', value_parser = goal, conflicts_with = "minimize")]
     pareto: Vec<Goal>,
     /// A parameter along which a lack of memory rules out larger values; may be given again
     #[arg(long, value_name = "NAME")]
     monotone: Vec<String>,
-    /// Print one JSON object: {"optimum": x, "runs": [{"seed": 0, "best": [one number per probe], "expected_gain": [one
-    /// number per probe], "failed": probes}]}; with --until-end each run has "stopped", the reason
+    /// Print one JSON object: `optimum` and `runs`, each with `seed`, `best` and `expected_gain` (one number per probe),
+    /// `failed`, and with --until-end `stopped`
     #[arg(long)]
     json: bool,
 }

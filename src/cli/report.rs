@@ -17,7 +17,7 @@ use gputune::spec::Spec;
 use super::exit::{Exit, Failed};
 use super::{best, colour, folder, paths, stdout};
 
-/// Show what a search found, in any form; or two searches side by side
+/// Show what a search found, in any format; or two searches side by side
 ///
 /// A search may be running, interrupted or over. Of two, B is seen from A: above 1x is better.
 #[derive(Debug, clap::Args)]
@@ -30,16 +30,15 @@ use super::{best, colour, folder, paths, stdout};
 pub(super) struct Args {
     /// The folder of the search
     dir: PathBuf,
-    /// That of another, to compare it with the first
+    /// The folder of another search, to compare
     other: Option<PathBuf>,
-    /// The form
+    /// The format
     #[arg(long, value_name = "FORMAT", default_value = REPORTS[0].name, value_parser = format_parser())]
     format: String,
     /// With two searches: end with exit code 1 if the best of the second is slower by more than this, such as 5%
     #[arg(long, value_name = "SHARE", requires = "other", value_parser = share)]
     max_slowdown: Option<f64>,
-    /// Where it is written; `-` is standard output [default: standard output, or the file or folder that the form names,
-    /// in DIR]
+    /// The output; `-` is standard output [default: standard output, or the file or folder of the format in DIR]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 }

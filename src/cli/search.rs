@@ -38,24 +38,22 @@ pub(super) struct Args {
     /// The folder for journal, logs and results [default: gputune-out/<name of the spec>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The form in which the best config is printed
+    /// The format of the best config
     #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
     format: &'static Format,
     /// Start over; an earlier search in the folder is kept aside
     #[arg(long)]
     fresh: bool,
-    /// Where interpreter, frameworks, script, limits or anything else changed: go on in a new era of the same journal, in
-    /// which earlier trials do not count
+    /// Go on although interpreter, frameworks, script, limits or the like changed; earlier trials then do not count
     #[arg(long, conflicts_with = "fresh")]
     accept_changes: bool,
-    /// Listen here for workers that dial in: `gputune worker --dial`; port 0 is any that is free
+    /// Listen here for workers that dial in (`gputune worker --dial`); port 0 is any free port
     #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
     listen: Option<String>,
     /// The token that workers must show, which `gputune cluster token` writes
     #[arg(long, value_name = "FILE", requires = "listen")]
     token_file: Option<PathBuf>,
-    /// Learn from an earlier search, on another device or with another model: its folder or journal; may be given again
-    /// [default: those of the spec]
+    /// Learn from an earlier search: its folder or journal; may be given again [default: those of the spec]
     #[arg(long, value_name = "DIR")]
     warm_start: Vec<PathBuf>,
     /// Print nothing but errors and the best config

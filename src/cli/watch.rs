@@ -18,8 +18,7 @@ use super::{colour, folder, interrupt, stdout};
 
 /// Watch a search that runs elsewhere: in another terminal, or on another machine with the same disk
 ///
-/// It only reads the folder. `q` and Ctrl-C end the watching, never the search. Without a terminal it prints a line for
-/// each trial as it ends.
+/// `q` and Ctrl-C end the watching, never the search. Without a terminal it prints a line for each trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune watch gputune-out/config
@@ -28,7 +27,7 @@ use super::{colour, folder, interrupt, stdout};
 pub(super) struct Args {
     /// The folder of the search; it need not be there yet
     dir: PathBuf,
-    /// Print what there is and end
+    /// Print the present state and end
     #[arg(long)]
     once: bool,
 }

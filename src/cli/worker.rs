@@ -18,8 +18,8 @@ use super::{interrupt, paths};
 
 /// Run probes on this node for a search elsewhere
 ///
-/// Over standard input and output, a search starts it by itself where its spec says so (`launcher` in [machine]). With --dial it
-/// connects to a search that listens. It ends, with everything that it has started, when its input or the connection does.
+/// A search with a `launcher` in [machine] starts workers by itself. With --dial the worker connects to a search that listens. It
+/// ends, with all its processes, when its input or the connection ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune cluster token token
@@ -38,10 +38,10 @@ pub(super) struct Args {
     /// How long to wait for a search that does not answer
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = quantity::parse_duration)]
     wait: Duration,
-    /// Where the connection breaks without a word, dial again
+    /// Dial again if the connection drops
     #[arg(long, requires = "dial")]
     again: bool,
-    /// How long this node may be used from now on, such as 30m: no probe is begun that would not fit. In a Slurm job it is known
+    /// How long this node may be used, such as 30m: only probes that fit begin [default: the rest of the Slurm job]
     #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration)]
     time_left: Option<Duration>,
     /// The process that has dialled; this process ends with it

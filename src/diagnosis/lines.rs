@@ -1,7 +1,7 @@
 //! Names the lines of the script that take the host's time, as the sampler inside the job saw them.
 //!
-//! The facts `lines.main` and `lines.workers` hold the samples; `docs/protocol.md` describes them. Lines that compute (forward,
-//! backward, optimizer) are kept apart from lines that wait for data and from the loop's own code.
+//! The facts `lines.main` and `lines.workers` hold the samples; `docs/design/facts.md` describes them. Lines that compute
+//! (forward, backward, optimizer) are kept apart from lines that wait for data and from the loop's own code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ pub struct Place {
 pub struct Line {
     /// The thread or processes in which the line was seen.
     pub seat: Seat,
-    /// The kind of the line, by its name in `docs/protocol.md`.
+    /// The kind of the line, by its name in `docs/design/facts.md`.
     pub kind: String,
     /// The line in the loop, in the dataset, or in a function that a library calls.
     #[serde(flatten)]

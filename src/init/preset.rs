@@ -27,7 +27,7 @@ pub struct Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "deepspeed",
-        about: "DeepSpeed: its JSON config is rendered for each probe, its loader is set as it is",
+        about: "DeepSpeed: its JSON config is rendered for each probe",
         space: "deepspeed",
         adapter: Some("torch"),
         launchers: &["deepspeed"],
@@ -36,7 +36,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "lightning",
-        about: "PyTorch Lightning: Trainer scripts as they are, or LightningCLI by its arguments",
+        about: "PyTorch Lightning: unmodified Trainer scripts, or the options of LightningCLI",
         space: "lightning",
         adapter: Some("torch"),
         launchers: &[],
@@ -45,7 +45,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "huggingface",
-        about: "Hugging Face Trainer: scripts as they are, or by TrainingArguments on the command line",
+        about: "Hugging Face Trainer: unmodified scripts, or TrainingArguments on the command line",
         space: "huggingface",
         adapter: Some("torch"),
         launchers: &[],
@@ -84,7 +84,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "pytorch",
-        about: "plain PyTorch: loader, precision and batch size of a script as it is",
+        about: "plain PyTorch: unmodified scripts",
         space: "torch-adapter",
         adapter: Some("torch"),
         launchers: &[],
@@ -93,7 +93,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "keras",
-        about: "Keras or TensorFlow: settings by arguments or `gputune.config`, steps told by three lines",
+        about: "Keras or TensorFlow: the script's options or `gputune.config`; three lines report the steps",
         space: "keras",
         adapter: None,
         launchers: &[],
@@ -102,7 +102,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "jax",
-        about: "JAX, Flax, Equinox: settings by arguments or `gputune.config`, steps told by three lines",
+        about: "JAX, Flax, Equinox: the script's options or `gputune.config`; three lines report the steps",
         space: "jax",
         adapter: None,
         launchers: &[],
@@ -111,7 +111,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "any",
-        about: "any command: settings by its arguments, its rate read from what it prints or from events",
+        about: "any command: its options, and its printed rate or events",
         space: "batch",
         adapter: None,
         launchers: &[],

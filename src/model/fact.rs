@@ -232,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_describes_each_fact_and_each_kind_of_file() {
-        let docs = include_str!("../../docs/protocol.md");
+    fn the_docs_describe_each_fact_and_each_kind_of_file() {
+        let docs = include_str!("../../docs/design/facts.md");
         for row in FACTS {
             let unit = match row.kind {
                 Kind::Number => row.unit,
@@ -242,7 +242,7 @@ mod tests {
             };
             let free = if row.is_free { "yes" } else { "no" };
             let line = format!("| `{}` | {unit} | {} | {free} |", row.name, row.about);
-            assert!(docs.contains(&line), "docs/protocol.md lacks: {line}");
+            assert!(docs.contains(&line), "docs/design/facts.md lacks: {line}");
         }
         for (kind, about) in KINDS_OF_FILES {
             assert!(docs.contains(&format!("`{kind}` ({about})")), "{kind}");

@@ -15,7 +15,7 @@ pub enum Start {
     /// config measures otherwise when it is forked. On a processor too.
     Live,
     /// As `live` for training on a GPU. On a processor never live, since the memory that one config has left to the process
-    /// makes the next faster than it is (`docs/starting.md`).
+    /// makes the next faster than it is (`docs/adapters.md`).
     #[default]
     Auto,
 }

@@ -18,7 +18,7 @@ pub struct Silencer {
     pub source: &'static str,
 }
 
-/// The variables, by tracker. Each was tested with the tracker itself: `docs/guards.md` lists the versions.
+/// The variables, by tracker. Each was tested with the tracker itself: `docs/design/writes.md` lists the versions.
 pub const SILENCERS: &[Silencer] = &[
     Silencer {
         tracker: "W&B",

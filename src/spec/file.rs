@@ -112,8 +112,7 @@ pub(super) struct SpecFile {
     /// Conditions that every config must meet.
     #[serde(default)]
     pub(super) rules: Vec<RuleTable>,
-    /// The current settings: probed first, and what the speed-up is measured against. An active parameter that is
-    /// left out takes its first setting.
+    /// The current settings: probed first, and the base of the speedup. The script decides parameters that are left out.
     #[serde(default)]
     pub(super) baseline: Option<Located<Entries<Located<Value>>>>,
     /// How far a probe may go.
@@ -381,8 +380,8 @@ pub(super) struct LimitsTable {
     pub(super) grace_time: Option<Located<String>>,
     /// Longest time spent measuring after warm-up. Default: 10s.
     pub(super) measure_time: Option<Located<String>>,
-    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner. Default: as far as
-    /// runs of this machine are apart in a search, from 0.02 to 0.05; else 0.02.
+    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner. Default: 0.02,
+    /// and at least 0.1 in a search with rounds.
     pub(super) precision: Option<Located<f64>>,
     /// How far the losses of the first steps may be from those of full precision, as a share. Default: 0.1.
     pub(super) loss_tolerance: Option<Located<f64>>,

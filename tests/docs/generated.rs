@@ -6,7 +6,7 @@ use std::fs;
 use gputune::diagnosis::{self, Cause, DIFFERENTIALS, Kind, PARAMETERS, Scope};
 use gputune::probe::{
     SILENCERS,
-    adapter::{By, Literal, Numerics, TARGETS},
+    adapter::{Literal, Numerics, TARGETS},
     worker::LAUNCHERS,
 };
 use gputune::search::STRATEGIES;
@@ -61,15 +61,8 @@ fn trackers() -> String {
 }
 
 fn adapter_targets() -> String {
-    let mut text = String::from(
-        "| target | what a setting does | settings | who sets it | another setting needs | in full precision |\n|---|---|---|---|---|---|\n",
-    );
+    let mut text = String::from("| target | settings | what it sets | new | full |\n|---|---|---|---|---|\n");
     for target in TARGETS {
-        let by = match target.by {
-            By::Hook(_) => "hook",
-            By::Environment => "environment",
-            By::Argument => "argument",
-        };
         let full = match target.numerics {
             Numerics::Changed(Literal::Text(name)) => format!("`\"{name}\"`"),
             Numerics::Changed(Literal::Bool(is)) => format!("`{is}`"),
@@ -77,7 +70,7 @@ fn adapter_targets() -> String {
         };
         let needs = target.needs.words();
         let (name, about, settings) = (target.shown_name(), cell(target.about), cell(&target.accepts.words()));
-        let _ = writeln!(text, "| `{name}` | {about} | {settings} | {by} | {needs} | {full} |");
+        let _ = writeln!(text, "| `{name}` | {settings} | {about} | {needs} | {full} |");
     }
     text
 }
@@ -143,18 +136,20 @@ fn parameters_worth_opening() -> String {
     text
 }
 
-/// Writes each file unchanged, with its comment as text.
+/// Writes a section for each file: its first comment, and the names of its imports and parameters.
 fn search_spaces() -> String {
     let mut text = String::new();
     for (name, file) in SHIPPED_SPACES {
         let comment: Vec<&str> = file.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
-        let code: Vec<&str> = file.lines().skip(comment.len()).collect();
-        let _ = writeln!(
-            text,
-            "### `import = [\"{name}\"]`\n\n{}\n\n```toml,space\n{}\n```\n",
-            comment.join("\n"),
-            code.join("\n").trim()
-        );
+        let space = file.lines().filter(|line| !line.starts_with(['#', '[']) && !line.starts_with("where "));
+        let names = space.filter_map(|line| line.split_once(" = ")).map(|(key, value)| match key.trim() {
+            "import" => value.trim_matches(['[', ']']).split(", ").map(|name| format!("all of {name}")).collect(),
+            name => vec![format!("`{name}`")],
+        });
+        let names: Vec<String> = names.flatten().collect();
+        let file = format!("[`{name}.toml`](../search-spaces/{name}.toml)");
+        let _ =
+            writeln!(text, "### `import = [\"{name}\"]`\n\n{}\n\n{file}: {}.\n", comment.join("\n"), names.join(", "));
     }
     text
 }

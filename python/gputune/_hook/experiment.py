@@ -17,7 +17,7 @@ AS_EVER = (OBSERVE, NO_COMMUNICATION, SHORT_EPOCHS)
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment; `docs/protocol.md` explains the members."""
+    """An experiment; `docs/design/facts.md` explains the members."""
 
     mode: str
     batches: int = 8

@@ -9,7 +9,7 @@ from gputune._hook.session import Session
 
 
 class Facts:
-    """Sends facts that have changed. Each name is in the table of `docs/protocol.md`."""
+    """Sends facts that have changed. Each name is in the table of `docs/design/facts.md`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -76,7 +76,7 @@ class LineTable:
         return sorted(rows, key=lambda row: -row[4])
 
     def told(self) -> Optional[str]:
-        """The lines with most of the time, in the format of `docs/protocol.md`."""
+        """The lines with most of the time, in the format of `docs/design/facts.md`."""
         rows = self.rows()
         seconds = sum(row[4] for row in rows)
         if seconds <= 0:

@@ -31,13 +31,13 @@ pub(super) struct Args {
     /// The image, with the training script and gputune
     #[arg(long)]
     image: String,
-    /// The folder in the image that the spec is put into: that of the script
+    /// The script's folder in the image, for the spec
     #[arg(long, value_name = "DIR", default_value = "/workspace")]
     workdir: String,
     /// The program in the image
     #[arg(long, value_name = "PATH", default_value = "gputune")]
     gputune: String,
-    /// What everything is called [default: gputune-<name of the spec>]
+    /// The name of all objects [default: gputune-<name of the spec>]
     #[arg(long)]
     name: Option<String>,
     /// The namespace [default: that of kubectl]
@@ -49,25 +49,25 @@ pub(super) struct Args {
     /// GPUs of each worker
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1024))]
     gpus: u32,
-    /// Processors of each worker, as Kubernetes counts them
+    /// CPUs of each worker, as Kubernetes counts them
     #[arg(long, value_name = "QUANTITY")]
     cpu: Option<String>,
     /// Memory of each worker, such as 64Gi
     #[arg(long, value_name = "QUANTITY")]
     memory: Option<String>,
-    /// A persistent volume claim for the results; without one they are what the driver prints
+    /// A persistent volume claim for the results; without it the driver prints them
     #[arg(long)]
     claim: Option<String>,
-    /// Another claim, for data or scripts, at the same place everywhere; may be given again
+    /// Another claim, for data or scripts; may be given again
     #[arg(long, value_name = "CLAIM:DIR")]
     mount: Vec<String>,
     /// A label that nodes of workers must have; may be given again
     #[arg(long, value_name = "KEY=VALUE")]
     select: Vec<String>,
-    /// The user and group to run as, for clusters that want nobody to be root
+    /// The user and group to run as, for clusters that forbid root
     #[arg(long, value_name = "UID", value_parser = clap::value_parser!(u32).range(1..))]
     user: Option<u32>,
-    /// After what time Kubernetes ends all of it
+    /// The time after which Kubernetes ends everything
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = quantity::parse_duration)]
     deadline: Duration,
     /// Put this token into the YAML, as a Secret

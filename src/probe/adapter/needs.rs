@@ -31,9 +31,9 @@ impl Needs {
     /// Returns the need in words, for tables.
     pub fn words(self) -> &'static str {
         match self {
-            Self::NewProcess => "a new process",
-            Self::NewLoader => "a new iterator of the loader",
-            Self::BetweenSteps { .. } => "the end of a step",
+            Self::NewProcess => "process",
+            Self::NewLoader => "loader",
+            Self::BetweenSteps { .. } => "step",
         }
     }
 }

@@ -82,7 +82,7 @@ const TORCH: By = By::Hook("torch");
 pub const TARGETS: &[Target] = &[
     Target {
         name: "dataloader.batch_size",
-        about: "samples in a batch of the training loader",
+        about: "samples in a batch of the training loader, for each rank",
         accepts: Accepts::Integers { least: 1 },
         by: TORCH,
         needs: Needs::NewLoader,
@@ -92,7 +92,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "dataloader.num_workers",
-        about: "processes that load data; 0 loads in the training process",
+        about: "worker processes of the training loader; 0 loads in the training process",
         accepts: Accepts::Integers { least: 0 },
         by: TORCH,
         needs: Needs::NewLoader,
@@ -103,7 +103,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "dataloader.pin_memory",
-        about: "whether batches are put into page-locked memory",
+        about: "batches in page-locked memory; torch ignores it without a GPU",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::NewLoader,
@@ -113,7 +113,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "dataloader.prefetch_factor",
-        about: "batches that each worker loads in advance",
+        about: "batches that each worker loads ahead",
         accepts: Accepts::Integers { least: 1 },
         by: TORCH,
         needs: Needs::NewLoader,
@@ -123,7 +123,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "dataloader.persistent_workers",
-        about: "whether workers live on from epoch to epoch",
+        about: "workers stay for the next epoch",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::NewLoader,
@@ -133,7 +133,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.precision",
-        about: "the type of matrix products and convolutions: autocast and TF32 as one setting",
+        about: "autocast and TF32 as one setting",
         accepts: Accepts::Names(&["fp32", "tf32", "bf16", "fp16"]),
         by: TORCH,
         needs: Needs::BetweenSteps { unless: &["fp16"] },
@@ -143,7 +143,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.compile",
-        about: "whether the model is compiled, and in which mode",
+        about: "`torch.compile` in this mode; torch 2.0",
         accepts: Accepts::Names(&["off", "default", "reduce-overhead", "max-autotune"]),
         by: TORCH,
         needs: Needs::NewProcess,
@@ -153,7 +153,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.channels_last",
-        about: "whether images lie in memory with their channels last",
+        about: "memory layout of four-dimensional parameters and inputs",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::NewProcess,
@@ -163,7 +163,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.cudnn_benchmark",
-        about: "whether cuDNN tries its algorithms and keeps the fastest",
+        about: "cuDNN tries its algorithms and keeps the fastest",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::BetweenSteps { unless: &[] },
@@ -173,7 +173,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.fused_optimizer",
-        about: "whether the optimizer updates all weights in one kernel",
+        about: "the optimizer updates all weights in one kernel; on a CPU torch 2.4",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::NewProcess,
@@ -183,7 +183,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.sdpa",
-        about: "the kernel of scaled dot-product attention",
+        about: "the only kernel that `scaled_dot_product_attention` may use; torch 2.0, `cudnn` 2.5",
         accepts: Accepts::Names(&["any", "flash", "memory-efficient", "math", "cudnn"]),
         by: TORCH,
         needs: Needs::BetweenSteps { unless: &[] },
@@ -193,7 +193,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.grad_accumulation",
-        about: "pieces that a batch is worked through in before the optimizer's step",
+        about: "parts that each batch is trained in",
         accepts: Accepts::Integers { least: 1 },
         by: TORCH,
         needs: Needs::NewLoader,
@@ -203,7 +203,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.checkpoint",
-        about: "whether activations are computed again in the backward pass instead of being kept",
+        about: "the backward pass computes activations again, which saves memory",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::NewProcess,
@@ -213,7 +213,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.allocator",
-        about: "the settings of torch's caching allocator",
+        about: "the variables `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF`",
         accepts: Accepts::AllocatorConfig(&["default", "expandable-segments"]),
         by: By::Environment,
         needs: Needs::NewProcess,
@@ -223,7 +223,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "ddp.bucket_cap_mb",
-        about: "megabytes of gradients that DistributedDataParallel exchanges at once",
+        about: "MiB of gradients that DistributedDataParallel exchanges at once; torch 2.0",
         accepts: Accepts::Integers { least: 1 },
         by: TORCH,
         needs: Needs::NewProcess,
@@ -233,7 +233,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "ddp.gradient_as_bucket_view",
-        about: "whether gradients lie in the buckets that are exchanged, instead of being copied there",
+        about: "gradients are not copied into the buckets; torch 2.0",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::NewProcess,
@@ -243,7 +243,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "ddp.static_graph",
-        about: "whether each step is known to use the same parameters",
+        about: "promises that each step uses the same parameters, which nobody checks; torch 2.0",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::NewProcess,
@@ -253,7 +253,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "ddp.compression",
-        about: "the type in which gradients are exchanged",
+        about: "the type in which gradients are exchanged; torch 2.0",
         accepts: Accepts::Names(&["none", "fp16", "bf16"]),
         by: TORCH,
         needs: Needs::NewProcess,
@@ -263,7 +263,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "fsdp.reshard_after_forward",
-        about: "whether fully_shard gives whole weights back after the forward pass, and gathers them again",
+        about: "`fully_shard` frees whole weights after the forward pass; torch 2.6",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::BetweenSteps { unless: &[] },
@@ -273,7 +273,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "fsdp.prefetch_depth",
-        about: "modules ahead that fully_shard gathers weights for; 0 leaves it to torch",
+        about: "modules ahead whose weights `fully_shard` gathers; 0: torch decides; torch 2.6",
         accepts: Accepts::Integers { least: 0 },
         by: TORCH,
         needs: Needs::BetweenSteps { unless: &[] },
@@ -283,7 +283,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "fsdp.sharding_strategy",
-        about: "what FullyShardedDataParallel (FSDP1) shards",
+        about: "what FullyShardedDataParallel (FSDP1) shards; torch 2.0",
         accepts: Accepts::Names(&["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]),
         by: TORCH,
         needs: Needs::NewProcess,
@@ -293,7 +293,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "nccl.channels",
-        about: "channels, each a block of a GPU, that NCCL moves data by",
+        about: "`NCCL_MIN_CTAS` and `NCCL_MAX_CTAS`; NCCL 2.17",
         accepts: Accepts::Integers { least: 1 },
         by: By::Environment,
         needs: Needs::NewProcess,
@@ -303,7 +303,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "nccl.threads",
-        about: "threads of each of NCCL's blocks",
+        about: "`NCCL_NTHREADS`",
         accepts: Accepts::Numbers(&[64, 128, 256, 512]),
         by: By::Environment,
         needs: Needs::NewProcess,
@@ -313,7 +313,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "nccl.chunk_size",
-        about: "bytes of each of NCCL's buffers, by which it cuts messages into chunks",
+        about: "`NCCL_BUFFSIZE`, in bytes",
         accepts: Accepts::Integers { least: 1 },
         by: By::Environment,
         needs: Needs::NewProcess,
@@ -323,7 +323,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "env.",
-        about: "the environment variable NAME",
+        about: "the environment variable `NAME`",
         accepts: Accepts::Anything,
         by: By::Environment,
         needs: Needs::NewProcess,
@@ -333,7 +333,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "arg",
-        about: "an argument behind the command: `--name VALUE`; of a boolean `--name` where it is true",
+        about: "appends `--name VALUE` to the command; for a boolean `--name` if it is true",
         accepts: Accepts::Anything,
         by: By::Argument,
         needs: Needs::NewProcess,

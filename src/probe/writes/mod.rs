@@ -2,7 +2,7 @@
 //!
 //! The best protection is a *scratch layer*: the probe runs in its own mount namespace, in which overlays cover everything that it
 //! may write to. Its writes are discarded. If that is not possible, guards in an adapter's hook keep the probe from changing
-//! existing files. The possible protection is found by trying. `docs/writes.md` lists the protected and the unprotected files.
+//! existing files. The possible protection is found by trying. `docs/adapters.md` lists the protected and the unprotected files.
 
 mod caches;
 mod data;
@@ -89,7 +89,7 @@ impl WritesError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoScratch { .. } => {
-                "leave `writes` out for the best that can be had here, or see \"Where no scratch layer can be had\" in docs/writes.md"
+                "leave `writes` out for the best kind that works here, or see \"No scratch layer\" in docs/adapters.md"
             }
             Self::NoHook => "set `adapter = \"torch\"` in [step], or leave `writes` out",
         }
