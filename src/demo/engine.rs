@@ -1,4 +1,4 @@
-//! A training on any device and in any precision, and the report of its steps.
+//! A training in any precision, and the report of its steps.
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ pub struct DemoStep {
     pub samples: u64,
     /// The mean cross-entropy of the batch before the update.
     pub loss: f64,
-    /// The wait for the batch. Without workers, the time to load the batch. On a GPU, the part of it that the GPU's work did not
-    /// hide.
+    /// The wait for the batch. Without workers, the time to load the batch.
     pub data_wait: Duration,
     /// The computation of the loss.
     pub forward: Duration,

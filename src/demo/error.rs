@@ -25,14 +25,6 @@ pub enum DemoError {
         /// The limit in force, if any.
         limit_bytes: Option<u64>,
     },
-    /// The host has no memory left for the batches that a GPU fetches. GPU memory is a different error.
-    #[error(
-        "out of host memory: {requested_bytes} bytes of it were to be pinned for the GPU; try a smaller batch size, or raise the container's memory limit"
-    )]
-    HostMemory {
-        /// The size of the refused buffer.
-        requested_bytes: u64,
-    },
     /// A file or folder of the data set cannot be read or written.
     #[error("cannot access {}: {source}; check the data folder and its permissions", path.display())]
     Io {
@@ -58,12 +50,6 @@ pub enum DemoError {
         value: String,
         /// The valid values.
         allowed: &'static str,
-    },
-    /// No GPU can be used, or a GPU failed.
-    #[error("the GPU cannot be used: {reason}")]
-    Device {
-        /// The missing part or the failure, and the remedy if it is known.
-        reason: String,
     },
     /// A worker thread cannot be started or has ended early.
     #[error("data worker {worker} is gone: {reason}; try fewer workers")]

@@ -46,11 +46,11 @@ impl<'a, S: Scalar> Matrix<'a, S> {
         let scratch = &mut scratch[..rows * columns];
         let start = first.0 * self.columns + first.1;
         if columns == self.columns {
-            S::load_factors(&self.values[start..start + rows * columns], scratch);
+            S::load(&self.values[start..start + rows * columns], scratch);
         } else {
             let stored = self.values[start..].chunks(self.columns);
             for (target, row) in scratch.chunks_exact_mut(columns).zip(stored) {
-                S::load_factors(&row[..columns], target);
+                S::load(&row[..columns], target);
             }
         }
         oriented(view(scratch, rows, columns), self.transposed)

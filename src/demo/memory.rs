@@ -40,38 +40,27 @@ impl Ledger {
 
     /// Allocates a zeroed buffer whose length is the product of `sizes`.
     pub(super) fn buffer<T: Copy + Default>(&self, sizes: &[usize]) -> Result<Buffer<T>, DemoError> {
-        let sizes: Vec<usize> = sizes.iter().copied().chain([size_of::<T>()]).collect();
-        let mut length = 0;
-        let (mut values, charge) = self.book(&sizes, |bytes| {
-            let mut values = Vec::new();
-            length = bytes / size_of::<T>();
-            Ok(values.try_reserve_exact(length).is_ok().then_some(values))
-        })?;
-        values.resize(length, T::default());
-        Ok(Buffer { values, _charge: charge })
-    }
-
-    /// Books the memory that `allocate` returns for the product of `sizes` in bytes; `None` means a lack of memory.
-    pub(super) fn book<M>(
-        &self,
-        sizes: &[usize],
-        allocate: impl FnOnce(usize) -> Result<Option<M>, DemoError>,
-    ) -> Result<(M, Charge), DemoError> {
-        let product = sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
-        let Some(bytes) = product else {
-            return Err(refusal(&self.lock(), u64::MAX));
+        let refuse = |account: &DemoMemory, requested_bytes| DemoError::OutOfMemory {
+            requested_bytes,
+            in_use_bytes: account.in_use_bytes,
+            limit_bytes: account.limit_bytes,
         };
         let mut account = self.lock();
-        let limit_bytes = account.limit_bytes.unwrap_or(u64::MAX);
-        let total_bytes = account.in_use_bytes.saturating_add(bytes as u64);
-        let allocated = if total_bytes > limit_bytes { None } else { allocate(bytes)? };
-        let Some(memory) = allocated else {
-            return Err(refusal(&account, bytes as u64));
+        let length = sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+        let bytes = length.and_then(|length| length.checked_mul(size_of::<T>()));
+        let (Some(length), Some(bytes)) = (length, bytes.map(|bytes| bytes as u64)) else {
+            return Err(refuse(&account, u64::MAX));
         };
+        let total_bytes = account.in_use_bytes.saturating_add(bytes);
+        let mut values = Vec::new();
+        if total_bytes > account.limit_bytes.unwrap_or(u64::MAX) || values.try_reserve_exact(length).is_err() {
+            return Err(refuse(&account, bytes));
+        }
         account.in_use_bytes = total_bytes;
         account.peak_bytes = account.peak_bytes.max(total_bytes);
         drop(account);
-        Ok((memory, Charge { ledger: self.clone(), bytes: bytes as u64 }))
+        values.resize(length, T::default());
+        Ok(Buffer { values, _charge: Charge { ledger: self.clone(), bytes } })
     }
 
     // Every update of the account is a plain assignment, so a poisoned lock still guards a consistent value.
@@ -80,13 +69,9 @@ impl Ledger {
     }
 }
 
-fn refusal(memory: &DemoMemory, requested_bytes: u64) -> DemoError {
-    DemoError::OutOfMemory { requested_bytes, in_use_bytes: memory.in_use_bytes, limit_bytes: memory.limit_bytes }
-}
-
 /// A booked amount that is returned on drop.
 #[derive(Debug)]
-pub(super) struct Charge {
+struct Charge {
     ledger: Ledger,
     bytes: u64,
 }

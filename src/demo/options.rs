@@ -3,7 +3,6 @@
 use std::env;
 use std::path::PathBuf;
 
-use super::choice::DeviceChoice;
 use super::error::DemoError;
 use super::precision::Precision;
 
@@ -19,8 +18,6 @@ pub struct DemoOptions {
     pub workers: usize,
     /// The batches that each worker loads ahead, from 1 to 1024. Unused without workers.
     pub prefetch: usize,
-    /// The device that trains.
-    pub device: DeviceChoice,
     /// The storage type of all numbers of the network and the batches.
     pub precision: Precision,
     /// The seed of the initial weights, the sample order and the augmentation.
@@ -29,10 +26,10 @@ pub struct DemoOptions {
     pub learning_rate: f32,
     /// The folder that keeps the dataset between runs. The job touches only its own entries.
     pub data_dir: PathBuf,
-    /// The most bytes that the job may hold at once. On a GPU, it limits GPU memory.
+    /// The most bytes that the job may hold at once.
     ///
     /// With `None`, the limit is the memory that the machine or its container reports as available when the job starts, if it
-    /// reports that. On a GPU, it is the free GPU memory.
+    /// reports that.
     pub memory_limit_bytes: Option<u64>,
 }
 
@@ -42,7 +39,6 @@ impl Default for DemoOptions {
             batch_size: 64,
             workers: 1,
             prefetch: 2,
-            device: DeviceChoice::Auto,
             precision: Precision::F32,
             seed: 0,
             learning_rate: 0.005,

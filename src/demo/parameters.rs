@@ -8,9 +8,9 @@ use super::memory::{Buffer, Ledger};
 use super::scalar::Scalar;
 
 /// The share of each step that is kept in the next step: the usual momentum.
-pub(super) const MOMENTUM: f32 = 0.9;
+const MOMENTUM: f32 = 0.9;
 /// A bound on gradients, so that one bad batch, or an overflow of a half precision, does not ruin the parameters.
-pub(super) const LARGEST_GRADIENT: f32 = 1.0;
+const LARGEST_GRADIENT: f32 = 1.0;
 const PIECE: usize = 1024;
 
 /// An array of parameters that are trained in the same way.

@@ -7,16 +7,13 @@ use super::error::DemoError;
 
 /// The type in which parameters, momentum, gradients, activations and batches are stored.
 ///
-/// The half precisions take half the memory of `F32`. Their matrix multiplications accumulate in 32 bits. For that, a CPU converts
+/// The half precisions take half the memory of `F32`. Their matrix multiplications accumulate in 32 bits. For that, the CPU converts
 /// one cache-sized tile at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// IEEE single precision, 4 bytes per value.
     #[default]
     F32,
-    /// Stored as `F32`, and multiplied with 10 bits of mantissa by the tensor cores of a GPU. A CPU rounds in software, which costs
-    /// time.
-    Tf32,
     /// The upper half of a single: its range, 8 bits of precision, 2 bytes per value.
     Bf16,
     /// IEEE half precision, 2 bytes per value. Its gradients are scaled so that they stay above the smallest number of the type.
@@ -25,14 +22,13 @@ pub enum Precision {
 
 impl Precision {
     /// All precisions, the widest first.
-    pub const ALL: [Self; 4] = [Self::F32, Self::Tf32, Self::Bf16, Self::F16];
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
 }
 
 impl fmt::Display for Precision {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
             Self::F32 => "f32",
-            Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
         })
@@ -45,13 +41,12 @@ impl FromStr for Precision {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.trim().to_ascii_lowercase().as_str() {
             "f32" | "fp32" | "float32" => Ok(Self::F32),
-            "tf32" => Ok(Self::Tf32),
             "bf16" | "bfloat16" => Ok(Self::Bf16),
             "f16" | "fp16" | "float16" => Ok(Self::F16),
             _ => Err(DemoError::InvalidOption {
                 option: "precision",
                 value: format!("{text:?}"),
-                allowed: "f32, tf32, bf16 or f16",
+                allowed: "f32, bf16 or f16",
             }),
         }
     }

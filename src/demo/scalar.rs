@@ -3,43 +3,19 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// The formats in which numbers are stored in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Storage {
-    F32,
-    Bf16,
-    F16,
-}
-
 /// A storage type for the network's numbers. All arithmetic is in `f32`.
 pub(super) trait Scalar: Copy + Default + Send + 'static {
-    /// Its format in memory.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
-    const STORAGE: Storage;
-
-    /// Its size in bytes.
-    const BYTES: usize = size_of::<Self>();
-
     /// The factor of the loss, chosen so that no gradient falls below the smallest number of the type.
     const LOSS_SCALE: f32;
 
     /// Converts stored values into an equally long slice.
     fn load(stored: &[Self], values: &mut [f32]);
 
-    /// Converts values like [`Self::load`], rounded as the type rounds the factors of a product.
-    fn load_factors(stored: &[Self], values: &mut [f32]) {
-        Self::load(stored, values);
-    }
-
     /// Rounds values into an equally long slice.
     fn store(values: &[f32], stored: &mut [Self]);
 
     /// Returns true if the value is zero of either sign.
     fn is_zero(self) -> bool;
-
-    /// Writes the memory representation of values to `bytes`, which has [`Self::BYTES`] for each value.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
-    fn write_bytes(stored: &[Self], bytes: &mut [u8]);
 
     /// Returns the values themselves if no conversion is needed.
     fn as_f32(stored: &[Self]) -> Option<&[f32]> {
@@ -55,7 +31,6 @@ pub(super) trait Scalar: Copy + Default + Send + 'static {
 }
 
 impl Scalar for f32 {
-    const STORAGE: Storage = Storage::F32;
     const LOSS_SCALE: f32 = 1.0;
 
     fn load(stored: &[Self], values: &mut [f32]) {
@@ -70,12 +45,6 @@ impl Scalar for f32 {
         self == 0.0
     }
 
-    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
-        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
-            target.copy_from_slice(&value.to_ne_bytes());
-        }
-    }
-
     fn as_f32(stored: &[Self]) -> Option<&[f32]> {
         Some(stored)
     }
@@ -87,7 +56,6 @@ impl Scalar for f32 {
 
 // The shifts are written out because they become vector code, unlike the general conversions.
 impl Scalar for bf16 {
-    const STORAGE: Storage = Storage::Bf16;
     const LOSS_SCALE: f32 = 1.0;
 
     fn load(stored: &[Self], values: &mut [f32]) {
@@ -108,16 +76,9 @@ impl Scalar for bf16 {
     fn is_zero(self) -> bool {
         self.to_bits() & 0x7fff == 0
     }
-
-    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
-        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
-            target.copy_from_slice(&value.to_ne_bytes());
-        }
-    }
 }
 
 impl Scalar for f16 {
-    const STORAGE: Storage = Storage::F16;
     // The mean over a batch leaves gradients near 1e-6, and the smallest number of the type is 6e-8. The largest gradients, near 1,
     // stay far below its maximum of 65504.
     const LOSS_SCALE: f32 = 1024.0;
@@ -132,12 +93,6 @@ impl Scalar for f16 {
 
     fn is_zero(self) -> bool {
         self.to_bits() & 0x7fff == 0
-    }
-
-    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
-        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
-            target.copy_from_slice(&value.to_ne_bytes());
-        }
     }
 }
 

@@ -69,15 +69,6 @@ impl Shape {
     pub(super) const fn features(&self) -> usize {
         self.patches() * self.channels
     }
-
-    /// Returns the floating-point operations of the products for one crop in a step. A multiplication and an addition count as two.
-    /// Each layer has products for the outputs and for the gradient of the weights. Each layer except the first also has a product
-    /// for the gradient of the inputs.
-    pub(super) fn operations(&self) -> f64 {
-        let convolution = self.patches() * self.patch_values() * self.channels;
-        let others = self.features() * self.hidden + self.hidden * CLASSES;
-        2.0 * (2 * convolution + 3 * others) as f64
-    }
 }
 
 #[cfg(test)]
@@ -104,6 +95,5 @@ mod tests {
         assert_eq!(Shape::TINY.patches(), 49);
         assert_eq!(Shape::TINY.patch_values(), 48);
         assert_eq!(Shape::TINY.features(), 392);
-        assert_eq!(Shape::TINY.operations(), 2.0 * f64::from(2 * 49 * 48 * 8 + 3 * (392 * 24 + 24 * 8)));
     }
 }

@@ -13,12 +13,10 @@ use super::loader::Loader;
 use super::machine::available_memory_bytes;
 use super::memory::{DemoMemory, Ledger};
 use super::network::Network;
-use super::opening::{self, OnGpu, Opened};
 use super::options::DemoOptions;
 use super::precision::Precision;
 use super::scalar::Scalar;
 use super::shape::Shape;
-use super::tf32::Tf32;
 
 /// A running job: a data set, loader threads and a network in training.
 ///
@@ -26,9 +24,6 @@ use super::tf32::Tf32;
 pub struct DemoTrainer {
     engine: Box<dyn Engine>,
     ledger: Ledger,
-    gpu: Option<String>,
-    note: Option<String>,
-    flops: f64,
 }
 
 impl DemoTrainer {
@@ -50,22 +45,7 @@ impl DemoTrainer {
         self.engine.step()
     }
 
-    /// Returns the model of the GPU that trains; `None` if the CPU trains.
-    pub fn gpu(&self) -> Option<&str> {
-        self.gpu.as_deref()
-    }
-
-    /// Returns the floating-point operations of the products of one step. A multiplication and an addition count as two.
-    pub fn flops_per_step(&self) -> f64 {
-        self.flops
-    }
-
-    /// Returns why the CPU trains although a GPU exists, if the options left the choice.
-    pub fn note(&self) -> Option<&str> {
-        self.note.as_deref()
-    }
-
-    /// Returns the bytes that the job holds, which do not change between steps. On a GPU, it counts GPU memory.
+    /// Returns the bytes that the job holds, which do not change between steps.
     pub fn memory(&self) -> DemoMemory {
         self.ledger.memory()
     }
@@ -73,29 +53,15 @@ impl DemoTrainer {
     fn with_shape(options: &DemoOptions, shape: Shape) -> Result<Self, DemoError> {
         options.validate()?;
         let data_set = DataSet::prepare(&options.data_dir, shape)?;
-        let flops = shape.operations() * options.batch_size as f64;
-        let (engine, ledger, gpu, note) =
-            match opening::open(options, &data_set, &Ledger::new(available_memory_bytes()))? {
-                Opened::Gpu(OnGpu { engine, ledger, name }) => (engine, ledger, Some(name), None),
-                Opened::Cpu(note) => {
-                    let (engine, ledger) = on_processor(options, &data_set)?;
-                    (engine, ledger, None, note)
-                }
-            };
-        Ok(Self { engine, ledger, gpu, note, flops })
+        let limits = [options.memory_limit_bytes, available_memory_bytes()];
+        let ledger = Ledger::new(limits.into_iter().flatten().min());
+        let engine: Box<dyn Engine> = match options.precision {
+            Precision::F32 => Box::new(Training::<f32>::new(&ledger, &data_set, options)?),
+            Precision::Bf16 => Box::new(Training::<bf16>::new(&ledger, &data_set, options)?),
+            Precision::F16 => Box::new(Training::<f16>::new(&ledger, &data_set, options)?),
+        };
+        Ok(Self { engine, ledger })
     }
-}
-
-fn on_processor(options: &DemoOptions, data_set: &DataSet) -> Result<(Box<dyn Engine>, Ledger), DemoError> {
-    let limits = [options.memory_limit_bytes, available_memory_bytes()];
-    let ledger = Ledger::new(limits.into_iter().flatten().min());
-    let engine: Box<dyn Engine> = match options.precision {
-        Precision::F32 => Box::new(Training::<f32>::new(&ledger, data_set, options)?),
-        Precision::Tf32 => Box::new(Training::<Tf32>::new(&ledger, data_set, options)?),
-        Precision::Bf16 => Box::new(Training::<bf16>::new(&ledger, data_set, options)?),
-        Precision::F16 => Box::new(Training::<f16>::new(&ledger, data_set, options)?),
-    };
-    Ok((engine, ledger))
 }
 
 impl fmt::Debug for DemoTrainer {
@@ -104,7 +70,7 @@ impl fmt::Debug for DemoTrainer {
     }
 }
 
-/// A training on the CPU.
+/// A training with numbers of one type.
 pub(super) struct Training<S> {
     network: Network<S>,
     batch: Batch<S>,
@@ -152,7 +118,6 @@ mod tests {
     use std::time::Duration;
     use std::{fs, thread};
 
-    use super::super::choice::DeviceChoice;
     use super::super::scratch::ScratchFolder;
     use super::*;
 
@@ -160,7 +125,6 @@ mod tests {
         DemoOptions {
             batch_size: 16,
             workers: 0,
-            device: DeviceChoice::Cpu,
             seed: 1,
             learning_rate: 0.01,
             data_dir: scratch.path().to_path_buf(),
