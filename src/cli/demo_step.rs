@@ -65,6 +65,20 @@ pub(super) fn run(args: &Args) -> super::Result {
     })?
 }
 
+/// Reports the settings that took effect. A missing probe is no failure of the step.
+fn tell_settings(args: &Args, reporter: &mut Reporter) {
+    let numbers = [
+        ("loader.batch_size", args.batch_size),
+        ("loader.workers", args.workers),
+        ("loader.prefetch_factor", args.prefetch),
+    ];
+    for (name, value) in numbers {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let _ = reporter.fact(name, value as f64);
+    }
+    let _ = reporter.fact("precision", args.precision.to_string().as_str());
+}
+
 fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoError> {
     const SPEAK_EVERY: Duration = Duration::from_secs(1);
     let default = DemoOptions::default();
@@ -78,6 +92,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
         data_dir: args.data_dir.clone().unwrap_or(default.data_dir),
         ..DemoOptions::default()
     })?;
+    tell_settings(args, reporter);
     let (mut spoke, mut samples) = (Instant::now(), 0);
     for number in 1..=args.steps {
         let step = trainer.step()?;
@@ -89,7 +104,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
             .and_then(|()| reporter.phase("backward", step.backward))
             .and_then(|()| reporter.phase("optimizer", step.update))
             .and_then(|()| reporter.step(step.samples, Some(step.loss)))
-            .and_then(|()| reporter.memory(memory.peak_bytes, memory.limit_bytes))
+            .and_then(|()| reporter.memory(memory.bytes, memory.limit_bytes))
             .and_then(|()| reporter.obey());
         if !matches!(reported, Ok(ControlFlow::Continue(()))) {
             // The probe has measured enough.

@@ -4,7 +4,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// A storage type for the network's numbers. All arithmetic is in `f32`.
-pub(super) trait Scalar: Copy + Default + Send + 'static {
+pub(super) trait Scalar: Copy + Default + std::fmt::Debug + Send + 'static {
     /// The factor of the loss, chosen so that no gradient falls below the smallest number of the type.
     const LOSS_SCALE: f32;
 
@@ -18,14 +18,12 @@ pub(super) trait Scalar: Copy + Default + Send + 'static {
     fn is_zero(self) -> bool;
 
     /// Returns the values themselves if no conversion is needed.
-    fn as_f32(stored: &[Self]) -> Option<&[f32]> {
-        let _ = stored;
+    fn as_f32(_stored: &[Self]) -> Option<&[f32]> {
         None
     }
 
     /// Returns the values themselves if no conversion is needed.
-    fn as_f32_mut(stored: &mut [Self]) -> Option<&mut [f32]> {
-        let _ = stored;
+    fn as_f32_mut(_stored: &mut [Self]) -> Option<&mut [f32]> {
         None
     }
 }
@@ -96,37 +94,23 @@ impl Scalar for f16 {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const VALUES: [f32; 9] = [0.0, -0.0, 1.0, -1.003_906_2, 1.011_718_8, 3.3e-5, f32::INFINITY, 6.0e4, 1.0e-7];
-
-    fn round_trip<S: Scalar>() -> Vec<f32> {
-        let mut stored = [S::default(); VALUES.len()];
-        let mut values = [0.0; VALUES.len()];
-        S::store(&VALUES, &mut stored);
-        S::load(&stored, &mut values);
-        values.to_vec()
+/// Returns stored values as 32 bits, converted into `room` if they are not.
+pub(super) fn loaded<'a, S: Scalar>(stored: &'a [S], room: &'a mut [f32]) -> &'a [f32] {
+    if let Some(values) = S::as_f32(stored) {
+        return values;
     }
+    let room = &mut room[..stored.len()];
+    S::load(stored, room);
+    room
+}
 
-    #[test]
-    fn conversions_round_like_the_reference() {
-        assert_eq!(round_trip::<f32>(), VALUES);
-        assert_eq!(round_trip::<bf16>(), VALUES.map(|value| bf16::from_f32(value).to_f32()));
-        assert_eq!(round_trip::<f16>(), VALUES.map(|value| f16::from_f32(value).to_f32()));
+/// Changes stored values as 32 bits, converted into `room` and back if they are not.
+pub(super) fn changed<S: Scalar>(stored: &mut [S], room: &mut [f32], change: impl FnOnce(&mut [f32])) {
+    if let Some(values) = S::as_f32_mut(stored) {
+        return change(values);
     }
-
-    #[test]
-    fn no_number_stays_no_number() {
-        let mut stored = [bf16::ZERO];
-        bf16::store(&[f32::from_bits(0x7f80_0001)], &mut stored);
-        assert!(stored[0].is_nan());
-    }
-
-    #[test]
-    fn both_zeros_are_zero() {
-        assert!(bf16::NEG_ZERO.is_zero() && f16::NEG_ZERO.is_zero() && (-0.0_f32).is_zero());
-        assert!(!f16::MIN_POSITIVE_SUBNORMAL.is_zero());
-    }
+    let room = &mut room[..stored.len()];
+    S::load(stored, room);
+    change(room);
+    S::store(room, stored);
 }
