@@ -54,7 +54,6 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="without a GPU: try the checks themselves on the processor; nothing is called passed of a GPU",
     )
-    made.add_argument("--tests", default="", metavar="FILE", help="the library's test binary")
     made.add_argument(
         "--minutes", type=float, help=f"time for all checks together [{plan.CALL_SECONDS / 60} with --call, else 240]"
     )
@@ -202,9 +201,8 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
         else:
             print(f"... {check.name}: {check.about}", file=sys.stderr, flush=True)
             limit = min(check.limit_seconds, left - END_SECONDS)
-            tests = str(Path(arguments.tests).resolve()) if arguments.tests else ""
             tiny = arguments.tiny or arguments.dry_run
-            context = Context(binary, str(out), str(state), limit, tiny, arguments.dry_run, tests, facts.get("card", ""))
+            context = Context(binary, str(out), str(state), limit, tiny, arguments.dry_run, facts.get("card", ""))
             found, numbers, seconds = run_check(check, context)
         rows += found
         # A skipped check takes nothing away from what an earlier call found.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Callable
 
-from . import bench, device, hook, losses, memory, meters, preflight, searches, sick, suites
+from . import bench, device, hook, memory, meters, preflight, searches, sick, suites
 from .context import Check, Context
 from .results import Report
 
@@ -26,11 +26,6 @@ def _meters(share: float, name: str) -> Check:
     return _short(name, about, partial(meters.against_nvidia_smi, busy=share), 16)
 
 
-def _demo(precision: str) -> Check:
-    about = f"the demo step's losses in {precision} on the GPU against the CPU's"
-    return _short(f"demo-{precision}", about, partial(losses.demo_step, precision=precision), 10, torch=False)
-
-
 def _search(name: str, about: str) -> Check:
     return Check(name, about, partial(searches.search, name=name), 170, least_seconds=60, expected_seconds=165,
                  runs_dry=name == TINY)  # fmt: skip
@@ -48,20 +43,17 @@ FIRST = [
     *hook.checks(),
     *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
       for name in suites.SUITES[:2]),
-    _short("rust", "the library's tests that need a GPU", suites.rust, 15, torch=False, dry=True),
     _meters(1.0, "meters"),
     _meters(0.5, "meters-half"),
     _short("ceilings", "`gputune device --bench`", bench.bench, 25, torch=False),
     _short("ceilings-torch", "its numbers against PyTorch's", bench.compare, 20),
-    _demo("bf16"),
     _short("sigkill", "memory and processes after SIGKILL of a step",
            partial(memory.after_sigkill, victim="step"), 15),
     _short("sigkill-gputune", "the same of gputune itself", partial(memory.after_sigkill, victim="gputune"), 15),
     _short("oom", "out of memory found and classified", memory.out_of_memory, 20),
-    _short("oom-demo", "the same of the demo step", memory.demo, 6, torch=False),
 ]  # fmt: skip
 
-#: What a user sees: diagnoses, the cost of looking, energy, the first command of the README.
+#: What a user sees: diagnoses, the cost of looking, energy.
 SECOND = [
     *(_short(f"sick-{name}", f"`gputune diagnose` of {about}", partial(sick.sick, name=name), 26, dry=True)
       for name, about in sick.ABOUT.items()),
@@ -69,13 +61,10 @@ SECOND = [
     _short("energy", "the energy counter's period, and a probe's energy", meters.energy, 25),
     _short("window", "one mean over a window against ticks of a second", meters.window_mean, 28),
     _short("host", "the host meter beside the GPU's", meters.host, 20),
-    *(_demo(precision) for precision in ("f32", "tf32", "f16")),
     *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
       for name in suites.SUITES[2:]),
     Check("gpm", "GPM with and without root", meters.gpm, 60, least_seconds=45),
     Check("observer", "what gputune costs: throughput and processor time", hook.observer, 130, least_seconds=105),
-    Check("quickstart", "examples/quickstart.toml finds and uses the GPU", searches.quick_start, 90,
-          needs_torch=False, least_seconds=60),
 ]  # fmt: skip
 
 #: Two searches to their end, beside what the grid of their space has.

@@ -17,7 +17,6 @@ from .results import Report
 GPU_FOLDER = Path(__file__).resolve().parent.parent
 SPECS = GPU_FOLDER / "specs"
 SCRIPTS = GPU_FOLDER / "scripts"
-EXAMPLES = GPU_FOLDER.parent / "examples"
 
 
 @dataclass
@@ -31,8 +30,6 @@ class Context:
     tiny: bool = False
     #: Without a GPU, to try the checks themselves: nothing that it finds is of a GPU.
     dry: bool = False
-    #: The library's test binary, if one was named.
-    tests: str = ""
     #: In a dry run: the folder that puts the stand-in for a device in place, if there can be one.
     card: str = ""
     begun: float = field(default_factory=time.monotonic)

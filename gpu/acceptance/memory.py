@@ -100,15 +100,3 @@ def out_of_memory(context: Context, report: Report) -> None:
         large.get("outcome") == "out_of_memory" and "out of memory" in reason,
     )
     report.judge("8000 GiB", "not tried", "tried" if 8000 in trials else "not tried", 8000 not in trials)
-
-
-def demo(context: Context, report: Report) -> None:
-    """The demo step does."""
-    words: list[object] = ["demo-step", "--device", "gpu", "--batch-size", 1 << 24, "--steps", 1]
-    done = context.gputune(*words, limit=60)
-    report.judge(
-        "demo-step with 16 million samples",
-        "exit code 1, out of memory",
-        f"{done.ended}: {done.last_line()}",
-        done.code == 1 and "out of memory" in done.stderr,
-    )

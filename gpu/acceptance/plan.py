@@ -26,7 +26,7 @@ class Call:
 
 CALLS = [
     Call("the hook on a real device, and the numbers that all else rests on", FIRST),
-    Call("diagnoses, energy, what looking costs, the quick start", SECOND),
+    Call("diagnoses, energy, what looking costs", SECOND),
     Call("two searches to their end, beside their grids", THIRD),
 ]
 

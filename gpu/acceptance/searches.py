@@ -1,4 +1,4 @@
-"""Whole searches: the quick start, two PyTorch scripts, and every config of their spaces for comparison."""
+"""Whole searches: two PyTorch scripts, and every config of their spaces for comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import machine, process, tables
-from .context import EXAMPLES, SCRIPTS, SPECS, Context
+from .context import SCRIPTS, SPECS, Context
 from .results import Report
 
 PARAMETERS = ["batch_size", "workers", "prefetch", "precision", "compile"]
@@ -17,30 +17,6 @@ KINDS = {"batch_size": "ordinal-log2", "workers": "ordinal", "prefetch": "ordina
 # 14 workers with 4 batches each of 512 pictures, 128 by 128, in single precision.
 SHARED_BYTES = 6 << 30
 MANIFEST = "manifest.json"
-
-
-def quick_start(context: Context, report: Report) -> None:
-    """The first command of the README; its step has to find the GPU by itself."""
-    spec, out = EXAMPLES / "quickstart.toml", context.folder("quickstart") / "out"
-    if not spec.exists():
-        report.judge("spec", str(spec), "is not there", False)
-        return
-    done = context.gputune("search", spec, "--out", out, "--fresh", "--format", "json")
-    trials = tables.read_journal(out / "journal.jsonl")
-    report.judge("exit code", "0", done.ended, done.code == 0)
-    frameworks = {str(trial.get("framework")) for trial in trials if trial["outcome"] == "measured"}
-    on_gpu = bool(frameworks) and all("GPU" in framework for framework in frameworks)
-    report.judge("the step", "trains on the GPU", ", ".join(sorted(frameworks)) or "nothing was measured", on_gpu)
-    measured = {trial["config"].get("precision") for trial in trials if trial["outcome"] == "measured"}
-    report.judge(
-        "precisions measured",
-        "f32, tf32, bf16 and f16",
-        ", ".join(sorted(filter(None, measured))),
-        measured >= {"f32", "tf32", "bf16", "f16"},
-    )
-    full = sum(trial["outcome"] == "out_of_memory" for trial in trials)
-    report.judge("out of memory", "found at least once", f"{full} of {len(trials)} probes", full > 0)
-    report.number(trials=len(trials), seconds=done.seconds, best=best(out))
 
 
 def best(out: Path) -> dict[str, Any]:

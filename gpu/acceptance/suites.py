@@ -1,4 +1,4 @@
-"""Test suites that were built or written elsewhere, run on the machine with the GPU."""
+"""The hook's own test suites, run on the machine with the GPU."""
 
 from __future__ import annotations
 
@@ -14,29 +14,6 @@ PYTHON_TESTS = GPU_FOLDER.parent / "tests" / "python"
 NO_TESTS_RAN = 5
 #: What is written for a device comes first.
 SUITES = ("test_hook_device", "test_hook", "test_hook_targets", "test_hook_by_hand", "test_hook_timeline")
-#: The library's ignored tests that are short and that no other check repeats: `ceilings` measures what those of ceilings do,
-#: and others are ignored because they take minutes.
-RUST_TESTS = ("demo::gpu::agreement",)
-
-
-def rust(context: Context, report: Report) -> None:
-    """The tests that are ignored without a GPU, of the library's test binary."""
-    expected = "all that need a GPU pass"
-    if not context.tests:
-        report.skip("tests of the library", expected, "no test binary was named: --tests FILE")
-        return
-    command = [context.tests, *RUST_TESTS, "--ignored", "--test-threads", "1"]
-    done = process.run(command, context.left - 1, env=context.environment())
-    said = done.stdout + done.stderr
-    for name, result in re.findall(r"^test (\S+)(?: - .*?)? \.\.\. (ok|FAILED)", said, re.MULTILINE):
-        report.judge(name.rsplit("::", 1)[-1], "passes", result, result == "ok")
-    found = re.search(r"test result: \w+\. (\d+) passed; (\d+) failed", said)
-    if found and int(found[1]) + int(found[2]):
-        report.judge("tests of the library", expected, f"{found[1]} passed, {found[2]} failed", found[2] == "0")
-    elif context.dry and found:
-        report.skip("tests of the library", expected, "a dry run: none were there to run")
-    else:
-        report.judge("tests of the library", expected, f"{done.ended}: {done.last_line()}", False)
 
 
 def python(context: Context, report: Report, suite: str) -> None:

@@ -4,18 +4,17 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use gputune::demo::{DemoError, DemoOptions, DemoTrainer, DeviceChoice, Precision};
+use gputune::demo::{DemoError, DemoOptions, DemoTrainer, Precision};
 use gputune::model::quantity;
 use gputune::probe::protocol::{ErrorKind, Reporter};
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, stdout};
+use super::stdout;
 
-/// Train a small image classifier on the GPU or the CPU; a step to try gputune on
+/// Train a small image classifier on the CPU; a step to try gputune on
 ///
 /// Reads PNG images from a cache folder (written at first use), decodes and augments them in worker threads, and
-/// trains a small network with SGD. On a GPU cuBLASLt multiplies matrices, and kernels that NVRTC compiles do the rest:
-/// both come with PyTorch and with the CUDA toolkit. In a probe it reports events; outside it prints its loss and its rate.
+/// trains a small network with SGD. In a probe it reports events; outside it prints its loss and its rate.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  gputune demo-step --batch-size 64 --workers 2 --precision bf16 --steps 200")]
 pub(super) struct Args {
@@ -28,10 +27,7 @@ pub(super) struct Args {
     /// Batches that each worker prepares ahead
     #[arg(long, default_value_t = 2)]
     prefetch: usize,
-    /// What trains: auto, cpu or gpu; auto is the first GPU if there is one that can be used, else the CPU
-    #[arg(long, default_value = "auto")]
-    device: DeviceChoice,
-    /// The type that numbers are kept in: f32, tf32 (32 bits, multiplied with fewer), bf16 or f16
+    /// The type that numbers are kept in: f32, bf16 or f16
     #[arg(long, default_value = "f32")]
     precision: Precision,
     /// Steps to train
@@ -40,7 +36,7 @@ pub(super) struct Args {
     /// What chance depends on
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Memory that the training may use, such as 128MiB, on a GPU of the GPU's; more is an out-of-memory error
+    /// Memory that the training may use, such as 128MiB; more is an out-of-memory error
     #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes)]
     memory_limit: Option<u64>,
     /// The folder for the images [default: the user's cache folder]
@@ -69,6 +65,20 @@ pub(super) fn run(args: &Args) -> super::Result {
     })?
 }
 
+/// Reports the settings that took effect. A missing probe is no failure of the step.
+fn tell_settings(args: &Args, reporter: &mut Reporter) {
+    let numbers = [
+        ("loader.batch_size", args.batch_size),
+        ("loader.workers", args.workers),
+        ("loader.prefetch_factor", args.prefetch),
+    ];
+    for (name, value) in numbers {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let _ = reporter.fact(name, value as f64);
+    }
+    let _ = reporter.fact("precision", args.precision.to_string().as_str());
+}
+
 fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoError> {
     const SPEAK_EVERY: Duration = Duration::from_secs(1);
     let default = DemoOptions::default();
@@ -76,21 +86,13 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
         batch_size: args.batch_size,
         workers: args.workers,
         prefetch: args.prefetch,
-        device: args.device,
         precision: args.precision,
         seed: args.seed,
         memory_limit_bytes: args.memory_limit,
         data_dir: args.data_dir.clone().unwrap_or(default.data_dir),
         ..DemoOptions::default()
     })?;
-    // Only a GPU's FLOPs are reported: the ceilings that they are compared with exist for GPUs only.
-    let flops = trainer.gpu().map(|_| trainer.flops_per_step());
-    if let Some(model) = trainer.gpu() {
-        let _ = reporter.hello(&format!("{FRAMEWORK}, GPU {model}"));
-    }
-    if let Some(note) = trainer.note() {
-        diagnostic::print_warning(&format!("{note}; the CPU trains"));
-    }
+    tell_settings(args, reporter);
     let (mut spoke, mut samples) = (Instant::now(), 0);
     for number in 1..=args.steps {
         let step = trainer.step()?;
@@ -101,8 +103,8 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
             .and_then(|()| reporter.phase("forward", step.forward))
             .and_then(|()| reporter.phase("backward", step.backward))
             .and_then(|()| reporter.phase("optimizer", step.update))
-            .and_then(|()| reporter.step_with(step.samples, Some(step.loss), flops))
-            .and_then(|()| reporter.memory(memory.peak_bytes, memory.limit_bytes))
+            .and_then(|()| reporter.step(step.samples, Some(step.loss)))
+            .and_then(|()| reporter.memory(memory.bytes, memory.limit_bytes))
             .and_then(|()| reporter.obey());
         if !matches!(reported, Ok(ControlFlow::Continue(()))) {
             // The probe has measured enough.

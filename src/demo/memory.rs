@@ -1,162 +1,33 @@
 //! Accounts for every buffer that the job holds, against an optional limit.
 
-use std::mem::size_of;
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use super::error::DemoError;
 
-/// The bytes that one job holds.
+/// The bytes that one job holds, which do not change after its start.
 ///
 /// It counts parameters, momentum, gradients, activations, batches including the prefetched batches, and the loaders' scratch. It
-/// does not count the program and its stacks. It also does not count the short-lived memory of an image decoder and a matrix
-/// multiplication, which has a fixed size.
+/// does not count the program, its stacks, and the short-lived memory of image decoders and matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DemoMemory {
-    /// The bytes held now.
-    pub in_use_bytes: u64,
-    /// The most bytes held at once since the start.
-    pub peak_bytes: u64,
+    /// The bytes held.
+    pub bytes: u64,
     /// The limit in force, if any.
     pub limit_bytes: Option<u64>,
 }
 
-/// The shared account of one job. Clones book to the same account.
-#[derive(Debug, Clone)]
-pub(super) struct Ledger {
-    account: Arc<Mutex<DemoMemory>>,
-}
-
-impl Ledger {
-    /// Opens an empty account.
-    pub(super) fn new(limit_bytes: Option<u64>) -> Self {
-        Self { account: Arc::new(Mutex::new(DemoMemory { in_use_bytes: 0, peak_bytes: 0, limit_bytes })) }
-    }
-
-    /// Reads the account.
-    pub(super) fn memory(&self) -> DemoMemory {
-        *self.lock()
-    }
-
+impl DemoMemory {
     /// Allocates a zeroed buffer whose length is the product of `sizes`.
-    pub(super) fn buffer<T: Copy + Default>(&self, sizes: &[usize]) -> Result<Buffer<T>, DemoError> {
-        let sizes: Vec<usize> = sizes.iter().copied().chain([size_of::<T>()]).collect();
-        let mut length = 0;
-        let (mut values, charge) = self.book(&sizes, |bytes| {
-            let mut values = Vec::new();
-            length = bytes / size_of::<T>();
-            Ok(values.try_reserve_exact(length).is_ok().then_some(values))
-        })?;
-        values.resize(length, T::default());
-        Ok(Buffer { values, _charge: charge })
-    }
-
-    /// Books the memory that `allocate` returns for the product of `sizes` in bytes; `None` means a lack of memory.
-    pub(super) fn book<M>(
-        &self,
-        sizes: &[usize],
-        allocate: impl FnOnce(usize) -> Result<Option<M>, DemoError>,
-    ) -> Result<(M, Charge), DemoError> {
-        let product = sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
-        let Some(bytes) = product else {
-            return Err(refusal(&self.lock(), u64::MAX));
-        };
-        let mut account = self.lock();
-        let limit_bytes = account.limit_bytes.unwrap_or(u64::MAX);
-        let total_bytes = account.in_use_bytes.saturating_add(bytes as u64);
-        let allocated = if total_bytes > limit_bytes { None } else { allocate(bytes)? };
-        let Some(memory) = allocated else {
-            return Err(refusal(&account, bytes as u64));
-        };
-        account.in_use_bytes = total_bytes;
-        account.peak_bytes = account.peak_bytes.max(total_bytes);
-        drop(account);
-        Ok((memory, Charge { ledger: self.clone(), bytes: bytes as u64 }))
-    }
-
-    // Every update of the account is a plain assignment, so a poisoned lock still guards a consistent value.
-    fn lock(&self) -> MutexGuard<'_, DemoMemory> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn refusal(memory: &DemoMemory, requested_bytes: u64) -> DemoError {
-    DemoError::OutOfMemory { requested_bytes, in_use_bytes: memory.in_use_bytes, limit_bytes: memory.limit_bytes }
-}
-
-/// A booked amount that is returned on drop.
-#[derive(Debug)]
-pub(super) struct Charge {
-    ledger: Ledger,
-    bytes: u64,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        let mut account = self.ledger.lock();
-        account.in_use_bytes = account.in_use_bytes.saturating_sub(self.bytes);
-    }
-}
-
-/// A slice of fixed length whose bytes are booked while it lives.
-#[derive(Debug)]
-pub(super) struct Buffer<T> {
-    // Declared before the charge, so that the memory is free before the account shows it as free.
-    values: Vec<T>,
-    _charge: Charge,
-}
-
-impl<T> Deref for Buffer<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.values
-    }
-}
-
-impl<T> DerefMut for Buffer<T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.values
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buffers_are_booked_and_given_back() {
-        let ledger = Ledger::new(None);
-        let first = ledger.buffer::<f32>(&[10, 2]).unwrap();
-        let second = ledger.buffer::<u8>(&[5]).unwrap();
-        assert_eq!(first.len(), 20);
-        assert_eq!(ledger.memory().in_use_bytes, 85);
-        drop(first);
-        drop(second);
-        assert_eq!(ledger.memory().in_use_bytes, 0);
-        assert_eq!(ledger.memory().peak_bytes, 85);
-    }
-
-    #[test]
-    fn the_limit_refuses_before_allocating() {
-        let ledger = Ledger::new(Some(100));
-        let _held = ledger.buffer::<u8>(&[60]).unwrap();
-        let error = ledger.buffer::<u8>(&[41]).unwrap_err();
-        assert!(matches!(
-            error,
-            DemoError::OutOfMemory { requested_bytes: 41, in_use_bytes: 60, limit_bytes: Some(100) }
-        ));
-        assert!(ledger.buffer::<u8>(&[40]).is_ok());
-        assert_eq!(ledger.memory().peak_bytes, 100);
-    }
-
-    #[test]
-    fn impossible_sizes_are_refused_not_fatal() {
-        let ledger = Ledger::new(None);
-        assert!(ledger.buffer::<f32>(&[usize::MAX, 2]).is_err());
-        assert!(ledger.buffer::<f32>(&[usize::MAX]).is_err());
-        assert!(ledger.buffer::<f32>(&[usize::MAX / 5]).is_err());
-        assert_eq!(ledger.memory().in_use_bytes, 0);
-        assert_eq!(ledger.memory().peak_bytes, 0);
+    pub(super) fn buffer<T: Copy + Default>(&mut self, sizes: &[usize]) -> Result<Vec<T>, DemoError> {
+        let Self { bytes, limit_bytes } = *self;
+        let length = sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+        let requested =
+            length.and_then(|length| length.checked_mul(size_of::<T>())).map_or(u64::MAX, |size| size as u64);
+        let total = bytes.saturating_add(requested);
+        let (mut buffer, length) = (Vec::new(), length.unwrap_or(usize::MAX));
+        if total > limit_bytes.unwrap_or(u64::MAX - 1) || buffer.try_reserve_exact(length).is_err() {
+            return Err(DemoError::OutOfMemory { requested_bytes: requested, in_use_bytes: bytes, limit_bytes });
+        }
+        buffer.resize(length, T::default());
+        self.bytes = total;
+        Ok(buffer)
     }
 }

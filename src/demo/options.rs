@@ -1,14 +1,56 @@
-//! The options of the demo job and their limits.
+//! The options of the demo job, their limits, and the precisions.
 
-use std::env;
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::{env, fmt};
 
-use super::choice::DeviceChoice;
 use super::error::DemoError;
-use super::precision::Precision;
 
-const MAXIMUM_WORKERS: usize = 256;
-const MAXIMUM_PREFETCH: usize = 1024;
+/// The type in which parameters, momentum, gradients, activations and batches are stored.
+///
+/// The half precisions take half the memory of `F32`. Their matrix products are computed in 32 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Precision {
+    /// IEEE single precision, 4 bytes per value.
+    #[default]
+    F32,
+    /// The upper half of a single: its range, 8 bits of precision, 2 bytes per value.
+    Bf16,
+    /// IEEE half precision, 2 bytes per value. Its gradients are scaled so that they stay above the smallest number of the type.
+    F16,
+}
+
+impl Precision {
+    /// All precisions, the widest first.
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        })
+    }
+}
+
+impl FromStr for Precision {
+    type Err = DemoError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "f32" | "fp32" => Ok(Self::F32),
+            "bf16" => Ok(Self::Bf16),
+            "f16" | "fp16" => Ok(Self::F16),
+            _ => Err(DemoError::InvalidOption {
+                option: "precision",
+                value: format!("{text:?}"),
+                allowed: "f32, bf16 or f16",
+            }),
+        }
+    }
+}
 
 /// The settings of one run of the demo job.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,8 +61,6 @@ pub struct DemoOptions {
     pub workers: usize,
     /// The batches that each worker loads ahead, from 1 to 1024. Unused without workers.
     pub prefetch: usize,
-    /// The device that trains.
-    pub device: DeviceChoice,
     /// The storage type of all numbers of the network and the batches.
     pub precision: Precision,
     /// The seed of the initial weights, the sample order and the augmentation.
@@ -29,10 +69,10 @@ pub struct DemoOptions {
     pub learning_rate: f32,
     /// The folder that keeps the dataset between runs. The job touches only its own entries.
     pub data_dir: PathBuf,
-    /// The most bytes that the job may hold at once. On a GPU, it limits GPU memory.
+    /// The most bytes that the job may hold at once.
     ///
     /// With `None`, the limit is the memory that the machine or its container reports as available when the job starts, if it
-    /// reports that. On a GPU, it is the free GPU memory.
+    /// reports that.
     pub memory_limit_bytes: Option<u64>,
 }
 
@@ -42,7 +82,6 @@ impl Default for DemoOptions {
             batch_size: 64,
             workers: 1,
             prefetch: 2,
-            device: DeviceChoice::Auto,
             precision: Precision::F32,
             seed: 0,
             learning_rate: 0.005,
@@ -55,34 +94,23 @@ impl Default for DemoOptions {
 impl DemoOptions {
     /// Refuses values that no machine can run with.
     pub(super) fn validate(&self) -> Result<(), DemoError> {
-        if self.batch_size == 0 {
-            return invalid("batch_size", self.batch_size, "1 or more");
+        let rows = [
+            ("batch_size", self.batch_size, self.batch_size > 0, "1 or more"),
+            ("workers", self.workers, self.workers <= 256, "0 to 256"),
+            ("prefetch", self.prefetch, self.workers == 0 || (1..=1024).contains(&self.prefetch), "1 to 1024"),
+        ];
+        match rows.into_iter().find(|(_, _, is_valid, _)| !is_valid) {
+            None => Ok(()),
+            Some((option, value, _, allowed)) => {
+                Err(DemoError::InvalidOption { option, value: value.to_string(), allowed })
+            }
         }
-        if self.workers > MAXIMUM_WORKERS {
-            return invalid("workers", self.workers, "0 to 256");
-        }
-        if self.workers > 0 && !(1..=MAXIMUM_PREFETCH).contains(&self.prefetch) {
-            return invalid("prefetch", self.prefetch, "1 to 1024");
-        }
-        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
-            return invalid("learning_rate", self.learning_rate, "a number above 0");
-        }
-        // An empty path would mean the working folder, which is never intended.
-        if self.data_dir.as_os_str().is_empty() {
-            return invalid("data_dir", "empty", "the path of a folder");
-        }
-        Ok(())
     }
-}
-
-fn invalid(option: &'static str, value: impl ToString, allowed: &'static str) -> Result<(), DemoError> {
-    Err(DemoError::InvalidOption { option, value: value.to_string(), allowed })
 }
 
 fn cache_folder() -> PathBuf {
     let absolute_folder = |name| env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     absolute_folder("XDG_CACHE_HOME")
-        .or_else(|| absolute_folder("LOCALAPPDATA"))
         .or_else(|| absolute_folder("HOME").map(|home| home.join(".cache")))
         .unwrap_or_else(env::temp_dir)
         .join("gputune")
@@ -94,8 +122,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_valid() {
-        assert!(DemoOptions::default().validate().is_ok());
+    fn precisions_have_names_and_aliases() {
+        for precision in Precision::ALL {
+            assert_eq!(precision.to_string().parse::<Precision>().unwrap(), precision);
+        }
+        assert_eq!("fp16".parse::<Precision>().unwrap(), Precision::F16);
+        assert!("int8".parse::<Precision>().is_err());
     }
 
     #[test]
@@ -108,7 +140,5 @@ mod tests {
         assert!(refused(|options| options.batch_size = 0).contains("batch_size"));
         assert!(refused(|options| options.workers = usize::MAX).contains("workers"));
         assert!(refused(|options| options.prefetch = 0).contains("prefetch"));
-        assert!(refused(|options| options.learning_rate = f32::NAN).contains("learning_rate"));
-        assert!(refused(|options| options.data_dir = PathBuf::new()).contains("data_dir"));
     }
 }

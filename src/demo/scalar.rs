@@ -3,33 +3,13 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// The formats in which numbers are stored in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Storage {
-    F32,
-    Bf16,
-    F16,
-}
-
 /// A storage type for the network's numbers. All arithmetic is in `f32`.
-pub(super) trait Scalar: Copy + Default + Send + 'static {
-    /// Its format in memory.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
-    const STORAGE: Storage;
-
-    /// Its size in bytes.
-    const BYTES: usize = size_of::<Self>();
-
+pub(super) trait Scalar: Copy + Default + std::fmt::Debug + Send + 'static {
     /// The factor of the loss, chosen so that no gradient falls below the smallest number of the type.
     const LOSS_SCALE: f32;
 
     /// Converts stored values into an equally long slice.
     fn load(stored: &[Self], values: &mut [f32]);
-
-    /// Converts values like [`Self::load`], rounded as the type rounds the factors of a product.
-    fn load_factors(stored: &[Self], values: &mut [f32]) {
-        Self::load(stored, values);
-    }
 
     /// Rounds values into an equally long slice.
     fn store(values: &[f32], stored: &mut [Self]);
@@ -37,25 +17,18 @@ pub(super) trait Scalar: Copy + Default + Send + 'static {
     /// Returns true if the value is zero of either sign.
     fn is_zero(self) -> bool;
 
-    /// Writes the memory representation of values to `bytes`, which has [`Self::BYTES`] for each value.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only the training on a GPU asks for it"))]
-    fn write_bytes(stored: &[Self], bytes: &mut [u8]);
-
     /// Returns the values themselves if no conversion is needed.
-    fn as_f32(stored: &[Self]) -> Option<&[f32]> {
-        let _ = stored;
+    fn as_f32(_stored: &[Self]) -> Option<&[f32]> {
         None
     }
 
     /// Returns the values themselves if no conversion is needed.
-    fn as_f32_mut(stored: &mut [Self]) -> Option<&mut [f32]> {
-        let _ = stored;
+    fn as_f32_mut(_stored: &mut [Self]) -> Option<&mut [f32]> {
         None
     }
 }
 
 impl Scalar for f32 {
-    const STORAGE: Storage = Storage::F32;
     const LOSS_SCALE: f32 = 1.0;
 
     fn load(stored: &[Self], values: &mut [f32]) {
@@ -70,12 +43,6 @@ impl Scalar for f32 {
         self == 0.0
     }
 
-    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
-        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
-            target.copy_from_slice(&value.to_ne_bytes());
-        }
-    }
-
     fn as_f32(stored: &[Self]) -> Option<&[f32]> {
         Some(stored)
     }
@@ -87,7 +54,6 @@ impl Scalar for f32 {
 
 // The shifts are written out because they become vector code, unlike the general conversions.
 impl Scalar for bf16 {
-    const STORAGE: Storage = Storage::Bf16;
     const LOSS_SCALE: f32 = 1.0;
 
     fn load(stored: &[Self], values: &mut [f32]) {
@@ -108,16 +74,9 @@ impl Scalar for bf16 {
     fn is_zero(self) -> bool {
         self.to_bits() & 0x7fff == 0
     }
-
-    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
-        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
-            target.copy_from_slice(&value.to_ne_bytes());
-        }
-    }
 }
 
 impl Scalar for f16 {
-    const STORAGE: Storage = Storage::F16;
     // The mean over a batch leaves gradients near 1e-6, and the smallest number of the type is 6e-8. The largest gradients, near 1,
     // stay far below its maximum of 65504.
     const LOSS_SCALE: f32 = 1024.0;
@@ -133,45 +92,25 @@ impl Scalar for f16 {
     fn is_zero(self) -> bool {
         self.to_bits() & 0x7fff == 0
     }
-
-    fn write_bytes(stored: &[Self], bytes: &mut [u8]) {
-        for (value, target) in stored.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
-            target.copy_from_slice(&value.to_ne_bytes());
-        }
-    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const VALUES: [f32; 9] = [0.0, -0.0, 1.0, -1.003_906_2, 1.011_718_8, 3.3e-5, f32::INFINITY, 6.0e4, 1.0e-7];
-
-    fn round_trip<S: Scalar>() -> Vec<f32> {
-        let mut stored = [S::default(); VALUES.len()];
-        let mut values = [0.0; VALUES.len()];
-        S::store(&VALUES, &mut stored);
-        S::load(&stored, &mut values);
-        values.to_vec()
+/// Returns stored values as 32 bits, converted into `room` if they are not.
+pub(super) fn loaded<'a, S: Scalar>(stored: &'a [S], room: &'a mut [f32]) -> &'a [f32] {
+    if let Some(values) = S::as_f32(stored) {
+        return values;
     }
+    let room = &mut room[..stored.len()];
+    S::load(stored, room);
+    room
+}
 
-    #[test]
-    fn conversions_round_like_the_reference() {
-        assert_eq!(round_trip::<f32>(), VALUES);
-        assert_eq!(round_trip::<bf16>(), VALUES.map(|value| bf16::from_f32(value).to_f32()));
-        assert_eq!(round_trip::<f16>(), VALUES.map(|value| f16::from_f32(value).to_f32()));
+/// Changes stored values as 32 bits, converted into `room` and back if they are not.
+pub(super) fn changed<S: Scalar>(stored: &mut [S], room: &mut [f32], change: impl FnOnce(&mut [f32])) {
+    if let Some(values) = S::as_f32_mut(stored) {
+        return change(values);
     }
-
-    #[test]
-    fn no_number_stays_no_number() {
-        let mut stored = [bf16::ZERO];
-        bf16::store(&[f32::from_bits(0x7f80_0001)], &mut stored);
-        assert!(stored[0].is_nan());
-    }
-
-    #[test]
-    fn both_zeros_are_zero() {
-        assert!(bf16::NEG_ZERO.is_zero() && f16::NEG_ZERO.is_zero() && (-0.0_f32).is_zero());
-        assert!(!f16::MIN_POSITIVE_SUBNORMAL.is_zero());
-    }
+    let room = &mut room[..stored.len()];
+    S::load(stored, room);
+    change(room);
+    S::store(room, stored);
 }

@@ -1,4 +1,4 @@
-//! The sizes of the data set and the network.
+//! The sizes of the dataset and the network.
 
 /// The values per pixel: red, green and blue.
 pub(super) const COLOURS: usize = 3;
@@ -6,19 +6,18 @@ pub(super) const COLOURS: usize = 3;
 /// The number of picture classes, which the network learns to distinguish.
 pub(super) const CLASSES: usize = 8;
 
-/// All sizes that are not options.
+/// All sizes that are not options. Sides are in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// The images in the data set.
+    /// The images in the dataset.
     pub(super) images: usize,
-    /// The width and height of an image file, in pixels.
-    pub(super) image_side_pixels: usize,
-    /// The width and height of the crop that the network sees, scaled from a random part of an image, in pixels.
-    pub(super) crop_side_pixels: usize,
-    /// The width and height of a convolution patch, in pixels.
-    pub(super) patch_side_pixels: usize,
-    /// The distance between neighbouring patches, in pixels.
-    pub(super) patch_step_pixels: usize,
+    pub(super) image_side: usize,
+    /// The side of the crop that the network sees, scaled from a random part of an image.
+    pub(super) crop_side: usize,
+    /// The side of a convolution patch.
+    pub(super) patch_side: usize,
+    /// The distance between neighbouring patches.
+    pub(super) patch_step: usize,
     /// The outputs of the convolution per patch.
     pub(super) channels: usize,
     /// The outputs of the hidden layer.
@@ -30,80 +29,36 @@ impl Shape {
     ///
     /// The large hidden layer makes the update per step expensive, which favours large batches. The overlapping patches make the
     /// activations outgrow the cache, which favours small batches.
-    pub(super) const STANDARD: Self = Self {
-        images: 384,
-        image_side_pixels: 128,
-        crop_side_pixels: 48,
-        patch_side_pixels: 6,
-        patch_step_pixels: 2,
-        channels: 8,
-        hidden: 256,
-    };
+    pub(super) const STANDARD: Self =
+        Self { images: 384, image_side: 128, crop_side: 48, patch_side: 6, patch_step: 2, channels: 8, hidden: 256 };
 
-    /// The bytes of one decoded image file.
+    /// Sizes that keep unit tests fast.
+    #[cfg(test)]
+    pub(super) const TINY: Self =
+        Self { images: 64, image_side: 20, crop_side: 16, patch_side: 4, patch_step: 2, channels: 8, hidden: 24 };
+
     pub(super) const fn image_bytes(&self) -> usize {
-        self.image_side_pixels * self.image_side_pixels * COLOURS
+        self.image_side * self.image_side * COLOURS
     }
 
-    /// The values of one crop.
     pub(super) const fn crop_values(&self) -> usize {
-        self.crop_side_pixels * self.crop_side_pixels * COLOURS
+        self.crop_side * self.crop_side * COLOURS
     }
 
-    /// The patches along one side of a crop.
     pub(super) const fn patches_per_side(&self) -> usize {
-        (self.crop_side_pixels - self.patch_side_pixels) / self.patch_step_pixels + 1
+        (self.crop_side - self.patch_side) / self.patch_step + 1
     }
 
-    /// The patches of one crop.
     pub(super) const fn patches(&self) -> usize {
         self.patches_per_side() * self.patches_per_side()
     }
 
-    /// The values of one patch.
     pub(super) const fn patch_values(&self) -> usize {
-        self.patch_side_pixels * self.patch_side_pixels * COLOURS
+        self.patch_side * self.patch_side * COLOURS
     }
 
     /// The outputs of the convolution for one crop.
     pub(super) const fn features(&self) -> usize {
         self.patches() * self.channels
-    }
-
-    /// Returns the floating-point operations of the products for one crop in a step. A multiplication and an addition count as two.
-    /// Each layer has products for the outputs and for the gradient of the weights. Each layer except the first also has a product
-    /// for the gradient of the inputs.
-    pub(super) fn operations(&self) -> f64 {
-        let convolution = self.patches() * self.patch_values() * self.channels;
-        let others = self.features() * self.hidden + self.hidden * CLASSES;
-        2.0 * (2 * convolution + 3 * others) as f64
-    }
-}
-
-#[cfg(test)]
-impl Shape {
-    /// Sizes that keep unit tests fast.
-    pub(super) const TINY: Self = Self {
-        images: 64,
-        image_side_pixels: 20,
-        crop_side_pixels: 16,
-        patch_side_pixels: 4,
-        patch_step_pixels: 2,
-        channels: 8,
-        hidden: 24,
-    };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patches_cover_the_crop() {
-        assert_eq!(Shape::TINY.patches_per_side(), 7);
-        assert_eq!(Shape::TINY.patches(), 49);
-        assert_eq!(Shape::TINY.patch_values(), 48);
-        assert_eq!(Shape::TINY.features(), 392);
-        assert_eq!(Shape::TINY.operations(), 2.0 * f64::from(2 * 49 * 48 * 8 + 3 * (392 * 24 + 24 * 8)));
     }
 }

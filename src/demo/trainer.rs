@@ -1,34 +1,49 @@
 //! The training loop, one step at a time.
 
-use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
 
-use super::batch::Batch;
-use super::data_set::DataSet;
-use super::engine::{DemoStep, Engine};
 use super::error::DemoError;
-use super::loader::Loader;
-use super::machine::available_memory_bytes;
-use super::memory::{DemoMemory, Ledger};
+use super::images::Images;
+use super::loader::{Batch, Loader};
+use super::memory::DemoMemory;
 use super::network::Network;
-use super::opening::{self, OnGpu, Opened};
-use super::options::DemoOptions;
-use super::precision::Precision;
+use super::options::{DemoOptions, Precision};
 use super::scalar::Scalar;
 use super::shape::Shape;
-use super::tf32::Tf32;
+use crate::machine::HostMemory;
 
-/// A running job: a data set, loader threads and a network in training.
+/// The results of one training step, and the duration of its parts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DemoStep {
+    /// The samples in the batch.
+    pub samples: u64,
+    /// The mean cross-entropy of the batch before the update.
+    pub loss: f64,
+    /// The wait for the batch. Without workers, the time to load the batch.
+    pub data_wait: Duration,
+    /// The computation of the loss.
+    pub forward: Duration,
+    /// The computation of the gradients.
+    pub backward: Duration,
+    /// The update of all parameters.
+    pub update: Duration,
+}
+
+/// A training of any precision.
+trait Engine: std::fmt::Debug + Send {
+    /// Trains one batch.
+    fn step(&mut self) -> Result<DemoStep, DemoError>;
+}
+
+/// A running job: a dataset, loader threads and a network in training.
 ///
 /// Dropping it ends its threads and waits for them. Each thread finishes at most one image.
+#[derive(Debug)]
 pub struct DemoTrainer {
     engine: Box<dyn Engine>,
-    ledger: Ledger,
-    gpu: Option<String>,
-    note: Option<String>,
-    flops: f64,
+    memory: DemoMemory,
 }
 
 impl DemoTrainer {
@@ -50,62 +65,29 @@ impl DemoTrainer {
         self.engine.step()
     }
 
-    /// Returns the model of the GPU that trains; `None` if the CPU trains.
-    pub fn gpu(&self) -> Option<&str> {
-        self.gpu.as_deref()
-    }
-
-    /// Returns the floating-point operations of the products of one step. A multiplication and an addition count as two.
-    pub fn flops_per_step(&self) -> f64 {
-        self.flops
-    }
-
-    /// Returns why the CPU trains although a GPU exists, if the options left the choice.
-    pub fn note(&self) -> Option<&str> {
-        self.note.as_deref()
-    }
-
-    /// Returns the bytes that the job holds, which do not change between steps. On a GPU, it counts GPU memory.
+    /// Returns the bytes that the job holds.
     pub fn memory(&self) -> DemoMemory {
-        self.ledger.memory()
+        self.memory
     }
 
     fn with_shape(options: &DemoOptions, shape: Shape) -> Result<Self, DemoError> {
         options.validate()?;
-        let data_set = DataSet::prepare(&options.data_dir, shape)?;
-        let flops = shape.operations() * options.batch_size as f64;
-        let (engine, ledger, gpu, note) =
-            match opening::open(options, &data_set, &Ledger::new(available_memory_bytes()))? {
-                Opened::Gpu(OnGpu { engine, ledger, name }) => (engine, ledger, Some(name), None),
-                Opened::Cpu(note) => {
-                    let (engine, ledger) = on_processor(options, &data_set)?;
-                    (engine, ledger, None, note)
-                }
-            };
-        Ok(Self { engine, ledger, gpu, note, flops })
+        let images = Images::prepare(&options.data_dir, shape)?;
+        let available = HostMemory::read().map(|memory| memory.available_bytes);
+        let limits = [options.memory_limit_bytes, available];
+        let mut memory = DemoMemory { bytes: 0, limit_bytes: limits.into_iter().flatten().min() };
+        let engine: Box<dyn Engine> = match options.precision {
+            Precision::F32 => Box::new(Training::<f32>::new(&mut memory, &images, options)?),
+            Precision::Bf16 => Box::new(Training::<bf16>::new(&mut memory, &images, options)?),
+            Precision::F16 => Box::new(Training::<f16>::new(&mut memory, &images, options)?),
+        };
+        Ok(Self { engine, memory })
     }
 }
 
-fn on_processor(options: &DemoOptions, data_set: &DataSet) -> Result<(Box<dyn Engine>, Ledger), DemoError> {
-    let limits = [options.memory_limit_bytes, available_memory_bytes()];
-    let ledger = Ledger::new(limits.into_iter().flatten().min());
-    let engine: Box<dyn Engine> = match options.precision {
-        Precision::F32 => Box::new(Training::<f32>::new(&ledger, data_set, options)?),
-        Precision::Tf32 => Box::new(Training::<Tf32>::new(&ledger, data_set, options)?),
-        Precision::Bf16 => Box::new(Training::<bf16>::new(&ledger, data_set, options)?),
-        Precision::F16 => Box::new(Training::<f16>::new(&ledger, data_set, options)?),
-    };
-    Ok((engine, ledger))
-}
-
-impl fmt::Debug for DemoTrainer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("DemoTrainer").field("memory", &self.memory()).finish_non_exhaustive()
-    }
-}
-
-/// A training on the CPU.
-pub(super) struct Training<S> {
+/// A training with numbers of one type.
+#[derive(Debug)]
+struct Training<S> {
     network: Network<S>,
     batch: Batch<S>,
     loader: Loader<S>,
@@ -114,12 +96,12 @@ pub(super) struct Training<S> {
 
 impl<S: Scalar> Training<S> {
     /// Allocates everything and starts the workers.
-    pub(super) fn new(ledger: &Ledger, data_set: &DataSet, options: &DemoOptions) -> Result<Self, DemoError> {
-        let (shape, batch_size) = (*data_set.shape(), options.batch_size);
+    fn new(memory: &mut DemoMemory, images: &Images, options: &DemoOptions) -> Result<Self, DemoError> {
+        let (shape, batch_size) = (images.shape, options.batch_size);
         Ok(Self {
-            network: Network::new(ledger, shape, batch_size, options.seed)?,
-            batch: Batch::new(ledger, &shape, batch_size)?,
-            loader: Loader::new(ledger, data_set, options)?,
+            network: Network::new(memory, shape, batch_size, options.seed)?,
+            batch: Batch::new(memory, &shape, batch_size)?,
+            loader: Loader::new(memory, images, options)?,
             learning_rate: options.learning_rate,
         })
     }
@@ -149,21 +131,19 @@ impl<S: Scalar> Engine for Training<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-    use std::{fs, thread};
+    use std::fs;
 
-    use super::super::choice::DeviceChoice;
-    use super::super::scratch::ScratchFolder;
+    use tempfile::{TempDir, tempdir};
+
     use super::*;
 
-    fn options(scratch: &ScratchFolder) -> DemoOptions {
+    fn options(folder: &TempDir) -> DemoOptions {
         DemoOptions {
             batch_size: 16,
             workers: 0,
-            device: DeviceChoice::Cpu,
             seed: 1,
             learning_rate: 0.01,
-            data_dir: scratch.path().to_path_buf(),
+            data_dir: folder.path().to_path_buf(),
             ..DemoOptions::default()
         }
     }
@@ -179,10 +159,10 @@ mod tests {
 
     #[test]
     fn the_loss_falls_in_every_precision_and_differs_between_them() {
-        let scratch = ScratchFolder::new("learn");
+        let folder = tempdir().unwrap();
         let mut courses = Vec::new();
         for precision in Precision::ALL {
-            let course = losses(&DemoOptions { precision, ..options(&scratch) }, 60);
+            let course = losses(&DemoOptions { precision, ..options(&folder) }, 60);
             let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
             let (before, after) = (mean(&course[..4]), mean(&course[50..]));
             assert!(after < before * 0.6, "{precision}: {before} to {after}");
@@ -193,83 +173,50 @@ mod tests {
 
     #[test]
     fn workers_do_not_change_the_losses() {
-        let scratch = ScratchFolder::new("workers");
-        let with_workers = |workers, prefetch| {
-            let options = DemoOptions { workers, prefetch, ..options(&scratch) };
-            losses(&options, 7)
-        };
-        let inline = with_workers(0, 0);
-        assert_eq!(inline, with_workers(1, 2));
-        assert_eq!(inline, with_workers(3, 1));
-        let other_seed = DemoOptions { seed: 2, ..options(&scratch) };
-        assert_ne!(inline, losses(&other_seed, 7));
+        let folder = tempdir().unwrap();
+        let with = |workers, prefetch| losses(&DemoOptions { workers, prefetch, ..options(&folder) }, 7);
+        let inline = with(0, 0);
+        assert_eq!(inline, with(1, 2));
+        assert_eq!(inline, with(3, 1));
+        assert_ne!(inline, losses(&DemoOptions { seed: 2, ..options(&folder) }, 7));
     }
 
     #[test]
     fn half_precisions_take_half_the_bytes_per_sample() {
-        let scratch = ScratchFolder::new("bytes");
+        let folder = tempdir().unwrap();
         let sample_bytes = |precision| {
             let bytes = |batch_size| {
-                let options = DemoOptions { batch_size, precision, workers: 1, ..options(&scratch) };
-                tiny(&options).unwrap().memory().in_use_bytes
+                tiny(&DemoOptions { batch_size, precision, workers: 1, ..options(&folder) }).unwrap().memory().bytes
             };
             // The labels of the batch in use and of two prefetched batches keep their size.
             (bytes(30) - bytes(20)) / 10 - 3
         };
-        let single = sample_bytes(Precision::F32);
-        assert_eq!(sample_bytes(Precision::Bf16) * 2, single);
-        assert_eq!(sample_bytes(Precision::F16) * 2, single);
+        assert_eq!(sample_bytes(Precision::Bf16) * 2, sample_bytes(Precision::F32));
+        assert_eq!(sample_bytes(Precision::F16) * 2, sample_bytes(Precision::F32));
     }
 
     #[test]
-    fn the_memory_limit_is_exact_and_survivable() {
-        let scratch = ScratchFolder::new("limit");
-        let limited = |memory_limit_bytes| DemoOptions { workers: 2, memory_limit_bytes, ..options(&scratch) };
-        let peak_bytes = tiny(&limited(None)).unwrap().memory().peak_bytes;
-        let error = tiny(&limited(Some(peak_bytes - 1))).unwrap_err();
-        assert!(matches!(error, DemoError::OutOfMemory { .. }), "{error}");
-        let mut trainer = tiny(&limited(Some(peak_bytes))).unwrap();
-        trainer.step().unwrap();
-        let memory = trainer.memory();
-        assert_eq!(memory.limit_bytes, Some(peak_bytes));
-        assert_eq!(memory.peak_bytes, peak_bytes);
-    }
-
-    #[test]
-    fn absurd_batch_sizes_are_errors() {
-        let scratch = ScratchFolder::new("absurd");
-        for batch_size in [usize::MAX, usize::MAX / 3000, 1 << 40] {
-            let absurd = DemoOptions { batch_size, ..options(&scratch) };
-            let error = tiny(&absurd).unwrap_err();
-            assert!(matches!(error, DemoError::OutOfMemory { .. }), "{error}");
+    fn the_memory_limit_is_exact_and_absurd_batch_sizes_are_errors() {
+        let folder = tempdir().unwrap();
+        let limited = |memory_limit_bytes| DemoOptions { workers: 2, memory_limit_bytes, ..options(&folder) };
+        let bytes = tiny(&limited(None)).unwrap().memory().bytes;
+        assert!(tiny(&limited(Some(bytes))).unwrap().step().is_ok());
+        let absurd = |batch_size| DemoOptions { batch_size, ..options(&folder) };
+        for options in [limited(Some(bytes - 1)), absurd(usize::MAX), absurd(usize::MAX / 3000), absurd(1 << 40)] {
+            assert!(matches!(tiny(&options), Err(DemoError::OutOfMemory { .. })), "{options:?}");
         }
     }
 
     #[test]
     fn a_broken_image_reaches_the_training_thread() {
-        let scratch = ScratchFolder::new("broken-image");
-        let data_set = DataSet::prepare(scratch.path(), Shape::TINY).unwrap();
-        fs::write(data_set.image_path(5), "broken").unwrap();
+        let folder = tempdir().unwrap();
+        let images = Images::prepare(folder.path(), Shape::TINY).unwrap();
+        fs::write(images.path(5), "broken").unwrap();
         for workers in [0, 2] {
-            let options = DemoOptions { workers, ..options(&scratch) };
-            let mut trainer = tiny(&options).unwrap();
+            let mut trainer = tiny(&DemoOptions { workers, ..options(&folder) }).unwrap();
             // Four batches of 16 are one epoch of 64 images.
             let error = (0..4).find_map(|_| trainer.step().err()).unwrap();
-            assert!(matches!(error, DemoError::Decode { .. }), "{error}");
+            assert!(matches!(error, DemoError::Io { .. }), "{error}");
         }
-    }
-
-    #[test]
-    fn a_dropped_trainer_ends_its_threads() {
-        let scratch = ScratchFolder::new("drop");
-        let busy = DemoOptions { batch_size: 3000, workers: 3, ..options(&scratch) };
-        let start = Instant::now();
-        // The first trainer is dropped within its first batches, the second with its queues full.
-        drop(tiny(&busy).unwrap());
-        let idle = DemoOptions { batch_size: 1, ..busy };
-        let trainer = tiny(&idle).unwrap();
-        thread::sleep(Duration::from_millis(50));
-        drop(trainer);
-        assert!(start.elapsed() < Duration::from_secs(10));
     }
 }

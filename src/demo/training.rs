@@ -55,7 +55,7 @@ impl TrainingStep for DemoTraining {
         let memory = trainer.memory();
         Ok(Step::new(step.samples)
             .loss(step.loss)
-            .memory(memory.peak_bytes, memory.limit_bytes)
+            .memory(memory.bytes, memory.limit_bytes)
             .phase("data_wait", step.data_wait)
             .phase("forward", step.forward)
             .phase("backward", step.backward)

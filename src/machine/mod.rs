@@ -14,8 +14,6 @@ pub mod telemetry;
 
 pub use allocation::{Allocation, slurm_duration};
 pub use ceilings::{Ceiling, Ceilings};
-#[cfg(feature = "cuda")]
-pub(crate) use foreign::cuda;
 pub(crate) use foreign::namespaces;
 pub use inventory::{BUSY, Disk, FORMAT, Hardware, Host, Library, Machine, Processors, RULES, Rule, Warning};
 pub use slots::{Shares, SharesError};

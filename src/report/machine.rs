@@ -162,8 +162,8 @@ mod tests {
         let libraries = vec![
             Library { name: "libcuda.so.1", absent: None, cure: None },
             Library {
-                name: "libnvrtc",
-                absent: Some("libnvrtc was not found".to_owned()),
+                name: "libcublasLt",
+                absent: Some("libcublasLt was not found".to_owned()),
                 cure: Some("set CUDA_HOME".to_owned()),
             },
         ];

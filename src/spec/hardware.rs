@@ -1,7 +1,7 @@
 //! Leaves precisions out of the space that the GPU's hardware lacks.
 //!
-//! A parameter is known to be a precision if its target is `torch.precision`, or if it is one of `demo-step`. What
-//! `precision` means in another script is not known, so that parameter stays as it is.
+//! A parameter is known to be a precision if its target is `torch.precision`. The meaning of another parameter named
+//! `precision` is not known, so that parameter stays as it is.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::error::SpecError;
 use super::file::{Located, StepTable};
 use crate::machine::{DeviceChoice, Hardware, VISIBLE_GPUS};
 use crate::model::{Precision, Value};
-use crate::probe::{Template, adapter::Applied};
+use crate::probe::adapter::Applied;
 
 /// Settings of a parameter that were left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,9 +54,10 @@ pub(super) fn fit(
     let on_cpu = step.device.as_ref().is_some_and(|device| device.value == DeviceChoice::Cpu);
     // This process cannot ask about another choice of GPUs than its own.
     let chooses = step.env.0.iter().any(|(name, _)| name.value == VISIBLE_GPUS);
-    let names = precision_parameters(applied, step);
+    let is_precision =
+        |name: &str| applied.iter().any(|applied| applied.name == "torch.precision" && applied.parameter == name);
     let is_needed = |collected: &Collected| {
-        let mut settings = collected.parameters.iter().filter(|known| names.contains(&known.name.value));
+        let mut settings = collected.parameters.iter().filter(|known| is_precision(&known.name.value));
         settings
             .any(|known| known.table.values.iter().flat_map(|values| &values.value).any(|entry| is_newer(&entry.value)))
     };
@@ -67,7 +68,7 @@ pub(super) fn fit(
     let mut left_out = Vec::new();
     for at in 0..collected.parameters.len() {
         let definition = &mut collected.parameters[at];
-        let Some(values) = definition.table.values.as_mut().filter(|_| names.contains(&definition.name.value)) else {
+        let Some(values) = definition.table.values.as_mut().filter(|_| is_precision(&definition.name.value)) else {
             continue;
         };
         let settings = take(values, &hardware);
@@ -97,7 +98,7 @@ fn nothing_left(
 }
 
 /// The hint for a setting that the hardware lacks.
-pub(super) const CURE: &str = "take \"fp32\" (\"f32\" for demo-step), another GPU, or device = \"cpu\" in [step]";
+pub(super) const CURE: &str = "take \"fp32\", another GPU, or device = \"cpu\" in [step]";
 
 /// Removes the settings that the hardware lacks.
 fn take(values: &mut Located<Vec<Located<Value>>>, hardware: &Hardware) -> Vec<(String, Precision)> {
@@ -117,26 +118,6 @@ fn precision(value: &Value) -> Option<Precision> {
 
 fn is_newer(value: &Value) -> bool {
     precision(value).is_some_and(|precision| precision > Precision::Fp32)
-}
-
-/// Returns the names of parameters that are precisions of the device.
-fn precision_parameters(applied: &[Applied], step: &StepTable) -> Vec<String> {
-    let of_torch = applied.iter().filter(|applied| applied.name == "torch.precision").map(|a| a.parameter.clone());
-    of_torch.chain(of_demo(&step.command.value)).collect()
-}
-
-/// Returns the parameters that `demo-step` gets after `--precision`, or in the same word.
-fn of_demo(command: &[Located<String>]) -> Vec<String> {
-    let words: Vec<&str> = command.iter().map(|word| word.value.as_str()).collect();
-    if words.first() != Some(&"{gputune}") || words.get(1) != Some(&"demo-step") {
-        return Vec::new();
-    }
-    let behind = words.windows(2).filter(|pair| pair[0] == "--precision").map(|pair| pair[1]);
-    let within = words.iter().copied().filter(|word| word.starts_with("--precision="));
-    behind
-        .chain(within)
-        .flat_map(|word| Template::parse(word).names().map(|(name, _)| name.to_owned()).collect::<Vec<_>>())
-        .collect()
 }
 
 #[cfg(test)]

@@ -118,23 +118,7 @@ fn the_demo_step_trains_and_refuses_nonsense() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(stderr(&output).starts_with("error: "), "{}", stderr(&output));
     }
-    for arguments in [["--precision", "f64"], ["--device", "tpu"]] {
-        assert_eq!(run(&["demo-step", arguments[0], arguments[1]]).status.code(), Some(2));
-    }
-}
-
-#[test]
-fn the_demo_step_says_what_the_gpu_lacks() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().display().to_string();
-    let arguments = ["demo-step", "--batch-size", "4", "--steps", "2", "--data-dir", &data];
-    let on = |device: &'static str| run(&[&arguments[..], &["--device", device]].concat());
-    // Training on the CPU needs no GPU, and mentions none.
-    let output = on("cpu");
-    assert!(output.status.success() && stderr(&output).is_empty(), "{}", stderr(&output));
-    let output = on("gpu");
-    let (text, lines) = (stderr(&output), stderr(&output).lines().count());
-    assert!(output.status.success() || text.starts_with("error: the GPU cannot be used: ") && lines == 1, "{text}");
+    assert_eq!(run(&["demo-step", "--precision", "f64"]).status.code(), Some(2));
 }
 
 #[test]
@@ -142,5 +126,5 @@ fn the_quick_start_spec_is_accepted() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart.toml");
     let output = run(&["check", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stdout(&output).contains("configs    112"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("configs    84"), "{}", stdout(&output));
 }

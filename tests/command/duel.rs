@@ -68,7 +68,7 @@ fn two_processes_train_in_turn_and_their_ratio_is_told() {
 #[test]
 fn the_demo_step_trains_in_turn_also_in_a_round() {
     let data = tempfile::tempdir().unwrap();
-    let words = ["demo-step", "--batch-size", "{batch}", "--workers", "0", "--device", "cpu", "--steps", "1000000"];
+    let words = ["demo-step", "--batch-size", "{batch}", "--workers", "0", "--steps", "1000000"];
     let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     words.insert(0, gputune().to_owned());
     words.extend(["--data-dir".to_owned(), data.path().display().to_string()]);

@@ -8,7 +8,6 @@ mod as_it_is;
 mod cli;
 mod compare;
 mod dcgm;
-mod demo_gpu;
 mod device;
 mod dial;
 mod duel;

@@ -10,7 +10,6 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
-use std::time::Instant;
 
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
@@ -104,13 +103,6 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
-    // SAFETY: the caller gives two places.
-    unsafe { (*free, *total) = (1 << 29, 1 << 30) };
-    0
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
     let known = usize::try_from(device).ok().and_then(|device| devices().get(device).copied());
     let Some((major, minor)) = known else { return 101 };
@@ -119,17 +111,13 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
         16 => 4,
         75 => major,
         76 => minor,
+        // `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`.
+        115 => 0,
         _ => return INVALID_VALUE,
     };
     // SAFETY: the caller gives a place.
     unsafe { *value = told };
     0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetPCIBusId(name: *mut c_char, length: c_int, _device: c_int) -> c_int {
-    // SAFETY: the caller's place.
-    unsafe { tell("0000:01:00.0", name, length) }
 }
 
 #[unsafe(no_mangle)]
@@ -143,6 +131,14 @@ pub unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, 
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) -> c_int {
     // SAFETY: the caller gives a place; the handle is never dereferenced.
     unsafe { *context = ptr::dangling_mut::<u64>().cast() };
+    0
+}
+
+/// No context is current on any thread, so cudarc always sets its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> c_int {
+    // SAFETY: the caller gives a place.
+    unsafe { *context = ptr::null_mut() };
     0
 }
 
@@ -160,10 +156,10 @@ macro_rules! succeed {
 succeed! {
     cuDevicePrimaryCtxRelease_v2(c_int);
     cuCtxSetCurrent(*mut c_void);
-    cuCtxSynchronize();
-    cuStreamDestroy_v2(*mut c_void);
     cuStreamSynchronize(*mut c_void);
     cuStreamWaitEvent(*mut c_void, *mut c_void, c_uint);
+    cuEventDestroy_v2(*mut c_void);
+    cuEventRecord(*mut c_void, *mut c_void);
     cuEventSynchronize(*mut c_void);
     cuModuleUnload(*mut c_void);
     cuLaunchKernel(
@@ -259,41 +255,9 @@ pub unsafe extern "C" fn cuMemsetD8Async(to: u64, byte: u8, bytes: usize, _: *mu
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) -> c_int {
-    // SAFETY: the caller gives a place; the handle is never dereferenced.
-    unsafe { *stream = ptr::dangling_mut::<u64>().cast() };
-    0
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(event: *mut *mut c_void, _flags: c_uint) -> c_int {
-    let new: Box<Option<Instant>> = Box::new(None);
-    // SAFETY: the caller gives a place.
-    unsafe { *event = Box::into_raw(new).cast() };
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> c_int {
-    // SAFETY: `cuEventCreate` gave it.
-    drop(unsafe { Box::from_raw(event.cast::<Option<Instant>>()) });
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, _stream: *mut c_void) -> c_int {
-    // SAFETY: `cuEventCreate` gave it.
-    unsafe { *event.cast::<Option<Instant>>() = Some(Instant::now()) };
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventElapsedTime(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
-    // SAFETY: `cuEventCreate` gave both.
-    let marks = unsafe { (*start.cast::<Option<Instant>>(), *end.cast::<Option<Instant>>()) };
-    let (Some(start), Some(end)) = marks else { return 400 };
-    // SAFETY: the caller gives a place.
-    unsafe { *milliseconds = end.duration_since(start).as_secs_f32() * 1e3 };
+    // SAFETY: the caller gives a place; the handle is never dereferenced.
+    unsafe { *event = ptr::dangling_mut::<u64>().cast() };
     0
 }
 

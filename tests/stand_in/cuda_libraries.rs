@@ -1,10 +1,9 @@
-//! The libraries that tests load as `libnvrtc.so.13` and `libcublasLt.so.13`, with the stand-in for the driver. The compiler
-//! compiles nothing, and matrix products check only shapes. No number that they give means anything.
-#![expect(unsafe_code, reason = "it has the C interface of the libraries")]
-#![expect(clippy::missing_safety_doc, reason = "as the libraries' documentation has it")]
-#![expect(missing_docs, reason = "as the libraries' documentation has it")]
+//! The library that tests load as `libcublasLt.so.13`, with the stand-in for the driver. Matrix products check only shapes.
+#![expect(unsafe_code, reason = "it has the C interface of the library")]
+#![expect(clippy::missing_safety_doc, reason = "as the library's documentation has it")]
+#![expect(missing_docs, reason = "as the library's documentation has it")]
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 const INVALID_VALUE: c_int = 7;
@@ -23,10 +22,6 @@ macro_rules! succeed {
 }
 
 succeed! {
-    nvrtcCompileProgram(*mut c_void, c_int, *const *const c_char);
-    nvrtcDestroyProgram(*mut *mut c_void);
-    nvrtcGetProgramLogSize(*mut c_void, *mut usize);
-    nvrtcGetProgramLog(*mut c_void, *mut c_char);
     cublasLtDestroy(*mut c_void);
     cublasLtMatmulPreferenceDestroy(*mut c_void);
     cublasLtMatmulPreferenceSetAttribute(*mut c_void, c_int, *const c_void, usize);
@@ -46,48 +41,8 @@ macro_rules! give_handles {
 }
 
 give_handles! {
-    nvrtcCreateProgram(*const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char);
     cublasLtCreate();
     cublasLtMatmulPreferenceCreate();
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> c_int {
-    // SAFETY: the caller gives a place.
-    unsafe { *count = 1 };
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetSupportedArchs(architectures: *mut c_int) -> c_int {
-    // SAFETY: the caller gives as many places as `nvrtcGetNumSupportedArchs` returned.
-    unsafe { *architectures = 70 };
-    0
-}
-
-macro_rules! one_byte {
-    ($($size:ident $content:ident;)*) => {
-        $(
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $size(_program: *mut c_void, bytes: *mut usize) -> c_int {
-                // SAFETY: the caller gives a place.
-                unsafe { *bytes = 1 };
-                0
-            }
-
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $content(_program: *mut c_void, text: *mut c_char) -> c_int {
-                // SAFETY: the caller gives as many bytes as the size function returned.
-                unsafe { *text = 0 };
-                0
-            }
-        )*
-    };
-}
-
-one_byte! {
-    nvrtcGetPTXSize nvrtcGetPTX;
-    nvrtcGetCUBINSize nvrtcGetCUBIN;
 }
 
 /// A matrix stored column by column.

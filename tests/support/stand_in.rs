@@ -55,7 +55,7 @@ impl StandIn {
 }
 
 /// Changes the names of functions in a library, so that the loader does not find them.
-pub(crate) fn hide(functions: &[&str], library: &mut [u8]) {
+fn hide(functions: &[&str], library: &mut [u8]) {
     for name in functions {
         let name = [b"\0", name.as_bytes(), b"\0"].concat();
         let places: Vec<usize> =

@@ -1,10 +1,13 @@
 //! Measures the ceilings of a GPU. Has not run on a GPU yet.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use cudarc::driver::{CudaContext, CudaStream};
 
 use super::rig::{DeviceCopies, Host, HostCopies, Launches, Products, words};
 use super::{Ceilings, Clock, FORMAT, KINDS, Kind, Timed, schedule};
-use crate::machine::foreign::cuda::{Blas, CudaError, Driver, Gpu, Pinned, Stream};
+use crate::machine::foreign::cuda::{self, CudaError, DeviceFacts};
 use crate::model::Precision;
 
 /// Seconds on the clock at which measuring ends; kinds that do not fit are left out and reported. The rest of the 30 seconds
@@ -23,19 +26,18 @@ pub fn measure(
     heard: &mut dyn FnMut(Kind),
 ) -> Result<Ceilings, CudaError> {
     let start = clock.now();
-    let gpu = Gpu::open(ordinal)?;
-    let stream = Stream::new(&gpu)?;
-    let facts = gpu.facts().clone();
+    let facts = cuda::devices()?.into_iter().find(|facts| facts.ordinal == ordinal).ok_or(CudaError::NoDevice)?;
+    let stream = open(ordinal)?;
     let mut ready = |kind| {
         heard(kind);
-        prepare(&stream, kind).map_err(words)
+        prepare(&stream, &facts, kind).map_err(words)
     };
     let (measured, absent) = schedule::all(KINDS.iter().map(|(kind, ..)| *kind), LIMIT, clock, &mut ready, &|| {
         stream.synchronize().is_err()
     });
     Ok(Ceilings {
         format: FORMAT,
-        uuid: facts.uuid.unwrap_or_else(|| facts.pci_bus.unwrap_or_default()),
+        uuid: facts.uuid,
         name: facts.name,
         driver: driver.to_owned(),
         gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -46,41 +48,47 @@ pub fn measure(
     })
 }
 
-fn prepare(stream: &Stream, kind: Kind) -> Result<Box<dyn Timed>, CudaError> {
+/// Opens a device. Its default stream spares the events by which cudarc orders several streams.
+fn open(ordinal: i32) -> Result<Arc<CudaStream>, CudaError> {
+    let ordinal = usize::try_from(ordinal).map_err(|_| CudaError::NoDevice)?;
+    Ok(CudaContext::new(ordinal)?.default_stream())
+}
+
+fn prepare(stream: &Arc<CudaStream>, facts: &DeviceFacts, kind: Kind) -> Result<Box<dyn Timed>, CudaError> {
     type Make<'m> = &'m dyn Fn(usize) -> Result<Host, CudaError>;
-    let gpu = stream.gpu();
+    let pinned = |bytes| cuda::pinned(stream.context(), bytes);
     let host = |make: Make<'_>| -> Result<Box<dyn Timed>, CudaError> { Ok(Box::new(HostCopies::new(stream, make)?)) };
     Ok(match kind {
-        Kind::MatmulFp32 => products(stream, Precision::Fp32)?,
-        Kind::MatmulTf32 => products(stream, Precision::Tf32)?,
-        Kind::MatmulBf16 => products(stream, Precision::Bf16)?,
-        Kind::MatmulFp16 => products(stream, Precision::Fp16)?,
-        Kind::MatmulFp8 => products(stream, Precision::Fp8)?,
+        Kind::MatmulFp32 => products(stream, facts, Precision::Fp32)?,
+        Kind::MatmulTf32 => products(stream, facts, Precision::Tf32)?,
+        Kind::MatmulBf16 => products(stream, facts, Precision::Bf16)?,
+        Kind::MatmulFp16 => products(stream, facts, Precision::Fp16)?,
+        Kind::MatmulFp8 => products(stream, facts, Precision::Fp8)?,
         Kind::DeviceMemory => Box::new(DeviceCopies::within(stream)?),
-        Kind::HostToDevicePinned => host(&|bytes| Ok(Host::PinnedUp(Pinned::new(gpu, bytes)?)))?,
+        Kind::HostToDevicePinned => host(&|bytes| Ok(Host::PinnedUp(pinned(bytes)?)))?,
         Kind::HostToDevicePageable => host(&|bytes| Ok(Host::Pageable(vec![1; bytes])))?,
-        Kind::DeviceToHostPinned => host(&|bytes| Ok(Host::PinnedDown(Pinned::new(gpu, bytes)?)))?,
-        Kind::PeerToPeer => Box::new(DeviceCopies::from_peer(stream, &peer(gpu)?)?),
+        Kind::DeviceToHostPinned => host(&|bytes| Ok(Host::PinnedDown(pinned(bytes)?)))?,
+        Kind::PeerToPeer => Box::new(DeviceCopies::from_peer(stream, &peer(facts)?)?),
         Kind::KernelLaunches => Box::new(Launches::new(stream)?),
     })
 }
 
-fn products(stream: &Stream, precision: Precision) -> Result<Box<dyn Timed>, CudaError> {
-    let (major, minor) = stream.gpu().facts().compute_capability;
+fn products(stream: &Arc<CudaStream>, facts: &DeviceFacts, precision: Precision) -> Result<Box<dyn Timed>, CudaError> {
+    let (major, minor) = facts.compute_capability;
     if !precision.is_in_hardware((major, minor)) {
         return Err(CudaError::NotSupported(format!("compute capability {major}.{minor} has no {precision}")));
     }
-    Ok(Box::new(Products::new(stream, &Blas::new(stream)?, precision)?))
+    Ok(Box::new(Products::new(stream, precision)?))
 }
 
 /// Opens the next GPU; the first GPU follows the last.
-fn peer(gpu: &Gpu) -> Result<Gpu, CudaError> {
-    let devices = Driver::open()?.devices()?;
+fn peer(facts: &DeviceFacts) -> Result<Arc<CudaStream>, CudaError> {
+    let devices = cuda::devices()?;
     if devices.len() < 2 {
         return Err(CudaError::NotSupported("there is one GPU".to_owned()));
     }
-    let at = devices.iter().position(|facts| facts.ordinal == gpu.facts().ordinal).unwrap_or(0);
-    Gpu::open(devices[(at + 1) % devices.len()].ordinal)
+    let at = devices.iter().position(|other| other.ordinal == facts.ordinal).unwrap_or(0);
+    open(devices[(at + 1) % devices.len()].ordinal)
 }
 
 #[cfg(test)]
@@ -103,7 +111,7 @@ mod tests {
 
     #[test]
     fn without_a_driver_it_says_so() {
-        if Driver::open().is_err() {
+        if cuda::devices().is_err() {
             assert!(measure(0, "none", &WallClock::default(), &mut |_| ()).is_err());
         }
     }

@@ -1,5 +1,4 @@
-//! Foreign interfaces: the only module with `unsafe`. Its interface is safe if kernels are launched with their own
-//! arguments. Drivers before CUDA 12.4 cannot check the arguments, so the interface is not public.
+//! Foreign interfaces: the only module with `unsafe`. Its interface is safe.
 //!
 //! Libraries are found at run time; if one is absent, broken or too old, the call that needs it returns an error.
 #![expect(unsafe_code, reason = "drivers, their libraries and a few calls of the kernel are not safe by themselves")]

@@ -1,28 +1,26 @@
 //! Adds facts from CUDA's driver, which shows the devices that `CUDA_VISIBLE_DEVICES` leaves.
 
 use super::{Library, Machine};
-use crate::machine::foreign::cuda::{Blas, Compiler, CudaError, DeviceFacts, Driver};
+use crate::machine::foreign::cuda::{self, CudaError, DeviceFacts};
 use crate::machine::telemetry::{GpuFacts, Mig, VISIBLE_GPUS};
 
-/// Adds the driver's version, its libraries, and the facts about GPUs that only it knows.
+/// Adds the driver's version, cuBLASLt, and the facts about GPUs that only it knows.
 pub(super) fn add(machine: &mut Machine) {
     add_devices(machine);
-    // Without a device the other libraries are useless, and they load slowly.
+    // Without a device cuBLASLt is useless, and it loads slowly.
     if machine.libraries.iter().any(|library| library.name == DRIVER && library.absent.is_some()) {
         return;
     }
-    let major = Driver::open().and_then(|driver| driver.version()).ok().map(|version| version.major);
-    machine.libraries.push(library("libcublasLt", Blas::find(major).err().as_ref()));
-    machine.libraries.push(library("libnvrtc", Compiler::open(major).err().as_ref()));
+    let found = cuda::version().and_then(|(major, _)| cuda::find_blas(major));
+    machine.libraries.push(library("libcublasLt", found.err().as_ref()));
 }
 
 const DRIVER: &str = "libcuda.so.1";
 
 /// Adds the driver's version and the devices that it shows.
 pub(super) fn add_devices(machine: &mut Machine) {
-    let driver = Driver::open();
-    machine.cuda = driver.clone().and_then(|driver| driver.version()).ok().map(|version| version.to_string());
-    let devices = driver.and_then(|driver| driver.devices());
+    machine.cuda = cuda::version().ok().map(|(major, minor)| format!("{major}.{minor}"));
+    let devices = cuda::devices();
     machine.libraries.push(library(DRIVER, devices.as_ref().err()));
     if std::env::var_os(VISIBLE_GPUS).is_some() {
         hide(&mut machine.gpus, &devices);
@@ -62,8 +60,7 @@ fn library(name: &'static str, error: Option<&CudaError>) -> Library {
 /// Compares identities without their prefix: CUDA does not mark an identity as a GPU's or an instance's.
 fn is_same(gpu: &GpuFacts, device: &DeviceFacts) -> bool {
     let plain = |uuid: &str| uuid.trim_start_matches("GPU-").trim_start_matches("MIG-").to_owned();
-    let (Some(a), Some(b)) = (&gpu.uuid, &device.uuid) else { return false };
-    plain(a) == plain(b)
+    gpu.uuid.as_deref().is_some_and(|uuid| plain(uuid) == plain(&device.uuid))
 }
 
 fn complete(gpu: &mut GpuFacts, device: &DeviceFacts) {
@@ -76,7 +73,7 @@ fn complete(gpu: &mut GpuFacts, device: &DeviceFacts) {
 fn alone(device: &DeviceFacts) -> GpuFacts {
     let mut gpu = GpuFacts {
         index: u32::try_from(device.ordinal).ok(),
-        uuid: device.uuid.clone(),
+        uuid: Some(device.uuid.clone()),
         name: device.name.clone(),
         ..GpuFacts::default()
     };

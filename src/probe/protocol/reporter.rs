@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::{ErrorKind, Event, Number, SOCKET, VERSION_OF_HOLD, first_version};
+use crate::model::Fact;
 
 /// Reports from a training step in Rust, in the same lines as from any other language.
 ///
@@ -133,6 +134,14 @@ impl Reporter {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Reports a fact about the process, such as `loader.workers`. gputune verifies settings by their facts.
+    ///
+    /// # Errors
+    /// The probe is gone.
+    pub fn fact(&mut self, name: &str, value: impl Into<Fact>) -> io::Result<()> {
+        self.send(&Event::Fact { name: name.to_owned(), value: value.into() })
     }
 
     /// Reports that a step over so many samples ended now.

@@ -1,388 +1,226 @@
-//! Matrix products by cuBLASLt, for matrices stored row by row.
+//! Matrix products by cuBLASLt. cudarc's safe products have one number format for factors and result, and no fp32 without
+//! TF32, so this calls its thin layer over the library.
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
+use std::mem;
 use std::sync::Arc;
 
+use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t as Attribute,
-    cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute, cublasLtMatrixLayout_t, cudaDataType_t,
+    self, cublasComputeType_t as Compute, cublasLtHandle_t, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t as Attribute, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreferenceAttributes_t,
+    cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
 };
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 
-use super::blas_table::{BlasTable, Proposal};
-use super::{Buffer, CudaError, Driver, Part, Stream};
+use super::{CudaError, find_blas, version};
 use crate::model::Precision;
 
-/// A number format in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Element {
-    /// 32 bits.
-    F32,
-    /// 16 bits.
-    F16,
-    /// 16 bits with the exponent range of 32 bits.
-    Bf16,
-    /// 8 bits, E4M3.
-    F8,
-}
+/// The scratch memory, as NVIDIA recommends for Hopper (cuBLAS documentation, `cublasSetWorkspace`).
+const SCRATCH_BYTES: usize = 32 << 20;
 
-impl Element {
-    /// Returns the bytes of one number.
-    pub(crate) fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::F8 => 1,
-        }
-    }
+/// The most algorithms that cuBLASLt is asked for.
+const MOST: usize = 8;
 
-    /// Returns the format in which the factors of a product in this precision are stored.
-    pub(crate) fn of(precision: Precision) -> Self {
-        match precision {
-            Precision::Fp32 | Precision::Tf32 => Self::F32,
-            Precision::Bf16 => Self::Bf16,
-            Precision::Fp16 => Self::F16,
-            Precision::Fp8 => Self::F8,
-        }
-    }
+/// A number format and its bytes.
+type Format = (cudaDataType_t, usize);
 
-    fn code(self) -> c_int {
-        let kind = match self {
-            Self::F32 => cudaDataType_t::CUDA_R_32F,
-            Self::F16 => cudaDataType_t::CUDA_R_16F,
-            Self::Bf16 => cudaDataType_t::CUDA_R_16BF,
-            Self::F8 => cudaDataType_t::CUDA_R_8F_E4M3,
-        };
-        kind as c_int
+/// Returns the formats of factors and result.
+fn formats(precision: Precision) -> (Format, Format) {
+    let (single, bf16) = ((cudaDataType_t::CUDA_R_32F, 4), (cudaDataType_t::CUDA_R_16BF, 2));
+    match precision {
+        Precision::Fp32 | Precision::Tf32 => (single, single),
+        Precision::Bf16 => (bf16, bf16),
+        Precision::Fp16 => ((cudaDataType_t::CUDA_R_16F, 2), (cudaDataType_t::CUDA_R_16F, 2)),
+        Precision::Fp8 => ((cudaDataType_t::CUDA_R_8F_E4M3, 1), bf16),
     }
 }
 
-/// The shape of a product: `rows x inner` times `inner x columns`. A transposed factor is stored the other way round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ProductShape {
-    /// Rows of the result.
-    pub rows: usize,
-    /// Columns of the result.
-    pub columns: usize,
-    /// The length of the sums.
-    pub inner: usize,
-    /// The left factor is stored as `inner x rows`.
-    pub left_transposed: bool,
-    /// The right factor is stored as `columns x inner`, as the weights of a linear layer are.
-    pub right_transposed: bool,
-}
-
-impl ProductShape {
-    /// Returns the floating-point operations: one multiplication and one addition for each term.
-    pub(crate) fn operations(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53 each")]
-        let [rows, columns, inner] = [self.rows, self.columns, self.inner].map(|side| side as f64);
-        2.0 * rows * columns * inner
-    }
-
-    fn sizes(&self, factors: Element, result: Element) -> Result<[usize; 3], CudaError> {
-        let bytes = |a: usize, b: usize, element: Element| a.checked_mul(b)?.checked_mul(element.bytes());
-        let sizes = || {
-            Some([
-                bytes(self.rows, self.inner, factors)?,
-                bytes(self.inner, self.columns, factors)?,
-                bytes(self.rows, self.columns, result)?,
-            ])
-        };
-        sizes().ok_or_else(|| CudaError::BadSize("a matrix is too large to count its bytes".to_owned()))
-    }
-}
-
-/// cuBLASLt on a stream, with 32 MiB of scratch memory, as NVIDIA recommends for Hopper (cuBLAS documentation,
-/// `cublasSetWorkspace`).
-#[derive(Debug, Clone)]
-pub(crate) struct Blas(Arc<Handle>);
-
+/// An object of cuBLASLt, destroyed on drop.
 #[derive(Debug)]
-struct Handle {
-    table: &'static BlasTable,
-    handle: cublasLtHandle_t,
-    scratch: Buffer,
-    stream: Stream,
-}
+struct Owned<T: Copy>(T, unsafe fn(T) -> Result<(), CublasError>);
 
-// SAFETY: cuBLASLt's handle may be used from any thread (cuBLAS documentation, "Thread safety").
-unsafe impl Send for Handle {}
-// SAFETY: as above.
-unsafe impl Sync for Handle {}
-
-impl Drop for Handle {
+impl<T: Copy> Drop for Owned<T> {
     fn drop(&mut self) {
-        if self.stream.gpu().enter().is_ok() {
-            // SAFETY: created once; products hold it alive.
-            let _ = unsafe { self.table.cublasLtDestroy(self.handle) };
-        }
+        // SAFETY: created once, and the function is the one for its type.
+        let _ = unsafe { self.1(self.0) };
     }
 }
 
-impl Blas {
-    /// Finds and loads the library. `driver_major` is the driver's CUDA version, which decides between several libraries.
-    ///
-    /// # Errors
-    /// No library can be loaded.
-    pub(crate) fn find(driver_major: Option<i32>) -> Result<(), CudaError> {
-        BlasTable::open(driver_major).map(drop)
-    }
+/// A product of two square matrices, ready to run repeatedly. The second factor is transposed, as the weights of a linear
+/// layer are; fp8 allows no other layout. Sums are kept in 32 bits, for fp8 in the registers of the tensor cores.
+#[derive(Debug)]
+pub(crate) struct SquareProduct {
+    stream: Arc<CudaStream>,
+    handle: Owned<cublasLtHandle_t>,
+    description: Owned<cublasLtMatmulDesc_t>,
+    factors: Owned<cublasLtMatrixLayout_t>,
+    result: Owned<cublasLtMatrixLayout_t>,
+    scratch: CudaSlice<u8>,
+    matrices: [CudaSlice<u8>; 3],
+    proposals: Vec<cublasLtMatmulHeuristicResult_t>,
+}
 
-    /// Finds cuBLASLt and makes it ready for the stream's device.
+impl SquareProduct {
+    /// Prepares the product of matrices with `side` rows. Each factor repeats the bytes of its pattern.
     ///
     /// # Errors
-    /// The library is missing, or does not work with the driver.
-    pub(crate) fn new(stream: &Stream) -> Result<Self, CudaError> {
-        const SCRATCH: usize = 32 << 20;
-        let driver_major = Driver::open()?.version()?.major;
-        let table = BlasTable::open(Some(driver_major))?;
-        stream.gpu().enter()?;
-        let mut handle = ptr::null_mut();
-        // SAFETY: it writes one handle, destroyed once.
-        unsafe { table.cublasLtCreate(&raw mut handle) }?;
-        let scratch = Buffer::new(stream.gpu(), SCRATCH).inspect_err(|_| {
-            // SAFETY: created above, and nobody has it.
-            let _ = unsafe { table.cublasLtDestroy(handle) };
-        })?;
-        Ok(Self(Arc::new(Handle { table, handle, scratch, stream: stream.clone() })))
-    }
-
-    /// Prepares a product. Sums are kept in 32 bits. For [`Precision::Fp8`], they are kept in the shorter registers of the
-    /// tensor cores, as is usual in forward passes, and the result cannot be fp8. fp8 requires an untransposed left factor
-    /// and a transposed right factor, so that both inner sides are contiguous. It also requires sides that are multiples of
-    /// 16.
-    ///
-    /// # Errors
-    /// [`CudaError::NotSupported`] if the device cannot compute it.
-    pub(crate) fn product(
-        &self,
-        shape: ProductShape,
+    /// cuBLASLt is missing or does not work with the driver, or [`CudaError::NotSupported`].
+    pub(crate) fn new(
+        stream: &Arc<CudaStream>,
         precision: Precision,
-        result: Element,
-    ) -> Result<MatrixProduct, CudaError> {
-        let factors = Element::of(precision);
-        let bytes = shape.sizes(factors, result)?;
-        self.0.stream.gpu().enter()?;
-        let table = self.0.table;
-        let description = Description::new(table, shape, precision)?;
-        let ProductShape { rows, columns, inner, left_transposed, right_transposed } = shape;
-        let right = if right_transposed { [inner, columns] } else { [columns, inner] };
-        let left = if left_transposed { [rows, inner] } else { [inner, rows] };
-        let mut product = MatrixProduct {
-            blas: self.clone(),
-            description,
-            layouts: [
-                Layout::new(table, factors, right)?,
-                Layout::new(table, factors, left)?,
-                Layout::new(table, result, [columns, rows])?,
-            ],
-            bytes,
+        side: usize,
+        patterns: [&[u8]; 2],
+    ) -> Result<Self, CudaError> {
+        find_blas(version()?.0)?;
+        stream.context().bind_to_thread()?;
+        let (of_factors, of_result) = formats(precision);
+        let layout = |(format, _): Format| -> Result<_, CudaError> {
+            let layout = result::create_matrix_layout(format, side as u64, side as u64, side as i64)?;
+            Ok(Owned(layout, result::destroy_matrix_layout))
+        };
+        let cells = side * side;
+        let [left, right] = patterns.map(|pattern| repeated(stream, pattern, cells * of_factors.1));
+        let mut product = Self {
+            stream: stream.clone(),
+            handle: Owned(result::create_handle()?, result::destroy_handle),
+            description: description(precision)?,
+            factors: layout(of_factors)?,
+            result: layout(of_result)?,
+            scratch: stream.alloc_zeros(SCRATCH_BYTES)?,
+            matrices: [left?, right?, stream.alloc_zeros(cells * of_result.1)?],
             proposals: Vec::new(),
         };
         product.proposals = product.proposals()?;
         Ok(product)
     }
-}
 
-/// A product that is ready to run repeatedly.
-#[derive(Debug)]
-pub(crate) struct MatrixProduct {
-    blas: Blas,
-    description: Description,
-    /// The layouts of the right factor, the left factor and the result. cuBLASLt stores by columns, so the same bytes
-    /// are the transposed matrices, and `(a b)' = b' a'`.
-    layouts: [Layout; 3],
-    /// The lengths of the left factor, the right factor and the result.
-    bytes: [usize; 3],
-    proposals: Vec<Proposal>,
-}
-
-// SAFETY: handles may be used from any thread; nothing is changed after preparation.
-unsafe impl Send for MatrixProduct {}
-
-impl MatrixProduct {
     /// Returns the number of algorithms that cuBLASLt proposes, at least one; the first is its favourite.
     pub(crate) fn choices(&self) -> usize {
         self.proposals.len()
     }
 
-    /// Computes `result = alpha * left * right + beta * result` after the work already in the stream, without waiting.
-    /// `choice` is the number of an algorithm below [`Self::choices`].
+    /// Computes the product after the work already in the stream, without waiting. `choice` is the number of an algorithm
+    /// below [`Self::choices`].
     ///
     /// # Errors
-    /// A matrix is shorter than its shape, or the device fails.
-    pub(crate) fn run(
-        &self,
-        choice: usize,
-        (left, right, result): (Part<'_>, Part<'_>, Part<'_>),
-        (alpha, beta): (f32, f32),
-    ) -> Result<(), CudaError> {
-        let [left_bytes, right_bytes, result_bytes] = self.bytes;
-        left.holds(left_bytes, "the left factor")?;
-        right.holds(right_bytes, "the right factor")?;
-        result.holds(result_bytes, "the result")?;
-        let none = || CudaError::BadSize(format!("there is no algorithm {choice}"));
-        let proposal = self.proposals.get(choice).ok_or_else(none)?;
-        let Handle { table, handle, scratch, stream } = &*self.blas.0;
-        stream.gpu().enter()?;
-        let [right_layout, left_layout, result_layout] = [0, 1, 2].map(|at| self.layouts[at].layout);
-        let pointer = |part: Part<'_>| part.address() as *mut c_void;
-        // SAFETY: the matrices are as long as their layouts; the scratch memory is this stream's alone.
+    /// The device fails.
+    pub(crate) fn run(&mut self, choice: usize) -> Result<(), CudaError> {
+        let (alpha, beta) = (1.0_f32, 0.0_f32);
+        let [left, right, out] = &mut self.matrices;
+        let stream = &self.stream;
+        stream.context().bind_to_thread()?;
+        let [(left, _left), (right, _right), (scratch, _scratch)] =
+            [&*left, &*right, &self.scratch].map(|matrix| matrix.device_ptr(stream));
+        let (out, _out) = out.device_ptr_mut(stream);
+        // cuBLASLt stores by columns, so the same bytes are the transposed matrices, and `(a b)' = b' a'`.
+        // SAFETY: the matrices have `side` rows and columns, as the layouts; the scratch memory is this product's.
         unsafe {
-            table.cublasLtMatmul(
-                *handle,
-                self.description.description,
+            result::matmul(
+                self.handle.0,
+                self.description.0,
                 (&raw const alpha).cast(),
-                pointer(right),
-                right_layout,
-                pointer(left),
-                left_layout,
                 (&raw const beta).cast(),
-                pointer(result),
-                result_layout,
-                pointer(result),
-                result_layout,
-                &raw const proposal.algorithm,
-                pointer(scratch.all()),
-                scratch.bytes(),
-                stream.handle(),
+                right as *const c_void,
+                self.factors.0,
+                left as *const c_void,
+                self.factors.0,
+                out as *const c_void,
+                self.result.0,
+                out as *mut c_void,
+                self.result.0,
+                &raw const self.proposals[choice].algo,
+                scratch as *mut c_void,
+                SCRATCH_BYTES,
+                stream.cu_stream().cast(),
             )
-        }
+        }?;
+        Ok(())
     }
 
-    fn proposals(&self) -> Result<Vec<Proposal>, CudaError> {
-        const MOST: usize = 8;
-        let Handle { table, handle, scratch, .. } = &*self.blas.0;
-        let preference = Preference::new(table, scratch.bytes())?;
-        let [right, left, result] = [0, 1, 2].map(|at| self.layouts[at].layout);
+    fn proposals(&self) -> Result<Vec<cublasLtMatmulHeuristicResult_t>, CudaError> {
+        let preference = Owned(result::create_matmul_pref()?, result::destroy_matmul_pref);
+        let scratch_bytes = SCRATCH_BYTES as u64;
         // SAFETY: a struct of numbers, for which 0 is a value.
-        let mut proposals = vec![unsafe { std::mem::zeroed::<Proposal>() }; MOST];
+        let mut proposals = vec![unsafe { mem::zeroed::<cublasLtMatmulHeuristicResult_t>() }; MOST];
         let mut found = 0;
-        // SAFETY: all handles are alive; it writes at most as many proposals as there are places.
+        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and at most as many proposals are written as there
+        // are places.
         unsafe {
-            table.cublasLtMatmulAlgoGetHeuristic(
-                *handle,
-                self.description.description,
-                right,
-                left,
-                result,
-                result,
-                preference.preference,
+            result::set_matmul_pref_attribute(
+                preference.0,
+                cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                (&raw const scratch_bytes).cast(),
+                size_of::<u64>(),
+            )?;
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle.0,
+                self.description.0,
+                self.factors.0,
+                self.factors.0,
+                self.result.0,
+                self.result.0,
+                preference.0,
                 MOST as c_int,
                 proposals.as_mut_ptr(),
                 &raw mut found,
             )
-        }?;
+            .result()?;
+        }
         proposals.truncate(usize::try_from(found).unwrap_or(0));
-        proposals.retain(|proposal| proposal.state == 0);
+        proposals.retain(|proposal| proposal.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
         if proposals.is_empty() {
-            return Err(CudaError::NotSupported("cuBLASLt has no kernel for this product on this device".to_owned()));
+            return Err(CublasError(cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED).into());
         }
         Ok(proposals)
     }
 }
 
-#[derive(Debug)]
-struct Layout {
-    table: &'static BlasTable,
-    layout: cublasLtMatrixLayout_t,
+/// Allocates memory and fills it with repetitions of a pattern.
+fn repeated(stream: &Arc<CudaStream>, pattern: &[u8], bytes: usize) -> Result<CudaSlice<u8>, CudaError> {
+    let mut buffer = stream.alloc_zeros(bytes)?;
+    let first = pattern.len().min(bytes);
+    let (mut start, mut rest) = buffer.split_at_mut(first);
+    stream.memcpy_htod(&pattern[..first], &mut start)?;
+    let mut at = 0;
+    while at < rest.len() {
+        let end = rest.len().min(at + first);
+        stream.memcpy_dtod(&start.slice(..end - at), &mut rest.slice_mut(at..end))?;
+        at = end;
+    }
+    stream.synchronize()?;
+    Ok(buffer)
 }
 
-impl Layout {
-    /// Makes the layout of a matrix stored column by column.
-    fn new(table: &'static BlasTable, element: Element, [rows, columns]: [usize; 2]) -> Result<Self, CudaError> {
-        let mut layout = ptr::null_mut();
-        let leading = i64::try_from(rows).map_err(|_| CudaError::BadSize(format!("{rows} rows are too many")))?;
-        // SAFETY: it writes one handle, destroyed once.
+fn description(precision: Precision) -> Result<Owned<cublasLtMatmulDesc_t>, CudaError> {
+    let compute = match precision {
+        Precision::Tf32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+        _ => Compute::CUBLAS_COMPUTE_32F,
+    };
+    let made = result::create_matmul_desc(compute, cudaDataType_t::CUDA_R_32F)?;
+    let made = Owned(made, result::destroy_matmul_desc);
+    // `CUBLAS_OP_T`. The right factor is cuBLASLt's first.
+    let transposed = 1_i32;
+    // SAFETY: the attribute's value is of this length.
+    unsafe {
+        result::set_matmul_desc_attribute(
+            made.0,
+            Attribute::CUBLASLT_MATMUL_DESC_TRANSA,
+            (&raw const transposed).cast(),
+            size_of::<i32>(),
+        )?;
+    }
+    if precision == Precision::Fp8 {
+        let fast = 1_i8;
+        // SAFETY: as above.
         unsafe {
-            table.cublasLtMatrixLayoutCreate(&raw mut layout, element.code(), rows as u64, columns as u64, leading)
-        }?;
-        Ok(Self { table, layout })
-    }
-}
-
-impl Drop for Layout {
-    fn drop(&mut self) {
-        // SAFETY: created once.
-        let _ = unsafe { self.table.cublasLtMatrixLayoutDestroy(self.layout) };
-    }
-}
-
-#[derive(Debug)]
-struct Description {
-    table: &'static BlasTable,
-    description: cublasLtMatmulDesc_t,
-}
-
-impl Description {
-    fn new(table: &'static BlasTable, shape: ProductShape, precision: Precision) -> Result<Self, CudaError> {
-        let compute = match precision {
-            Precision::Tf32 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
-            _ => cublasComputeType_t::CUBLAS_COMPUTE_32F,
-        };
-        let mut description = ptr::null_mut();
-        // SAFETY: it writes one handle, destroyed once.
-        unsafe { table.cublasLtMatmulDescCreate(&raw mut description, compute as c_int, Element::F32.code()) }?;
-        let made = Self { table, description };
-        // `cublasOperation_t`: 0 means untransposed, 1 transposed. The right factor is cuBLASLt's first.
-        made.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(shape.right_transposed))?;
-        made.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(shape.left_transposed))?;
-        if precision == Precision::Fp8 {
-            made.set(Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, 1_i8)?;
-        }
-        Ok(made)
-    }
-
-    fn set<T: Copy>(&self, attribute: Attribute, value: T) -> Result<(), CudaError> {
-        // SAFETY: the attribute's value is of this length.
-        unsafe {
-            self.table.cublasLtMatmulDescSetAttribute(
-                self.description,
-                attribute as c_int,
-                (&raw const value).cast(),
-                size_of::<T>(),
-            )
+            result::set_matmul_desc_attribute(
+                made.0,
+                Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+                (&raw const fast).cast(),
+                size_of::<i8>(),
+            )?;
         }
     }
-}
-
-impl Drop for Description {
-    fn drop(&mut self) {
-        // SAFETY: created once.
-        let _ = unsafe { self.table.cublasLtMatmulDescDestroy(self.description) };
-    }
-}
-
-struct Preference {
-    table: &'static BlasTable,
-    preference: cudarc::cublaslt::sys::cublasLtMatmulPreference_t,
-}
-
-impl Preference {
-    fn new(table: &'static BlasTable, scratch_bytes: usize) -> Result<Self, CudaError> {
-        let mut preference = ptr::null_mut();
-        // SAFETY: it writes one handle, destroyed once.
-        unsafe { table.cublasLtMatmulPreferenceCreate(&raw mut preference) }?;
-        let made = Self { table, preference };
-        let attribute = PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES as c_int;
-        let bytes = scratch_bytes as u64;
-        // SAFETY: the attribute's value is a `uint64_t`.
-        unsafe {
-            table.cublasLtMatmulPreferenceSetAttribute(
-                preference,
-                attribute,
-                (&raw const bytes).cast(),
-                size_of::<u64>(),
-            )
-        }?;
-        Ok(made)
-    }
-}
-
-impl Drop for Preference {
-    fn drop(&mut self) {
-        // SAFETY: created once.
-        let _ = unsafe { self.table.cublasLtMatmulPreferenceDestroy(self.preference) };
-    }
+    Ok(made)
 }

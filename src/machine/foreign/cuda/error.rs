@@ -1,71 +1,54 @@
 //! The errors of CUDA, each in one line, with remedies.
 
+use cudarc::cublaslt::result::CublasError;
+use cudarc::cublaslt::sys::cublasStatus_t;
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
 use thiserror::Error;
 
 /// A call into CUDA that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CudaError {
-    /// The library is in none of the searched places.
+    /// The library is in none of the searched places, or it cannot be loaded.
     #[error("{library} was not found")]
     NotFound {
         /// Such as `libcuda.so.1`.
         library: &'static str,
     },
-    /// A file of that name exists, but it cannot be loaded.
-    #[error("{library} cannot be loaded: {reason}")]
-    Broken {
-        /// Such as `libcuda.so.1`.
-        library: &'static str,
-        /// The loader's message.
-        reason: String,
-    },
-    /// The library is too old, or a different library.
-    #[error("{library} has no {symbol}")]
-    NoSymbol {
-        /// Such as `libcuda.so.1`.
-        library: &'static str,
-        /// The missing function.
-        symbol: &'static str,
+    /// The driver lacks functions that gputune calls.
+    #[error("the driver supports CUDA {major}.{minor} at most")]
+    TooOld {
+        /// Such as the 11 of 11.2.
+        major: i32,
+        /// Such as the 2 of 11.2.
+        minor: i32,
     },
     /// The driver works but shows no device.
     #[error("the driver shows no GPU")]
     NoDevice,
-    /// The device does not have enough memory left.
-    #[error("out of memory{}", asked(*.bytes))]
-    OutOfMemory {
-        /// The requested size; 0 if unknown.
-        bytes: u64,
-    },
-    /// The host does not have enough pinned memory left, which the device can access directly.
-    #[error("out of pinned host memory{}", asked(*.bytes))]
-    OutOfHostMemory {
-        /// The requested size; 0 if unknown.
-        bytes: u64,
-    },
+    /// The device or the host does not have enough memory left.
+    #[error("out of memory")]
+    OutOfMemory,
     /// A call failed.
-    #[error("{call} failed: {name} ({code})")]
+    #[error("{library} failed: {name} ({code})")]
     Failed {
-        /// The function.
-        call: &'static str,
+        /// Such as `libcuda.so.1`.
+        library: &'static str,
         /// The code that it returned.
         code: i32,
-        /// The code's name, or `unknown code`.
+        /// The name of the code.
         name: String,
-    },
-    /// The compiler rejected a kernel.
-    #[error("the kernel does not compile: {log}")]
-    NotCompiled {
-        /// The compiler's messages.
-        log: String,
     },
     /// The device or the library does not support this.
     #[error("not supported: {0}")]
     NotSupported(String),
-    /// The lengths of the arguments do not fit together.
-    #[error("{0}")]
-    BadSize(String),
 }
+
+/// The driver's library.
+pub(super) const DRIVER: &str = "libcuda.so.1";
+/// cuBLASLt's library.
+pub(super) const BLAS: &str = "libcublasLt";
 
 /// Remedies for the codes that the driver returns on its first call (CUDA driver API reference, `CUresult`).
 const CURES: &[(i32, &str)] = &[
@@ -85,48 +68,48 @@ const CURES: &[(i32, &str)] = &[
 impl CudaError {
     /// Returns the remedy, if known.
     pub fn cure(&self) -> Option<&'static str> {
+        let of_code = |code| CURES.iter().find(|(known, _)| *known == code).map(|(_, cure)| *cure);
         match self {
-            Self::NotFound { library: "libcuda.so.1" } => {
+            Self::NotFound { library: DRIVER } => {
                 Some("install the NVIDIA driver; a container needs `--gpus all` and the NVIDIA container toolkit")
             }
             Self::NotFound { .. } => Some("install PyTorch for CUDA or the CUDA toolkit, or set CUDA_HOME"),
-            Self::Broken { .. } => Some("install it anew; its kind must be that of this machine"),
-            Self::NoSymbol { library: "libcuda.so.1", .. } => Some("update the NVIDIA driver"),
-            Self::NoSymbol { .. } => Some("install a later version of it"),
-            Self::NoDevice => Self::cure_of(100),
+            Self::TooOld { .. } => Some("update the NVIDIA driver"),
+            Self::NoDevice => of_code(100),
+            Self::Failed { library: DRIVER, code, .. } => of_code(*code),
             // `CUBLAS_STATUS_NOT_INITIALIZED`.
-            Self::Failed { call: "cublasLtCreate", code: 1, .. } => {
+            Self::Failed { library: BLAS, code: 1, .. } => {
                 Some("its CUDA may be later than the driver's: update the driver, or install PyTorch for its CUDA")
-            }
-            Self::Failed { call, code, .. } if call.starts_with("cu") && !call.starts_with("cublas") => {
-                Self::cure_of(*code)
             }
             _ => None,
         }
     }
+}
 
-    fn cure_of(code: i32) -> Option<&'static str> {
-        CURES.iter().find(|(known, _)| *known == code).map(|(_, cure)| *cure)
-    }
-
-    /// Returns true if memory ran out.
-    pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::OutOfMemory { .. } | Self::OutOfHostMemory { .. })
-    }
-
-    /// Adds the requested size, if memory ran out.
-    pub(super) fn asking(self, bytes: usize) -> Self {
-        let bytes = bytes as u64;
-        match self {
-            Self::OutOfMemory { .. } => Self::OutOfMemory { bytes },
-            Self::OutOfHostMemory { .. } => Self::OutOfHostMemory { bytes },
-            other => other,
+impl From<DriverError> for CudaError {
+    fn from(error: DriverError) -> Self {
+        match error.0 {
+            CUresult::CUDA_ERROR_NO_DEVICE => Self::NoDevice,
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::OutOfMemory,
+            code => Self::Failed {
+                library: DRIVER,
+                code: code as i32,
+                name: error.error_name().map_or_else(|_| "unknown code".into(), |name| name.to_string_lossy().into()),
+            },
         }
     }
 }
 
-fn asked(bytes: u64) -> String {
-    if bytes == 0 { String::new() } else { format!(": {bytes} bytes were asked for") }
+impl From<CublasError> for CudaError {
+    fn from(error: CublasError) -> Self {
+        match error.0 {
+            cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => {
+                Self::NotSupported("cuBLASLt has no kernel for this product on this device".to_owned())
+            }
+            cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => Self::OutOfMemory,
+            code => Self::Failed { library: BLAS, code: code as i32, name: format!("{code:?}") },
+        }
+    }
 }
 
 #[cfg(test)]
@@ -135,26 +118,25 @@ mod tests {
 
     #[test]
     fn errors_are_one_line_and_have_a_cure() {
-        let failed = |code| CudaError::Failed { call: "cuInit", code, name: "X".to_owned() };
+        let failed = |library, code| CudaError::Failed { library, code, name: "X".to_owned() };
         for &(code, cure) in CURES {
-            assert_eq!(failed(code).cure(), Some(cure));
+            assert_eq!(failed(DRIVER, code).cure(), Some(cure));
             assert!(!cure.contains('\n') && !cure.ends_with('.'), "{cure}");
         }
-        assert_eq!(failed(12345).cure(), None);
-        assert_eq!(failed(12345).to_string(), "cuInit failed: X (12345)");
-        assert!(CudaError::NotFound { library: "libcuda.so.1" }.cure().unwrap().contains("driver"));
-        assert!(CudaError::NotFound { library: "libnvrtc" }.cure().unwrap().contains("CUDA_HOME"));
+        assert_eq!(failed(DRIVER, 12345).cure(), None);
+        assert_eq!(failed(DRIVER, 12345).to_string(), "libcuda.so.1 failed: X (12345)");
+        assert!(failed(BLAS, 1).cure().unwrap().contains("later than the driver's"));
+        assert!(CudaError::NotFound { library: DRIVER }.cure().unwrap().contains("driver"));
+        assert!(CudaError::NotFound { library: BLAS }.cure().unwrap().contains("CUDA_HOME"));
         assert!(CudaError::NoDevice.cure().is_some());
     }
 
     #[test]
-    fn whose_memory_ran_out_and_how_much_was_asked_for_is_told() {
-        let device = CudaError::OutOfMemory { bytes: 0 };
-        assert_eq!(device.to_string(), "out of memory");
-        assert_eq!(device.asking(7).to_string(), "out of memory: 7 bytes were asked for");
-        let host = CudaError::OutOfHostMemory { bytes: 0 }.asking(7);
-        assert_eq!(host.to_string(), "out of pinned host memory: 7 bytes were asked for");
-        assert!(host.is_out_of_memory());
-        assert_eq!(CudaError::NoDevice.asking(7), CudaError::NoDevice);
+    fn codes_of_cublaslt_keep_their_meaning() {
+        let of = |code| CudaError::from(CublasError(code));
+        assert_eq!(of(cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED), CudaError::OutOfMemory);
+        assert!(matches!(of(cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED), CudaError::NotSupported(_)));
+        let failed = of(cublasStatus_t::CUBLAS_STATUS_EXECUTION_FAILED);
+        assert_eq!(failed.to_string(), "libcublasLt failed: CUBLAS_STATUS_EXECUTION_FAILED (13)");
     }
 }

@@ -1,113 +1,45 @@
-//! Finds the libraries, and the functions in them.
+//! Finds cuBLASLt, also in the wheels of Python, where the loader does not look.
 
 use std::collections::BTreeSet;
-use std::ffi::{OsString, c_int};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use libloading::Library;
 
 use super::CudaError;
+use super::error::BLAS;
 
-/// A table of a library's functions, which may be absent. A call returns an error if the function is absent or returns
-/// another code than 0.
-macro_rules! functions {
-    ($(#[$attribute:meta])* $table:ident of $library:literal {
-        $($(#[$function_attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?);)*
-    }) => {
-        $(#[$attribute])*
-        #[derive(Debug)]
-        #[expect(non_snake_case, reason = "the library's own names")]
-        pub(super) struct $table { $($name: Option<unsafe extern "C" fn($($kind),*) -> std::ffi::c_int>,)* }
+/// The searched major versions of the library; the interface used here is the same in both.
+const MAJORS: [i32; 2] = [13, 12];
 
-        #[expect(non_snake_case, reason = "the library's own names")]
-        impl $table {
-            /// Returns the functions that the library does not have.
-            #[cfg(test)]
-            pub(super) fn missing(&self) -> Vec<&'static str> {
-                let all = [$((stringify!($name), self.$name.is_none())),*];
-                all.into_iter().filter(|(_, missing)| *missing).map(|(name, _)| name).collect()
-            }
-
-            pub(super) fn of(library: &libloading::Library) -> Self {
-                // SAFETY: the signatures are those of the library's header, for which `cudarc` has the types.
-                unsafe { Self { $($name: $crate::machine::foreign::cuda::library::symbol(library, stringify!($name)),)* } }
-            }
-
-            $(
-                /// # Safety
-                /// The arguments are as the library's documentation asks.
-                $(#[$function_attribute])*
-                pub(super) unsafe fn $name(&self, $($argument: $kind),*) -> Result<(), CudaError> {
-                    let Some(function) = self.$name else {
-                        return Err(CudaError::NoSymbol { library: $library, symbol: stringify!($name) });
-                    };
-                    // SAFETY: the caller's arguments are as documented.
-                    let code = unsafe { function($($argument),*) };
-                    if code == 0 { Ok(()) } else { Err(self.failure(stringify!($name), code)) }
-                }
-            )*
-        }
-    };
-}
-pub(super) use functions;
-
-/// Returns a function of the library, if it exists.
-///
-/// # Safety
-/// `T` is the function's type.
-pub(super) unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Option<T> {
-    // SAFETY: the caller vouches for the type.
-    let found = unsafe { library.get::<T>(name.as_bytes()) };
-    found.ok().map(|symbol| *symbol)
-}
-
-/// A library that may come in several major versions, such as `libcublasLt.so.13`.
-pub(super) struct Wanted {
-    /// Its name in messages.
-    pub(super) name: &'static str,
-    /// The file name without version, such as `libcublasLt.so`.
-    pub(super) file: &'static str,
-}
-
-/// The searched major versions of the CUDA libraries; the interface used here is the same in both.
-const MAJORS: [c_int; 2] = [13, 12];
-
-/// Loads the first library that works: by name through the loader, then in [`search_folders`]. Versions that the driver
+/// Loads the first cuBLASLt that works, once for the process: by name through the loader, then in [`search_folders`]. Versions that the driver
 /// supports come first, latest first.
-pub(super) fn load(wanted: &Wanted, driver_major: Option<c_int>) -> Result<&'static Library, CudaError> {
-    let mut majors = MAJORS.to_vec();
-    majors.sort_by_key(|&major| driver_major.is_some_and(|driver| major > driver));
-    let folders = search_folders();
-    let mut refused = None;
-    for major in majors {
-        let file = format!("{}.{major}", wanted.file);
-        let in_folders = folders.iter().map(|folder| folder.join(&file)).filter(|path| path.is_file());
-        for path in std::iter::once(PathBuf::from(&file)).chain(in_folders) {
-            match open(&path) {
-                Ok(library) => return Ok(library),
-                // A plain name that is not found is no error; a file that does not load is an error.
-                Err(error) if path.is_absolute() || !error.contains("No such file") => refused = Some(error),
-                Err(_) => {}
-            }
-        }
-    }
-    Err(refused.map_or(CudaError::NotFound { library: wanted.name }, |reason| CudaError::Broken {
-        library: wanted.name,
-        reason,
-    }))
+///
+/// # Errors
+/// No library can be loaded.
+pub(crate) fn find_blas(driver_major: i32) -> Result<(), CudaError> {
+    static IS_PRESENT: OnceLock<bool> = OnceLock::new();
+    let is_present = *IS_PRESENT.get_or_init(|| load(driver_major));
+    is_present.then_some(()).ok_or(CudaError::NotFound { library: BLAS })
 }
 
-/// Loads a library for the rest of the process. It must never be unloaded, because the work it started still uses it.
-pub(super) fn open(path: &Path) -> Result<&'static Library, String> {
-    // SAFETY: the initialisers of the NVIDIA libraries have no preconditions; the names are theirs.
-    let library = unsafe { Library::new(path) };
-    let leaked: Result<&Library, _> = library.map(|library| &*Box::leak(Box::new(library)));
-    leaked.map_err(|error| {
-        // The error says only that loading failed; its source says why.
-        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-        cause.replace('\n', " ")
-    })
+fn load(driver_major: i32) -> bool {
+    let mut majors = MAJORS;
+    majors.sort_by_key(|&major| major > driver_major);
+    let folders = search_folders();
+    let files = majors.map(|major| format!("{BLAS}.so.{major}"));
+    let mut places = files.iter().flat_map(|file| {
+        let in_folders = folders.iter().map(move |folder| folder.join(file)).filter(|path| path.is_file());
+        std::iter::once(PathBuf::from(file)).chain(in_folders)
+    });
+    // SAFETY: the initialisers of the library have no preconditions.
+    let library = places.find_map(|path| unsafe { Library::new(path) }.ok());
+    // The loader gives cudarc the loaded library, whatever its folder, so it stays loaded.
+    let library = library.map(|library| Box::leak(Box::new(library)));
+    // SAFETY: as above.
+    library.is_some() && unsafe { cudarc::cublaslt::sys::is_culib_present() }
 }
 
 /// Returns the folders for libraries that the loader does not find: `CUDA_HOME` and `CUDA_PATH`, Python wheels, and
@@ -205,16 +137,5 @@ mod tests {
         let other = below("base/lib/python3.12/site-packages");
         let found = candidates(&|name| (name == "PYTHONUSERBASE").then(|| root.path().join("base").into()));
         assert!(found.contains(&other), "{found:?}");
-    }
-
-    #[test]
-    fn a_library_that_is_nowhere_is_told_from_one_that_is_broken() {
-        let wanted = Wanted { name: "libnone", file: "libnone-of-that-name.so" };
-        assert_eq!(load(&wanted, None).unwrap_err(), CudaError::NotFound { library: "libnone" });
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("libtext.so");
-        fs::write(&file, "no library").unwrap();
-        let error = open(&file).unwrap_err();
-        assert!(error.contains("libtext.so") && !error.contains('\n'), "{error}");
     }
 }
