@@ -18,6 +18,8 @@ pub(crate) enum Exit {
     TimeLimit,
     Preempted,
     NodeLost,
+    NotRunnable,
+    NotFound,
     Interrupted,
 }
 
@@ -83,6 +85,10 @@ rows! {
          far is printed, if there is one.";
     NodeLost = 6, "the search's Slurm job has lost a node; the same command goes on",
         "`gputune search --slurm`: Slurm has ended the job since a node failed, and has not put it back into the queue.";
+    NotRunnable = 126, "`gputune run`: the command may not be run",
+        "`gputune run`: the program of the command is a folder, or this user may not run it. Otherwise the exit code is the job's.";
+    NotFound = 127, "`gputune run`: the command is not found",
+        "`gputune run`: the program of the command is not installed, or is not in the `PATH`. Otherwise the exit code is the job's.";
     Interrupted = 130, "interrupted; everything found until then is kept",
         "SIGINT (Ctrl-C), SIGTERM or SIGHUP. The best config so far is printed, if there is one; the same command goes on \
          from there. A second signal ends gputune at once and prints nothing.";

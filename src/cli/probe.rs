@@ -156,7 +156,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
 }
 
 /// Returns the value that a string stands for. If the parameter has strings, a string that looks like a number stays a string.
-fn value(parameter: Option<&Parameter>, text: &str) -> Value {
+pub(super) fn value(parameter: Option<&Parameter>, text: &str) -> Value {
     let read = Value::parse(text);
     let plain = Value::Text(text.to_owned());
     let has = |value: &Value| parameter.is_some_and(|parameter| parameter.level(value).is_some());
