@@ -1,32 +1,32 @@
-//! The options that `search` and `tune` share: how long and how to search, and how to tell the result.
+//! The options that `search` and `tune` share: the limits of the search, its strategy, and the format of its result.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use gputune::model::{Parameter, Settings, quantity};
+use gputune::model::{Parameter, Settings, Value, quantity};
 use gputune::report::emit::Format;
 use gputune::search::strategy::Entry;
 use gputune::spec::{Spec, suggestion};
 
 use super::exit::{Exit, Failed};
-use super::{folder, paths, probe, replay};
+use super::{folder, paths, replay};
 
-/// What is asked of a search.
+/// The options of a search.
 #[derive(Debug, clap::Args)]
 pub(super) struct Asked {
-    /// How long the search may take, such as 20m [default: that of the spec]
+    /// How long the search may take, such as 20m [default: the spec's time]
     #[arg(long, value_name = "DURATION", value_parser = super::init::duration)]
     pub(super) time: Option<String>,
-    /// The most probes [default: that of the spec]
+    /// The most probes [default: the spec's number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     probes: Option<u32>,
-    /// The strategy [default: that of the spec]
+    /// The strategy [default: the spec's strategy]
     #[arg(long, value_parser = replay::strategy_parser())]
     strategy: Option<&'static Entry>,
     /// Keep a parameter at this setting; may be given again
-    #[arg(long, value_name = "NAME=VALUE", value_parser = probe::assignment)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
-    /// Probes that run at the same time, each on its part of the machine [default: that of the spec]
+    /// Probes that run at the same time, each on its part of the machine [default: the spec's number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     slots: Option<u32>,
     /// The form in which the best config is printed
@@ -38,12 +38,12 @@ pub(super) struct Asked {
     /// Start over; an earlier search in the folder is kept aside
     #[arg(long)]
     pub(super) fresh: bool,
-    /// Where interpreter, frameworks, script, limits or anything else changed: go on in a new era of the same journal, in
-    /// which earlier trials do not count
+    /// Go on although the interpreter, frameworks, script, limits or anything else changed: in a new era of the same journal,
+    /// in which earlier trials do not count
     #[arg(long, conflicts_with = "fresh")]
     pub(super) accept_changes: bool,
     /// Learn from an earlier search, on another device or with another model: its folder or journal; may be given again
-    /// [default: those of the spec]
+    /// [default: the spec's studies]
     #[arg(long, value_name = "DIR")]
     pub(super) warm_start: Vec<PathBuf>,
     /// Print nothing but errors and the best config
@@ -58,7 +58,7 @@ impl Asked {
         if self.json { json().unwrap_or(self.format) } else { self.format }
     }
 
-    /// Returns the spec with what is asked instead of what it says.
+    /// Returns the spec with these options in place of its own.
     pub(super) fn applied(&self, mut spec: Spec) -> Result<Spec, Failed> {
         if let Some(time) = self.time.as_deref().and_then(|time| quantity::parse_duration(time).ok()) {
             spec.budget.time = time;
@@ -72,26 +72,23 @@ impl Asked {
         Ok(spec)
     }
 
-    /// Leaves the parameters of `--set` one setting, which a stated baseline then has, too.
+    /// Leaves the parameters of `--set` one setting. A stated baseline gets the same setting.
     fn keep(&self, spec: &mut Spec) -> Result<(), Failed> {
-        let mut kept = Settings::default();
+        let mut kept: Vec<(String, Value)> = Vec::new();
         for (name, text) in &self.set {
             let parameters = spec.space.parameters();
             let parameter = spec.space.parameter_index(name).map(|at| &parameters[at]).ok_or_else(|| {
                 Failed::new(Exit::Usage, format!("the spec has no parameter `{name}`"))
                     .hint(suggestion(name, parameters.iter().map(Parameter::name)))
             })?;
-            let value = probe::value(Some(parameter), text);
+            let value = value(Some(parameter), text);
             if parameter.level(&value).is_none() {
                 return Err(Failed::new(Exit::Usage, format!("`{name}` has no setting {value}"))
                     .hint(format!("the spec has {}", parameter.summary())));
             }
-            kept = kept
-                .iter()
-                .map(|(name, value)| (name.to_owned(), value.clone()))
-                .chain([(name.clone(), value)])
-                .collect();
+            kept.push((name.clone(), value));
         }
+        let kept: Settings = kept.into_iter().collect();
         let level = |parameter: &Parameter| kept.get(parameter.name()).and_then(|value| parameter.level(value));
         spec.space = spec.space.with_only(level).map_err(|error| Failed::because(Exit::Usage, &error))?;
         if let Some(baseline) = &mut spec.baseline {
@@ -118,4 +115,21 @@ impl Asked {
         let options = options.into_iter().chain(set).filter_map(|(name, value)| Some([name.into(), value?.into()]));
         options.flatten().chain(flags).chain(earlier).collect()
     }
+}
+
+/// Reads `NAME=VALUE`.
+pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as batch_size=64")?;
+    if name.is_empty() {
+        return Err("there is no name before the `=`".to_owned());
+    }
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Returns the value that a string stands for. If the parameter has strings, a string that looks like a number stays a string.
+pub(super) fn value(parameter: Option<&Parameter>, text: &str) -> Value {
+    let read = Value::parse(text);
+    let plain = Value::Text(text.to_owned());
+    let has = |value: &Value| parameter.is_some_and(|parameter| parameter.level(value).is_some());
+    if !has(&read) && has(&plain) { plain } else { read }
 }

@@ -16,7 +16,7 @@ use gputune::report::{self, Occasion, emit::shell_word};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, interrupt, paths, probe, stdout, writes};
+use super::{asked, diagnostic, folder, init, interrupt, paths, probe, stdout, writes};
 
 mod one_rank;
 mod said;
@@ -43,7 +43,7 @@ pub(super) struct Args {
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
     /// Set a parameter of the spec; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = probe::assignment, conflicts_with = "command")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = asked::assignment, conflicts_with = "command")]
     set: Vec<(String, String)>,
     /// How long it may take
     #[arg(long, value_name = "TIME", default_value = "110s", value_parser = time)]
@@ -98,7 +98,7 @@ impl Args {
                 let message = format!("{} is a script, and --set is for a spec", script.display());
                 return Err(Failed::new(Exit::Usage, message).hint("give its options: gputune diagnose -- COMMAND"));
             }
-            self.command = vec![super::init::python(), script.display().to_string()];
+            self.command = vec![init::python(), script.display().to_string()];
         }
         if self.command.is_empty() {
             self.config = Some(folder::spec(self.config.as_deref())?);

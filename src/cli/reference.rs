@@ -22,7 +22,7 @@ fn command_line() -> String {
     let mut text = format!("# Command line\n\n{NOTE}\n{}.\n\n", sentence(&about(&program)));
     text += "`gputune help COMMAND` and `gputune COMMAND --help` print the same. Each command ends with one of the\n\
              [exit codes](exit-codes.md).\n\n| command | what it does |\n|---|---|\n";
-    let commands: Vec<&Command> = program.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+    let commands: Vec<&Command> = program.get_subcommands().filter(|command| command.get_name() != "relay").collect();
     for command in &commands {
         let name = command.get_name();
         let summary = command.get_about().map(ToString::to_string).unwrap_or_default();

@@ -23,8 +23,8 @@ use super::{emit, folder, paths, report};
 pub(super) struct Args {
     /// The folder of the search, which may be running [default: the newest below gputune-out]
     dir: Option<PathBuf>,
-    /// Another command than that of the spec, in this folder; `{name}` in it stands for a setting, and options with settings are
-    /// put behind it
+    /// A command to start in this folder instead of the spec's command. `{name}` in it stands for a setting. Options with
+    /// settings are put behind it
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

@@ -55,7 +55,7 @@ pub(super) fn run(args: Args) -> super::Result {
     search::run(search::Args::of(spec, out, asked))
 }
 
-/// Returns the name of a job: that of its script, or of its program.
+/// Returns the name of a job: its script's name, or its program's name.
 fn name_of(words: &[OsString]) -> String {
     let paths = || words.iter().map(Path::new);
     let module = || words.iter().position(|word| word == "-m").and_then(|at| words.get(at + 1));
@@ -72,7 +72,8 @@ fn can_be_searched(plan: &Plan, rate: Rate) -> Result<(), Failed> {
         (false, Rate::Missing) => "gputune cannot see how fast this command trains",
         (false, _) => return Ok(()),
     };
-    Err(Failed::new(Exit::Usage, reason).hint(format!(
+    let notes: String = plan.notes.iter().map(|note| format!("; {note}")).collect();
+    Err(Failed::new(Exit::Usage, format!("{reason}{notes}")).hint(format!(
         "add three lines to the script (`pip install` gputune's package, see {}):\n  import gputune\n  \
          settings = gputune.config(batch_size=64, workers=4)          # at the start; train with these\n  \
          gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",

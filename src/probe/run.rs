@@ -11,8 +11,7 @@ use super::protocol;
 use super::template::StepTemplate;
 use crate::model::{Settings, Space};
 
-/// Returns the command of a step with this config of a trial, ready to start. Its files go below `folder`, and stay: the job reads
-/// them whenever it starts a process.
+/// Returns the command of a step with this config of a trial, ready to start. The job's files go below `folder` and must stay there.
 ///
 /// # Errors
 /// A file cannot be written, or the step has no command.
