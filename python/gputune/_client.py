@@ -67,7 +67,13 @@ class Reporter:
 
     @classmethod
     def current(cls) -> Reporter | None:
-        """The reporter of this process; `None` outside a probe and in helpers of a training process.
+        """The reporter of this process; `None` outside a probe and in helpers of a training process."""
+        reporter = cls.hooked()
+        return reporter if reporter is not None and reporter.is_measured else None
+
+    @classmethod
+    def hooked(cls) -> Reporter | None:
+        """The same, but also in a run of `gputune run`, which the hook only applies settings to.
 
         The helper check repeats until the reporter is connected: multiprocessing marks a helper only after
         `sitecustomize` and the imports of the script's main module have run.
@@ -94,7 +100,7 @@ class Reporter:
         try:
             with open(os.path.join(folder, "probe.json"), encoding="utf-8") as file:
                 probe = json.load(file)
-            return cls(probe, folder) if isinstance(probe["socket"], str) else None
+            return cls(probe, folder) if isinstance(probe["socket"], (str, type(None))) else None
         except (OSError, ValueError, KeyError, TypeError):
             pass  # started without an adapter
         path = os.environ.get(SOCKET)
@@ -121,6 +127,11 @@ class Reporter:
         cls._finding = threading.Lock()  # another thread of the parent may hold the old one
         if reporter is not None and reporter._socket is not None:
             reporter._socket.close()  # this process's copy; the parent's stays open
+
+    @property
+    def is_measured(self) -> bool:
+        """True if gputune listens; false in a run of `gputune run`, whose `probe.json` has no socket."""
+        return self.probe["socket"] is not None
 
     @property
     def folder(self) -> str | None:

@@ -26,15 +26,19 @@ impl Ran {
 
     /// Makes the inputs for the trial that found a config.
     pub(super) fn of(study: &Study, config: &Settings, out: &Path) -> Self {
-        let found = study.space.locate(&config.chosen(&study.space)).ok();
-        let number = found.and_then(|config| study.history.of(&config).next().map(|trial| trial.number));
-        Self::new(out, number.unwrap_or(0))
+        Self::new(out, number_of(study, config))
     }
 
     /// Combines the inputs with a command.
     pub(super) fn with<'c>(&'c self, step: &'c StepTemplate, space: &'c Space) -> Run<'c> {
         Run { step, space: Some(space), gputune: &self.gputune, probe_dir: &self.probe_dir }
     }
+}
+
+/// Returns the number of the trial that found a config; 0 if no trial did.
+pub(super) fn number_of(study: &Study, config: &Settings) -> u32 {
+    let found = study.space.locate(&config.chosen(&study.space)).ok();
+    found.and_then(|config| study.history.of(&config).next().map(|trial| trial.number)).unwrap_or(0)
 }
 
 /// Makes the report on the best config of a search with the folder `out`; `None` when none is feasible.

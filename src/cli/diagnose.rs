@@ -16,7 +16,7 @@ use gputune::report::{self, Occasion, emit::shell_word};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, interrupt, paths, probe, stdout, writes};
+use super::{asked, diagnostic, folder, init, interrupt, paths, probe, stdout, writes};
 
 mod one_rank;
 mod said;
@@ -35,14 +35,15 @@ use said::Said;
   gputune diagnose config.toml
   gputune diagnose config.toml --set workers=4 --json")]
 pub(super) struct Args {
-    /// The spec
-    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    /// The spec, or a script of PyTorch without options [default: gputune.toml, else the spec of the newest search below
+    /// gputune-out]
+    #[arg(conflicts_with = "command")]
     config: Option<PathBuf>,
     /// The command of a PyTorch script
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
     /// Set a parameter of the spec; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = probe::assignment, requires = "config")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = asked::assignment, conflicts_with = "command")]
     set: Vec<(String, String)>,
     /// How long it may take
     #[arg(long, value_name = "TIME", default_value = "110s", value_parser = time)]
@@ -85,7 +86,28 @@ struct Subject {
     spec: Option<(PathBuf, String)>,
 }
 
-pub(super) fn run(args: &Args) -> super::Result {
+pub(super) fn run(args: Args) -> super::Result {
+    examine(&args.with_job()?)
+}
+
+impl Args {
+    /// Returns the arguments with the job of a bare script, or of the current folder.
+    fn with_job(mut self) -> Result<Self, Failed> {
+        if let Some(script) = self.config.take_if(|config| config.extension().is_some_and(|kind| kind == "py")) {
+            if !self.set.is_empty() {
+                let message = format!("{} is a script, and --set is for a spec", script.display());
+                return Err(Failed::new(Exit::Usage, message).hint("give its options: gputune diagnose -- COMMAND"));
+            }
+            self.command = vec![init::python(), script.display().to_string()];
+        }
+        if self.command.is_empty() {
+            self.config = Some(folder::spec(self.config.as_deref())?);
+        }
+        Ok(self)
+    }
+}
+
+fn examine(args: &Args) -> super::Result {
     if let Some(path) = args.write.as_ref().filter(|path| path.exists() && !args.force) {
         return Err(Failed::new(Exit::Usage, format!("{} is there already", path.display()))
             .hint("choose another name, or replace it with --force"));

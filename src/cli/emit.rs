@@ -28,8 +28,8 @@ use super::{diagnostic, folder, paths, report, stdout};
   set -a; eval \"$(gputune emit gputune-out/config --format env)\"; set +a
   gputune emit gputune-out/config --apply train.yaml --map workers=data.num_workers")]
 pub(super) struct Args {
-    /// The folder of the search
-    dir: PathBuf,
+    /// The folder of the search [default: the newest below gputune-out]
+    dir: Option<PathBuf>,
     /// The format
     #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
     format: &'static Format,
@@ -59,7 +59,7 @@ fn mapping(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let found = Found::read(&args.dir)?;
+    let found = Found::read(&folder::of_search(args.dir.as_deref())?)?;
     match &args.apply {
         Some(file) => apply_to(args, file, &found)?,
         None => found.print(args.format)?,
@@ -68,6 +68,14 @@ pub(super) fn run(args: &Args) -> super::Result {
         diagnostic::print_note(&rate.sentence());
     }
     Ok(Exit::Found)
+}
+
+/// Returns the report on the best config of a search.
+pub(super) fn best_in(kept: &Kept) -> Result<BestReport, Failed> {
+    report::best_of(kept).ok_or_else(|| {
+        let message = format!("{} has no best config: nothing feasible was found", kept.folder.display());
+        Failed::new(Exit::NothingFeasible, message).hint("`gputune report` says what became of each trial")
+    })
 }
 
 /// The best config in a folder, with the facts about its parameters.
@@ -80,13 +88,7 @@ impl Found {
     /// Reads the folder of a search, which may still be running. The best config alone is enough.
     fn read(dir: &Path) -> Result<Self, Failed> {
         match report::read(dir) {
-            Ok(kept) => {
-                let best = report::best_of(&kept).ok_or_else(|| {
-                    let message = format!("{} has no best config: nothing feasible was found", dir.display());
-                    Failed::new(Exit::NothingFeasible, message).hint("`gputune report` says what became of each trial")
-                })?;
-                Ok(Self { best, kept: Some(kept) })
-            }
+            Ok(kept) => Ok(Self { best: best_in(&kept)?, kept: Some(kept) }),
             Err(error) => {
                 let text = std::fs::read_to_string(dir.join(folder::BEST_JSON)).map_err(|_| error)?;
                 let best = serde_json::from_str(&text).map_err(|error| {

@@ -18,6 +18,8 @@ pub(crate) enum Exit {
     TimeLimit,
     Preempted,
     NodeLost,
+    NotRunnable,
+    NotFound,
     Interrupted,
 }
 
@@ -78,6 +80,10 @@ rows! {
         "`gputune search --slurm`: another job took the nodes, and Slurm did not requeue this job.";
     NodeLost = 6, "the search's Slurm job has lost a node; the same command goes on",
         "`gputune search --slurm`: a node failed, and Slurm did not requeue the job.";
+    NotRunnable = 126, "`gputune run`: the command may not be run",
+        "`gputune run`: the program of the command is a folder, or this user may not run it. Otherwise the exit code is the job's.";
+    NotFound = 127, "`gputune run`: the command is not found",
+        "`gputune run`: the program of the command is not installed, or is not in the `PATH`. Otherwise the exit code is the job's.";
     Interrupted = 130, "interrupted; everything found until then is kept",
         "SIGINT (Ctrl-C), SIGTERM or SIGHUP. A second signal ends gputune at once and prints nothing.";
 }

@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::report::emit::{FORMATS, Format};
-use gputune::search::kept::{self, Description};
+use gputune::search::{
+    Kept,
+    kept::{self, Description},
+};
 
 use super::exit::{Exit, Failed};
+use super::paths;
 
 pub(super) const JOURNAL: &str = kept::JOURNAL;
 pub(super) const BEST_JSON: &str = "best.json";
@@ -26,9 +30,50 @@ pub(super) fn format_parser() -> impl TypedValueParser<Value = &'static Format> 
         .try_map(|name| gputune::report::emit::format(&name).ok_or_else(|| format!("there is no form `{name}`")))
 }
 
-/// Returns the default folder of a spec's search: `gputune-out/<name of the file>`.
+/// The folder of all searches, in the current folder.
+pub(super) const ALL: &str = "gputune-out";
+/// The spec that `gputune init` and `gputune tune` write.
+pub(super) const OWN_SPEC: &str = "gputune.toml";
+
+/// Returns the default folder of a spec's search: `gputune-out/<name of the file>`, or the folder of a spec that `gputune tune` wrote.
 pub(super) fn default_for(spec: &Path) -> PathBuf {
-    Path::new("gputune-out").join(spec.file_stem().unwrap_or(spec.as_os_str()))
+    let is_of_tune = spec.file_name().is_some_and(|name| name == OWN_SPEC)
+        && paths::absolute(spec).parent().and_then(Path::parent).is_some_and(|all| all.ends_with(ALL));
+    match spec.parent().filter(|_| is_of_tune) {
+        Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
+        Some(folder) => folder.to_owned(),
+        None => Path::new(ALL).join(spec.file_stem().unwrap_or(spec.as_os_str())),
+    }
+}
+
+/// Returns the given folder of a search, else the search below `gputune-out` that was active last.
+pub(super) fn of_search(given: Option<&Path>) -> Result<PathBuf, Failed> {
+    let newest = || newest().ok_or_else(|| Failed::new(Exit::Usage, format!("there is no search below {ALL}")));
+    let hint = "name the folder of a search, or begin one: gputune tune train.py";
+    given.map_or_else(newest, |dir| Ok(dir.to_owned())).map_err(|failed| failed.hint(hint))
+}
+
+/// Returns the given spec, else `gputune.toml` of this folder, else the spec of the search below `gputune-out` that was active last.
+pub(super) fn spec(given: Option<&Path>) -> Result<PathBuf, Failed> {
+    if let Some(spec) = given.map(Path::to_owned).or_else(|| Some(PathBuf::from(OWN_SPEC)).filter(|own| own.is_file()))
+    {
+        return Ok(spec);
+    }
+    let of_study = |folder: PathBuf| {
+        let own = Some(folder.join(OWN_SPEC)).filter(|own| own.is_file());
+        own.or_else(|| Kept::read(&folder).ok().map(|kept| PathBuf::from(kept.spec)).filter(|spec| spec.is_file()))
+    };
+    newest().and_then(of_study).ok_or_else(|| {
+        Failed::new(Exit::Usage, format!("there is no {OWN_SPEC} here, and no search with a spec below {ALL}"))
+            .hint("name a spec, or a script: gputune tune train.py")
+    })
+}
+
+/// Returns the search below `gputune-out` that was active last.
+fn newest() -> Option<PathBuf> {
+    let entries = fs::read_dir(ALL).ok()?.flatten().map(|entry| entry.path());
+    let active = |folder: &PathBuf| fs::metadata(folder.join(JOURNAL)).and_then(|journal| journal.modified()).ok();
+    entries.filter_map(|folder| Some((active(&folder)?, folder))).max().map(|(_, folder)| folder)
 }
 
 /// Returns the default folder of another command for a spec: the search's folder with a suffix such as `-probe`.
@@ -98,6 +143,19 @@ pub(super) fn describe(folder: &Path, description: &Description<'_>) -> Result<(
 /// Removes a file that an earlier run may have left.
 pub(super) fn remove(folder: &Path, name: &str) {
     let _ = fs::remove_file(folder.join(name));
+}
+
+/// Copies the spec of `gputune tune`, with its templates, from a folder that was set aside into the new one.
+pub(super) fn bring_own_spec(aside: &Path, folder: &Path) -> Result<(), Failed> {
+    let failed = |error: io::Error| Failed::because(Exit::Impossible, &error);
+    for entry in fs::read_dir(aside).map_err(failed)?.flatten() {
+        let name = entry.file_name();
+        let is_template = |name: &str| name.starts_with("gputune.") && name.ends_with(".in");
+        if name == OWN_SPEC || name.to_str().is_some_and(is_template) {
+            fs::create_dir_all(folder).and_then(|()| fs::copy(entry.path(), folder.join(name))).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves the folder of an earlier search aside to a free name, and returns that name; leaves any other folder alone. If the path

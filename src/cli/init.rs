@@ -25,6 +25,9 @@ use super::asking::{Asked, Told};
 use super::exit::{Exit, Failed};
 use super::{diagnostic, questions, scripts, stdout};
 
+/// How long a script may take to print its help.
+const HELP_TIME: &str = "60s";
+
 /// Write a first spec for a training script
 ///
 /// Reads the script and its --help, and writes a spec with comments. Nothing is trained. On a terminal it asks at most three
@@ -48,11 +51,14 @@ pub(super) struct Args {
     /// Replace an existing file
     #[arg(long)]
     force: bool,
+    /// Keep a file that is there for the same job
+    #[arg(skip)]
+    keep: bool,
     /// How long the search may take [default: 20m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     time: Option<String>,
     /// How long the script may take to print its help
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = HELP_TIME, value_parser = duration)]
     help_time: String,
     /// The script [default: that of this folder]
     #[arg(value_name = "SCRIPT")]
@@ -67,7 +73,7 @@ fn preset_parser() -> impl TypedValueParser<Value = &'static Preset> {
         .try_map(|name| preset::preset(&name).ok_or_else(|| format!("there is no preset `{name}`")))
 }
 
-fn duration(text: &str) -> Result<String, String> {
+pub(super) fn duration(text: &str) -> Result<String, String> {
     match quantity::parse_duration(text) {
         Ok(Duration::ZERO) => Err("this time is zero; write it like `20m`".to_owned()),
         Ok(_) => Ok(text.trim().to_owned()),
@@ -75,7 +81,36 @@ fn duration(text: &str) -> Result<String, String> {
     }
 }
 
+impl Args {
+    /// Makes the arguments for a command that writes its spec to `out`, asks nothing, and keeps a spec of the same job.
+    pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, force: bool) -> Self {
+        let help_time = HELP_TIME.to_owned();
+        Self { yes: true, preset: None, out, force, keep: true, time, help_time, script: Vec::new(), command: words }
+    }
+}
+
+/// Returns the command of the current folder: its one obvious script.
+pub(super) fn words_of_folder() -> Result<Vec<OsString>, Failed> {
+    let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    Ok(scripts::of_folder(&cwd, false)?.into_iter().map(OsString::from).collect())
+}
+
+/// What a first spec has, for messages.
+pub(super) struct Drafted {
+    /// Describes the findings.
+    pub(super) summary: String,
+    /// The next step.
+    next: String,
+}
+
 pub(super) fn run(args: &Args) -> super::Result {
+    let Drafted { summary, next } = drafted(args, |_, _| Ok(()))?;
+    stdout::print(&(summary + &next))?;
+    Ok(Exit::Found)
+}
+
+/// Writes a spec, unless `check` refuses the plan.
+pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>) -> Result<Drafted, Failed> {
     let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     refuse_to_replace(args)?;
     let asks = !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -107,6 +142,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         Failed::new(Exit::Usage, error.to_string()).hint("put the command into a script, and give that")
     };
     let mut plan = plan::plan(&found).map_err(unwritable)?;
+    check(&plan, rate(preset, &source))?;
     let template = if preset.name == "deepspeed" { deepspeed::render(&mut plan, &command, &means, &cwd) } else { None };
     let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
@@ -128,8 +164,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     warn_of_missing(&command, &arguments, &values, &plan);
     warn_of_no_launcher(&command, &source);
     spec.warnings.iter().filter(|warning| !asked(warning)).for_each(|warning| diagnostic::print_warning(warning));
-    stdout::print(&summary(args, &command, &plan, &frame))?;
-    Ok(Exit::Found)
+    Ok(Drafted { summary: summary(args, &command, &plan, &frame), next: next(args, &frame) })
 }
 
 fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
@@ -137,7 +172,7 @@ fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
         let message = format!("{} is a folder", args.out.display());
         return Err(Failed::new(Exit::Usage, message).hint("give the file: --out FILE"));
     }
-    if !args.force && args.out.symlink_metadata().is_ok() {
+    if !args.force && !args.keep && args.out.symlink_metadata().is_ok() {
         let message = format!("{} is there already", args.out.display());
         return Err(
             Failed::new(Exit::Usage, message).hint("choose another name with --out FILE, or replace it with --force")
@@ -152,7 +187,7 @@ fn not_text(word: &std::ffi::OsStr) -> Failed {
 }
 
 /// Returns the interpreter for a bare script: `python3` if it is installed, else `python`.
-fn python() -> String {
+pub(super) fn python() -> String {
     let is_there = |name: &str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
@@ -245,8 +280,10 @@ fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) ->
         Failed::new(Exit::Impossible, message)
             .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
     };
+    let is_kept = args.keep && !args.force && args.out.is_file();
     // The template is written first, because the spec is not accepted without it. A failure removes the template again.
     let template = template.and_then(|template| Some((rendered(&args.out, template)?.0, template)));
+    let template = template.filter(|(name, _)| !(is_kept && folder.join(name).exists()));
     let kept = template.map(|(name, template)| place(&folder.join(name), &template.text, args.force)).transpose();
     let mut kept = kept.map_err(|error| failed(&error))?;
     let file = temporary(folder, text).map_err(|error| failed(&error))?;
@@ -255,11 +292,28 @@ fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) ->
         Failed::new(Exit::Impossible, message)
             .hint("nothing was written; write the spec by hand, as docs/spec.md says, and report this, please")
     })?;
+    if is_kept {
+        return same_job(&args.out, spec);
+    }
     persist(file, &args.out, args.force).map_err(|error| failed(&error))?;
     if let Some(kept) = &mut kept {
         kept.stays = true;
     }
     Ok(spec)
+}
+
+/// Returns the spec that is there if it runs the same job as a new one.
+fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
+    let old = Spec::load(path)?;
+    let device = |spec: &Spec| spec.device().map_err(Failed::from);
+    if old.fingerprint(&device(&old)?).command == new.fingerprint(&device(&new)?).command {
+        return Ok(old);
+    }
+    let message = format!("{} is there already, and runs another command", path.display());
+    let search = gputune::report::emit::shell_word(&path.display().to_string());
+    Err(Failed::new(Exit::Usage, message).hint(format!(
+        "replace it with --fresh (the old folder is kept), or search it as it is: gputune search {search}"
+    )))
 }
 
 /// Returns the names of the template, which lies next to the spec, and of the rendered file.
@@ -302,7 +356,7 @@ fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> std::io::Result<
     kept.map(|_| ()).map_err(|error| error.error)
 }
 
-/// Describes the findings and the next step.
+/// Describes the findings.
 fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> String {
     let names = |is: fn(&Way) -> bool| {
         let of = plan.parameters.iter().filter(|parameter| is(&parameter.way)).map(|parameter| parameter.name.as_str());
@@ -331,7 +385,13 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
             plan.preset.page
         );
     }
-    text += "\nnext:\n";
+    text
+}
+
+/// Describes the next step.
+fn next(args: &Args, frame: &Frame<'_>) -> String {
+    let file = gputune::report::emit::shell_word(&args.out.display().to_string());
+    let mut text = "\nnext:\n".to_owned();
     let diagnose = format!("  gputune diagnose {file}   what the step waits for, in two minutes\n");
     if super::knows("diagnose") {
         text += &diagnose;

@@ -19,6 +19,7 @@ macro_rules! say_part {
 }
 
 mod apply;
+mod asked;
 mod asking;
 mod best;
 mod check;
@@ -47,6 +48,7 @@ mod reference;
 mod relay;
 mod replay;
 mod report;
+mod run;
 mod samples;
 mod schema;
 mod scripts;
@@ -54,6 +56,7 @@ mod search;
 mod slots;
 mod slurm;
 mod stdout;
+mod tune;
 mod watch;
 mod worker;
 mod writes;
@@ -67,7 +70,7 @@ use exit::{Exit, Failed};
 /// Finds the batch size, loader workers, precision and other settings that train a model fastest, by measuring the
 /// real training step.
 #[derive(Debug, Parser)]
-#[command(name = "gputune", version, propagate_version = true, after_help = exit::help())]
+#[command(name = "gputune", version, propagate_version = true, before_help = EXAMPLES, after_help = exit::help())]
 struct Cli {
     /// When text for people is coloured
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
@@ -76,8 +79,15 @@ struct Cli {
     command: Command,
 }
 
+/// What to begin with.
+const EXAMPLES: &str = "Examples:
+  gputune tune train.py        find the settings that train this script fastest
+  gputune run                  train with them
+  gputune diagnose train.py    say what a training step waits for";
+
 #[derive(Debug, Subcommand)]
 enum Command {
+    Tune(tune::Args),
     Init(init::Args),
     Search(search::Args),
     Probe(probe::Args),
@@ -88,10 +98,15 @@ enum Command {
     Device(device::Args),
     Report(report::Args),
     Emit(emit::Args),
+    Run(run::Args),
+    #[command(hide = true)]
     Replay(replay::Args),
+    #[command(hide = true)]
     Schema(schema::Args),
     #[cfg(feature = "demo")]
+    #[command(hide = true)]
     DemoStep(demo_step::Args),
+    #[command(hide = true)]
     Worker(worker::Args),
     Relay(relay::Args),
     Cluster(cluster::Args),
@@ -110,16 +125,18 @@ pub(crate) fn main() -> ExitCode {
     };
     colour::ask(cli.color);
     let result = match cli.command {
+        Command::Tune(args) => tune::run(args),
         Command::Init(args) => init::run(&args),
         Command::Search(args) => search::run(args),
         Command::Probe(args) => probe::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Watch(args) => watch::run(&args),
-        Command::Diagnose(args) => diagnose::run(&args),
+        Command::Diagnose(args) => diagnose::run(args),
         Command::Check(args) => check::run(&args),
         Command::Device(args) => device::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Emit(args) => emit::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Schema(args) => schema::run(&args),
         #[cfg(feature = "demo")]

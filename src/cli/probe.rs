@@ -10,7 +10,7 @@ use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::{diagnostic, folder, interrupt, paths, samples, search, stdout, writes};
+use super::{asked, diagnostic, folder, interrupt, paths, samples, search, stdout, writes};
 
 /// Probe one config and show everything that was measured
 ///
@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// The spec
     config: PathBuf,
     /// Set a parameter; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = asked::assignment)]
     set: Vec<(String, String)>,
     /// Print JSON instead of text
     #[arg(long)]
@@ -35,14 +35,6 @@ pub(super) struct Args {
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
-}
-
-pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as batch_size=64")?;
-    if name.is_empty() {
-        return Err("there is no name before the `=`".to_owned());
-    }
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
@@ -59,7 +51,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
-    let (full_precision, asked) = (spec.full_precision(), samples::Asked::of(&spec));
+    let (full_precision, told) = (spec.full_precision(), samples::Asked::of(&spec));
     spec.budget = Budget { probes: 1, rounds: 0, ..spec.budget };
     let mut progress = Progress::new(args.quiet, (&spec, 0), &Recovered::default(), &stop);
     let settings = spec.space.settings(&config).chosen(&spec.space);
@@ -90,8 +82,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         Ok(study) => Ended::Stopped(study.stopped),
         Err(error) => Ended::Failed(error.to_string()),
     });
-    let study =
-        study.map_err(|error| asked.unless_told(&error).unwrap_or_else(|| search::tune_failed(&error, &out)))?;
+    let study = study.map_err(|error| told.unless_told(&error).unwrap_or_else(|| search::tune_failed(&error, &out)))?;
 
     let Some(trial) = study.history.trials().first() else {
         let exit = if study.stopped == StopReason::Interrupted { Exit::Interrupted } else { Exit::NothingFeasible };
@@ -118,7 +109,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
             return Err(usage(format!("`{name}` is set twice")).hint("give each parameter once"));
         }
         let parameter = space.parameter_index(name).map(|at| &space.parameters()[at]);
-        wanted.push((name.clone(), value(parameter, text)));
+        wanted.push((name.clone(), asked::value(parameter, text)));
     }
     let start = baseline.cloned().or_else(|| space.first().map(|config| space.settings(&config).chosen(space)));
     let is_set = |name: &str| wanted.iter().any(|(known, _)| known == name);
@@ -153,12 +144,4 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
             _ => return Err(usage(error.to_string())),
         }
     }
-}
-
-/// Returns the value that a string stands for. If the parameter has strings, a string that looks like a number stays a string.
-fn value(parameter: Option<&Parameter>, text: &str) -> Value {
-    let read = Value::parse(text);
-    let plain = Value::Text(text.to_owned());
-    let has = |value: &Value| parameter.is_some_and(|parameter| parameter.level(value).is_some());
-    if !has(&read) && has(&plain) { plain } else { read }
 }

@@ -22,7 +22,7 @@ fn command_line() -> String {
     let mut text = format!("# Command line\n\n{NOTE}\n{}.\n\n", sentence(&about(&program)));
     text += "`gputune COMMAND --help` prints the same, and describes each format, preset and strategy. Each command ends with one\n\
              of the [exit codes](outcomes.md#exit-codes).\n";
-    for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
+    for command in program.get_subcommands().filter(|command| command.get_name() != "relay") {
         describe(command, command.get_name(), &mut text);
         for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
             describe(part, &format!("{} {}", command.get_name(), part.get_name()), &mut text);

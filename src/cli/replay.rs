@@ -65,7 +65,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-fn strategy_parser() -> impl TypedValueParser<Value = &'static Entry> {
+pub(super) fn strategy_parser() -> impl TypedValueParser<Value = &'static Entry> {
     let known = STRATEGIES.iter().map(|entry| PossibleValue::new(entry.name).help(entry.about));
     PossibleValuesParser::new(known)
         .try_map(|name| strategy::strategy(&name).ok_or_else(|| format!("there is no strategy `{name}`")))

@@ -28,8 +28,8 @@ use super::{best, colour, folder, paths, stdout};
   gputune report runs/a100 runs/h100
   gputune report runs/main runs/branch --format summary --max-slowdown 5%")]
 pub(super) struct Args {
-    /// The folder of the search
-    dir: PathBuf,
+    /// The folder of the search [default: the newest below gputune-out]
+    dir: Option<PathBuf>,
     /// The folder of another search, to compare
     other: Option<PathBuf>,
     /// The format
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         Failed::new(Exit::Usage, format!("`{}` is a form for two searches", args.format))
             .hint("give a second folder, or choose another form: see gputune report --help")
     })?;
-    let kept = read(&args.dir)?;
+    let kept = read(&folder::of_search(args.dir.as_deref())?)?;
     let best = best_of(&kept);
     let screen = if args.out.is_some() { Screen { colours: false, ..colour::stdout() } } else { colour::stdout() };
     let made = (format.make)(&subject(&kept, best.as_ref(), screen));
@@ -107,8 +107,9 @@ fn compare(args: &Args, other: &Path) -> super::Result {
         Failed::new(Exit::Usage, format!("`{}` is a form for one search", args.format))
             .hint(format!("of two there are {}", names.join(", ")))
     })?;
-    let (a, b) = (read(&args.dir)?, read(other)?);
-    let names = [args.dir.display().to_string(), other.display().to_string()];
+    let dir = folder::of_search(args.dir.as_deref())?;
+    let (a, b) = (read(&dir)?, read(other)?);
+    let names = [dir.display().to_string(), other.display().to_string()];
     let comparison = Comparison::of(&side_of(&a, &names[0]), &side_of(&b, &names[1]));
     let screen = if args.out.is_some() { Screen { colours: false, ..colour::stdout() } } else { colour::stdout() };
     let place = args.out.as_deref().filter(|path| path.as_os_str() != "-");

@@ -1,6 +1,5 @@
 //! `gputune search`: the main job.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use gputune::machine::Device;
@@ -8,7 +7,7 @@ use gputune::model::{LocateError, Settings};
 use gputune::probe::{MEASURING, ProbeError, StepTemplate, supervisor};
 use gputune::report::{
     self, BestReport,
-    emit::{Chosen, Format, shell_word},
+    emit::{Chosen, shell_word},
 };
 use gputune::search::{
     Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Recovered, StopReason, Study, TuneError, Tuner,
@@ -16,6 +15,7 @@ use gputune::search::{
 };
 use gputune::spec::Spec;
 
+use super::asked::Asked;
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
 use super::slots::Places;
@@ -28,37 +28,25 @@ use super::{best, colour, diagnostic, emit, folder, interrupt, paths, samples, s
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune search config.toml
-  gputune search config.toml --format json > best.json
+  gputune search config.toml --time 5m --json > best.json
   gputune search config.toml --out runs/today --fresh
   gputune search config.toml --out runs/h100 --warm-start runs/a100
   gputune search config.toml --slurm \"--partition=gpu --nodes=2 --gpus-per-node=4 --time=1:00:00\"")]
 pub(super) struct Args {
-    /// The spec
-    config: PathBuf,
+    /// The spec, or a script as for `gputune tune` [default: gputune.toml, else the spec of the newest search below
+    /// gputune-out]
+    config: Option<PathBuf>,
     /// The folder for journal, logs and results [default: gputune-out/<name of the spec>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The format of the best config
-    #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
-    format: &'static Format,
-    /// Start over; an earlier search in the folder is kept aside
-    #[arg(long)]
-    fresh: bool,
-    /// Go on although interpreter, frameworks, script, limits or the like changed; earlier trials then do not count
-    #[arg(long, conflicts_with = "fresh")]
-    accept_changes: bool,
+    #[command(flatten)]
+    asked: Asked,
     /// Listen here for workers that dial in (`gputune worker --dial`); port 0 is any free port
     #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
     listen: Option<String>,
     /// The token that workers must show, which `gputune cluster token` writes
     #[arg(long, value_name = "FILE", requires = "listen")]
     token_file: Option<PathBuf>,
-    /// Learn from an earlier search: its folder or journal; may be given again [default: those of the spec]
-    #[arg(long, value_name = "DIR")]
-    warm_start: Vec<PathBuf>,
-    /// Print nothing but errors and the best config
-    #[arg(short, long)]
-    quiet: bool,
     /// Submit the search as a Slurm job with these options of `sbatch`, and follow it; Ctrl-C cancels the job
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, conflicts_with = "listen")]
     slurm: Option<String>,
@@ -67,7 +55,22 @@ pub(super) struct Args {
     ended: Option<PathBuf>,
 }
 
+impl Args {
+    /// Makes the arguments for a spec whose search has this folder.
+    pub(super) fn of(config: PathBuf, out: PathBuf, asked: Asked) -> Self {
+        let (config, out) = (Some(config), Some(out));
+        Self { config, out, asked, listen: None, token_file: None, slurm: None, ended: None }
+    }
+}
+
 pub(super) fn run(args: Args) -> super::Result {
+    if let Some(script) = args.config.clone().filter(|config| config.extension().is_some_and(|kind| kind == "py")) {
+        if args.out.is_some() || args.listen.is_some() || args.slurm.is_some() {
+            let message = format!("{} is a script, and these options need a spec", script.display());
+            return Err(Failed::new(Exit::Usage, message).hint("write one: gputune init"));
+        }
+        return super::tune::run(super::tune::Args::of(script, args.asked));
+    }
     let kept = args.ended.clone();
     let result = search(args);
     if let Some(file) = kept {
@@ -77,13 +80,16 @@ pub(super) fn run(args: Args) -> super::Result {
 }
 
 fn search(args: Args) -> super::Result {
-    let spec = loaded(&args)?;
-    let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
-    emit::check(args.format, &spec)?;
-    let warm_start = warm_start(&args.warm_start, &spec, &out)?;
+    let config = folder::spec(args.config.as_deref())?;
+    let spec = loaded(&args, &config)?;
+    let out = args.out.clone().unwrap_or_else(|| folder::default_for(&config));
+    let (asked_for, format) = (&args.asked, args.asked.format());
+    let quiet = asked_for.quiet;
+    emit::check(format, &spec)?;
+    let warm_start = warm_start(&asked_for.warm_start, &spec, &out)?;
     if let Some(options) = &args.slurm {
-        let (out, arguments) = (&paths::absolute(&out), args.handed_on());
-        let (is_fresh, is_quiet) = (args.fresh, args.quiet);
+        let (out, arguments) = (&paths::absolute(&out), asked_for.handed_on());
+        let (is_fresh, is_quiet) = (asked_for.fresh, quiet);
         return slurm::search(&slurm::Submission { options, spec: &spec, out, arguments, is_fresh, is_quiet });
     }
     let mut places = Places::of(&spec)?;
@@ -92,7 +98,7 @@ fn search(args: Args) -> super::Result {
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
     let header =
         Header::new(spec.fingerprint(&device)).conditions(conditions(&spec, &places)).warm_start(records.clone());
-    let (out, journal, recovered) = opened(&args, &out, &header, &spec)?;
+    let (out, journal, recovered) = opened(asked_for, &out, &header, &spec)?;
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
@@ -104,11 +110,11 @@ fn search(args: Args) -> super::Result {
     let sought = (&spec.space, &spec.objective);
     let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is))?;
-    let mut progress = Progress::new(args.quiet, (&spec, places.whole_gpus), &recovered, &stop).with_status_file(&out);
+    let mut progress = Progress::new(quiet, (&spec, places.whole_gpus), &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
-    let tuner = places.tuner(spec.space, &step, &out, args.quiet)?;
-    if !args.quiet {
+    let tuner = places.tuner(spec.space, &step, &out, quiet)?;
+    if !quiet {
         diagnostic::print_left_out(&spec.left_out);
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
@@ -135,16 +141,16 @@ fn search(args: Args) -> super::Result {
     let description = description.with_baseline_as_it_is(is_as_it_is).of(&study);
     folder::describe(&out, &description)?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
-    tell(&study, &device, best.as_ref(), (&out, args.quiet));
+    tell(&study, &device, best.as_ref(), (&out, quiet));
     if let Some(best) = &best {
-        emit::print(args.format, best, &study, &template, &out)?;
+        emit::print(format, best, &study, &template, &out)?;
     }
     Ok(exit_of(study.stopped, best.is_some()))
 }
 
-/// Loads the spec and applies `--listen` and `--token-file`.
-fn loaded(args: &Args) -> Result<Spec, Failed> {
-    let mut spec = Spec::load(&args.config)?;
+/// Loads the spec and applies the options that change it.
+fn loaded(args: &Args, config: &Path) -> Result<Spec, Failed> {
+    let mut spec = args.asked.applied(Spec::load(config)?)?;
     if let (Some(listen), Some(token_file)) = (args.listen.clone(), args.token_file.clone()) {
         spec.engine.listening(listen, token_file);
     }
@@ -159,17 +165,6 @@ fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet):
     print_warnings(study, device);
     if quiet && best.is_none() {
         say!("{}", colour::stderr().lay_out(&report::verdict(study)));
-    }
-}
-
-impl Args {
-    /// Returns the arguments for the job of `--slurm`, besides spec and folder.
-    fn handed_on(&self) -> Vec<OsString> {
-        let flags = [("--quiet", self.quiet), ("--accept-changes", self.accept_changes)];
-        let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.into());
-        let format = ["--format".into(), self.format.name.into()];
-        let earlier = self.warm_start.iter().flat_map(|place| ["--warm-start".into(), paths::absolute(place).into()]);
-        format.into_iter().chain(flags).chain(earlier).collect()
     }
 }
 
@@ -237,7 +232,7 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
 }
 
 /// Makes the folder, and opens its journal.
-fn opened(args: &Args, out: &Path, header: &Header, spec: &Spec) -> Result<(PathBuf, Journal, Recovered), Failed> {
+fn opened(args: &Asked, out: &Path, header: &Header, spec: &Spec) -> Result<(PathBuf, Journal, Recovered), Failed> {
     // A requeued job continues its own search, even with `--fresh`.
     if args.fresh && !slurm::is_started_again() {
         start_over(out, header, spec, args.quiet)?;
@@ -259,9 +254,9 @@ fn start_over(out: &Path, header: &Header, spec: &Spec, quiet: bool) -> Result<(
     {
         return Err(journal_failed(&error));
     }
-    if let Some(aside) = folder::set_aside(out)?
-        && !quiet
-    {
+    let Some(aside) = folder::set_aside(out)? else { return Ok(()) };
+    folder::bring_own_spec(&aside, out)?;
+    if !quiet {
         say!("the earlier search is kept in {}", aside.display());
     }
     Ok(())

@@ -25,8 +25,8 @@ use super::{colour, folder, interrupt, stdout};
   gputune watch gputune-out/config --once
   ssh node7 gputune watch /scratch/run/gputune-out/config")]
 pub(super) struct Args {
-    /// The folder of the search; it need not be there yet
-    dir: PathBuf,
+    /// The folder of the search; it need not be there yet [default: the newest below gputune-out]
+    dir: Option<PathBuf>,
     /// Print the present state and end
     #[arg(long)]
     once: bool,
@@ -46,7 +46,7 @@ enum Life {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let dir = folder_of(&args.dir)?;
+    let dir = folder_of(&folder::of_search(args.dir.as_deref())?)?;
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     let quit = interrupt::stop_flag().map_err(impossible)?;
     let mut watch = Watch::new(&dir);

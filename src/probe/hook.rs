@@ -3,14 +3,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::protocol::Setting;
 use super::{Experiment, Job};
+use crate::model::Settings;
 use crate::probe::adapter::{self, Apply};
+
+/// The file that the hook reads.
+const PROBE_FILE: &str = "probe.json";
 
 /// The version of `probe.json`.
 const VERSION: u32 = 1;
@@ -22,11 +28,12 @@ pub(super) const PYTHONPATH: &str = "PYTHONPATH";
 #[derive(Serialize)]
 struct ProbeFile<'p> {
     version: u32,
-    socket: &'p Path,
+    /// `None` if gputune does not listen.
+    socket: Option<&'p Path>,
     trial: u32,
-    config: &'p crate::model::Settings,
+    config: &'p Settings,
     adapter: &'p str,
-    seed: u64,
+    seed: Option<u64>,
     apply: BTreeMap<String, Setting>,
     #[serde(skip_serializing_if = "Option::is_none")]
     experiment: Option<&'p Experiment>,
@@ -35,7 +42,7 @@ struct ProbeFile<'p> {
 }
 
 /// Extra tasks of the hook.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Asks {
     /// True if the hook reports the modules that the first process has imported by its first step.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -61,17 +68,57 @@ pub(super) fn lay_down(
     let Some(adapter) = apply.adapter else { return Ok(in_front(folder.into(), theirs)) };
     let probe = ProbeFile {
         version: VERSION,
-        socket,
+        socket: Some(socket),
         trial: job.number,
         config: job.settings,
         adapter: adapter.name,
-        seed: apply.seed,
+        seed: Some(apply.seed),
         apply: Setting::all(apply.by_hook(job.settings)),
         experiment: job.experiment,
         asks,
     };
-    fs::write(folder.join("probe.json"), serde_json::to_vec(&probe)?)?;
+    fs::write(folder.join(PROBE_FILE), serde_json::to_vec(&probe)?)?;
     Ok(in_front(folder.into(), theirs))
+}
+
+/// Writes the hook into a folder below `folder` that stays, for a run that gputune does not measure. The hook then only applies
+/// settings. Returns the value of `PYTHONPATH` as [`lay_down`] does.
+pub(super) fn lay_for_run(
+    folder: &Path,
+    trial: u32,
+    settings: &Settings,
+    apply: &Apply,
+    theirs: Option<OsString>,
+) -> io::Result<OsString> {
+    let probe = apply.adapter.map(|adapter| ProbeFile {
+        version: VERSION,
+        socket: None,
+        trial,
+        config: settings,
+        adapter: adapter.name,
+        seed: None,
+        apply: Setting::all(apply.by_hook(settings)),
+        experiment: None,
+        asks: Asks::default(),
+    });
+    let probe = probe.map(|probe| serde_json::to_vec(&probe)).transpose()?;
+    let mut hasher = DefaultHasher::new();
+    (adapter::FILES, &probe).hash(&mut hasher);
+    let path = folder.join(format!("python-{:016x}", hasher.finish()));
+    // Other runs may begin at the same time, so the folder appears as a whole. Its name tells what is in it.
+    if !path.exists() {
+        let new = tempfile::Builder::new().prefix(".python-").tempdir_in(folder)?;
+        fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
+        adapter::install(new.path())?;
+        if let Some(probe) = probe {
+            fs::write(new.path().join(PROBE_FILE), probe)?;
+        }
+        match fs::rename(new.path(), &path) {
+            Err(error) if !path.exists() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(in_front(path.into(), theirs))
 }
 
 /// An empty entry of `PYTHONPATH` means the working folder, so an empty rest must not add an entry.

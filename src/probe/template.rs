@@ -57,6 +57,11 @@ impl Template {
         Self { text: text.to_owned(), parts }
     }
 
+    /// Makes a template without settings: every brace is a brace.
+    pub fn literal(text: &str) -> Self {
+        Self { text: text.to_owned(), parts: vec![Part::Literal(text.to_owned())] }
+    }
+
     /// Returns the original string.
     pub fn text(&self) -> &str {
         &self.text
@@ -86,7 +91,7 @@ impl Template {
     }
 
     /// Returns true if it is an option with its setting in one word: `--workers={workers}`, `-w{workers}`, `workers={workers}`.
-    fn is_assignment(&self) -> bool {
+    pub fn is_assignment(&self) -> bool {
         let Some(Part::Literal(first)) = self.parts.first() else { return false };
         let key = first.split_once('=').map_or("", |(key, _)| key);
         let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.+/@".contains(c);

@@ -242,34 +242,36 @@ impl BestReport {
         self.as_it_is.as_ref().unwrap_or(&self.config)
     }
 
-    /// Returns the command to run next, from any folder. A comment lists the settings that the command does not carry.
-    pub fn next(&self) -> Option<String> {
-        self.next_with("")
+    /// Returns the one line to run next: the command if it carries all settings, else `gputune run` of the search's folder.
+    pub(super) fn one_line(&self, folder: &Path) -> Option<String> {
+        let is_whole = self.comment().is_empty();
+        let run = || format!("gputune run {}", shell_word(&folder.display().to_string()));
+        self.next().map(|command| if is_whole { command } else { run() })
     }
 
-    /// Returns the same as [`next`](Self::next), with the comment's lines indented.
-    pub(super) fn next_with(&self, indent: &str) -> Option<String> {
+    /// Returns the command of the config, from any folder. A comment lists the settings that the command does not carry.
+    pub fn next(&self) -> Option<String> {
         let command = self.command.as_ref()?;
         let cwd = self.cwd.as_deref().filter(|cwd| !cwd.is_empty() && !is_here(cwd));
         let command = match cwd {
             Some(cwd) => format!("(cd {} && {command})", shell_word(cwd)),
             None => command.clone(),
         };
-        Some(command + &self.comment(indent))
+        Some(command + &self.comment())
     }
 
     /// Returns the command without its folder, for files that may be read on another machine.
     pub fn shown_command(&self) -> Option<String> {
-        Some(self.command.clone()? + &self.comment(""))
+        Some(self.command.clone()? + &self.comment())
     }
 
     /// Returns the settings that the command does not carry, as comment lines after it.
-    fn comment(&self, indent: &str) -> String {
-        let about = format!("\n{indent}# and in the script, since the command does not set it:");
+    fn comment(&self) -> String {
+        let about = "\n# and in the script, since the command does not set it:".to_owned();
         match &self.edits {
             Some(edits) if edits.is_empty() => String::new(),
             Some(edits) => {
-                let lines = edits.iter().flat_map(Edit::shown).map(|line| format!("\n{indent}# {line}"));
+                let lines = edits.iter().flat_map(Edit::shown).map(|line| format!("\n# {line}"));
                 about + &lines.collect::<String>()
             }
             None if self.applied.is_empty() => String::new(),

@@ -112,8 +112,8 @@ pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen:
     let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let mut text = parts.join("\n\n");
-    // A command is never wrapped, so that it can be copied; only the comment after it is indented.
-    if let Some(command) = best.and_then(|best| best.next_with("          ")) {
+    // A command is never wrapped, so that it can be copied.
+    if let Some(command) = best.and_then(|best| best.one_line(folder)) {
         text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }
     text

@@ -20,7 +20,7 @@ use gputune::spec::Spec;
 /// A script that prints its arguments and its environment.
 const ECHO: &str = "import json, os, sys\nprint(json.dumps({'argv': sys.argv[1:], 'env': dict(os.environ)}))\n";
 
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         fs::write(folder.path().join(name), text).unwrap();
@@ -29,7 +29,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// Writes `out`, the folder of a search of `gputune.toml` with this winner, on a machine with a GPU or without.
-fn searched(folder: &Path, winner: &Settings, is_gpu: bool) -> Spec {
+pub(crate) fn searched(folder: &Path, winner: &Settings, is_gpu: bool) -> Spec {
     let spec = Spec::load_for(&folder.join("gputune.toml"), &|| None).unwrap_or_else(|error| panic!("{error}"));
     write_spec(&folder.join("out"), &spec, winner, is_gpu);
     spec
@@ -95,7 +95,7 @@ fn emitted(folder: &Path, format: &str) -> (String, String) {
 }
 
 /// Runs shell lines with `gputune` and `python3` in the path, and reads the last line as JSON.
-fn shell(folder: &Path, python: &Path, script: &str) -> serde_json::Value {
+pub(crate) fn shell(folder: &Path, python: &Path, script: &str) -> serde_json::Value {
     let path = [Path::new(support::gputune()).parent().unwrap(), python.parent().unwrap()];
     let path: Vec<String> = path.iter().map(|folder| folder.display().to_string()).collect();
     let path = format!("{}:{}", path.join(":"), std::env::var("PATH").unwrap());

@@ -18,6 +18,7 @@ mod live;
 mod parsers;
 mod plausible;
 mod ranks;
+mod run;
 mod warm;
 mod wheel;
 mod wild;

@@ -14,18 +14,19 @@ _is_installed = False
 
 
 def await_torch() -> None:
-    """Installs the hook after the import of torch. Does nothing outside a probe."""
-    if Reporter.current() is not None and "torch" not in sys.modules:
-        import_times.TIMES.install()
+    """Installs the hook after the import of torch. Does nothing outside a probe and a run of `gputune run`."""
+    if Reporter.hooked() is not None and "torch" not in sys.modules:
+        if Reporter.current() is not None:
+            import_times.TIMES.install()
         importing.after("torch", lambda module: torch_backend())
 
 
 def torch_backend() -> None:
-    """Installs the hook in this process, once. Does nothing outside a probe, and never raises."""
+    """Installs the hook in this process, once. Does nothing outside a probe and a run, and never raises."""
     global _is_installed
     writes.install_or_end()
     try:
-        reporter = Reporter.current()
+        reporter = Reporter.hooked()
         if reporter is None or _is_installed or not isinstance(reporter.probe.get("apply"), dict):
             return
         if reporter.probe.get("adapter") != "torch":
@@ -39,9 +40,12 @@ def torch_backend() -> None:
 
 
 def _report(error: Exception) -> None:
+    message = f"gputune's hook: {type(error).__name__}: {error}"
     try:
         reporter = Reporter.current()
         if reporter is not None:
-            reporter.send("error", kind="failed", message=f"gputune's hook: {type(error).__name__}: {error}")
+            reporter.send("error", kind="failed", message=message)
+        else:
+            print(f"{message}; the settings are not applied", file=sys.stderr, flush=True)
     except Exception:  # `import torch` must not fail
         pass

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gputune._client import Reporter
-from gputune._hook import experiment, imports, observer
+from gputune._hook import applying, experiment, imports, observer
 from gputune._hook.by_hand import ByHand
 from gputune._hook.data_parallel import DataParallel
 from gputune._hook.import_times import TIMES
@@ -24,16 +24,34 @@ from gputune._hook.targets import TARGETS
 
 def install(probe: dict[str, Any]) -> None:
     """Installs the hook in this process, which has imported torch."""
-    reporter = Reporter.current()
-    folder = (reporter.folder if reporter is not None else None) or ""
-    hook = Hook(probe)
+    is_measured = probe["socket"] is not None
+    hook = Hook(probe) if is_measured else applying.Hook(probe)
     _seed(hook.session.seed)
     hook.install()
     ByHand(hook).install()
-    asked = hook.session.experiment
-    observer.make(hook, folder, asked is not None and (asked.observe or asked.mode == experiment.OBSERVE)).install()
+    if is_measured:
+        asked = hook.session.experiment
+        observes = asked is not None and (asked.observe or asked.mode == experiment.OBSERVE)
+        observer.make(hook, _folder(), observes).install()
     DataParallel(hook).install()
     Sharding(hook).install()
+    if is_measured:
+        _install_checks(hook, probe)
+    for target in TARGETS:
+        if target.name in hook.session.settings:
+            hook.steps.reasons[target.name] = target.nothing
+            target.install(hook)
+
+
+def _folder() -> str:
+    reporter = Reporter.current()
+    return (reporter.folder if reporter is not None else None) or ""
+
+
+def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
+    """Installs the experiment, the checks of the first step, and the orders of a live process."""
+    folder = _folder()
+    asked = hook.session.experiment
     if asked is not None and asked.mode == experiment.NO_COMMUNICATION:
         _install_no_communication(hook)
     if asked is not None and asked.mode == experiment.SHORT_EPOCHS:
@@ -47,10 +65,6 @@ def install(probe: dict[str, Any]) -> None:
         hook.steps.checks.append(lambda: _tell_imports(folder))
     if hook.is_live:
         Live(hook).install()
-    for target in TARGETS:
-        if target.name in hook.session.settings:
-            hook.steps.reasons[target.name] = target.nothing
-            target.install(hook)
 
 
 def _tell_imports(folder: str) -> None:

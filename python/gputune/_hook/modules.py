@@ -220,7 +220,7 @@ class Modules:
 def _is_trained(module: nn.Module) -> bool:
     if not (module.training and torch.is_grad_enabled()) or isinstance(module, torch.jit.ScriptModule):
         return False
-    return Reporter.current() is not None and any(parameter.requires_grad for parameter in module.parameters())
+    return Reporter.hooked() is not None and any(parameter.requires_grad for parameter in module.parameters())
 
 
 def _unbound_call(module: nn.Module) -> Function:

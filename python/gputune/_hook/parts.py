@@ -23,18 +23,20 @@ from gputune._hook.transfers import Transfers
 class Hook:
     """All parts of the hook in one process. Targets and the observer may use the public attributes."""
 
+    session_type, phases_type, loaders_type, steps_type = Session, Phases, Loaders, Steps
+
     def __init__(self, probe: dict[str, Any]) -> None:
-        self.session = Session(probe)
+        self.session = self.session_type(probe)
         self.is_live = bool(probe.get("live"))
         """True if settings may change while the process trains."""
         self._marks = Marks()
-        self.phases = Phases()
+        self.phases = self.phases_type()
         self.outside = Outside(self.phases, self._marks)
         stopping = Stopping()
         self._memory = Memory(self.session)
         self.facts = Facts(self.session)
-        self.loaders = Loaders(self.session, self._marks, stopping, self.facts, self.phases, self.outside)
-        self.steps = Steps(self.session, self.phases, self.loaders, self._marks, self._memory, stopping)
+        self.loaders = self.loaders_type(self.session, self._marks, stopping, self.facts, self.phases, self.outside)
+        self.steps = self.steps_type(self.session, self.phases, self.loaders, self._marks, self._memory, stopping)
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
         self.modules = Modules(self.phases, self.steps, self.outside)

@@ -72,7 +72,7 @@ class Session:
     @property
     def is_ours(self) -> bool:
         """True in the hooked process, and in a child that trains."""
-        return not self._is_copy and Reporter.current() is not None
+        return not self._is_copy and Reporter.hooked() is not None
 
     def own(self) -> None:
         """Marks this process as training: from now on its errors count."""

@@ -202,7 +202,7 @@ class Steps:
 
     def _begin(self) -> None:
         """Runs the checks of the first step, which shows the process, loader and optimizer that train."""
-        reporter = _client.Reporter.current()
+        reporter = _client.Reporter.hooked()
         if reporter is not None:
             reporter.claim()
         self._session.own()

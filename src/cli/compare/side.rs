@@ -6,8 +6,9 @@ use gputune::model::{Config, Settings};
 use gputune::search::Study;
 use gputune::spec::Spec;
 
+use crate::cli::asked::assignment;
 use crate::cli::exit::{Exit, Failed};
-use crate::cli::probe::{assignment, chosen};
+use crate::cli::probe::chosen;
 use crate::cli::report;
 
 /// One of the two configs.

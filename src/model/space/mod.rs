@@ -199,8 +199,16 @@ impl Space {
     /// # Errors
     /// The reduced space cannot be built. Rules that forbid every config are no error.
     pub fn with_first_settings(&self, closed: &[&str]) -> Result<Self, SpaceError> {
-        let is_closed = |parameter: &Parameter| closed.contains(&parameter.name());
-        let kept = |parameter: &Parameter| if is_closed(parameter) { parameter.only(0) } else { parameter.clone() };
+        self.with_only(|parameter| closed.contains(&parameter.name()).then_some(0))
+    }
+
+    /// Returns the space in which some parameters have only one of their settings: the one at the level that `level` returns.
+    ///
+    /// # Errors
+    /// The reduced space cannot be built. Rules that forbid every config are no error.
+    pub fn with_only(&self, level: impl Fn(&Parameter) -> Option<u32>) -> Result<Self, SpaceError> {
+        let kept =
+            |parameter: &Parameter| level(parameter).map_or_else(|| parameter.clone(), |level| parameter.only(level));
         let builder = self.parameters.iter().map(kept).fold(Self::builder(), SpaceBuilder::parameter);
         let derived = self.derived.iter().cloned();
         let builder = derived.fold(builder, |builder, value| builder.derive(value.name, value.expression));

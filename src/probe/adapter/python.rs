@@ -17,6 +17,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_client.py"
     "gputune/_hook/__init__.py"
     "gputune/_hook/accumulation.py"
+    "gputune/_hook/applying.py"
     "gputune/_hook/backends.py"
     "gputune/_hook/backward.py"
     "gputune/_hook/batches.py"

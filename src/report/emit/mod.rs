@@ -9,6 +9,7 @@ mod huggingface;
 mod json;
 mod knob;
 mod lightning;
+mod own_command;
 mod route;
 mod shell;
 mod toml;

@@ -1,0 +1,135 @@
+//! The options that `search` and `tune` share: the limits of the search, its strategy, and the format of its result.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use gputune::model::{Parameter, Settings, Value, quantity};
+use gputune::report::emit::Format;
+use gputune::search::strategy::Entry;
+use gputune::spec::{Spec, suggestion};
+
+use super::exit::{Exit, Failed};
+use super::{folder, paths, replay};
+
+/// The options of a search.
+#[derive(Debug, clap::Args)]
+pub(super) struct Asked {
+    /// How long the search may take, such as 20m [default: the spec's time]
+    #[arg(long, value_name = "DURATION", value_parser = super::init::duration)]
+    pub(super) time: Option<String>,
+    /// The most probes [default: the spec's number]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    probes: Option<u32>,
+    /// The strategy [default: the spec's strategy]
+    #[arg(long, value_parser = replay::strategy_parser())]
+    strategy: Option<&'static Entry>,
+    /// Keep a parameter at this setting; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Probes that run at the same time, each on its part of the machine [default: the spec's number]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    slots: Option<u32>,
+    /// The form in which the best config is printed
+    #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
+    format: &'static Format,
+    /// Print the best config as JSON: --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Start over; an earlier search in the folder is kept aside
+    #[arg(long)]
+    pub(super) fresh: bool,
+    /// Go on although the interpreter, frameworks, script, limits or anything else changed: in a new era of the same journal,
+    /// in which earlier trials do not count
+    #[arg(long, conflicts_with = "fresh")]
+    pub(super) accept_changes: bool,
+    /// Learn from an earlier search, on another device or with another model: its folder or journal; may be given again
+    /// [default: the spec's studies]
+    #[arg(long, value_name = "DIR")]
+    pub(super) warm_start: Vec<PathBuf>,
+    /// Print nothing but errors and the best config
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+impl Asked {
+    /// Returns the format of the best config.
+    pub(super) fn format(&self) -> &'static Format {
+        let json = || gputune::report::emit::format("json");
+        if self.json { json().unwrap_or(self.format) } else { self.format }
+    }
+
+    /// Returns the spec with these options in place of its own.
+    pub(super) fn applied(&self, mut spec: Spec) -> Result<Spec, Failed> {
+        if let Some(time) = self.time.as_deref().and_then(|time| quantity::parse_duration(time).ok()) {
+            spec.budget.time = time;
+        }
+        spec.budget.probes = self.probes.unwrap_or(spec.budget.probes);
+        spec.strategy = self.strategy.map_or(spec.strategy, |strategy| strategy.name);
+        spec.machine.slots = self.slots.or(spec.machine.slots);
+        if !self.set.is_empty() {
+            self.keep(&mut spec)?;
+        }
+        Ok(spec)
+    }
+
+    /// Leaves the parameters of `--set` one setting. A stated baseline gets the same setting.
+    fn keep(&self, spec: &mut Spec) -> Result<(), Failed> {
+        let mut kept: Vec<(String, Value)> = Vec::new();
+        for (name, text) in &self.set {
+            let parameters = spec.space.parameters();
+            let parameter = spec.space.parameter_index(name).map(|at| &parameters[at]).ok_or_else(|| {
+                Failed::new(Exit::Usage, format!("the spec has no parameter `{name}`"))
+                    .hint(suggestion(name, parameters.iter().map(Parameter::name)))
+            })?;
+            let value = value(Some(parameter), text);
+            if parameter.level(&value).is_none() {
+                return Err(Failed::new(Exit::Usage, format!("`{name}` has no setting {value}"))
+                    .hint(format!("the spec has {}", parameter.summary())));
+            }
+            kept.push((name.clone(), value));
+        }
+        let kept: Settings = kept.into_iter().collect();
+        let level = |parameter: &Parameter| kept.get(parameter.name()).and_then(|value| parameter.level(value));
+        spec.space = spec.space.with_only(level).map_err(|error| Failed::because(Exit::Usage, &error))?;
+        if let Some(baseline) = &mut spec.baseline {
+            let with = |(name, value): (&str, _)| (name.to_owned(), kept.get(name).unwrap_or(value).clone());
+            *baseline = baseline.iter().map(with).collect();
+        }
+        Ok(())
+    }
+
+    /// Returns the arguments for the job of `--slurm`, besides spec and folder.
+    pub(super) fn handed_on(&self) -> Vec<OsString> {
+        let flags = [("--quiet", self.quiet), ("--accept-changes", self.accept_changes)];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.into());
+        let earlier = self.warm_start.iter().flat_map(|place| ["--warm-start".into(), paths::absolute(place).into()]);
+        let set = self.set.iter().map(|(name, value)| ("--set", Some(format!("{name}={value}"))));
+        let number = |number: Option<u32>| number.map(|number| number.to_string());
+        let options = [
+            ("--format", Some(self.format().name.to_owned())),
+            ("--time", self.time.clone()),
+            ("--probes", number(self.probes)),
+            ("--strategy", self.strategy.map(|strategy| strategy.name.to_owned())),
+            ("--slots", number(self.slots)),
+        ];
+        let options = options.into_iter().chain(set).filter_map(|(name, value)| Some([name.into(), value?.into()]));
+        options.flatten().chain(flags).chain(earlier).collect()
+    }
+}
+
+/// Reads `NAME=VALUE`.
+pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as batch_size=64")?;
+    if name.is_empty() {
+        return Err("there is no name before the `=`".to_owned());
+    }
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Returns the value that a string stands for. If the parameter has strings, a string that looks like a number stays a string.
+pub(super) fn value(parameter: Option<&Parameter>, text: &str) -> Value {
+    let read = Value::parse(text);
+    let plain = Value::Text(text.to_owned());
+    let has = |value: &Value| parameter.is_some_and(|parameter| parameter.level(value).is_some());
+    if !has(&read) && has(&plain) { plain } else { read }
+}

@@ -1,0 +1,71 @@
+//! `gputune run`: starts a job with the best config of a search, and leaves it alone.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+
+use gputune::probe::{self, StepTemplate};
+use gputune::report::emit::Run;
+use gputune::search::Kept;
+
+use super::exit::{Exit, Failed};
+use super::{emit, folder, paths, report};
+
+/// Start the job with the best config of a search
+///
+/// The job takes the place of gputune: its exit code, signals and output are its own. Nothing is measured. The settings reach it as
+/// in a probe: by arguments, variables and files, or by the hook of the adapter.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune run
+  gputune run gputune-out/config
+  gputune run gputune-out/config -- python train.py --epochs 90")]
+pub(super) struct Args {
+    /// The folder of the search, which may be running [default: the newest below gputune-out]
+    dir: Option<PathBuf>,
+    /// A command to start in this folder instead of the spec's command. `{name}` in it stands for a setting. Options with
+    /// settings are put behind it
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub(super) fn run(args: &Args) -> super::Result {
+    let dir = folder::of_search(args.dir.as_deref())?;
+    let kept = report::read(&dir)?;
+    let best = emit::best_in(&kept)?;
+    let settings = best.to_set();
+    let out = paths::absolute(&kept.folder);
+    let gputune = paths::gputune_path();
+    let step = if args.command.is_empty() { kept.step.clone() } else { step_of(&args.command, &kept, settings)? };
+    let trial = super::best::number_of(&kept.study, &best.config);
+    let impossible = |error: io::Error| {
+        Failed::new(Exit::Impossible, format!("cannot write what the job needs to {}: {error}", out.display()))
+            .hint("may this user write there? The job reads its settings there")
+    };
+    let prepared = probe::prepared(&step, &kept.study.space, (trial, settings), &gputune, &out.join("run"));
+    let mut command = prepared.map_err(impossible)?;
+    let error = command.exec();
+    Err(not_started(&command, &error))
+}
+
+/// Returns the step with the user's own command, which runs in the current folder.
+fn step_of(words: &[String], kept: &Kept, settings: &gputune::model::Settings) -> Result<StepTemplate, Failed> {
+    let (gputune, probe_dir) = (paths::gputune_path(), kept.folder.clone());
+    let run = Run { step: &kept.step, space: Some(&kept.study.space), gputune: &gputune, probe_dir: &probe_dir };
+    let step = run.with_command(words, settings);
+    let step = step.map_err(|refused| Failed::new(Exit::Usage, refused.message).hint(refused.hint))?;
+    let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    Ok(StepTemplate { cwd, ..step })
+}
+
+/// Says why the job did not start, with the exit code of a shell (POSIX.1-2017, "Shell Command Language", 2.8.2).
+fn not_started(command: &std::process::Command, error: &io::Error) -> Failed {
+    let program = command.get_program().display();
+    if let Some(cwd) = command.get_current_dir().filter(|cwd| !cwd.is_dir()) {
+        return Failed::new(Exit::Impossible, format!("the folder of the command is gone: {}", cwd.display()));
+    }
+    match error.kind() {
+        io::ErrorKind::NotFound => Failed::new(Exit::NotFound, format!("{program}: command not found")),
+        _ => Failed::new(Exit::NotRunnable, format!("{program}: {error}")),
+    }
+}

@@ -1,0 +1,82 @@
+//! `gputune tune`: writes a spec for a command, and searches it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use gputune::init::draft::Rate;
+use gputune::init::plan::Plan;
+
+use super::asked::Asked;
+use super::exit::{Exit, Failed};
+use super::{folder, init, search};
+
+/// Find the config that trains a script fastest: one command, no file needed
+///
+/// Does what `gputune init` does for the script, writes gputune-out/NAME/gputune.toml, and searches it. The spec may be edited:
+/// `gputune search gputune-out/NAME/gputune.toml` goes on with it, and so does the same `gputune tune`. Options of gputune stand in
+/// front of the script.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gputune tune train.py --data imgs/
+  gputune tune --time 10m train.py
+  gputune tune -- torchrun --nproc-per-node 2 train.py")]
+pub(super) struct Args {
+    #[command(flatten)]
+    asked: Asked,
+    /// The script or the command that trains, with its options [default: the script of this folder]
+    #[arg(value_name = "SCRIPT", trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+impl Args {
+    /// Makes the arguments for a script without options.
+    pub(super) fn of(script: PathBuf, asked: Asked) -> Self {
+        Self { asked, words: vec![script.into()] }
+    }
+}
+
+pub(super) fn run(args: Args) -> super::Result {
+    let Args { asked, words } = args;
+    let words = if words.is_empty() { init::words_of_folder()? } else { words };
+    if let Some(option) = words.first().filter(|word| word.to_string_lossy().starts_with('-')) {
+        let message = format!("there is no option `{}`", option.display());
+        return Err(
+            Failed::new(Exit::Usage, message).hint("see gputune tune --help; a script's own options stand behind it")
+        );
+    }
+    let out = Path::new(folder::ALL).join(name_of(&words));
+    folder::prepare(&out)?;
+    let spec = out.join(folder::OWN_SPEC);
+    let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh);
+    let drafted = init::drafted(&draft, can_be_searched)?;
+    if !asked.quiet {
+        say!("{}", drafted.summary);
+    }
+    search::run(search::Args::of(spec, out, asked))
+}
+
+/// Returns the name of a job: its script's name, or its program's name.
+fn name_of(words: &[OsString]) -> String {
+    let paths = || words.iter().map(Path::new);
+    let module = || words.iter().position(|word| word == "-m").and_then(|at| words.get(at + 1));
+    let script = paths().find(|word| word.extension().is_some_and(|kind| kind == "py"));
+    let name = script.and_then(Path::file_stem).or_else(|| module().map(OsString::as_os_str));
+    let name = name.or_else(|| paths().next().and_then(Path::file_name)).unwrap_or_default();
+    name.to_string_lossy().replace(|sign: char| !(sign.is_alphanumeric() || "._-".contains(sign)), "_")
+}
+
+/// Refuses a job that no search can tune.
+fn can_be_searched(plan: &Plan, rate: Rate) -> Result<(), Failed> {
+    let reason = match (plan.parameters.is_empty(), rate) {
+        (true, _) => "nothing was found that this command can be told",
+        (false, Rate::Missing) => "gputune cannot see how fast this command trains",
+        (false, _) => return Ok(()),
+    };
+    let notes: String = plan.notes.iter().map(|note| format!("; {note}")).collect();
+    Err(Failed::new(Exit::Usage, format!("{reason}{notes}")).hint(format!(
+        "add three lines to the script (`pip install` gputune's package, see {}):\n  import gputune\n  \
+         settings = gputune.config(batch_size=64, workers=4)          # at the start; train with these\n  \
+         gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",
+        plan.preset.page
+    )))
+}

@@ -1,0 +1,110 @@
+//! `gputune tune`: one command from a script to its best config, and commands that find their search by themselves.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{self, stderr, stdout};
+
+/// A script of argparse that needs no framework, and prints its rate.
+const SCRIPT: &str = r#"
+import argparse, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--epochs", type=int, default=1)
+arguments = parser.parse_args()
+for step in range(200 * arguments.epochs):
+    begin = time.perf_counter()
+    time.sleep(0.005 + 0.0001 * arguments.batch_size)
+    print(f"{arguments.batch_size / (time.perf_counter() - begin):.2f} images/sec", flush=True)
+"#;
+
+fn folder(script: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("train.py"), script).unwrap();
+    folder
+}
+
+fn gputune(folder: &Path, words: &[&str]) -> Output {
+    Command::new(support::gputune()).args(words).current_dir(folder).stdin(Stdio::null()).output().unwrap()
+}
+
+fn trials(folder: &Path) -> usize {
+    fs::read_to_string(folder.join("gputune-out/train/journal.jsonl")).unwrap().lines().count()
+}
+
+#[test]
+fn one_command_finds_a_config_and_the_next_ones_go_on_with_it() {
+    let folder = folder(SCRIPT);
+    let folder = folder.path();
+    let words =
+        ["tune", "--time", "60s", "--probes", "3", "--set", "batch_size=16", "--json", "train.py", "--epochs", "3"];
+    let output = gputune(folder, &words);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let best: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(best["batch_size"], 16, "{best}");
+    assert!(stderr(&output).contains("next      "), "{}", stderr(&output));
+    let spec = fs::read_to_string(folder.join("gputune-out/train/gputune.toml")).unwrap();
+    assert!(spec.contains("\"--epochs\", \"3\"") && spec.contains("time = \"60s\""), "{spec}");
+    let before = trials(folder);
+    // Without a word, commands find the search and its spec.
+    for words in [&["search", "--probes", "3", "--set", "batch_size=16"][..], &words] {
+        let output = gputune(folder, words);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(trials(folder), before, "it goes on: {}", stderr(&output));
+    }
+    for words in [&["report"][..], &["emit", "--format", "args"], &["watch", "--once"]] {
+        let output = gputune(folder, words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
+    }
+    assert_eq!(stdout(&gputune(folder, &["emit", "--format", "args"])), "--batch-size 16\n");
+    let ran = gputune(folder, &["run", "--", "python3", "train.py", "--epochs", "0"]);
+    assert_eq!((ran.status.code(), stdout(&ran).as_str()), (Some(0), ""), "{}", stderr(&ran));
+    // Another command is not searched with the spec of this one.
+    let other = gputune(folder, &["search", "train.py"]);
+    assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
+    assert!(stderr(&other).contains("runs another command"), "{}", stderr(&other));
+    let fresh = gputune(folder, &["tune", "--fresh", "--time", "60s", "--probes", "1", "train.py"]);
+    assert_eq!(fresh.status.code(), Some(0), "{}", stderr(&fresh));
+    let spec = fs::read_to_string(folder.join("gputune-out/train/gputune.toml")).unwrap();
+    assert!(!spec.contains("--epochs"), "{spec}");
+    assert!(folder.join("gputune-out/train.1/journal.jsonl").exists());
+}
+
+#[test]
+fn what_no_search_can_tune_is_refused_with_the_lines_to_add() {
+    for (script, reason) in [
+        ("print('hello')\n", "nothing was found that this command can be told"),
+        (
+            "import argparse\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\np.parse_args()\n",
+            "cannot see how fast this command trains",
+        ),
+    ] {
+        let folder = folder(script);
+        let output = gputune(folder.path(), &["tune", "train.py"]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let told = stderr(&output);
+        for part in [reason, "import gputune", "gputune.config(", "gputune.step("] {
+            assert!(told.contains(part), "{part}\n{told}");
+        }
+        assert!(!folder.path().join("gputune-out/train/gputune.toml").exists());
+    }
+}
+
+#[test]
+fn wrong_words_are_named() {
+    let folder = folder(SCRIPT);
+    let folder = folder.path();
+    for (words, reason) in [
+        (&["tune", "--tme", "5m", "train.py"][..], "there is no option `--tme`"),
+        (&["tune", "none.py"], "cannot read the script none.py"),
+        (&["search"], "there is no gputune.toml here"),
+        (&["diagnose"], "there is no gputune.toml here"),
+        (&["emit"], "there is no search below gputune-out"),
+        (&["search", "train.py", "--out", "x"], "is a script, and these options need a spec"),
+    ] {
+        let output = gputune(folder, words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(reason), "{words:?}: {}", stderr(&output));
+    }
+}
