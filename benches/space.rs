@@ -1,7 +1,7 @@
-//! How long rules take to be made sense of: to the first config, to the count, to a thousand random configs.
+//! Measures how long rules take: to the first config, to the count, to a thousand random configs.
 //!
-//! `cargo bench --no-default-features --bench space` prints a table; `benches/results/space.md` keeps a run. What
-//! Kernel Tuner's solver does with the same rules is asked by `benches/space_peer.py`.
+//! `cargo bench --no-default-features --bench space` prints a table. `benches/space_peer.py` asks Kernel Tuner's solver about the
+//! same rules.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

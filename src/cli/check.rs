@@ -130,7 +130,9 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
         label = "";
     }
     let without = space.raw_size().map_or_else(|| "more than 2^126".to_owned(), |size| Count::Exact(size).to_string());
-    let _ = writeln!(text, "configs    {} ({without} without conditions and rules)", space.count());
+    let counted = space.count();
+    let number = if counted == Count::Unknown { counted.in_words() } else { counted.to_string() };
+    let _ = writeln!(text, "configs    {number} ({without} without conditions and rules)");
     if space.first().is_none() {
         let _ = writeln!(
             text,

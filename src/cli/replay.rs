@@ -170,9 +170,9 @@ fn goal(text: &str) -> Result<Goal, String> {
 fn for_people(args: &Args, space: &Space, runs: &Runs) -> String {
     let optimum = runs.optimum.map_or_else(|| "none".to_owned(), show_number);
     let mut text = format!(
-        "{}: {} configs, optimum {optimum}{}\n{} over {} seeds\n\nprobes  median best  within the optimum\n",
+        "{}: {}, optimum {optimum}{}\n{} over {} seeds\n\nprobes  median best  within the optimum\n",
         args.table.display(),
-        space.count(),
+        space.count().in_words(),
         if args.pareto.is_empty() { "" } else { " (the share of the hypervolume)" },
         args.strategy.name,
         args.seeds

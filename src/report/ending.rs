@@ -59,10 +59,9 @@ pub(super) fn comparative(study: &Study) -> &'static str {
 
 /// Says that no config is better than the baseline, how many configs were tried, and which config won all of its rounds.
 pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
-    let Alternatives { tried, of } = study.alternatives();
     let better = if study.objective.metric() == "throughput" { "faster" } else { "better" };
     let busy = if study.is_machine_busy() { "; machine busy" } else { "" };
-    let tried = format!("({tried} of {of} alternatives tried{busy})");
+    let tried = format!("({}{busy})", study.alternatives().in_words());
     let Some(ahead) = &best.ahead else { return format!("no config is {better} beyond the noise {tried}") };
     let (config, ratio) = (plain(&study.settings(&ahead.config).line()), shown_ratio(ahead.speedup));
     let rounds =

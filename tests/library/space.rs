@@ -222,8 +222,8 @@ fn huge() -> Space {
 fn a_huge_space_is_used_without_being_listed() {
     let space = huge();
     assert_eq!(space.raw_size(), Some(1_000_000_000_000));
-    // The count of (d, e) times (a, b, c), counted one by one, times the hundred settings of f.
-    assert_eq!(space.count(), Count::Exact(203_489_319_600));
+    // A million settings of a, b and c are too many to list.
+    assert_eq!(space.count(), Count::Unknown);
     let first: Vec<Config> = Walk::new(&space).take(100).collect();
     assert_eq!(Some(&first[0]), space.first().as_ref());
     for config in &first {

@@ -48,7 +48,7 @@ impl Space {
         /// Settings tried before giving up: a round number, as a bound on the time for one detour.
         const FUEL: u64 = 400;
         self.parameters.get(parameter).filter(|knob| u64::from(level) < knob.len() && !config.is_as_it_is())?;
-        if !self.outlook().is_tied(parameter) {
+        if !self.groups().is_tied(parameter) {
             return None;
         }
         let mut fuel = FUEL;

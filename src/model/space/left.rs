@@ -1,7 +1,10 @@
 //! Finds configs that the rules of a space allow, in order or at random, and proves that a space is empty.
 
-use super::rules::Outlook;
-use super::{Advance, Config, Count, Space, Walk};
+use super::rules::Groups;
+use super::{Advance, Config, Count, Permutation, Space, Walk};
+
+/// If fewer than one of this many random indices meet an allowed config, a space is sparse: a round number.
+const SPARSE: u128 = 64;
 
 impl Space {
     /// Returns the first config in the order of the walk, or any allowed config if bounded work cannot find the first.
@@ -13,77 +16,68 @@ impl Space {
 
     fn find_first(&self) -> Option<Config> {
         /// Settings that walks may try, and random draws after them: round numbers, as bounds on time.
-        const FUEL: u64 = 100_000;
-        const DRAWS: u64 = 8;
-        let outlook = self.outlook();
-        if outlook.is_empty() {
+        const FUEL: u64 = 20_000;
+        const DRAWS: usize = 8;
+        let groups = self.groups();
+        if groups.is_empty() {
             return None;
         }
-        let in_order = outlook.is_in_order().then(|| outlook.at_shares(self, &mut |_| 0.0)).flatten();
-        if let Some(first) = in_order.and_then(|levels| self.with_levels(&levels)) {
+        if let Some(first) = groups.at_shares(self, &mut |_| 0.0).and_then(|levels| self.with_levels(&levels)) {
             return Some(first);
         }
-        let mut fuel = FUEL;
-        match Walk::new(self).advance(&mut fuel) {
+        let mut walk = Walk::new(self);
+        match walk.advance(&mut FUEL.clone()) {
             Advance::Found(config) => return Some(config),
             Advance::End => return None,
             Advance::OutOfFuel => {}
         }
-        (0..DRAWS).find_map(|seed| self.draw(seed)).or_else(|| {
-            (0..4).find_map(|seed| {
-                let mut fuel = FUEL / 4;
-                match Walk::shuffled(self, seed).advance(&mut fuel) {
-                    Advance::Found(config) => Some(config),
-                    Advance::End | Advance::OutOfFuel => None,
-                }
-            })
-        })
+        let shuffled = |seed| match Walk::shuffled(self, seed).advance(&mut FUEL.clone()) {
+            Advance::Found(config) => Some(config),
+            Advance::End | Advance::OutOfFuel => None,
+        };
+        self.draws(0, DRAWS).into_iter().next().or_else(|| (0..4).find_map(shuffled))
     }
 
-    /// Returns true if the rules provably allow no config.
+    /// Returns true if bounded work proves that the rules allow no config.
     ///
     /// ```
     /// use gputune::model::space::{Expression, Parameter, Space};
     ///
-    /// let space = |rule: &str| {
-    ///     let digits = (0..12).map(|at| Parameter::range(format!("d{at}"), 0, 9, 1));
-    ///     let sum = (0..12).map(|at| format!("d{at}")).collect::<Vec<_>>().join(" + ");
-    ///     let rule = Expression::parse(format!("{sum} {rule}"))?;
-    ///     digits.fold(Space::builder(), |builder, digit| builder.parameter(digit)).rule(rule).build()
-    ///         .map_err(Box::<dyn std::error::Error>::from)
-    /// };
-    /// assert!(!space(">= 80")?.is_empty());
-    /// assert!(space(">= 109")?.is_empty());
+    /// let workers = Parameter::range("workers", 0, 16, 1);
+    /// let space = Space::builder().parameter(workers).rule(Expression::parse("workers > 20")?).build()?;
+    /// assert!(space.is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_empty(&self) -> bool {
-        match self.found.count.get() {
-            Some(count) => *count == Count::Exact(0),
-            None => self.outlook().is_empty() || self.only.is_some() && self.count() == Count::Exact(0),
-        }
+        self.groups().is_empty() || self.only.is_some() && self.count() == Count::Exact(0)
     }
 
     /// Returns at most `most` random configs, as [`draw`](Self::draw) does; drawing many at once is quicker.
     pub fn draws(&self, seed: u64, most: usize) -> Vec<Config> {
-        let drawn = self.outlook().draws(self, seed, most);
+        let drawn = self.groups().draws(self, seed, most);
         drawn.iter().filter_map(|levels| self.with_levels(levels)).collect()
     }
 
     /// Returns true if a random index of the raw product seldom meets an allowed config.
     pub(crate) fn is_sparse(&self) -> bool {
-        /// A round number: below it, a random index meets an allowed config less than once in 64 tries.
-        const SPARSE: f64 = 1.0 / 64.0;
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
-        let raw = self.raw_size().map_or(f64::INFINITY, |size| size as f64);
-        match self.count() {
-            #[expect(clippy::cast_precision_loss, reason = "a share")]
-            Count::Exact(count) => (count as f64) < SPARSE * raw,
-            Count::About { count, .. } => count < SPARSE * raw,
-            Count::Unknown => true,
-        }
+        *self.found.is_sparse.get_or_init(|| {
+            let Some(raw) = self.raw_size() else { return true };
+            match self.count() {
+                Count::Exact(count) => count.saturating_mul(SPARSE) < raw,
+                Count::Unknown => self.meets_few_of(raw),
+            }
+        })
     }
 
-    /// Draws a random config: uniformly if all configs can be listed, else nearly uniformly.
+    fn meets_few_of(&self, raw: u128) -> bool {
+        /// A round number: a space at the limit has 64 allowed configs among so many, give or take 8.
+        const TRIES: u128 = 4096;
+        let order = Permutation::new(raw, 0);
+        let allowed = (0..TRIES).filter_map(|place| self.config(order.at(place)?));
+        (allowed.count() as u128) < TRIES / SPARSE
+    }
+
+    /// Draws a random config; each has the same probability.
     ///
     /// `None` if bounded work finds no config.
     pub fn draw(&self, seed: u64) -> Option<Config> {
@@ -93,11 +87,11 @@ impl Space {
     /// Returns the config that has a given share of all configs before it, parameter by parameter. Evenly spread shares give
     /// evenly spread configs. `None` if the configs cannot be listed.
     pub(crate) fn at_shares(&self, mut share: impl FnMut(usize) -> f64) -> Option<Config> {
-        let levels = self.outlook().at_shares(self, &mut share)?;
+        let levels = self.groups().at_shares(self, &mut share)?;
         self.with_levels(&levels)
     }
 
-    pub(super) fn outlook(&self) -> &Outlook {
-        self.found.outlook.get_or_init(|| Outlook::of(self))
+    pub(super) fn groups(&self) -> &Groups {
+        self.found.groups.get_or_init(|| Groups::of(self))
     }
 }

@@ -121,8 +121,9 @@ pub struct Space {
 /// Results about a space that take long to find, cached once found.
 #[derive(Default)]
 struct Found {
-    outlook: OnceLock<rules::Outlook>,
+    groups: OnceLock<rules::Groups>,
     count: OnceLock<Count>,
+    is_sparse: OnceLock<bool>,
     first: OnceLock<Option<Config>>,
 }
 
@@ -187,8 +188,8 @@ impl Space {
     #[must_use]
     pub fn restricted(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(belongs));
-        // The function does not change the outlook of the rules, so the outlook is kept.
-        self.found = Found { outlook: self.found.outlook, ..Found::default() };
+        // The function does not change what the rules leave, so the groups are kept.
+        self.found = Found { groups: self.found.groups, ..Found::default() };
         self.identity = Arc::default();
         self
     }

@@ -2,7 +2,7 @@
 
 use super::build::Graph;
 use super::plan::{Plan, Slots};
-use super::rules::Tracks;
+use super::rules::Ahead;
 use super::{Config, INACTIVE, MemoryRole, Permutation, Space};
 use crate::model::outcome::Memory;
 
@@ -15,8 +15,7 @@ pub struct Walk<'s> {
     plan: Plan,
     orders: Orders,
     slots: Slots,
-    /// The look-ahead from each partial config.
-    tracks: Tracks,
+    ahead: Ahead,
     /// Next place to try at each depth of the plan.
     next: Vec<u64>,
     depth: Option<usize>,
@@ -68,9 +67,9 @@ impl<'s> Walk<'s> {
     /// `order` must name each parameter of the space, by its place; otherwise the configs are not whole.
     pub fn over(space: &'s Space, order: &[usize]) -> Self {
         let plan = Plan::new(&Graph::of(space), order);
-        let tracks = space.outlook().tracks(space, &plan.order);
+        let ahead = space.groups().ahead(&plan.order);
         let next = vec![0; plan.order.len()];
-        Self { space, next, depth: Some(0), plan, orders: Orders::Ascending, slots: Slots::new(space), tracks }
+        Self { space, next, depth: Some(0), plan, orders: Orders::Ascending, slots: Slots::new(space), ahead }
     }
 
     /// Walks with the settings of each parameter in a random order.
@@ -100,7 +99,7 @@ impl<'s> Walk<'s> {
             self.next[depth] = if is_last { place } else { place + 1 };
             // The config was allowed before, so no rule fails here.
             let _ = self.plan.assign(self.space, &mut self.slots, depth, level);
-            self.tracks.enter(self.space, self.plan.order[depth], level);
+            let _ = self.ahead.enter(self.plan.order[depth], level);
         }
     }
 
@@ -172,10 +171,8 @@ impl<'s> Walk<'s> {
             return Step::End;
         };
         self.next[depth] += 1;
-        if self.plan.assign(self.space, &mut self.slots, depth, level).is_err() {
-            return Step::Tried;
-        }
-        if !self.tracks.enter(self.space, self.plan.order[depth], level) {
+        let leads = self.ahead.enter(self.plan.order[depth], level);
+        if !leads || self.plan.assign(self.space, &mut self.slots, depth, level).is_err() {
             return Step::Tried;
         }
         if let Some(rest_too) = self.is_behind_wall(walls, depth) {
@@ -189,7 +186,6 @@ impl<'s> Walk<'s> {
             self.depth = Some(depth + 1);
             return Step::Tried;
         }
-        self.tracks.refill();
         let config = self.slots.config();
         if self.space.is_member(&config) { Step::Found(config) } else { Step::Tried }
     }

@@ -288,7 +288,7 @@ pub(super) fn about(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
     about.extend(measured.find_map(|m| m.framework.clone()).map(|framework| ("framework", framework)));
     about.push(("gputune", env!("CARGO_PKG_VERSION").to_owned()));
-    about.push(("space", format!("{} configs, {} parameters", study.space.count(), study.space.parameters().len())));
+    about.push(("space", format!("{}, {} parameters", study.space.count().in_words(), study.space.parameters().len())));
     if let Some(cwd) = subject.best.and_then(|best| best.cwd.clone()) {
         about.push(("folder", cwd));
     }

@@ -5,15 +5,26 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::Study;
-use crate::model::{Config, Trial};
+use crate::model::{Config, Count, Trial};
 
 /// The number of configs tried besides the baseline, and the number of configs in the space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alternatives {
     /// The configs that were probed, whatever the outcome.
     pub tried: usize,
-    /// The number of configs in the space: `363`, or `about 1.20e9`.
+    /// The number of configs in the space: `363` or `1.20e9`; `unknown` if bounded work cannot count them.
     pub of: String,
+}
+
+impl Alternatives {
+    /// Returns both numbers as text: `12 of 363 alternatives tried`.
+    pub fn in_words(&self) -> String {
+        let Self { tried, of } = self;
+        if *of == Count::Unknown.to_string() {
+            return format!("{tried} alternatives tried, {}", Count::Unknown.in_words());
+        }
+        format!("{tried} of {of} alternatives tried")
+    }
 }
 
 impl Study {

@@ -95,7 +95,6 @@ fn together(space: &Space) -> usize {
     #[expect(clippy::cast_precision_loss, reason = "a logarithm")]
     let configs = match space.count() {
         Count::Exact(count) => count as f64,
-        Count::About { count, .. } => count,
         Count::Unknown => f64::INFINITY,
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]

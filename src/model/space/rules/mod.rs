@@ -1,21 +1,14 @@
-//! Reasons about rules: detects dead ends early, counts and draws configs, and proves that a space is empty.
+//! Finds the configs that the rules of a space allow: lists, counts and draws them with bounded work.
 //!
-//! Each expression becomes a [term]. As parameters get values, the term is simplified, and its bounds decide it as early as
-//! possible. Partial configs that leave the same rules are merged, so a sum is handled by its partial sums and a product by
-//! its factors. This is a decision diagram (Andersen, Hadzic, Hooker and Tiedemann, "A constraint store based on multivalued
-//! decision diagrams", CP 2007).
+//! Parameters that no condition, derived value or rule connects are independent, so each group of connected parameters is
+//! handled alone. Bounded backtracking lists a group. A group that is too large to list is not counted, and its configs are
+//! drawn by rejection: random settings, until the rules allow them.
 
-mod bounds;
-mod compile;
-mod course;
-mod diagram;
-mod hash;
-mod normal;
-mod outlook;
-mod sample;
-mod syntax;
-mod term;
+mod ahead;
+mod groups;
+mod listing;
 #[cfg(test)]
 mod tests;
 
-pub(super) use outlook::{Amount, Outlook, Tracks};
+pub(super) use ahead::Ahead;
+pub(super) use groups::Groups;
