@@ -139,8 +139,6 @@ pub struct Limit {
 pub enum Mark {
     /// It was measured.
     Measured,
-    /// It was measured for part of the time, or stopped early because it was slower than the best.
-    Short,
     /// It was measured and is infeasible.
     Infeasible,
     /// It ran out of memory.
@@ -174,8 +172,6 @@ pub struct MarkRow {
 pub enum Shape {
     /// A disc.
     Disc,
-    /// A ring.
-    Ring,
     /// A triangle.
     Triangle,
     /// Two crossed strokes.
@@ -196,7 +192,6 @@ pub enum Shape {
 /// darker if their contrast to white would be below 3 to 1 (WCAG 2.2, 1.4.11).
 pub const MARKS: &[MarkRow] = &[
     row(Mark::Measured, "measured", Shape::Disc, "#5b6472"),
-    row(Mark::Short, "short", Shape::Ring, "#5b6472"),
     row(Mark::Infeasible, "may not win", Shape::Triangle, "#9a6700"),
     row(Mark::OutOfMemory, "out of memory", Shape::Cross, "#b3430a"),
     row(Mark::Failed, "failed", Shape::Asterisk, "#b3430a"),

@@ -414,7 +414,7 @@ pub(super) struct ObjectiveTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a table such as { probes = 24, time = \"20m\" }")]
 pub(super) struct SearchTable {
-    /// `auto`, `anneal`, `bayes`, `descent`, `grid`, `halving`, `qmc` or `random`. Default: auto.
+    /// `auto`, `anneal`, `bayes`, `grid` or `random`. Default: auto.
     pub(super) strategy: Option<Located<String>>,
     /// Probes to run, the baseline included; rounds come on top. Default: 24.
     pub(super) probes: Option<Located<u32>>,

@@ -168,30 +168,6 @@ fn a_study_that_says_nothing_is_refused_with_the_reason() {
     assert!(matches!(error, EarlierError::Front), "{error}");
 }
 
-#[test]
-fn short_probes_teach_only_where_nothing_longer_was_probed() {
-    let space = batch_and_workers();
-    let config = |batch: i32| space.locate(&settings(&[("batch_size", batch.into()), ("workers", 1.into())])).unwrap();
-    let screen = |config, value| {
-        let purpose = Purpose::Screen { one_in: 9.try_into().unwrap() };
-        Trial { purpose, ..trial(config, measured(value)) }
-    };
-    let history: History = [
-        screen(config(8), 500.0),
-        screen(config(16), 90.0),
-        screen(config(32), 80.0),
-        trial(config(8), measured(70.0)),
-        trial(config(16), measured(99.0)),
-        trial(config(32), Outcome::Interrupted),
-    ]
-    .into_iter()
-    .collect();
-    let study = EarlierStudy::of("before", &space, &history);
-    assert_eq!(study.record().trials, 4);
-    assert_eq!(study.seen_from(&space, &Objective::default()).unwrap().trials(), 3);
-    assert_eq!(first(&space, &study, None).unwrap(), "batch_size=16 workers=1");
-}
-
 /// Every strategy stays within the space, with or without an earlier study, whatever the study says.
 #[test]
 fn proposals_are_functions_of_the_view_whatever_the_earlier_study_says() {

@@ -113,7 +113,7 @@ pub(crate) fn trials() -> Vec<(Purpose, Settings, Outcome)> {
         ),
         (Purpose::Search, settings(8, 1, "bf16"), good(90.0, 8)),
         (Purpose::Search, settings(64, 2, "fp32"), Outcome::Crashed(failure("exit code 1: ValueError: \"bad\""))),
-        (Purpose::Screen { one_in: 3.try_into().unwrap() }, settings(128, 4, "bf16"), good(1000.0, 128)),
+        (Purpose::Search, settings(128, 4, "bf16"), good(1000.0, 128)),
         (Purpose::Search, settings(16, 8, "bf16"), Outcome::Interrupted),
         (Purpose::Round, settings(256, 4, "bf16"), good(1210.0, 256)),
         (Purpose::Round, settings(32, 0, "fp32"), good(404.0, 32)),

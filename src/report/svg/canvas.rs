@@ -83,12 +83,6 @@ impl Canvas {
                     "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.8\" fill=\"{colour}\" stroke=\"#ffffff\"/>"
                 );
             }
-            Shape::Ring => {
-                let _ = writeln!(
-                    self.0,
-                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
-                );
-            }
             Shape::Cross | Shape::Asterisk => {
                 let spokes: &[f64] = if row.shape == Shape::Cross { &[45.0, 135.0] } else { &[0.0, 60.0, 120.0] };
                 for angle in spokes {
