@@ -51,9 +51,6 @@ pub(super) struct Args {
     /// How long the search may take [default: 20m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     time: Option<String>,
-    /// How long the script may take to print its help
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
-    help_time: String,
     /// The script [default: that of this folder]
     #[arg(value_name = "SCRIPT")]
     script: Vec<OsString>,
@@ -89,7 +86,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let is_any = matches!(preset::recognise(&command, &source), Recognised::As(preset) if preset.name == "any");
     // The training loop may be in an installed package.
     let source = if is_any && !source.speaks_protocol { source.with_packages(&command, &python, &cwd) } else { source };
-    let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python, time: &args.help_time };
+    let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python };
     let Told { arguments, values, told_by } = asked.arguments()?;
     let preset = match args.preset {
         Some(preset) => preset,

@@ -32,7 +32,7 @@ pub struct Line {
     pub expected_gain: Option<f64>,
     /// Wall time of the probe in seconds.
     pub elapsed_s: f64,
-    /// When the probe ended, in seconds of Unix time; absent in older journals.
+    /// When the probe ended, in seconds of Unix time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<f64>,
     /// The slot that it ran in, if probes ran in parallel.

@@ -55,7 +55,7 @@ pub struct Trial {
     pub outcome: Outcome,
     /// Wall time of the probe, starting and cleaning up included.
     pub elapsed: Duration,
-    /// When the probe ended, in seconds of Unix time; absent if unrecorded.
+    /// When the probe ended, in seconds of Unix time; `None` if it was not recorded.
     pub ended_at: Option<f64>,
     /// The slot that it ran in, if probes ran in parallel; absent if it had the machine to itself.
     pub slot: Option<Slot>,

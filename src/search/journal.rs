@@ -23,12 +23,8 @@ pub use conditions::{Conditions, Interpreter};
 pub use eras::OlderEras;
 pub use follow::{Follower, News, is_in_use};
 
-/// The version of the file format that this program writes.
+/// The version of the file format that this program writes and reads.
 pub const FORMAT: u32 = 2;
-
-/// The oldest version that this program reads. It lacks [`Conditions`], so a search can continue from such a journal only in a new
-/// era.
-pub const OLDEST_FORMAT: u32 = 1;
 
 /// The things that must be equal for trials to be comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,14 +113,7 @@ impl Header {
             if all.is_empty() { "nothing".to_owned() } else { all }
         };
         let mut found = self.fingerprint.differences(&now.fingerprint);
-        if self.format < FORMAT {
-            let version = &self.gputune_version;
-            found.push(format!(
-                "gputune {version} began it, which kept neither interpreter nor frameworks, script or limits"
-            ));
-        } else {
-            found.extend(self.conditions.differences(&now.conditions));
-        }
+        found.extend(self.conditions.differences(&now.conditions));
         if digests(self) != digests(now) {
             let (then, now) = (shown(self), shown(now));
             // A study may have as many trials, but different ones.
@@ -166,7 +155,7 @@ pub enum JournalError {
         source: serde_json::Error,
     },
     /// It was written in a format that this version of the program does not know.
-    #[error("{} has format {found}, and this gputune reads formats {OLDEST_FORMAT} to {FORMAT}", path.display())]
+    #[error("{} has format {found}, and this gputune reads format {FORMAT}", path.display())]
     Format {
         /// The file.
         path: PathBuf,

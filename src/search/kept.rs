@@ -274,11 +274,10 @@ impl KeptError {
                 "give the folder that `gputune search` names as `results`: the one of --out, else gputune-out/<name of the spec>"
             }
             Self::Empty { .. } => "wait for the first probe, or run `gputune search` with this folder as --out",
-            Self::NoStudy { .. } => "it was written by an older gputune: run its `gputune search` again, which adds it",
             Self::Format { .. } | Self::Journal(JournalError::Format { .. }) => {
                 "read it with the gputune that wrote it, or a newer one"
             }
-            Self::Damaged { .. } => "run its `gputune search` again, which writes it anew",
+            Self::NoStudy { .. } | Self::Damaged { .. } => "run its `gputune search` again, which writes it anew",
             Self::Journal(JournalError::Damaged { .. }) => "take the damaged line out of a copy of the folder",
             Self::Foreign { .. } => "the two files are of different searches: run `gputune search` with --fresh",
             Self::Io { .. } | Self::Journal(_) => "is the path right, and may this user read it?",
@@ -320,26 +319,14 @@ impl Kept {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(KeptError::NoStudy { place: folder }),
             Err(source) => return Err(KeptError::Io { path: path_of_record, source }),
         };
-        Self::with_record(folder, &path, parse_record(&path_of_record, &text)?)
-    }
-
-    /// Reads it with a record from the caller, for a folder from a version without `study.json`.
-    ///
-    /// # Errors
-    /// As for [`read`](Self::read).
-    pub fn read_with(place: &Path, record: Record) -> Result<Self, KeptError> {
-        let (folder, path) = journal_of(place)?;
-        Self::with_record(folder, &path, record)
-    }
-
-    fn with_record(folder: PathBuf, path: &Path, record: Record) -> Result<Self, KeptError> {
+        let record = parse_record(&path_of_record, &text)?;
         // Check this before reading the trials. Then a search that ends in between still counts as running, and an interrupted
         // search never counts as ended.
-        let is_running = journal::is_in_use(path) == Some(true);
-        let (header, lines) = journal::read(path)?;
+        let is_running = journal::is_in_use(&path) == Some(true);
+        let (header, lines) = journal::read(&path)?;
         let trial = |line: &Line| {
             let config = line.locate(&record.space).map_err(|source| {
-                let path = path.to_owned();
+                let path = path.clone();
                 KeptError::Foreign { path, trial: line.trial, source }
             })?;
             let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();

@@ -245,7 +245,7 @@ fn a_lack_of_memory_rules_larger_values_out_where_that_is_asked_for() {
 fn a_journal_is_a_table_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.jsonl");
-    let header = r#"{"format":1,"gputune_version":"0.1.0","fingerprint":{"device":"cpu","driver":"","command":null,"space":{"parameters":{"a":"1 .. 3","twice":"derive a * 2"}}}}"#;
+    let header = r#"{"format":2,"gputune_version":"0.1.0","fingerprint":{"device":"cpu","driver":"","command":null,"space":{"parameters":{"a":"1 .. 3","twice":"derive a * 2"}}}}"#;
     let line = |trial: u32, purpose: &str, a: u32, value: f64| {
         format!(
             r#"{{"trial":{trial},"purpose":"{purpose}","config":{{"a":{a},"twice":{}}},"elapsed_s":1.0,"outcome":"measured","throughput":{{"value":{value},"low":null,"high":null}}}}"#,

@@ -430,7 +430,7 @@ fn a_spec_names_earlier_searches_relative_to_itself_and_check_tells_of_them() {
 }
 
 const JOURNAL: &str = concat!(
-    r#"{"format":1,"gputune_version":"0.1.0","fingerprint":{"device":"A100","driver":"1","command":null,"space":{}}}"#,
+    r#"{"format":2,"gputune_version":"0.1.0","fingerprint":{"device":"A100","driver":"1","command":null,"space":{}}}"#,
     "\n",
     r#"{"trial":1,"purpose":"search","config":{"x":7,"z":1},"elapsed_s":1.0,"outcome":"measured","throughput":{"value":9.0,"low":null,"high":null}}"#,
     "\n"

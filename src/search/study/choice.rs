@@ -17,7 +17,6 @@ pub enum Verdict {
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
     /// It was better than the baseline in every round, clearly or by its interval, but without a proof.
-    #[serde(alias = "unconfirmed")]
     Unproven,
     /// There is no baseline, or it is not feasible.
     NoBaseline,
