@@ -272,7 +272,11 @@ impl Journal {
         if changes.is_empty() {
             let (last_number, older) = (eras.last_number, eras.header.older);
             let lines = eras::trials(path, &eras.lines)?.into_iter();
-            let trials = lines.map(|(at, line)| trial_of(path, at, line, space));
+            let foreign = |line, source| JournalError::Foreign { path: path.to_owned(), line, source };
+            let trials = lines.map(|(at, line)| {
+                let trial = line.trial(space).map_err(|source| foreign(at, source))?;
+                Ok((trial, line.expected_gain))
+            });
             let (trials, expected_gains) = trials.collect::<Result<_, JournalError>>()?;
             return Ok((journal, Recovered { trials, expected_gains, healed, last_number, changes, older }));
         }
@@ -432,23 +436,6 @@ fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Valu
         (then, Null) => found.push(format!("{path} was {then} and is absent")),
         (then, now) => found.push(format!("{path} was {then} and is {now}")),
     }
-}
-
-/// Reads a trial with its expected gain.
-fn trial_of(path: &Path, at: usize, line: Line, space: &Space) -> Result<(Trial, Option<f64>), JournalError> {
-    let config =
-        line.locate(space).map_err(|source| JournalError::Foreign { path: path.to_owned(), line: at, source })?;
-    let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
-    let trial = Trial {
-        number: line.trial,
-        purpose: line.purpose,
-        config,
-        outcome: line.outcome,
-        elapsed,
-        ended_at: line.ended_at,
-        slot: line.slot,
-    };
-    Ok((trial, line.expected_gain))
 }
 
 #[cfg(test)]

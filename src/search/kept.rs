@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Device;
-use crate::model::{LocateError, Objective, Settings, Space, Trial};
+use crate::model::{LocateError, Objective, Settings, Space};
 use crate::probe::{
     StepTemplate, Template,
     adapter::{self, Applied, Apply, Target},
@@ -30,9 +30,9 @@ pub const JOURNAL: &str = "journal.jsonl";
 /// The version of `study.json` that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
-/// The contents of `study.json`.
+/// The contents of `study.json`. The space is borrowed while a search runs.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Record {
+pub struct Record<S = Space> {
     /// The version of the format.
     pub format: u32,
     /// The program that wrote it.
@@ -40,7 +40,7 @@ pub struct Record {
     /// The spec, as given on the command line.
     pub spec: String,
     /// The space that is searched.
-    pub space: Space,
+    pub space: S,
     /// The objective.
     pub objective: Objective,
     /// The config that the speed-up is measured against.
@@ -59,51 +59,31 @@ pub struct Record {
     /// Its wall time in seconds, once it ended.
     pub elapsed_s: Option<f64>,
     /// The result of comparing the slots, in one line.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side_by_side: Option<String>,
 }
 
-/// The parts of a search that are written as `study.json`.
-#[derive(Debug, Clone, Serialize)]
-pub struct Description<'s> {
-    format: u32,
-    gputune_version: &'static str,
-    spec: &'s str,
-    space: &'s Space,
-    objective: &'s Objective,
-    baseline: Option<&'s Settings>,
-    baseline_as_it_is: bool,
-    budget: Budget,
-    device: &'s Device,
-    step: StepRecord,
-    stopped: Option<StopReason>,
-    elapsed_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    side_by_side: Option<&'s str>,
-}
-
-impl<'s> Description<'s> {
+impl<'s> Record<&'s Space> {
     /// Describes a search that is about to begin; `spec` is its name on the command line.
     pub fn new(
-        spec: &'s str,
-        (space, objective): (&'s Space, &'s Objective),
-        baseline: Option<&'s Settings>,
+        spec: impl Into<String>,
+        (space, objective): (&'s Space, &Objective),
+        baseline: Option<&Settings>,
         budget: Budget,
-        device: &'s Device,
+        device: &Device,
         step: &StepTemplate,
     ) -> Self {
-        let (format, gputune_version, step) = (FORMAT, env!("CARGO_PKG_VERSION"), StepRecord::of(step));
         Self {
-            format,
-            gputune_version,
-            spec,
+            format: FORMAT,
+            gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
+            spec: spec.into(),
             space,
-            objective,
-            baseline,
+            objective: objective.clone(),
+            baseline: baseline.cloned(),
             baseline_as_it_is: false,
             budget,
-            device,
-            step,
+            device: device.clone(),
+            step: StepRecord::of(step),
             stopped: None,
             elapsed_s: None,
             side_by_side: None,
@@ -124,8 +104,8 @@ impl<'s> Description<'s> {
 
     /// Adds how the search of a study ended, and the result of comparing its slots.
     #[must_use]
-    pub fn of(self, study: &'s Study) -> Self {
-        Self { side_by_side: study.side_by_side.as_deref(), ..self.ended(study.stopped, study.elapsed) }
+    pub fn of(self, study: &Study) -> Self {
+        Self { side_by_side: study.side_by_side.clone(), ..self.ended(study.stopped, study.elapsed) }
     }
 
     /// The contents of `study.json`.
@@ -324,16 +304,8 @@ impl Kept {
         // search never counts as ended.
         let is_running = journal::is_in_use(&path) == Some(true);
         let (header, lines) = journal::read(&path)?;
-        let trial = |line: &Line| {
-            let config = line.locate(&record.space).map_err(|source| {
-                let path = path.clone();
-                KeptError::Foreign { path, trial: line.trial, source }
-            })?;
-            let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
-            let (number, purpose, outcome) = (line.trial, line.purpose, line.outcome.clone());
-            let (ended_at, slot) = (line.ended_at, line.slot.clone());
-            Ok::<_, KeptError>(Trial { number, purpose, config, outcome, elapsed, ended_at, slot })
-        };
+        let foreign = |trial, source| KeptError::Foreign { path: path.clone(), trial, source };
+        let trial = |line: &Line| line.trial(&record.space).map_err(|source| foreign(line.trial, source));
         let history = lines.iter().map(trial).collect::<Result<crate::model::History, KeptError>>()?;
         let stated = || record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
         let set = record.baseline.clone().unwrap_or_default();
@@ -400,7 +372,7 @@ fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Estimate, Measurement, Outcome, Parameter, Purpose};
+    use crate::model::{Estimate, Measurement, Outcome, Parameter, Purpose, Trial};
     use crate::search::journal::{Fingerprint, Journal};
 
     fn record() -> Record {

@@ -252,10 +252,10 @@ fn a_journal_is_a_table_too() {
             2 * a
         )
     };
-    let lines = [line(1, "baseline", 1, 5.0), line(2, "search", 2, 7.0), line(3, "confirm", 2, 100.0)];
+    let lines = [line(1, "baseline", 1, 5.0), line(2, "search", 2, 7.0), line(3, "round", 2, 100.0)];
     std::fs::write(&path, format!("{header}\n{}\n", lines.join("\n"))).unwrap();
     let answer = json(&path, &["--strategy", "grid"]);
-    assert_eq!(answer["optimum"].as_f64(), Some(7.0), "a confirmation is no row");
+    assert_eq!(answer["optimum"].as_f64(), Some(7.0), "a round is no row");
     assert_eq!(best_of(&answer["runs"][0]), [Some(5.0), Some(7.0)]);
 }
 

@@ -486,7 +486,7 @@ fn wrong_places_give_one_error_with_the_place_and_a_cure() {
     refused(&search, &with(""), "old.jsonl has no finished trial");
     refused(&search, &with(JOURNAL.lines().next().unwrap()), "line 1 of");
     refused(&search, &with(&format!("{}\n", JOURNAL.lines().next().unwrap())), "old.jsonl has no finished trial");
-    refused(&search, &with(&JOURNAL.replace("\"format\":1", "\"format\":9")), "has format 9");
+    refused(&search, &with(&JOURNAL.replace("\"format\":2", "\"format\":9")), "has format 9");
     refused(&search, &with(&JOURNAL.replace("\"trial\":1", "\"trial\":true")), "line 2 of");
     refused(&search, &with(&JOURNAL.replace("\"x\"", "\"X\"")), "there X, z; here x, y");
     refused(&search, &with(&JOURNAL.replace("\"x\":7", "\"x\":77")), "x = 1, 2 .. 12");

@@ -15,7 +15,7 @@ use gputune::probe::{
 };
 use gputune::search::{
     Budget, Fingerprint, Header, Journal, StopReason,
-    kept::{Description, JOURNAL, STUDY},
+    kept::{JOURNAL, Record, STUDY},
 };
 
 /// Returns parameters like those that an adapter tunes in a torch script.
@@ -151,11 +151,10 @@ pub(crate) fn write_with(
         journal.record(&trial, &space, Some("a reason"), None).unwrap();
     }
     let baseline = trials.first().map(|(_, settings, _)| settings);
-    let description =
-        Description::new("runs/train.toml", (&space, objective), baseline, Budget::default(), &device, &step);
-    let description = match stopped {
-        Some(stopped) => description.ended(stopped, Duration::from_secs(120)),
-        None => description,
+    let record = Record::new("runs/train.toml", (&space, objective), baseline, Budget::default(), &device, &step);
+    let record = match stopped {
+        Some(stopped) => record.ended(stopped, Duration::from_secs(120)),
+        None => record,
     };
-    fs::write(folder.join(STUDY), description.to_json().unwrap()).unwrap();
+    fs::write(folder.join(STUDY), record.to_json().unwrap()).unwrap();
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Apart, Best, Ranked, Study, is_tied, noise_of, ratio};
 use crate::model::{Config, Estimate, OnTie};
+use crate::probe::stats::normal_tail;
 use crate::search::rounds::{self, Noise};
 
 /// The result of comparing the named config with the baseline.
@@ -168,8 +169,7 @@ pub(super) fn expected_gain(mean: f64, error: f64) -> f64 {
     }
     let place = mean / error;
     let density = libm::exp(-0.5 * place * place) / (2.0 * std::f64::consts::PI).sqrt();
-    let below = 0.5 * libm::erfc(-place / std::f64::consts::SQRT_2);
-    error * density + mean * below
+    error * density + mean * normal_tail(-place)
 }
 
 #[cfg(test)]
