@@ -20,20 +20,6 @@ pub use probe::{Step, StepError, TrainingStep};
 #[doc(inline)]
 pub use search::{Budget, Study, Tuner};
 
-// The paths of releases before the wings.
-#[doc(hidden)]
-pub use init::edits;
-#[doc(hidden)]
-pub use machine::{ceilings, telemetry};
-#[doc(hidden)]
-pub use model::{arrival, event, fact, metric, objective, outcome, precision, quantity, space, trial};
-#[doc(hidden)]
-pub use probe::{adapter, stats};
-#[doc(hidden)]
-pub use report::emit;
-#[doc(hidden)]
-pub use search::{budget, environment, journal, kept, numerics, status, strategy, study, tuner};
-
 /// The pages of the documentation with blocks of Rust, whose code is tested like that of the README.
 #[cfg(doctest)]
 mod pages {

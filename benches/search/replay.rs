@@ -87,11 +87,9 @@ fn run(plan: &Plan<'_>, method: &Method, table: &Recorded, seed: u64, version: &
         assert!(!history.is_settled(&proposal.config), "{} repeats a config on {}", method.name, table.name);
         let recorded = table.replay.answer(&proposal.config).unwrap();
         let outcome = if plan.noise { noisy(table, &proposal.config, recorded, &mut chance) } else { recorded.clone() };
-        // A table says nothing of shorter probes: they come to the same, but do not count as the best.
-        let purpose = proposal.one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
         match (table.objective.score_of(&outcome), table.objective.score_of(recorded)) {
             (Some(seen), Some(score)) => {
-                if !purpose.is_short() && top.is_none_or(|top| seen > top) {
+                if top.is_none_or(|top| seen > top) {
                     top = Some(seen);
                     curve.push((number as usize, table.regret(table.objective.score(score))));
                 }
@@ -102,7 +100,7 @@ fn run(plan: &Plan<'_>, method: &Method, table: &Recorded, seed: u64, version: &
             ended_at: None,
             slot: None,
             number,
-            purpose,
+            purpose: Purpose::Search,
             config: proposal.config,
             outcome,
             elapsed: Duration::ZERO,

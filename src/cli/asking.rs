@@ -16,6 +16,10 @@ use super::{diagnostic, scripts};
 /// The guard that refuses writes while a script is asked for its help.
 const GUARD: &str = include_str!("../../python/asking/sitecustomize.py");
 
+/// The time after which a script that prints no help is ended. A round number, long enough to
+/// import a framework.
+const HELP_TIME: Duration = Duration::from_secs(60);
+
 /// Variables for running a script's `--help`: no GPU, no broken lines, and nothing is installed, tracked or kept.
 const ASKED_WITH: &[(&str, &str)] = &[
     ("CUDA_VISIBLE_DEVICES", ""),
@@ -46,8 +50,6 @@ pub(super) struct Asked<'a> {
     pub(super) source: &'a Source,
     pub(super) cwd: &'a Path,
     pub(super) python: &'a str,
-    /// The time limit.
-    pub(super) time: &'a str,
 }
 
 impl Asked<'_> {
@@ -83,7 +85,7 @@ impl Asked<'_> {
         }
         let line = self.command.asking_for_help(self.python);
         let shown = line.join(" ");
-        say!("asking `{shown}` what can be set (at most {}, without a GPU)", self.time);
+        say!("asking `{shown}` what can be set (at most {}, without a GPU)", quantity::show_duration(HELP_TIME));
         let printed = self.ask(line)?;
         let told = if help::is_help(&printed.text) { help::read(&printed.text) } else { Vec::new() };
         if !told.is_empty() {
@@ -91,7 +93,7 @@ impl Asked<'_> {
             let told_by = format!("Arguments as `{shown}` tells them.");
             return Ok(Told { arguments, values: help::values(&printed.text), told_by });
         }
-        warn_of_no_help(&printed, &shown, self.time, declared.is_empty());
+        warn_of_no_help(&printed, &shown, declared.is_empty());
         let told_by = if declared.is_empty() { "The script's arguments are not known." } else { FROM_SOURCE };
         Ok(Told { arguments: declared, values: Vec::new(), told_by: told_by.to_owned() })
     }
@@ -112,8 +114,8 @@ impl Asked<'_> {
         let mut env: BTreeMap<String, String> =
             ASKED_WITH.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         env.extend(guarded(&scratch).map_err(cannot)?);
-        let time = quantity::parse_duration(self.time).unwrap_or(Duration::from_secs(60));
-        let printed = Brief { command: line, env, cwd: self.cwd.to_owned(), time }.run(Path::new("/proc/self/exe"));
+        let printed =
+            Brief { command: line, env, cwd: self.cwd.to_owned(), time: HELP_TIME }.run(Path::new("/proc/self/exe"));
         printed.map_err(|error| {
             let failed = Failed::because(Exit::Impossible, &error);
             match error.hint() {
@@ -144,9 +146,11 @@ fn guarded(scratch: &TempDir) -> std::io::Result<Vec<(String, String)>> {
 }
 
 /// Warns that no help was printed, and names the substitute.
-fn warn_of_no_help(printed: &Printed, shown: &str, time: &str, nothing_declared: bool) {
+fn warn_of_no_help(printed: &Printed, shown: &str, nothing_declared: bool) {
     let problem = match &printed.end {
-        PrintedEnd::TimeIsUp => format!("it printed no help within {time}, and was ended"),
+        PrintedEnd::TimeIsUp => {
+            format!("it printed no help within {}, and was ended", quantity::show_duration(HELP_TIME))
+        }
         PrintedEnd::TooMuch => "it printed more than a megabyte, which is no help, and was ended".to_owned(),
         PrintedEnd::Failure(end) => format!("it printed no help, and ended with {end}"),
         PrintedEnd::Success => "it printed no help".to_owned(),

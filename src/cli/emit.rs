@@ -170,7 +170,7 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
         diagnostic::print_note("nothing was written: this is a dry run");
         return Ok(());
     }
-    folder::rewrite(&target, new.as_bytes()).map_err(|error| {
+    folder::replace(&target, new.as_bytes()).map_err(|error| {
         Failed::new(Exit::Impossible, format!("cannot write {}: {error}", file.display()))
             .hint("may this user write it and its folder?")
     })

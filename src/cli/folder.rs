@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use gputune::Space;
 use gputune::report::emit::{FORMATS, Format};
 use gputune::search::{
     Kept,
-    kept::{self, Description},
+    kept::{self, Record},
 };
 
 use super::exit::{Exit, Failed};
@@ -103,28 +104,23 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failed>
     })
 }
 
-/// Puts a file in its place as a whole or not at all. Writes directly to a pipe, /dev/stdout or other special file.
+/// Puts a file in its place as a whole or not at all. A file that is there keeps its permissions, and is refused if they forbid
+/// writing. Writes directly to a pipe, /dev/stdout or other special file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.exists() && !path.is_file() {
         return fs::write(path, bytes);
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_data()?;
-    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
-}
-
-/// Puts new contents into an existing file, as a whole or not at all; its permissions stay.
-pub(super) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let permissions = fs::metadata(path)?.permissions();
+    let permissions = match fs::metadata(path) {
+        Ok(known) => known.permissions(),
+        Err(_) => fs::Permissions::from_mode(0o644),
+    };
     // Replacing a file ignores its own write permission, so that is checked here.
     if permissions.readonly() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is read-only"));
     }
-    fs::OpenOptions::new().write(true).open(path)?;
+    if path.exists() {
+        fs::OpenOptions::new().write(true).open(path)?;
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(bytes)?;
@@ -134,9 +130,9 @@ pub(super) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the description of the folder's search.
-pub(super) fn describe(folder: &Path, description: &Description<'_>) -> Result<(), Failed> {
-    let json = description.to_json().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+/// Writes the record of the folder's search.
+pub(super) fn describe(folder: &Path, record: &Record<&Space>) -> Result<(), Failed> {
+    let json = record.to_json().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     write(folder, kept::STUDY, &json)
 }
 

@@ -25,9 +25,6 @@ use super::asking::{Asked, Told};
 use super::exit::{Exit, Failed};
 use super::{diagnostic, questions, scripts, stdout};
 
-/// How long a script may take to print its help.
-const HELP_TIME: &str = "60s";
-
 /// Write a first spec for a training script
 ///
 /// Reads the script and its --help, and writes a spec with comments. Nothing is trained. On a terminal it asks at most three
@@ -57,9 +54,6 @@ pub(super) struct Args {
     /// How long the search may take [default: 20m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     time: Option<String>,
-    /// How long the script may take to print its help
-    #[arg(long, value_name = "DURATION", default_value = HELP_TIME, value_parser = duration)]
-    help_time: String,
     /// The script [default: that of this folder]
     #[arg(value_name = "SCRIPT")]
     script: Vec<OsString>,
@@ -84,8 +78,7 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 impl Args {
     /// Makes the arguments for a command that writes its spec to `out`, asks nothing, and keeps a spec of the same job.
     pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, force: bool) -> Self {
-        let help_time = HELP_TIME.to_owned();
-        Self { yes: true, preset: None, out, force, keep: true, time, help_time, script: Vec::new(), command: words }
+        Self { yes: true, preset: None, out, force, keep: true, time, script: Vec::new(), command: words }
     }
 }
 
@@ -124,7 +117,7 @@ pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>)
     let is_any = matches!(preset::recognise(&command, &source), Recognised::As(preset) if preset.name == "any");
     // The training loop may be in an installed package.
     let source = if is_any && !source.speaks_protocol { source.with_packages(&command, &python, &cwd) } else { source };
-    let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python, time: &args.help_time };
+    let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python };
     let Told { arguments, values, told_by } = asked.arguments()?;
     let preset = match args.preset {
         Some(preset) => preset,

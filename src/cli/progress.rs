@@ -169,13 +169,12 @@ pub(super) fn trial_line(
     outcome: &Outcome,
     is_best: bool,
 ) -> (String, Tone) {
-    let result = shown_outcome(objective, purpose, outcome);
+    let result = shown_outcome(objective, outcome);
     let memory = outcome.measurement().and_then(|m| m.memory.peak_bytes);
     let memory = memory.map(|bytes| format!(", {}", show_bytes(bytes))).unwrap_or_default();
     let mark = match (purpose, is_best) {
         (Purpose::Baseline, _) => "  (baseline)",
         (Purpose::Round, _) => "  (round)",
-        (Purpose::Screen { .. }, _) => "  (short)",
         (Purpose::Search, true) if objective.is_pareto() => "  (on the front so far)",
         (Purpose::Search, true) => "  (best so far)",
         (Purpose::Search, false) => "",

@@ -22,15 +22,15 @@ use super::stdout;
 /// Search a recorded table instead of probing, to test and compare strategies
 ///
 /// TABLE is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` is the objective.
-/// A journal.jsonl of a search is a table too. `descent` starts at the first config of the table's space, `auto` and
-/// `bayes` in its middle. Numbers in columns whose names begin with `x_` are further metrics.
+/// A journal.jsonl of a search is a table too. `auto` and `bayes` start in the middle of the table's space.
+/// Numbers in columns whose names begin with `x_` are further metrics.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune replay table.csv --strategy random --probes 60 --seeds 200 --json
   gputune replay kernel.csv --strategy grid --probes 100000 --minimize
   gputune replay table.csv --until-end --probes 200 --seeds 20
   gputune replay jobs.csv --pareto throughput,energy_per_sample --seeds 20
-  gputune replay gputune-out/config/journal.jsonl --strategy descent")]
+  gputune replay gputune-out/config/journal.jsonl --strategy bayes")]
 pub(super) struct Args {
     /// The table: a .csv file or a journal.jsonl
     table: PathBuf,

@@ -3,16 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use gputune::machine::Device;
 use gputune::report::{
     BestReport, COMPARISONS, Comparison, Output, Place, REPORTS, Screen, Side, Subject, comparison_format,
     report_format,
 };
-use gputune::search::{
-    Fingerprint, Kept, KeptError, journal,
-    kept::{self, Record, StepRecord},
-};
-use gputune::spec::Spec;
+use gputune::search::Kept;
 
 use super::exit::{Exit, Failed};
 use super::{best, colour, folder, paths, stdout};
@@ -126,40 +121,9 @@ fn side_of<'k>(kept: &'k Kept, name: &'k str) -> Side<'k> {
     Side { name, study, device, header }
 }
 
-/// Reads the folder of a search, even if it is older than `study.json`.
+/// Reads the folder of a search.
 pub(super) fn read(place: &Path) -> Result<Kept, Failed> {
-    let kept = match Kept::read(place) {
-        Err(KeptError::NoStudy { place: folder }) => match older_record(&folder) {
-            Some(record) => Kept::read_with(place, record),
-            None => Err(KeptError::NoStudy { place: folder }),
-        },
-        kept => kept,
-    };
-    kept.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
-}
-
-/// Makes a record from the copy of the spec, if that needs no other file; the device is in the journal.
-fn older_record(folder: &Path) -> Option<Record> {
-    let (header, _) = journal::read(&folder.join(folder::JOURNAL)).ok()?;
-    // The present GPU does not matter: settings that the search left out are not in its trials.
-    let spec = Spec::load_for(&folder.join(folder::SPEC), &|| None).ok()?;
-    let Fingerprint { device, driver, .. } = header.fingerprint;
-    let is_gpu = driver != "none";
-    Some(Record {
-        format: kept::FORMAT,
-        gputune_version: header.gputune_version,
-        spec: spec.path.display().to_string(),
-        step: StepRecord::of(spec.step.template()),
-        space: spec.space,
-        objective: spec.objective,
-        baseline: spec.baseline,
-        baseline_as_it_is: spec.is_baseline_as_it_is,
-        budget: spec.budget,
-        device: Device { name: device, driver, is_gpu },
-        stopped: None,
-        elapsed_s: None,
-        side_by_side: None,
-    })
+    Kept::read(place).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
 }
 
 /// Makes the report on the best config of a kept search.

@@ -41,10 +41,7 @@ pub(super) fn of_folder(folder: &Path, asks: bool) -> Result<Vec<String>, Failed
         return Err(Failed::new(Exit::Usage, message).hint(hint));
     }
     if scripts.is_empty() {
-        return questions::ask("Which command trains?", "", |answer| match questions::words(answer)? {
-            words if words.is_empty() => Err("write it as you would type it".to_owned()),
-            words => Ok(words),
-        });
+        return questions::ask("Which command trains?", "", words);
     }
     let mut ordered: Vec<String> = likely.into_iter().cloned().collect();
     ordered.extend(scripts.iter().filter(|script| !LIKELY.contains(&script.as_str())).cloned());
@@ -60,11 +57,17 @@ pub(super) fn of_folder(folder: &Path, asks: bool) -> Result<Vec<String>, Failed
                 .map(|script| vec![script])
                 .ok_or_else(|| format!("there are numbers from 1 to {}", ordered.len()));
         }
-        match questions::words(answer)? {
-            words if words.is_empty() => Err("write it as you would type it".to_owned()),
-            words => Ok(words),
-        }
+        words(answer)
     })
+}
+
+/// Splits a command into words as a shell does; nothing is expanded.
+fn words(command: &str) -> Result<Vec<String>, String> {
+    match shlex::split(command) {
+        None => Err("a quote or a backslash is left open".to_owned()),
+        Some(words) if words.is_empty() => Err("write it as you would type it".to_owned()),
+        Some(words) => Ok(words),
+    }
 }
 
 fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {

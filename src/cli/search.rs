@@ -11,7 +11,7 @@ use gputune::report::{
 };
 use gputune::search::{
     Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Recovered, StopReason, Study, TuneError, Tuner,
-    WarmStart, environment, kept::Description, strategy::LEARNING,
+    WarmStart, environment, kept::Record, strategy::LEARNING,
 };
 use gputune::spec::Spec;
 
@@ -108,8 +108,8 @@ fn search(args: Args) -> super::Result {
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
     let is_as_it_is = spec.is_baseline_as_it_is;
     let sought = (&spec.space, &spec.objective);
-    let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
-    folder::describe(&out, &description.with_baseline_as_it_is(is_as_it_is))?;
+    let record = Record::new(&name, sought, baseline.as_ref(), budget, &device, &template);
+    folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is))?;
     let mut progress = Progress::new(quiet, (&spec, places.whole_gpus), &recovered, &stop).with_status_file(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
@@ -137,9 +137,8 @@ fn search(args: Args) -> super::Result {
 
     let best = best::report(&study, &device, &template, &records, &out);
     let sought = (&*study.space, &study.objective);
-    let description = Description::new(&name, sought, baseline.as_ref(), budget, &device, &template);
-    let description = description.with_baseline_as_it_is(is_as_it_is).of(&study);
-    folder::describe(&out, &description)?;
+    let record = Record::new(&name, sought, baseline.as_ref(), budget, &device, &template);
+    folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is).of(&study))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     tell(&study, &device, best.as_ref(), (&out, quiet));
     if let Some(best) = &best {

@@ -120,7 +120,7 @@ impl Watch {
 
     fn told(&mut self, line: &Line) -> (String, Tone) {
         self.trials.insert(line.trial);
-        let may_lead = !line.purpose.is_repeated() && !line.purpose.is_short();
+        let may_lead = !line.purpose.is_repeated();
         let objective = self.objective.clone().unwrap_or_default();
         let score = objective.score_of(&line.outcome).filter(|_| may_lead);
         let is_best = score.is_some_and(|score| self.best.is_none_or(|best| score > best));

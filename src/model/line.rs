@@ -1,8 +1,9 @@
 //! One finished trial in the journal's format, with names and values instead of levels.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::model::Config;
 use crate::model::LocateError;
 use crate::model::Outcome;
 use crate::model::Purpose;
@@ -32,7 +33,7 @@ pub struct Line {
     pub expected_gain: Option<f64>,
     /// Wall time of the probe in seconds.
     pub elapsed_s: f64,
-    /// When the probe ended, in seconds of Unix time; absent in older journals.
+    /// When the probe ended, in seconds of Unix time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<f64>,
     /// The slot that it ran in, if probes ran in parallel.
@@ -44,15 +45,24 @@ pub struct Line {
 }
 
 impl Line {
-    /// Returns the probed config, as a config of the space.
+    /// Returns the trial, with its config in the space.
     ///
     /// # Errors
     /// The space has no such config.
-    pub fn locate(&self, space: &Space) -> Result<Config, LocateError> {
-        match &self.as_it_is {
+    pub fn trial(&self, space: &Space) -> Result<Trial, LocateError> {
+        let config = match &self.as_it_is {
             Some(set) => space.as_it_is_with(set),
             None => space.locate(&self.config.chosen(space)),
-        }
+        };
+        Ok(Trial {
+            number: self.trial,
+            purpose: self.purpose,
+            config: config?,
+            outcome: self.outcome.clone(),
+            elapsed: Duration::try_from_secs_f64(self.elapsed_s).unwrap_or_default(),
+            ended_at: self.ended_at,
+            slot: self.slot.clone(),
+        })
     }
 }
 

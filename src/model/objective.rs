@@ -317,14 +317,13 @@ impl Objective {
         self
     }
 
-    /// Makes scores relative to the first full measurement of the baseline. Without a feasible baseline, they are relative
+    /// Makes scores relative to the first measurement of the baseline. Without a feasible baseline, they are relative
     /// to the first feasible trial.
     #[must_use]
     pub fn relative_to_first(self, history: &History, baseline: Option<&Config>) -> Self {
         let is_feasible = |trial: &&Trial| self.score_of(&trial.outcome).is_some();
-        let of_baseline =
-            baseline.and_then(|config| history.of(config).filter(|trial| !trial.purpose.is_short()).find(is_feasible));
-        let first = || history.contenders(|outcome| self.score_of(outcome).is_some()).find(is_feasible);
+        let of_baseline = baseline.and_then(|config| history.of(config).find(is_feasible));
+        let first = || history.searched().find(is_feasible);
         match of_baseline.or_else(first).and_then(|trial| trial.outcome.measurement()) {
             Some(measurement) => self.relative_to(measurement),
             None => self,

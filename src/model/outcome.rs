@@ -78,8 +78,7 @@ pub enum Outcome {
     Diverged(Failure),
     /// An outside influence disturbed the measurement.
     Disturbed(Failure),
-    /// The search was stopped while the probe ran. Earlier versions wrote `pruned` for a config that they stopped early.
-    #[serde(alias = "pruned")]
+    /// The search was stopped while the probe ran.
     Interrupted,
 }
 
@@ -172,8 +171,6 @@ mod tests {
             assert_eq!(json["outcome"], outcome.name());
             assert_eq!(serde_json::from_value::<Outcome>(json).unwrap(), outcome);
         }
-        let of_earlier_versions = serde_json::json!({ "outcome": "pruned", "throughput": 2.0 });
-        assert_eq!(serde_json::from_value::<Outcome>(of_earlier_versions).unwrap(), Outcome::Interrupted);
     }
 
     #[test]

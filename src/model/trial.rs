@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::num::NonZeroU32;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,30 +14,18 @@ use crate::model::slot::Slot;
 use crate::model::space::{Config, Settings, Space, Value};
 
 /// The reason why a config was probed; it determines how carefully.
-///
-/// In a journal it is one word: `baseline`, `search`, `round`, or `screen-9` for a ninth of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// It is the config that the user runs today.
     Baseline,
     /// The strategy proposed it.
     Search,
-    /// The strategy proposed to measure it for a part of the usual time, to find out if it deserves more.
-    Screen {
-        /// The divisor of the usual time: it was measured for one such part.
-        one_in: NonZeroU32,
-    },
     /// It was probed before, and is re-measured next to other configs.
     Round,
 }
 
 impl Purpose {
-    /// Returns true if it was measured for a part of the usual time.
-    pub fn is_short(self) -> bool {
-        matches!(self, Self::Screen { .. })
-    }
-
     /// Returns true if it repeats a probed config instead of looking for a new one.
     pub fn is_repeated(self) -> bool {
         self == Self::Round
@@ -51,46 +37,8 @@ impl fmt::Display for Purpose {
         match self {
             Self::Baseline => f.write_str("baseline"),
             Self::Search => f.write_str("search"),
-            Self::Screen { one_in } => write!(f, "screen-{one_in}"),
             Self::Round => f.write_str("round"),
         }
-    }
-}
-
-/// The error for a word that is no purpose.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no purpose of a probe")]
-pub struct PurposeError(String);
-
-impl FromStr for Purpose {
-    type Err = PurposeError;
-
-    fn from_str(word: &str) -> Result<Self, PurposeError> {
-        let error = || PurposeError(word.to_owned());
-        Ok(match word {
-            "baseline" => Self::Baseline,
-            "search" => Self::Search,
-            // Journals of earlier versions have `confirm` and `reference`.
-            "round" | "confirm" | "reference" => Self::Round,
-            _ => {
-                let parts = word.strip_prefix("screen-").ok_or_else(error)?;
-                Self::Screen { one_in: parts.parse().map_err(|_| error())? }
-            }
-        })
-    }
-}
-
-impl TryFrom<String> for Purpose {
-    type Error = PurposeError;
-
-    fn try_from(word: String) -> Result<Self, PurposeError> {
-        word.parse()
-    }
-}
-
-impl From<Purpose> for String {
-    fn from(purpose: Purpose) -> Self {
-        purpose.to_string()
     }
 }
 
@@ -107,7 +55,7 @@ pub struct Trial {
     pub outcome: Outcome,
     /// Wall time of the probe, starting and cleaning up included.
     pub elapsed: Duration,
-    /// When the probe ended, in seconds of Unix time; absent if unrecorded.
+    /// When the probe ended, in seconds of Unix time; `None` if it was not recorded.
     pub ended_at: Option<f64>,
     /// The slot that it ran in, if probes ran in parallel; absent if it had the machine to itself.
     pub slot: Option<Slot>,
@@ -129,9 +77,8 @@ pub struct History {
     /// Shared with other owners, since a trial does not change.
     trials: Vec<Arc<Trial>>,
     by_config: HashMap<Config, Vec<usize>>,
-    /// The number of trials that searched, and how many of these were short.
+    /// The number of trials that searched.
     searched: usize,
-    short: usize,
     /// The highest number of a trial; trials are in the order in which they ended.
     highest: u32,
     /// Parameters that nothing in the step used, each once.
@@ -147,7 +94,6 @@ impl Clone for History {
             trials: self.trials.clone(),
             by_config: self.by_config.clone(),
             searched: self.searched,
-            short: self.short,
             highest: self.highest,
             closed: self.closed.clone(),
             exchange_at: self.exchange_at,
@@ -166,7 +112,6 @@ impl History {
     pub fn push(&mut self, trial: impl Into<Arc<Trial>>) {
         let trial = trial.into();
         self.searched += usize::from(!trial.purpose.is_repeated());
-        self.short += usize::from(trial.purpose.is_short());
         self.highest = self.highest.max(trial.number);
         if trial.outcome.measurement().is_some_and(|told| told.exchange.is_some()) {
             self.exchange_at.get_or_insert(self.trials.len());
@@ -214,37 +159,18 @@ impl History {
         self.by_config.get(config).into_iter().flatten().map(|&place| &*self.trials[place])
     }
 
-    /// Returns true if the config was probed, for however short a time.
+    /// Returns true if the config was probed.
     pub fn contains(&self, config: &Config) -> bool {
         self.by_config.contains_key(config)
     }
 
-    /// Returns true if a probe of the usual length would add nothing: the config had such a probe, or failed in a shorter
-    /// probe. A probe that closed a parameter does not count, since it says nothing about the rest of the config.
+    /// Returns true if another probe would add nothing. A probe that closed a parameter does not count, since it says nothing
+    /// about the rest of the config.
     pub fn is_settled(&self, config: &Config) -> bool {
-        let says_all = |trial: &Trial| !trial.purpose.is_short() || trial.outcome.measurement().is_none();
-        self.of(config).any(|trial| trial.outcome.closes().is_empty() && says_all(trial))
+        self.of(config).any(|trial| trial.outcome.closes().is_empty())
     }
 
-    /// Returns the searched trials that can be the best: full-length trials, and short trials of configs that were in a
-    /// round. All short trials are included while no full-length trial is feasible. Only the last short trial of a config
-    /// counts.
-    pub fn contenders(&self, may_win: impl Fn(&Outcome) -> bool) -> impl Iterator<Item = &Trial> {
-        let is_whole = |trial: &&Trial| !trial.purpose.is_short();
-        let only_whole = self.any_short() && self.searched().filter(is_whole).any(|trial| may_win(&trial.outcome));
-        self.searched().filter(move |trial| {
-            let is_last = || {
-                let mut later = self.of(&trial.config).filter(|other| other.number > trial.number);
-                later.all(|other| other.purpose.is_repeated())
-            };
-            let was_in_round = |other: &Trial| other.purpose == Purpose::Round && may_win(&other.outcome);
-            let may_stay = || !only_whole || self.of(&trial.config).any(was_in_round);
-            is_whole(trial) || (is_last() && may_stay())
-        })
-    }
-
-    /// Returns the trials that looked for a better config. They include the baseline and short trials, but no repeated
-    /// trials.
+    /// Returns the trials that looked for a better config. They include the baseline, but no repeated trials.
     pub fn searched(&self) -> impl Iterator<Item = &Trial> {
         self.trials.iter().map(Arc::as_ref).filter(|trial| !trial.purpose.is_repeated())
     }
@@ -252,11 +178,6 @@ impl History {
     /// Returns the number of trials that looked for a better config.
     pub fn count_searched(&self) -> usize {
         self.searched
-    }
-
-    /// Returns true if some trials were measured for a part of the usual time, to find out if they deserve more.
-    pub fn any_short(&self) -> bool {
-        self.short > 0
     }
 
     /// Returns the highest number of a trial, or 0 for an empty history.
@@ -347,84 +268,23 @@ impl<T: Into<Arc<Trial>>> FromIterator<T> for History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::outcome::{Estimate, Failure, Measurement};
     use crate::model::space::{Parameter, Space};
-
-    fn trial(number: u32, purpose: &str, config: &Config, outcome: Outcome) -> Trial {
-        Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose: purpose.parse().unwrap(),
-            config: config.clone(),
-            outcome,
-            elapsed: Duration::ZERO,
-        }
-    }
-
-    fn measured() -> Outcome {
-        Outcome::Measured(Measurement { throughput: Some(Estimate::point(1.0)), ..Measurement::default() })
-    }
 
     #[test]
     fn time_in_which_several_ran_counts_once() {
         let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
         let config = space.config(0).unwrap();
         let ran = |begin: f64, end: f64, slot: Option<u32>| Trial {
+            number: 1,
+            purpose: Purpose::Search,
+            config: config.clone(),
+            outcome: Outcome::Interrupted,
             elapsed: Duration::from_secs_f64(end - begin),
             ended_at: Some(end),
             slot: slot.map(Slot::numbered),
-            ..trial(1, "search", &config, measured())
         };
         assert_eq!(wall_time(&[ran(0.0, 4.0, None), ran(0.0, 4.0, None)]), Duration::from_secs(8));
         let beside = [ran(0.0, 4.0, None), ran(4.0, 9.0, Some(1)), ran(4.5, 8.0, Some(2)), ran(8.5, 10.0, Some(2))];
         assert_eq!(wall_time(&beside), Duration::from_secs(10));
-    }
-
-    #[test]
-    fn a_purpose_is_one_word() {
-        for word in ["baseline", "search", "round", "screen-9"] {
-            assert_eq!(word.parse::<Purpose>().unwrap().to_string(), word);
-        }
-        for word in ["", "Search", "screen", "screen-0", "screen--1", "screen-x"] {
-            assert!(word.parse::<Purpose>().is_err(), "{word}");
-        }
-    }
-
-    #[test]
-    fn a_short_probe_settles_a_config_only_when_it_fails() {
-        let space = Space::new([Parameter::values("x", [1, 2, 3])]).unwrap();
-        let configs: Vec<Config> = (0..3).filter_map(|index| space.config(index)).collect();
-        let mut history = History::default();
-        history.push(trial(1, "screen-9", &configs[0], measured()));
-        history.push(trial(2, "screen-9", &configs[1], Outcome::Crashed(Failure::new("no"))));
-        history.push(trial(3, "screen-9", &configs[2], measured()));
-        assert_eq!(history.contenders(|_| true).count(), 3, "nothing else is there");
-        history.push(trial(4, "search", &configs[2], measured()));
-        let settled: Vec<bool> = configs.iter().map(|config| history.is_settled(config)).collect();
-        assert_eq!(settled, [false, true, true]);
-        assert!(configs.iter().all(|config| history.contains(config)));
-        let contenders: Vec<u32> = history.contenders(|_| true).map(|trial| trial.number).collect();
-        assert_eq!(contenders, [4]);
-        let contenders: Vec<u32> = history.contenders(|_| false).map(|trial| trial.number).collect();
-        assert_eq!(contenders, [1, 2, 4], "what was measured in full may not win");
-    }
-
-    #[test]
-    fn of_a_configs_short_probes_the_last_can_win_and_after_a_round_for_good() {
-        let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
-        let configs: Vec<Config> = (0..2).filter_map(|index| space.config(index)).collect();
-        let numbers = |history: &History, may_win: fn(&Outcome) -> bool| -> Vec<u32> {
-            history.contenders(may_win).map(|trial| trial.number).collect()
-        };
-        let mut history = History::default();
-        history.push(trial(1, "screen-9", &configs[0], measured()));
-        history.push(trial(2, "screen-3", &configs[0], measured()));
-        assert_eq!(numbers(&history, |_| true), [2]);
-        history.push(trial(3, "round", &configs[0], measured()));
-        history.push(trial(4, "search", &configs[1], measured()));
-        assert_eq!(numbers(&history, |_| true), [2, 4]);
-        history.push(trial(5, "search", &configs[0], measured()));
-        assert_eq!(numbers(&history, |_| true), [4, 5], "it was measured in full");
     }
 }

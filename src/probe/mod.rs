@@ -146,8 +146,8 @@ impl Default for Limits {
 pub enum Effort {
     /// For a candidate among many.
     Probe,
-    /// For a candidate among very many: at most one of this many equal parts of the usual time.
-    Screen {
+    /// For a comparison of slots, or for the facts of a job: at most one of this many equal parts of the usual time.
+    Part {
         /// The number of parts.
         one_in: NonZeroU32,
     },

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::{Job, ProbeError, Prober, Watch};
 use crate::model::{
     Config, Estimate, Failure, Line, MachineUse, Measurement, Memory, MemoryRole, MemoryUse, Objective, Outcome,
-    Parameter, Purpose, Settings, Space, SpaceError, Timing, Value,
+    Parameter, Settings, Space, SpaceError, Timing, Value,
 };
 
 /// A table of configs with their outcomes.
@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// Makes a table from the searched configs of a journal, without derived values. Leaves out rounds, because they only repeat
-    /// configs. A short probe counts if its config has no longer probe.
+    /// configs.
     ///
     /// # Errors
     /// The journal has no trial.
@@ -148,14 +148,8 @@ impl Table {
                 table.names.push(name.to_owned());
             }
         }
-        let searched = || lines().filter(|line| !line.purpose.is_repeated());
-        let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
-        let mut longest: HashMap<String, u32> = HashMap::new();
-        for line in searched() {
-            let entry = longest.entry(line.config.line()).or_insert(u32::MAX);
-            *entry = parts(line.purpose).min(*entry);
-        }
-        for line in searched().filter(|line| longest.get(&line.config.line()) == Some(&parts(line.purpose))) {
+        let searched = lines().filter(|line| !line.purpose.is_repeated());
+        for line in searched {
             let values = table.names.iter().map(|name| line.config.get(name).cloned()).collect();
             let estimate = line.outcome.measurement().and_then(|measurement| objective.estimate(measurement));
             let outcome = match (&line.outcome, estimate) {
@@ -344,6 +338,7 @@ impl Prober for Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Purpose;
 
     const TEXT: &str =
         "batch,mode,status,value,value_std\n8,a,ok,10,1\n16,a,ok,20,\n16,b,oom_fail,,\n8,b,compile_fail,,\n";

@@ -240,7 +240,7 @@ fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String])
     let all: Vec<(Settings, Estimate)> = if is_own {
         study.ranking().into_iter().map(|entry| (study.settings(&entry.config), entry.estimate)).collect()
     } else {
-        let measured = study.history.searched().filter(|trial| !trial.purpose.is_short());
+        let measured = study.history.searched();
         let measured = measured.filter(|trial| study.objective.scores_of(&trial.outcome).is_some());
         measured
             .filter_map(|trial| {

@@ -1,11 +1,11 @@
-//! The data of a figure, for the interactive page and for a static file.
+//! The data of a figure of the page.
 
 use serde::Serialize;
 
 /// A figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// The unique name among the study's figures; valid as a file name.
+    /// The unique name among the study's figures; valid in the id of an element.
     pub name: String,
     /// The row of [`FIGURES`](super::FIGURES) that the figure belongs to.
     pub kind: &'static str,
@@ -139,8 +139,6 @@ pub struct Limit {
 pub enum Mark {
     /// It was measured.
     Measured,
-    /// It was measured for part of the time, or stopped early because it was slower than the best.
-    Short,
     /// It was measured and is infeasible.
     Infeasible,
     /// It ran out of memory.
@@ -155,7 +153,7 @@ pub enum Mark {
     Best,
 }
 
-/// The label, shape and colour of a mark.
+/// The label and shape of a mark.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct MarkRow {
     /// The mark.
@@ -164,8 +162,6 @@ pub struct MarkRow {
     pub label: &'static str,
     /// The shape, which identifies the mark without its colour.
     pub shape: Shape,
-    /// The colour on a light background, for a file; the page has its own colours for dark mode.
-    pub colour: &'static str,
 }
 
 /// A shape, a few pixels wide.
@@ -174,8 +170,6 @@ pub struct MarkRow {
 pub enum Shape {
     /// A disc.
     Disc,
-    /// A ring.
-    Ring,
     /// A triangle.
     Triangle,
     /// Two crossed strokes.
@@ -191,22 +185,18 @@ pub enum Shape {
 }
 
 /// The marks in drawing order: the most important marks come last, on top of the rest.
-///
-/// The colours are from Okabe and Ito's palette for readers with colour vision deficiency (Color Universal Design, 2008). They are
-/// darker if their contrast to white would be below 3 to 1 (WCAG 2.2, 1.4.11).
 pub const MARKS: &[MarkRow] = &[
-    row(Mark::Measured, "measured", Shape::Disc, "#5b6472"),
-    row(Mark::Short, "short", Shape::Ring, "#5b6472"),
-    row(Mark::Infeasible, "may not win", Shape::Triangle, "#9a6700"),
-    row(Mark::OutOfMemory, "out of memory", Shape::Cross, "#b3430a"),
-    row(Mark::Failed, "failed", Shape::Asterisk, "#b3430a"),
-    row(Mark::Baseline, "baseline", Shape::Diamond, "#0b0f19"),
-    row(Mark::Tied, "tied", Shape::Square, "#0060a8"),
-    row(Mark::Best, "best", Shape::Star, "#0060a8"),
+    row(Mark::Measured, "measured", Shape::Disc),
+    row(Mark::Infeasible, "may not win", Shape::Triangle),
+    row(Mark::OutOfMemory, "out of memory", Shape::Cross),
+    row(Mark::Failed, "failed", Shape::Asterisk),
+    row(Mark::Baseline, "baseline", Shape::Diamond),
+    row(Mark::Tied, "tied", Shape::Square),
+    row(Mark::Best, "best", Shape::Star),
 ];
 
-const fn row(mark: Mark, label: &'static str, shape: Shape, colour: &'static str) -> MarkRow {
-    MarkRow { mark, label, shape, colour }
+const fn row(mark: Mark, label: &'static str, shape: Shape) -> MarkRow {
+    MarkRow { mark, label, shape }
 }
 
 impl Mark {
@@ -297,8 +287,8 @@ impl Unit {
     }
 }
 
-/// Returns a string that can be part of a file name: letters, digits, `-`, `_` and `.`, at most sixty bytes.
-pub(super) fn file_name(text: &str) -> String {
+/// Returns a string that can be part of an id: letters, digits, `-`, `_` and `.`, at most sixty bytes.
+pub(super) fn id_of(text: &str) -> String {
     const LONGEST: usize = 60;
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
     let name: String = text.chars().map(plain).take(LONGEST).collect();

@@ -79,20 +79,6 @@ pub const REPORTS: &[ReportFormat] = &[
         place: Place::File("report.html"),
         make: |subject| Ok(Output::text(super::page(subject))),
     },
-    ReportFormat {
-        name: "svg",
-        about: "each figure of the page as a file for papers and slides",
-        place: Place::Folder("figures"),
-        make: |subject| {
-            let figures = super::figures(subject.study);
-            if figures.is_empty() {
-                return Err("there is nothing to draw: nothing was measured".to_owned());
-            }
-            let file =
-                |figure: &super::Figure| (format!("{}.svg", figure.name).into(), super::svg(figure).into_bytes());
-            Ok(Output::Folder(figures.iter().map(file).collect()))
-        },
-    },
 ];
 
 /// Returns the format of this name.

@@ -1,5 +1,7 @@
 //! Wrapped lines with a label in front.
 
+use super::screen::wrap;
+
 /// The column where the text of a line begins.
 pub(super) const INDENT: usize = 11;
 
@@ -10,7 +12,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Makes an empty page whose lines have at most this many characters.
+    /// Makes an empty page whose lines have at most this many columns.
     pub(super) fn new(width: usize) -> Self {
         Self { text: String::new(), width }
     }
@@ -18,7 +20,7 @@ impl Page {
     /// Adds a line with its label, wrapped if it is too long.
     pub(super) fn line(&mut self, label: &str, words: &str) {
         let room = self.width.saturating_sub(INDENT).max(20);
-        for (at, line) in wrapped(words, room).into_iter().enumerate() {
+        for (at, line) in wrap(words, room).into_iter().enumerate() {
             let label = if at == 0 { label } else { "" };
             let line = format!("{label:<INDENT$}{line}");
             self.add(line.trim_end());
@@ -34,27 +36,6 @@ impl Page {
     pub(super) fn into_text(self) -> String {
         self.text
     }
-}
-
-/// Breaks text into lines of at most this many characters; longer words are broken.
-fn wrapped(words: &str, room: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let pieces = words.split_whitespace().flat_map(|word| {
-        let signs: Vec<char> = word.chars().collect();
-        signs.chunks(room).map(|piece| piece.iter().collect::<String>()).collect::<Vec<String>>()
-    });
-    for word in pieces {
-        let last = lines.last_mut();
-        match last {
-            Some(last) if last.is_empty() => last.push_str(&word),
-            Some(last) if last.chars().count() + 1 + word.chars().count() <= room => {
-                last.push(' ');
-                last.push_str(&word);
-            }
-            _ => lines.push(word),
-        }
-    }
-    lines
 }
 
 /// Adds a line if it has text.

@@ -45,7 +45,6 @@ impl Marks {
             _ if self.front.contains(&number) => ("front", Tone::Note),
             Outcome::Measured(_) => match study.judge(trial) {
                 Some(Judgement::Infeasible { .. }) => ("not feasible", Tone::Bad),
-                _ if trial.purpose.is_short() => ("short probe", Tone::Faint),
                 _ => ("", Tone::Plain),
             },
             outcome => (outcome.name(), Tone::Bad),

@@ -2,7 +2,7 @@
 
 use super::redact::redacted;
 use crate::model::{
-    COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Purpose, Trial,
+    COST, Estimate, Goal, Judgement, Measurement, Numerics, Objective, Outcome, Trial,
     quantity::{show_bytes, show_number},
 };
 use crate::search::Study;
@@ -105,11 +105,11 @@ pub(super) fn shown_together(
 
 /// Describes the result of a trial: its value, or why it has no value or is infeasible.
 pub fn shown_result(objective: &Objective, trial: &Trial) -> String {
-    shown_outcome(objective, trial.purpose, &trial.outcome)
+    shown_outcome(objective, &trial.outcome)
 }
 
-/// Describes an outcome alone; `purpose` is the purpose of its probe.
-pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome) -> String {
+/// Describes an outcome alone.
+pub fn shown_outcome(objective: &Objective, outcome: &Outcome) -> String {
     let Some(measurement) = outcome.measurement() else {
         let name = outcome.name().replace('_', " ");
         return match outcome.failure() {
@@ -122,7 +122,6 @@ pub fn shown_outcome(objective: &Objective, purpose: Purpose, outcome: &Outcome)
     let number = shown_numbers(objective, measurement);
     let number =
         if measurement.timing.is_unstable && !number.is_empty() { format!("{number} (unstable)") } else { number };
-    let number = if purpose.is_short() { format!("{number} (short probe)") } else { number };
     match objective.judge(measurement) {
         Judgement::Feasible(_) => number,
         Judgement::Infeasible { reason, .. } if number.is_empty() => reason,
@@ -149,28 +148,16 @@ pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bo
 }
 
 /// Sorts the searched trials. Feasible trials come first, then trials that were stopped early, both the best first. Infeasible
-/// trials and then failures follow, both in the order they were run. Short probes come after the feasible trials, however good they
-/// looked. They are left out if the same config was measured longer.
+/// trials and then failures follow, both in the order they were run.
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
-    let longest = |trial: &&Trial| {
-        let parts = |purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
-        let mut others = study.history.of(&trial.config).filter(|other| !other.purpose.is_repeated());
-        others.all(|other| parts(other.purpose) >= parts(trial.purpose))
-    };
-    let mut trials: Vec<&Trial> = study.history.searched().filter(longest).collect();
+    let mut trials: Vec<&Trial> = study.history.searched().collect();
     let better_first = |a: Option<f64>, b: Option<f64>| match (a, b) {
         (Some(a), Some(b)) => b.total_cmp(&a),
         (a, b) => b.is_some().cmp(&a.is_some()),
     };
     trials.sort_by(|a, b| {
-        let place = |trial: &Trial| match study.objective.score_of(&trial.outcome) {
-            Some(_) => u8::from(trial.purpose.is_short()),
-            None => 2,
-        };
-        let places = place(a).cmp(&place(b));
         let (a, b) = (&a.outcome, &b.outcome);
-        places
-            .then(better_first(study.objective.score_of(a), study.objective.score_of(b)))
+        better_first(study.objective.score_of(a), study.objective.score_of(b))
             .then(better_first(study.objective.partial_score_of(a), study.objective.partial_score_of(b)))
             .then(b.measurement().is_some().cmp(&a.measurement().is_some()))
     });

@@ -59,7 +59,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
                 }
             }
         }
-        if let Some(score) = study.objective.score_of(&trial.outcome).filter(|_| !trial.purpose.is_short()) {
+        if let Some(score) = study.objective.score_of(&trial.outcome) {
             best = Some(best.map_or(score, |best| best.max(score)));
         }
         // A score is the metric, or its negative if less is better.

@@ -10,7 +10,7 @@ use crate::probe::stats::median;
 /// The limits on the cost of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Probes to run, the baseline included; a short probe counts like any other. Rounds are extra.
+    /// Probes to run, the baseline included. Rounds are extra.
     pub probes: u32,
     /// Wall time of the whole search, its end included.
     pub time: Duration,
@@ -126,8 +126,8 @@ impl Budget {
     }
 }
 
-/// Returns the expected time of the next probe: the median of the last full, measured probes. Without full probes, short probes
-/// count. Without any measurement, all probes count.
+/// Returns the expected time of the next probe: the median of the last measured probes. Without any measurement, all probes
+/// count.
 pub(crate) fn expected_probe(history: &History) -> Duration {
     /// Few, because the first probe imports the modules that later probes are forked with.
     const LAST: usize = 3;
@@ -138,9 +138,7 @@ pub(crate) fn expected_probe(history: &History) -> Duration {
         median(&counted.map(|trial| trial.elapsed.as_secs_f64()).collect::<Vec<f64>>())
     };
     let is_measured = |trial: &Trial| trial.outcome.measurement().is_some();
-    let typical = seconds(&|trial| is_measured(trial) && !trial.purpose.is_short())
-        .or_else(|| seconds(&is_measured))
-        .or_else(|| seconds(&|_| true));
+    let typical = seconds(&is_measured).or_else(|| seconds(&|_| true));
     Duration::from_secs_f64(typical.unwrap_or(0.0))
 }
 

@@ -23,12 +23,8 @@ pub use conditions::{Conditions, Interpreter};
 pub use eras::OlderEras;
 pub use follow::{Follower, News, is_in_use};
 
-/// The version of the file format that this program writes.
+/// The version of the file format that this program writes and reads.
 pub const FORMAT: u32 = 2;
-
-/// The oldest version that this program reads. It lacks [`Conditions`], so a search can continue from such a journal only in a new
-/// era.
-pub const OLDEST_FORMAT: u32 = 1;
 
 /// The things that must be equal for trials to be comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,14 +113,7 @@ impl Header {
             if all.is_empty() { "nothing".to_owned() } else { all }
         };
         let mut found = self.fingerprint.differences(&now.fingerprint);
-        if self.format < FORMAT {
-            let version = &self.gputune_version;
-            found.push(format!(
-                "gputune {version} began it, which kept neither interpreter nor frameworks, script or limits"
-            ));
-        } else {
-            found.extend(self.conditions.differences(&now.conditions));
-        }
+        found.extend(self.conditions.differences(&now.conditions));
         if digests(self) != digests(now) {
             let (then, now) = (shown(self), shown(now));
             // A study may have as many trials, but different ones.
@@ -166,7 +155,7 @@ pub enum JournalError {
         source: serde_json::Error,
     },
     /// It was written in a format that this version of the program does not know.
-    #[error("{} has format {found}, and this gputune reads formats {OLDEST_FORMAT} to {FORMAT}", path.display())]
+    #[error("{} has format {found}, and this gputune reads format {FORMAT}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
@@ -283,7 +272,11 @@ impl Journal {
         if changes.is_empty() {
             let (last_number, older) = (eras.last_number, eras.header.older);
             let lines = eras::trials(path, &eras.lines)?.into_iter();
-            let trials = lines.map(|(at, line)| trial_of(path, at, line, space));
+            let foreign = |line, source| JournalError::Foreign { path: path.to_owned(), line, source };
+            let trials = lines.map(|(at, line)| {
+                let trial = line.trial(space).map_err(|source| foreign(at, source))?;
+                Ok((trial, line.expected_gain))
+            });
             let (trials, expected_gains) = trials.collect::<Result<_, JournalError>>()?;
             return Ok((journal, Recovered { trials, expected_gains, healed, last_number, changes, older }));
         }
@@ -443,23 +436,6 @@ fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Valu
         (then, Null) => found.push(format!("{path} was {then} and is absent")),
         (then, now) => found.push(format!("{path} was {then} and is {now}")),
     }
-}
-
-/// Reads a trial with its expected gain.
-fn trial_of(path: &Path, at: usize, line: Line, space: &Space) -> Result<(Trial, Option<f64>), JournalError> {
-    let config =
-        line.locate(space).map_err(|source| JournalError::Foreign { path: path.to_owned(), line: at, source })?;
-    let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
-    let trial = Trial {
-        number: line.trial,
-        purpose: line.purpose,
-        config,
-        outcome: line.outcome,
-        elapsed,
-        ended_at: line.ended_at,
-        slot: line.slot,
-    };
-    Ok((trial, line.expected_gain))
 }
 
 #[cfg(test)]

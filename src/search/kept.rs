@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Device;
-use crate::model::{LocateError, Objective, Settings, Space, Trial};
+use crate::model::{LocateError, Objective, Settings, Space};
 use crate::probe::{
     StepTemplate, Template,
     adapter::{self, Applied, Apply, Target},
@@ -30,9 +30,9 @@ pub const JOURNAL: &str = "journal.jsonl";
 /// The version of `study.json` that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
-/// The contents of `study.json`.
+/// The contents of `study.json`. The space is borrowed while a search runs.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Record {
+pub struct Record<S = Space> {
     /// The version of the format.
     pub format: u32,
     /// The program that wrote it.
@@ -40,7 +40,7 @@ pub struct Record {
     /// The spec, as given on the command line.
     pub spec: String,
     /// The space that is searched.
-    pub space: Space,
+    pub space: S,
     /// The objective.
     pub objective: Objective,
     /// The config that the speed-up is measured against.
@@ -59,51 +59,31 @@ pub struct Record {
     /// Its wall time in seconds, once it ended.
     pub elapsed_s: Option<f64>,
     /// The result of comparing the slots, in one line.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side_by_side: Option<String>,
 }
 
-/// The parts of a search that are written as `study.json`.
-#[derive(Debug, Clone, Serialize)]
-pub struct Description<'s> {
-    format: u32,
-    gputune_version: &'static str,
-    spec: &'s str,
-    space: &'s Space,
-    objective: &'s Objective,
-    baseline: Option<&'s Settings>,
-    baseline_as_it_is: bool,
-    budget: Budget,
-    device: &'s Device,
-    step: StepRecord,
-    stopped: Option<StopReason>,
-    elapsed_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    side_by_side: Option<&'s str>,
-}
-
-impl<'s> Description<'s> {
+impl<'s> Record<&'s Space> {
     /// Describes a search that is about to begin; `spec` is its name on the command line.
     pub fn new(
-        spec: &'s str,
-        (space, objective): (&'s Space, &'s Objective),
-        baseline: Option<&'s Settings>,
+        spec: impl Into<String>,
+        (space, objective): (&'s Space, &Objective),
+        baseline: Option<&Settings>,
         budget: Budget,
-        device: &'s Device,
+        device: &Device,
         step: &StepTemplate,
     ) -> Self {
-        let (format, gputune_version, step) = (FORMAT, env!("CARGO_PKG_VERSION"), StepRecord::of(step));
         Self {
-            format,
-            gputune_version,
-            spec,
+            format: FORMAT,
+            gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
+            spec: spec.into(),
             space,
-            objective,
-            baseline,
+            objective: objective.clone(),
+            baseline: baseline.cloned(),
             baseline_as_it_is: false,
             budget,
-            device,
-            step,
+            device: device.clone(),
+            step: StepRecord::of(step),
             stopped: None,
             elapsed_s: None,
             side_by_side: None,
@@ -124,8 +104,8 @@ impl<'s> Description<'s> {
 
     /// Adds how the search of a study ended, and the result of comparing its slots.
     #[must_use]
-    pub fn of(self, study: &'s Study) -> Self {
-        Self { side_by_side: study.side_by_side.as_deref(), ..self.ended(study.stopped, study.elapsed) }
+    pub fn of(self, study: &Study) -> Self {
+        Self { side_by_side: study.side_by_side.clone(), ..self.ended(study.stopped, study.elapsed) }
     }
 
     /// The contents of `study.json`.
@@ -274,11 +254,10 @@ impl KeptError {
                 "give the folder that `gputune search` names as `results`: the one of --out, else gputune-out/<name of the spec>"
             }
             Self::Empty { .. } => "wait for the first probe, or run `gputune search` with this folder as --out",
-            Self::NoStudy { .. } => "it was written by an older gputune: run its `gputune search` again, which adds it",
             Self::Format { .. } | Self::Journal(JournalError::Format { .. }) => {
                 "read it with the gputune that wrote it, or a newer one"
             }
-            Self::Damaged { .. } => "run its `gputune search` again, which writes it anew",
+            Self::NoStudy { .. } | Self::Damaged { .. } => "run its `gputune search` again, which writes it anew",
             Self::Journal(JournalError::Damaged { .. }) => "take the damaged line out of a copy of the folder",
             Self::Foreign { .. } => "the two files are of different searches: run `gputune search` with --fresh",
             Self::Io { .. } | Self::Journal(_) => "is the path right, and may this user read it?",
@@ -320,33 +299,13 @@ impl Kept {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(KeptError::NoStudy { place: folder }),
             Err(source) => return Err(KeptError::Io { path: path_of_record, source }),
         };
-        Self::with_record(folder, &path, parse_record(&path_of_record, &text)?)
-    }
-
-    /// Reads it with a record from the caller, for a folder from a version without `study.json`.
-    ///
-    /// # Errors
-    /// As for [`read`](Self::read).
-    pub fn read_with(place: &Path, record: Record) -> Result<Self, KeptError> {
-        let (folder, path) = journal_of(place)?;
-        Self::with_record(folder, &path, record)
-    }
-
-    fn with_record(folder: PathBuf, path: &Path, record: Record) -> Result<Self, KeptError> {
+        let record = parse_record(&path_of_record, &text)?;
         // Check this before reading the trials. Then a search that ends in between still counts as running, and an interrupted
         // search never counts as ended.
-        let is_running = journal::is_in_use(path) == Some(true);
-        let (header, lines) = journal::read(path)?;
-        let trial = |line: &Line| {
-            let config = line.locate(&record.space).map_err(|source| {
-                let path = path.to_owned();
-                KeptError::Foreign { path, trial: line.trial, source }
-            })?;
-            let elapsed = Duration::try_from_secs_f64(line.elapsed_s).unwrap_or_default();
-            let (number, purpose, outcome) = (line.trial, line.purpose, line.outcome.clone());
-            let (ended_at, slot) = (line.ended_at, line.slot.clone());
-            Ok::<_, KeptError>(Trial { number, purpose, config, outcome, elapsed, ended_at, slot })
-        };
+        let is_running = journal::is_in_use(&path) == Some(true);
+        let (header, lines) = journal::read(&path)?;
+        let foreign = |trial, source| KeptError::Foreign { path: path.clone(), trial, source };
+        let trial = |line: &Line| line.trial(&record.space).map_err(|source| foreign(line.trial, source));
         let history = lines.iter().map(trial).collect::<Result<crate::model::History, KeptError>>()?;
         let stated = || record.baseline.as_ref().and_then(|settings| record.space.locate(settings).ok());
         let set = record.baseline.clone().unwrap_or_default();
@@ -413,7 +372,7 @@ fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Estimate, Measurement, Outcome, Parameter, Purpose};
+    use crate::model::{Estimate, Measurement, Outcome, Parameter, Purpose, Trial};
     use crate::search::journal::{Fingerprint, Journal};
 
     fn record() -> Record {

@@ -283,7 +283,7 @@ impl Watched {
         if trial.purpose == Purpose::Baseline {
             self.baseline = estimate.map(|estimate| estimate.value);
         }
-        if self.objective.is_pareto() || trial.purpose.is_short() {
+        if self.objective.is_pareto() {
             return;
         }
         let score = self.objective.score_of(&trial.outcome);

@@ -117,7 +117,7 @@ impl Study {
     /// study's own objective decides which are feasible.
     fn ranked_by(&self, objective: &Objective) -> Vec<Ranked> {
         let mut seen: HashSet<&Config> = HashSet::new();
-        let first_probes = self.contenders().filter(|trial| seen.insert(&trial.config));
+        let first_probes = self.history.searched().filter(|trial| seen.insert(&trial.config));
         let measured: Vec<(Ranked, Vec<&Trial>)> =
             first_probes.filter_map(|trial| self.rank(&trial.config, objective)).collect();
         let values = measured.iter().flat_map(|(entry, trials)| {
@@ -174,11 +174,6 @@ impl Study {
         Race::of(self)
     }
 
-    /// The searched trials that can be the best.
-    fn contenders(&self) -> impl Iterator<Item = &Trial> {
-        self.history.contenders(|outcome| self.objective.scores_of(outcome).is_some())
-    }
-
     /// Returns a config with the trials of its rounds; `None` if it is not feasible.
     fn rank<'t>(&'t self, config: &Config, objective: &Objective) -> Option<(Ranked, Vec<&'t Trial>)> {
         // A disturbed or interrupted probe says nothing about its config. Neither does a probe that closed a parameter.
@@ -186,12 +181,6 @@ impl Study {
             matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted) || !trial.outcome.closes().is_empty()
         };
         let mut trials: Vec<&Trial> = self.history.of(config).filter(|trial| !says_nothing(trial)).collect();
-        // A longer probe replaces the results of a short one.
-        if trials.iter().any(|trial| !trial.purpose.is_short()) {
-            trials.retain(|trial| !trial.purpose.is_short());
-        } else {
-            trials.drain(..trials.len().saturating_sub(1));
-        }
         if trials.iter().any(|trial| self.objective.score_of(&trial.outcome).is_none()) {
             return None;
         }

@@ -470,6 +470,7 @@ impl<'p> Tuner<'p> {
             stop: &self.stop,
             allocation: self.allocation,
             whole_gpus: self.whole_gpus,
+            load_gpu_seconds: 0.0,
             begin: Instant::now(),
             earlier: history.elapsed(),
             open: seen::Open::default(),

@@ -414,7 +414,7 @@ pub(super) struct ObjectiveTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a table such as { probes = 24, time = \"20m\" }")]
 pub(super) struct SearchTable {
-    /// `auto`, `anneal`, `bayes`, `descent`, `grid`, `halving`, `qmc` or `random`. Default: auto.
+    /// `auto`, `anneal`, `bayes`, `grid` or `random`. Default: auto.
     pub(super) strategy: Option<Located<String>>,
     /// Probes to run, the baseline included; rounds come on top. Default: 24.
     pub(super) probes: Option<Located<u32>>,
@@ -427,8 +427,6 @@ pub(super) struct SearchTable {
     /// The most rounds, in which configs are compared next to each other; with 0 nothing is compared, and nothing is proven.
     /// Default: 1000.
     pub(super) rounds: Option<Located<u32>>,
-    /// The former name of what is `rounds` now: with 0 there are none.
-    pub(super) confirmations: Option<Located<u32>>,
     /// The gain below which another probe is not worth its cost, as a share of the best, from 0 to 1; what measurements
     /// cannot tell apart is none. 0 for never. Default: 0.01.
     pub(super) least_gain: Option<Located<f64>>,

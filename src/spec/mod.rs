@@ -294,8 +294,6 @@ fn budget(source: &SourceFile, table: &SearchTable) -> Result<Budget, SpecError>
             return Err(source.error(rounds.span.clone(), message, "leave it out, and `time` is the limit"));
         }
         budget.rounds = rounds.value;
-    } else if table.confirmations.as_ref().is_some_and(|former| former.value == 0) {
-        budget.rounds = 0;
     }
     if let Some(gain) = &table.least_gain {
         if !(0.0..=1.0).contains(&gain.value) {

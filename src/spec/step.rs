@@ -96,7 +96,6 @@ impl StepSpec {
             "throughput": throughput,
             "samples_per_step": self.samples_per_step.as_ref().map(Expression::text),
         });
-        // It is added only if it is used, so that older searches without it can go on.
         if !apply.is_nothing() {
             let applied = apply.applied.iter().map(|applied| (applied.parameter.clone(), applied.name.clone().into()));
             fingerprint["adapter"] = apply.adapter.map(|adapter| adapter.name).into();

@@ -129,7 +129,7 @@ fn a_spec_in_another_folder_runs_the_command_in_this_one() {
 fn asked(script: &str) -> (tempfile::TempDir, Output) {
     let script = format!("import argparse, os, sys, time\n{script}\n");
     let folder = folder(&[("train.py", &script)]);
-    let output = init(folder.path(), &["--help-time", "3s", "train.py"]);
+    let output = init(folder.path(), &["train.py"]);
     (folder, output)
 }
 
@@ -137,7 +137,7 @@ fn asked(script: &str) -> (tempfile::TempDir, Output) {
 fn a_script_that_does_not_answer_is_ended_and_its_source_is_read() {
     // The source declares an argument, and the script ignores `--help`, hangs, or starts a child that would stay.
     let declares = "p = argparse.ArgumentParser(add_help=False)\np.add_argument('--batch-size', type=int, default=40)\np.parse_known_args()\n";
-    for (behaviour, reason) in [
+    let behaviours = [
         ("time.sleep(600)", "was ended"),
         ("while True: print('step', flush=True); time.sleep(0.01)", "was ended"),
         ("while True: print('x' * 100000)", "more than a megabyte"),
@@ -145,7 +145,8 @@ fn a_script_that_does_not_answer_is_ended_and_its_source_is_read() {
         ("pass", "it printed no help;"),
         ("sys.exit(7)", "exit code 7"),
         ("os.write(1, bytes([200, 255, 10]))", "it printed no help;"),
-    ] {
+    ];
+    let check = |behaviour: &str, reason: &str| {
         let mark = format!("init-{}", std::process::id());
         let (folder, output) = asked(&format!("{declares}mark = '{mark}'\n{behaviour}"));
         assert_eq!(output.status.code(), Some(0), "{behaviour}: {}", stderr(&output));
@@ -155,7 +156,13 @@ fn a_script_that_does_not_answer_is_ended_and_its_source_is_read() {
         let name = folder.path().file_name().unwrap().to_string_lossy().into_owned();
         let left = processes_in(folder.path());
         assert!(left.is_empty(), "{behaviour} {name}: {left:?}");
-    }
+    };
+    // Three of them take the whole time that a script has to print its help.
+    std::thread::scope(|scope| {
+        for (behaviour, reason) in behaviours {
+            scope.spawn(move || check(behaviour, reason));
+        }
+    });
 }
 
 /// Returns the processes whose working folder is this folder.
@@ -252,7 +259,7 @@ fn on_a_terminal(folder: &Path, arguments: &str, keys: &[u8]) -> Option<(String,
 fn a_terminal_is_asked_three_questions_at_most() {
     let both = format!("import torch\nimport jax\n{SCRIPT}");
     let folder = folder(&[("a.py", &both), ("b.py", SCRIPT)]);
-    let Some((shown, code)) = on_a_terminal(folder.path(), "--help-time 20s", b"9\n1\n2\nlater\n90s\n") else { return };
+    let Some((shown, code)) = on_a_terminal(folder.path(), "", b"9\n1\n2\nlater\n90s\n") else { return };
     assert_eq!(code, 0, "{shown}");
     for words in [
         "Which command trains?",

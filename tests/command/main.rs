@@ -12,7 +12,6 @@ mod device;
 mod dial;
 mod duel;
 mod experiments;
-mod halving;
 mod host_meter;
 mod init;
 mod init_wild;

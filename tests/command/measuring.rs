@@ -117,7 +117,7 @@ fn a_script_that_leaves_training_keeps_its_steps_and_is_told_where_it_is() {
         return;
     }
     let limits = LIMITS.replace("\"2s\"", "\"1s\"").replace("\"10s\"", "\"25s\"");
-    let more = format!("[space]\nx = {{ values = [1] }}\n[search]\nconfirmations = 0\n{limits}");
+    let more = format!("[space]\nx = {{ values = [1] }}\n[search]\nrounds = 0\n{limits}");
     let search = Search::of_command(&["python3", "train.py", "{x}", "TOKEN"].map(str::to_owned), &more);
     fs::write(search.folder.path().join("train.py"), EVALUATES.trim_start()).unwrap();
     let shown = support::stderr(&search.run());
@@ -133,7 +133,7 @@ fn a_script_that_leaves_training_keeps_its_steps_and_is_told_where_it_is() {
 #[test]
 fn a_stall_after_enough_steps_keeps_them() {
     let limits = LIMITS.replace("\"10s\"", "\"1500ms\"");
-    let more = format!("[space]\nx = {{ values = [1] }}\n[search]\nconfirmations = 0\n{limits}");
+    let more = format!("[space]\nx = {{ values = [1] }}\n[search]\nrounds = 0\n{limits}");
     let search = Search::of(&[&steps(30, 5_000), "sleep:60000"], &more);
     search.run();
     let journal = search.lines();

@@ -55,7 +55,7 @@ fn every_strategy_finds_the_optimum_of_a_table_that_the_probes_cover() {
         let least = all.iter().copied().fold(f64::MAX, f64::min);
         // A model of many trials is slow in a test build.
         let modelled: &[&str] = if name.starts_with("zeus-a40") { &["auto"] } else { &[] };
-        for strategy in ["grid", "random", "descent", "anneal", "qmc"].iter().chain(modelled) {
+        for strategy in ["grid", "random", "anneal"].iter().chain(modelled) {
             for (direction, optimum) in [(None, most), (Some("--minimize"), least)] {
                 let mut args = vec!["--strategy", *strategy, "--probes", "200"];
                 args.extend(direction);
@@ -87,7 +87,7 @@ fn what_runs_in_other_slots_is_not_proposed_again() {
     let path = table("zeus-a40-imagenet.csv");
     let all = values(&path);
     let most = all.iter().copied().fold(f64::MIN, f64::max);
-    for entry in ["grid", "random", "descent", "anneal", "qmc", "auto"] {
+    for entry in ["grid", "random", "anneal", "auto"] {
         let slots = |slots| json(&path, &["--strategy", entry, "--probes", "200", "--slots", slots]);
         let run = &slots("8")["runs"][0];
         assert_eq!(best_of(run).len(), all.len(), "{entry}");
@@ -161,7 +161,7 @@ fn unusual_but_plain_tables_are_read() {
         ("names that no expression could speak of", "block-size,if,größe,status,value\n1,2,3,ok,6\n", 6.0),
     ] {
         let (_folder, path) = written(text);
-        for strategy in ["grid", "random", "descent", "auto"] {
+        for strategy in ["grid", "random", "auto"] {
             let answer = json(&path, &["--strategy", strategy]);
             assert_eq!(answer["optimum"].as_f64(), Some(optimum), "{what}");
             assert_eq!(best_of(&answer["runs"][0]).last(), Some(&Some(optimum)), "{what}: {strategy}");
@@ -245,17 +245,17 @@ fn a_lack_of_memory_rules_larger_values_out_where_that_is_asked_for() {
 fn a_journal_is_a_table_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.jsonl");
-    let header = r#"{"format":1,"gputune_version":"0.1.0","fingerprint":{"device":"cpu","driver":"","command":null,"space":{"parameters":{"a":"1 .. 3","twice":"derive a * 2"}}}}"#;
+    let header = r#"{"format":2,"gputune_version":"0.1.0","fingerprint":{"device":"cpu","driver":"","command":null,"space":{"parameters":{"a":"1 .. 3","twice":"derive a * 2"}}}}"#;
     let line = |trial: u32, purpose: &str, a: u32, value: f64| {
         format!(
             r#"{{"trial":{trial},"purpose":"{purpose}","config":{{"a":{a},"twice":{}}},"elapsed_s":1.0,"outcome":"measured","throughput":{{"value":{value},"low":null,"high":null}}}}"#,
             2 * a
         )
     };
-    let lines = [line(1, "baseline", 1, 5.0), line(2, "search", 2, 7.0), line(3, "confirm", 2, 100.0)];
+    let lines = [line(1, "baseline", 1, 5.0), line(2, "search", 2, 7.0), line(3, "round", 2, 100.0)];
     std::fs::write(&path, format!("{header}\n{}\n", lines.join("\n"))).unwrap();
     let answer = json(&path, &["--strategy", "grid"]);
-    assert_eq!(answer["optimum"].as_f64(), Some(7.0), "a confirmation is no row");
+    assert_eq!(answer["optimum"].as_f64(), Some(7.0), "a round is no row");
     assert_eq!(best_of(&answer["runs"][0]), [Some(5.0), Some(7.0)]);
 }
 

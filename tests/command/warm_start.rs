@@ -168,30 +168,6 @@ fn a_study_that_says_nothing_is_refused_with_the_reason() {
     assert!(matches!(error, EarlierError::Front), "{error}");
 }
 
-#[test]
-fn short_probes_teach_only_where_nothing_longer_was_probed() {
-    let space = batch_and_workers();
-    let config = |batch: i32| space.locate(&settings(&[("batch_size", batch.into()), ("workers", 1.into())])).unwrap();
-    let screen = |config, value| {
-        let purpose = Purpose::Screen { one_in: 9.try_into().unwrap() };
-        Trial { purpose, ..trial(config, measured(value)) }
-    };
-    let history: History = [
-        screen(config(8), 500.0),
-        screen(config(16), 90.0),
-        screen(config(32), 80.0),
-        trial(config(8), measured(70.0)),
-        trial(config(16), measured(99.0)),
-        trial(config(32), Outcome::Interrupted),
-    ]
-    .into_iter()
-    .collect();
-    let study = EarlierStudy::of("before", &space, &history);
-    assert_eq!(study.record().trials, 4);
-    assert_eq!(study.seen_from(&space, &Objective::default()).unwrap().trials(), 3);
-    assert_eq!(first(&space, &study, None).unwrap(), "batch_size=16 workers=1");
-}
-
 /// Every strategy stays within the space, with or without an earlier study, whatever the study says.
 #[test]
 fn proposals_are_functions_of_the_view_whatever_the_earlier_study_says() {
@@ -454,7 +430,7 @@ fn a_spec_names_earlier_searches_relative_to_itself_and_check_tells_of_them() {
 }
 
 const JOURNAL: &str = concat!(
-    r#"{"format":1,"gputune_version":"0.1.0","fingerprint":{"device":"A100","driver":"1","command":null,"space":{}}}"#,
+    r#"{"format":2,"gputune_version":"0.1.0","fingerprint":{"device":"A100","driver":"1","command":null,"space":{}}}"#,
     "\n",
     r#"{"trial":1,"purpose":"search","config":{"x":7,"z":1},"elapsed_s":1.0,"outcome":"measured","throughput":{"value":9.0,"low":null,"high":null}}"#,
     "\n"
@@ -510,7 +486,7 @@ fn wrong_places_give_one_error_with_the_place_and_a_cure() {
     refused(&search, &with(""), "old.jsonl has no finished trial");
     refused(&search, &with(JOURNAL.lines().next().unwrap()), "line 1 of");
     refused(&search, &with(&format!("{}\n", JOURNAL.lines().next().unwrap())), "old.jsonl has no finished trial");
-    refused(&search, &with(&JOURNAL.replace("\"format\":1", "\"format\":9")), "has format 9");
+    refused(&search, &with(&JOURNAL.replace("\"format\":2", "\"format\":9")), "has format 9");
     refused(&search, &with(&JOURNAL.replace("\"trial\":1", "\"trial\":true")), "line 2 of");
     refused(&search, &with(&JOURNAL.replace("\"x\"", "\"X\"")), "there X, z; here x, y");
     refused(&search, &with(&JOURNAL.replace("\"x\":7", "\"x\":77")), "x = 1, 2 .. 12");

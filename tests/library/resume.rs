@@ -109,7 +109,7 @@ fn budget(probes: u32) -> Budget {
 fn thousands_of_trials_are_taken_up_again_and_nothing_is_asked_twice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.jsonl");
-    for strategy in ["random", "anneal", "qmc", "halving", "grid", "descent"] {
+    for strategy in ["random", "anneal", "grid"] {
         write_journal(&path, &space(), None);
         let (study, asked) = resumed(&path, strategy, budget(TRIALS));
         assert_eq!((study.history.trials().len(), study.stopped), (TRIALS as usize, StopReason::ProbesSpent));

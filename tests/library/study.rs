@@ -109,18 +109,6 @@ fn without_a_feasible_trial_there_is_no_best() {
 }
 
 #[test]
-fn a_short_probe_that_was_in_a_round_stays_in_what_can_win() {
-    let screen = "screen-9".parse().unwrap();
-    let mut trials =
-        vec![(screen, (64, 0), speed(380.0)), (screen, (32, 0), speed(385.0)), (screen, (8, 0), speed(500.0))];
-    trials.extend([(Round, (64, 0), speed(391.0)), (Round, (64, 0), speed(391.5))]);
-    trials.extend([(Search, (32, 0), speed(381.0)), (Round, (32, 0), speed(381.0)), (Round, (32, 0), speed(381.5))]);
-    let study = fastest(&trials);
-    assert_winner(&study, 64, 0);
-    assert_eq!(study.ranking().len(), 2);
-}
-
-#[test]
 fn the_largest_metric_wins_and_the_speedup_is_against_the_baseline() {
     let study =
         fastest(&[(Baseline, (8, 0), speed(10.0)), (Search, (16, 0), speed(30.0)), (Search, (32, 0), speed(20.0))]);

@@ -15,7 +15,7 @@ use gputune::probe::{
 };
 use gputune::search::{
     Budget, Fingerprint, Header, Journal, StopReason,
-    kept::{Description, JOURNAL, STUDY},
+    kept::{JOURNAL, Record, STUDY},
 };
 
 /// Returns parameters like those that an adapter tunes in a torch script.
@@ -113,7 +113,7 @@ pub(crate) fn trials() -> Vec<(Purpose, Settings, Outcome)> {
         ),
         (Purpose::Search, settings(8, 1, "bf16"), good(90.0, 8)),
         (Purpose::Search, settings(64, 2, "fp32"), Outcome::Crashed(failure("exit code 1: ValueError: \"bad\""))),
-        (Purpose::Screen { one_in: 3.try_into().unwrap() }, settings(128, 4, "bf16"), good(1000.0, 128)),
+        (Purpose::Search, settings(128, 4, "bf16"), good(1000.0, 128)),
         (Purpose::Search, settings(16, 8, "bf16"), Outcome::Interrupted),
         (Purpose::Round, settings(256, 4, "bf16"), good(1210.0, 256)),
         (Purpose::Round, settings(32, 0, "fp32"), good(404.0, 32)),
@@ -151,11 +151,10 @@ pub(crate) fn write_with(
         journal.record(&trial, &space, Some("a reason"), None).unwrap();
     }
     let baseline = trials.first().map(|(_, settings, _)| settings);
-    let description =
-        Description::new("runs/train.toml", (&space, objective), baseline, Budget::default(), &device, &step);
-    let description = match stopped {
-        Some(stopped) => description.ended(stopped, Duration::from_secs(120)),
-        None => description,
+    let record = Record::new("runs/train.toml", (&space, objective), baseline, Budget::default(), &device, &step);
+    let record = match stopped {
+        Some(stopped) => record.ended(stopped, Duration::from_secs(120)),
+        None => record,
     };
-    fs::write(folder.join(STUDY), description.to_json().unwrap()).unwrap();
+    fs::write(folder.join(STUDY), record.to_json().unwrap()).unwrap();
 }

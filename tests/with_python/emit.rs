@@ -13,7 +13,7 @@ use gputune::machine::Device;
 use gputune::model::{Outcome, Purpose, Settings, Trial, Value, Walk};
 use gputune::search::{
     Fingerprint, Header, Journal, StopReason,
-    kept::{Description, JOURNAL, STUDY},
+    kept::{JOURNAL, Record, STUDY},
 };
 use gputune::spec::Spec;
 
@@ -60,9 +60,9 @@ fn write_spec(folder: &Path, spec: &Spec, winner: &Settings, is_gpu: bool) {
         journal.record(&trial, space, None, None).unwrap();
     }
     let (sought, step) = ((space, &spec.objective), spec.step.template());
-    let description = Description::new("spec.toml", sought, baseline, spec.budget, &device, step)
+    let record = Record::new("spec.toml", sought, baseline, spec.budget, &device, step)
         .ended(StopReason::ProbesSpent, Duration::from_secs(60));
-    fs::write(folder.join(STUDY), description.to_json().unwrap()).unwrap();
+    fs::write(folder.join(STUDY), record.to_json().unwrap()).unwrap();
 }
 
 /// Returns a config that differs from the baseline wherever possible.

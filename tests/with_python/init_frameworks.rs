@@ -44,7 +44,7 @@ impl Case {
             command.output().unwrap()
         };
         let python = python.to_str().unwrap();
-        let output = gputune(&[&["init", "--yes", "--help-time", "4m", "--", python], self.words].concat());
+        let output = gputune(&[&["init", "--yes", "--", python], self.words].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let path = folder.path().join("gputune.toml");
         let text = fs::read_to_string(&path).unwrap();
@@ -214,7 +214,7 @@ fn deepspeed() {
         command.env("DS_ACCELERATOR", "cpu").env("OMP_NUM_THREADS", "1").output().unwrap()
     };
     let words = ["train.py", "--deepspeed_config", "ds_config.json"];
-    let output = gputune(&[&["init", "--help-time", "4m", "--", python.to_str().unwrap()], &words[..]].concat());
+    let output = gputune(&[&["init", "--", python.to_str().unwrap()], &words[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let spec = Spec::load(&folder.path().join("gputune.toml")).unwrap();
     let baseline = spec.baseline.as_ref().unwrap();

@@ -128,13 +128,12 @@ impl Plan<'_> {
             let Some((next, _)) = next else { break };
             let Running { ends_at, number, proposal, outcome, .. } = running.remove(next);
             now = ends_at;
-            let Proposal { config, one_in, gain, .. } = proposal;
-            let purpose = one_in.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in });
+            let Proposal { config, gain, .. } = proposal;
             record.expected_gain.push(gain);
-            record.hear(&self.found, purpose, &outcome);
+            record.hear(&self.found, &outcome);
             history.push(Trial {
                 number,
-                purpose,
+                purpose: Purpose::Search,
                 config,
                 outcome,
                 elapsed: Duration::ZERO,
@@ -159,7 +158,7 @@ impl Plan<'_> {
             .seed(seed)
             .run(|event| {
                 if let Event::Finished { trial, .. } = event {
-                    record.hear(&self.found, trial.purpose, &trial.outcome);
+                    record.hear(&self.found, &trial.outcome);
                 }
             });
         let stopped = match study {
@@ -198,13 +197,10 @@ struct Record {
 }
 
 impl Record {
-    fn hear(&mut self, found: &Found<'_>, purpose: Purpose, outcome: &Outcome) {
+    fn hear(&mut self, found: &Found<'_>, outcome: &Outcome) {
         let scores = found.objective.scores_of(outcome);
         self.failed += usize::from(scores.is_none());
-        // Short probes of a table give the same values, but do not count as the best.
-        if !purpose.is_short() {
-            self.scores.extend(scores);
-        }
+        self.scores.extend(scores);
         self.best.push(found.best(&self.scores));
     }
 

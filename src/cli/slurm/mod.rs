@@ -51,8 +51,8 @@ pub(super) struct Submission<'s> {
 /// The search cannot be submitted, or the job ends without the search's result.
 pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
     let usage = |message: String| Failed::new(Exit::Usage, message);
-    let unreadable = |why: &str| usage(format!("the options of --slurm cannot be read: {why}"));
-    let words = words::split(wanted.options).map_err(unreadable)?;
+    let unreadable = || usage("the options of --slurm cannot be read: a quote or a backslash is left open".to_owned());
+    let words = shlex::split(wanted.options).ok_or_else(unreadable)?;
     if let Some(why) = words::refused(&words) {
         return Err(usage(why).hint("write --slurm \"--partition=gpu --nodes=2 --gpus-per-node=4 --time=1:00:00\""));
     }

@@ -1,29 +1,4 @@
-//! The options of `--slurm`: one string, split into words as a shell does.
-
-/// Splits a string into words: blanks separate, quotes and backslashes keep together (POSIX, "Shell Command Language", 2.2).
-pub(super) fn split(text: &str) -> Result<Vec<String>, &'static str> {
-    let (mut words, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            letter if letter.is_whitespace() => words.extend(word.take()),
-            '\\' => word.get_or_insert_default().push(letters.next().ok_or("it ends with a backslash")?),
-            '\'' | '"' => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match letters.next().ok_or("a quote is not closed")? {
-                        end if end == letter => break,
-                        '\\' if letter == '"' => word.push(letters.next().ok_or("a quote is not closed")?),
-                        inside => word.push(inside),
-                    }
-                }
-            }
-            letter => word.get_or_insert_default().push(letter),
-        }
-    }
-    words.extend(word);
-    Ok(words)
-}
+//! The options of `--slurm` that a user may give.
 
 /// The options that a user must not give here, and the reasons.
 const OWN: &[(&str, &str, &str)] = &[
@@ -60,18 +35,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_a_shell() {
-        assert_eq!(split(" --a=1  -p gpu ").unwrap(), ["--a=1", "-p", "gpu"]);
-        assert_eq!(
-            split(r#"--comment="two words" 'a "b"' c\ d """#).unwrap(),
-            ["--comment=two words", "a \"b\"", "c d", ""]
-        );
-        assert!(split("'open").is_err() && split("end\\").is_err());
-    }
-
-    #[test]
     fn what_would_run_something_else_is_refused() {
-        let said = |text: &str| refused(&split(text).unwrap()).unwrap_or_default();
+        let said = |text: &str| refused(&shlex::split(text).unwrap()).unwrap_or_default();
         for text in ["--partition=gpu --nodes=2", "-p gpu -N2 -t 10", "--partition gpu --exclusive", ""] {
             assert_eq!(said(text), "");
         }

@@ -1,23 +1,8 @@
-//! Finds the neighbours of a config: one step away in one parameter, with other parameters adjusted if rules demand it.
+//! Finds the configs around a config: a few steps away in one parameter, with other parameters adjusted if rules demand it.
 
 use super::{Advance, Config, INACTIVE, Space, Walk};
 
 impl Space {
-    /// Returns the allowed configs that differ in one parameter by one step. A step is the next smaller or larger setting of
-    /// a number, or any other setting of a string or boolean.
-    ///
-    /// A parameter that becomes inactive is dropped; a parameter that becomes active starts at its first setting.
-    pub fn neighbours(&self, config: &Config) -> Vec<Config> {
-        (0..self.parameters.len()).flat_map(|parameter| self.variations(config, parameter, 1)).collect()
-    }
-
-    /// Returns the allowed configs that differ from `config` in one parameter, by at most `reach` steps if it is a number.
-    /// The nearest configs come first, larger before smaller.
-    pub fn variations(&self, config: &Config, parameter: usize, reach: u32) -> Vec<Config> {
-        let levels = self.levels_around(config, parameter, reach);
-        levels.into_iter().filter_map(|other| self.with_level(config, parameter, other)).collect()
-    }
-
     /// Returns the other levels of an active parameter, at most `reach` steps away if it is a number; nearest first.
     fn levels_around(&self, config: &Config, parameter: usize, reach: u32) -> Vec<u32> {
         let Some((knob, level)) = self.parameters.get(parameter).zip(config.level(parameter)) else {
@@ -35,8 +20,11 @@ impl Space {
         }
     }
 
-    /// Returns the [variations](Self::variations) of one parameter. A forbidden variation is replaced by the nearest config
-    /// with other parameters adjusted, such as `tp` for `dp` under `dp * tp == 64`.
+    /// Returns the allowed configs that differ from `config` in one parameter, by at most `reach` steps if it is a number, or in
+    /// any other setting of a string or boolean. The nearest configs come first, larger before smaller.
+    ///
+    /// A parameter that becomes inactive is dropped; a parameter that becomes active starts at its first setting. A forbidden
+    /// config is replaced by the nearest config with other parameters adjusted, such as `tp` for `dp` under `dp * tp == 64`.
     pub fn moves(&self, config: &Config, parameter: usize, reach: u32) -> Vec<Config> {
         let moved = |level| self.with_level(config, parameter, level).or_else(|| self.detour(config, parameter, level));
         self.levels_around(config, parameter, reach).into_iter().filter_map(moved).collect()

@@ -84,13 +84,6 @@ impl Space {
         self.draws(seed, 1).pop()
     }
 
-    /// Returns the config that has a given share of all configs before it, parameter by parameter. Evenly spread shares give
-    /// evenly spread configs. `None` if the configs cannot be listed.
-    pub(crate) fn at_shares(&self, mut share: impl FnMut(usize) -> f64) -> Option<Config> {
-        let levels = self.groups().at_shares(self, &mut share)?;
-        self.with_levels(&levels)
-    }
-
     pub(super) fn groups(&self) -> &Groups {
         self.found.groups.get_or_init(|| Groups::of(self))
     }

@@ -78,7 +78,7 @@ impl Patience {
         const PART: u32 = 10;
         let longest = match effort {
             Effort::Probe | Effort::Losses { .. } => limits.measure_time,
-            Effort::Screen { one_in } => limits.measure_time / one_in.get(),
+            Effort::Part { one_in } => limits.measure_time / one_in.get(),
             Effort::Brief => limits.measure_time.min(BRIEF),
         };
         let is_short = longest < limits.measure_time;
@@ -330,7 +330,7 @@ pub(in crate::probe) mod tests {
             assert_eq!(decided, Sufficiency::Enough);
             throughput.measured.as_secs_f64()
         };
-        let short = |parts| measured(Effort::Screen { one_in: std::num::NonZeroU32::new(parts).unwrap() });
+        let short = |parts| measured(Effort::Part { one_in: std::num::NonZeroU32::new(parts).unwrap() });
         assert!((short(10) - 1.0).abs() < 0.3, "{}", short(10));
         assert!((short(4) - 2.5).abs() < 0.3, "{}", short(4));
         assert!((measured(Effort::Probe) - 10.0).abs() < 0.5);

@@ -1,10 +1,12 @@
 //! Breaks text into lines that fit.
 
+use crate::report::screen::{width, wrap};
+
 /// Wraps text between words behind a label; further lines are indented below the first.
 pub(super) fn hanging(label: &str, text: &str, indent: usize, columns: usize) -> String {
-    let width = columns.saturating_sub(indent).max(20);
+    let room = columns.saturating_sub(indent).max(20);
     let mut shown = String::new();
-    for (at, line) in text.lines().flat_map(|line| broken(line, width)).enumerate() {
+    for (at, line) in text.lines().flat_map(|line| broken(line, room)).enumerate() {
         let label = if at == 0 { label } else { "" };
         shown.push_str(format!("{label:<indent$}{line}").trim_end());
         shown.push('\n');
@@ -12,38 +14,20 @@ pub(super) fn hanging(label: &str, text: &str, indent: usize, columns: usize) ->
     shown
 }
 
-/// Breaks a line into pieces of at most this many characters. Longer words are cut; text after `- ` is indented.
-fn broken(line: &str, width: usize) -> Vec<String> {
-    let inner = if line.starts_with("- ") { "  " } else { "" };
-    let mut lines: Vec<String> = Vec::new();
-    let mut current = String::new();
-    for word in line.split(' ') {
-        let mut word: Vec<char> = word.chars().filter(|c| !c.is_control()).collect();
-        let used = current.chars().count();
-        if used > inner.len() && used + 1 + word.len() > width {
-            lines.push(std::mem::replace(&mut current, inner.to_owned()));
-        } else if !current.is_empty() && current != inner {
-            current.push(' ');
-        }
-        while current.chars().count() + word.len() > width {
-            let room = width - current.chars().count();
-            let rest = word.split_off(room);
-            current.extend(word);
-            lines.push(std::mem::replace(&mut current, inner.to_owned()));
-            word = rest;
-        }
-        current.extend(word);
-    }
-    lines.push(current);
-    lines
+/// Breaks a line into pieces of at most this many columns. Text after `- ` is indented.
+fn broken(line: &str, columns: usize) -> Vec<String> {
+    let line: String = line.chars().filter(|c| !c.is_control()).collect();
+    let (mark, text) = line.split_at(if line.starts_with("- ") { 2 } else { 0 });
+    let pieces = wrap(text, columns - mark.len()).into_iter().enumerate();
+    pieces.map(|(at, piece)| if at == 0 { format!("{mark}{piece}") } else { " ".repeat(mark.len()) + &piece }).collect()
 }
 
 /// Lays entries out side by side, without breaking any of them.
-pub(super) fn pairs(entries: &[String], width: usize) -> String {
+pub(super) fn pairs(entries: &[String], columns: usize) -> String {
     let mut lines = vec![String::new()];
     for entry in entries {
-        let used = lines.last().map_or(0, |line| line.chars().count());
-        if used > 0 && used + 2 + entry.chars().count() > width {
+        let used = lines.last().map_or(0, |line| width(line));
+        if used > 0 && used + 2 + width(entry) > columns {
             lines.push(String::new());
         }
         if let Some(line) = lines.last_mut() {
@@ -64,10 +48,10 @@ mod tests {
     fn lines_are_broken_between_words_and_long_words_are_cut() {
         assert_eq!(hanging("a", "one two three four five", 2, 22), "a one two three four\n  five\n");
         assert_eq!(broken("- alpha beta gamma", 12), ["- alpha beta", "  gamma"]);
-        assert_eq!(broken("abcdefghij", 4), ["abcd", "efgh", "ij"]);
+        assert_eq!(broken("abcdefghijklmnopqrs", 8), ["abcdefgh", "ijklmnop", "qrs"]);
         assert_eq!(broken("", 10), [""]);
         for line in broken("- a very long word: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa and then more", 20) {
-            assert!(line.chars().count() <= 20, "{line}");
+            assert!(width(&line) <= 20, "{line}");
         }
     }
 

@@ -144,7 +144,6 @@ pub const FORMATS: &[Format] = &[
         about: "a configuration of accelerate launch, as YAML",
         write: |chosen| Ok(accelerate::write(chosen)),
     },
-    Format { name: "none", about: "nothing", write: |_| whole(String::new()) },
 ];
 
 /// Returns the format of this name.

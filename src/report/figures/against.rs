@@ -1,7 +1,7 @@
 //! Plots the result against each parameter.
 
 use super::{Along, Scatter, Studied, figure};
-use crate::report::figure::{Drawing, Figure, Line, Points, Scale, file_name};
+use crate::report::figure::{Drawing, Figure, Line, Points, Scale, id_of};
 
 pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let is_searched = |at: &usize| studied.study.space.parameters()[*at].len() > 1;
@@ -57,5 +57,5 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
     });
     let drawing = Drawing::Points(Points { x, y, series, line, limits });
     let title = format!("{result} against {name}");
-    Some(figure("against", format!("against-{}-{}", at + 1, file_name(&name)), title, text, drawing))
+    Some(figure("against", format!("against-{}-{}", at + 1, id_of(&name)), title, text, drawing))
 }

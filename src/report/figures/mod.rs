@@ -99,7 +99,6 @@ impl<'s> Studied<'s> {
                 (Judgement::Infeasible { .. }, _) => Mark::Infeasible,
                 (_, Some(best)) if is(&best.winner.config) => Mark::Best,
                 _ if self.study.baseline.as_ref().is_some_and(is) => Mark::Baseline,
-                _ if trial.purpose.is_short() => Mark::Short,
                 (_, Some(best)) if best.ties.iter().any(|tie| is(&tie.config)) => Mark::Tied,
                 _ if self.front.iter().any(is) => Mark::Tied,
                 _ => Mark::Measured,

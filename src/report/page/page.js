@@ -71,10 +71,10 @@
 
   // ---- shapes ---------------------------------------------------------------------------------------------------
   const SYMBOLS = {
-    disc: "circle", ring: "circle", triangle: "triangle", cross: "times", asterisk: "asterisk",
+    disc: "circle", triangle: "triangle", cross: "times", asterisk: "asterisk",
     diamond: "diamond", square: "square", star: "star",
   };
-  const HOLLOW = ["ring", "cross", "asterisk"];
+  const HOLLOW = ["cross", "asterisk"];
   const colour = (mark) => `var(--${mark})`;
   const dots = (points, mark, channels, size = 3.5) => {
     const { shape } = marks.get(mark);

@@ -11,7 +11,7 @@ use crate::report::row::{shown_result, sorted};
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
     columns: Vec<Column>,
-    /// The rows, the best first; rounds and short probes of configs with a longer measurement come last.
+    /// The rows, the best first; rounds come last.
     rows: Vec<Row>,
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{FORMAT, Header, JournalError, Line, OLDEST_FORMAT, parse};
+use super::{FORMAT, Header, JournalError, Line, parse};
 
 /// The eras before the last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub(super) fn parse_header(path: &Path, at: usize, line: &[u8]) -> Result<Header
         format: u32,
     }
     let Versioned { format } = parse(path, at, line)?;
-    if !(OLDEST_FORMAT..=FORMAT).contains(&format) {
+    if format != FORMAT {
         return Err(JournalError::Format { path: path.to_owned(), found: format });
     }
     parse(path, at, line)

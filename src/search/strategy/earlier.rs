@@ -4,11 +4,11 @@
 //! parameter, and its score. It learns nothing about a parameter that the study lacks. Trials that differ only in parameters that
 //! the search lacks count as one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::model::{
-    Config, Direction, History, Judgement, LocateError, Objective, Outcome, Parameter, Purpose, Settings, Space, Value,
+    Config, Direction, History, Judgement, LocateError, Objective, Outcome, Parameter, Settings, Space, Value,
 };
 use crate::search::journal::{self, JournalError, Line, WarmStart};
 
@@ -120,8 +120,8 @@ impl EarlierStudy {
         let trials = lines
             .into_iter()
             .filter(|line| line.as_it_is.is_none())
-            .map(|Line { purpose, config, outcome, .. }| (purpose, config, outcome));
-        Ok(Self::new(place.display().to_string(), trials.collect()))
+            .map(|Line { config, outcome, .. }| (config, outcome));
+        Ok(Self { place: place.display().to_string(), trials: trials.collect() })
     }
 
     /// Reads a study for a search with the folder `own`. A search cannot learn from itself.
@@ -143,22 +143,8 @@ impl EarlierStudy {
     pub fn of(name: impl Into<String>, space: &Space, history: &History) -> Self {
         // A config that sets nothing says nothing about any setting.
         let set = history.trials().iter().filter(|trial| !trial.config.is_as_it_is());
-        let trials = set.map(|trial| (trial.purpose, space.settings(&trial.config), trial.outcome.clone()));
-        Self::new(name.into(), trials.collect())
-    }
-
-    /// Makes a study, without the short probes of configs that also had longer ones.
-    fn new(place: String, mut trials: Vec<(Purpose, Settings, Outcome)>) -> Self {
-        let parts = |purpose: Purpose| if let Purpose::Screen { one_in } = purpose { one_in.get() } else { 1 };
-        let mut longest: HashMap<String, u32> = HashMap::new();
-        for (purpose, config, outcome) in &trials {
-            if !matches!(outcome, Outcome::Disturbed(_) | Outcome::Interrupted) {
-                let entry = longest.entry(config.line()).or_insert(u32::MAX);
-                *entry = parts(*purpose).min(*entry);
-            }
-        }
-        trials.retain(|(purpose, config, _)| longest.get(&config.line()).is_none_or(|most| parts(*purpose) <= *most));
-        Self { place, trials: trials.into_iter().map(|(_, config, outcome)| (config, outcome)).collect() }
+        let trials = set.map(|trial| (space.settings(&trial.config), trial.outcome.clone()));
+        Self { place: name.into(), trials: trials.collect() }
     }
 
     /// The folder or journal as it was given, or the name.

@@ -3,17 +3,13 @@
 mod anneal;
 mod auto;
 mod bayes;
-mod descent;
 mod draw;
 mod earlier;
 mod grid;
-mod halving;
-mod qmc;
 mod random;
 mod walls;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 
 pub use bayes::{Parts, bayes_with};
 
@@ -201,8 +197,8 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Returns true if a config is worth proposing. Such a config was not probed for the usual time, did not fail, is not pending,
-    /// and is not known to need too much memory.
+    /// Returns true if a config is worth proposing. Such a config was not probed, is not pending, and is not known to need too much
+    /// memory.
     pub fn is_open(&self, config: &Config) -> bool {
         (!self.is_narrow || self.is_near_start(config))
             && !self.history.is_settled(config)
@@ -220,8 +216,7 @@ impl<'a> View<'a> {
         self.walls.all()
     }
 
-    /// Returns the best feasible trial so far, the first among equals. Short probes count only while no other trial is
-    /// feasible.
+    /// Returns the best feasible trial so far, the first among equals.
     pub fn best(&self) -> Option<(&'a Trial, f64)> {
         best(self.objective, self.history)
     }
@@ -230,7 +225,7 @@ impl<'a> View<'a> {
 /// Returns the [best](View::best) trial of a history.
 pub(in crate::search) fn best<'h>(objective: &Objective, history: &'h History) -> Option<(&'h Trial, f64)> {
     let mut best: Option<(&Trial, f64)> = None;
-    for trial in history.contenders(|outcome| objective.score_of(outcome).is_some()) {
+    for trial in history.searched() {
         if let Some(score) = objective.score_of(&trial.outcome)
             && best.is_none_or(|(_, top)| score > top)
         {
@@ -250,13 +245,11 @@ pub struct Proposal {
     /// The expected gain over the best so far, as a share of the best, where a model predicts it; a worse result counts
     /// as no gain.
     pub gain: Option<f64>,
-    /// The probe gets one of this many equal parts of the usual measuring time; `None` for all of it.
-    pub one_in: Option<NonZeroU32>,
 }
 
 impl From<Config> for Proposal {
     fn from(config: Config) -> Self {
-        Self { config, reason: None, gain: None, one_in: None }
+        Self { config, reason: None, gain: None }
     }
 }
 
@@ -276,9 +269,6 @@ impl Proposal {
 /// interrupted. A strategy may keep intermediate results, but a new one must give the same answer to the same view.
 pub trait Strategy: Send {
     /// Returns the next config to probe, which is [open](View::is_open); `None` if no config is worth proposing.
-    ///
-    /// No config is proposed twice for the same length. A config that was probed for [a part](Proposal::one_in) of the usual time
-    /// is open. It is proposed again only for a larger part or the whole.
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal>;
 }
 
@@ -294,8 +284,7 @@ pub struct Entry {
 }
 
 /// All strategies, the default first.
-pub const STRATEGIES: &[Entry] =
-    &[auto::ENTRY, anneal::ENTRY, bayes::ENTRY, descent::ENTRY, grid::ENTRY, halving::ENTRY, qmc::ENTRY, random::ENTRY];
+pub const STRATEGIES: &[Entry] = &[auto::ENTRY, anneal::ENTRY, bayes::ENTRY, grid::ENTRY, random::ENTRY];
 
 /// Returns the strategy of this name.
 pub fn strategy(name: &str) -> Option<&'static Entry> {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Apart, Best, Ranked, Study, is_tied, noise_of, ratio};
 use crate::model::{Config, Estimate, OnTie};
+use crate::probe::stats::normal_tail;
 use crate::search::rounds::{self, Noise};
 
 /// The result of comparing the named config with the baseline.
@@ -17,7 +18,6 @@ pub enum Verdict {
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
     /// It was better than the baseline in every round, clearly or by its interval, but without a proof.
-    #[serde(alias = "unconfirmed")]
     Unproven,
     /// There is no baseline, or it is not feasible.
     NoBaseline,
@@ -169,8 +169,7 @@ pub(super) fn expected_gain(mean: f64, error: f64) -> f64 {
     }
     let place = mean / error;
     let density = libm::exp(-0.5 * place * place) / (2.0 * std::f64::consts::PI).sqrt();
-    let below = 0.5 * libm::erfc(-place / std::f64::consts::SQRT_2);
-    error * density + mean * below
+    error * density + mean * normal_tail(-place)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl Race {
         let leaders = (!study.objective.is_largest_throughput()).then(|| {
             let is_feasible = |trial: &&Trial| ranking.iter().any(|ranked| ranked.config == trial.config);
             let most = if study.objective.is_pareto() { MOST_OF_A_FRONT } else { MOST_OF_OTHERS };
-            front::leaders(&study.objective, study.contenders().filter(is_feasible), most)
+            front::leaders(&study.objective, study.history.searched().filter(is_feasible), most)
         });
         let compared = choice::compared(&ranking);
         let is_claimed = baseline.is_some_and(|at| {

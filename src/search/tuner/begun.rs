@@ -15,11 +15,13 @@ pub(super) struct Wanted {
     pub(super) failed_in: Option<usize>,
     /// True if the probe uses its whole time even if it is precise earlier. Probes that start together then measure together.
     pub(super) takes_its_time: bool,
+    /// True if the probe only loads the machine while other probes measure. It is not recorded.
+    pub(super) is_load: bool,
 }
 
 impl Wanted {
     pub(super) fn new(proposal: Proposal, purpose: Purpose) -> Self {
-        Self { proposal, purpose, failed_in: None, takes_its_time: false }
+        Self { proposal, purpose, failed_in: None, takes_its_time: false, is_load: false }
     }
 }
 
@@ -33,4 +35,5 @@ pub(super) struct Begun {
     /// The measurement, while the cost of the exchange between ranks is being measured.
     pub(super) waits_for_exchange: Option<Measurement>,
     pub(super) failed_in: Option<usize>,
+    pub(super) is_load: bool,
 }

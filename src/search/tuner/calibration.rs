@@ -114,7 +114,7 @@ impl Search<'_, '_> {
         }
         if self.slots.parts() != all && (self.slots.there() > 1 || self.slots.may_grow()) {
             // A slot was lost in between, so the remaining and new slots are compared again.
-            self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Round && !wanted.purpose.is_short());
+            self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Round);
             return Ok(None);
         }
         self.is_calibrated = true;
@@ -144,12 +144,11 @@ impl Search<'_, '_> {
         let home = self.slots.home();
         for round in 0..ROUNDS {
             let is_known = round == 0 && was_alone;
-            if !is_known && !self.run_at_once(&[(home, config, Purpose::Round)], on_event)? {
+            if !is_known && !self.run_at_once(config, &[home], None, on_event)? {
                 return Ok(None);
             }
             let Some(alone) = self.last_rate(config, home) else { break };
-            let all: Vec<_> = parts.iter().map(|&slot| (slot, config, Purpose::Round)).collect();
-            if !self.run_at_once(&all, on_event)? {
+            if !self.run_at_once(config, parts, None, on_event)? {
                 return Ok(None);
             }
             // A resource may be shared unfairly, so all slots count. Slots with GPUs of their own may differ, so only the slot that
@@ -161,10 +160,7 @@ impl Search<'_, '_> {
             let Some(rates) = rates else { break };
             compared.together.push(mean(&rates) / alone);
             if let (Some(hungry), Some(first)) = (hungry, first) {
-                let short = Purpose::Screen { one_in: PART };
-                let others = parts.iter().skip(1).map(|&slot| (slot, hungry, short));
-                let all: Vec<_> = [(parts[0], config, Purpose::Round)].into_iter().chain(others).collect();
-                if !self.run_at_once(&all, on_event)? {
+                if !self.run_at_once(config, &parts[..1], Some((hungry, &parts[1..])), on_event)? {
                     return Ok(None);
                 }
                 compared.beside.push(self.last_rate(config, parts[0]).unwrap_or(0.0) / first);
@@ -231,11 +227,20 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Runs configs at the same time and records them. Returns false if they were interrupted.
-    fn run_at_once(&mut self, configs: &[(usize, &Config, Purpose)], on_event: OnEvent<'_>) -> Result<bool, TuneError> {
-        for (slot, config, purpose) in configs {
-            let wanted = Wanted::new((*config).clone().into(), *purpose);
-            self.begin(*slot, Wanted { takes_its_time: true, ..wanted }, on_event);
+    /// Measures a config in some slots at the same time, with another config as load in other slots. Returns false if they were
+    /// interrupted.
+    fn run_at_once(
+        &mut self,
+        config: &Config,
+        slots: &[usize],
+        load: Option<(&Config, &[usize])>,
+        on_event: OnEvent<'_>,
+    ) -> Result<bool, TuneError> {
+        let measured = slots.iter().map(|slot| (*slot, config, false));
+        let loads = load.into_iter().flat_map(|(load, slots)| slots.iter().map(move |slot| (*slot, load, true)));
+        for (slot, config, is_load) in measured.chain(loads) {
+            let wanted = Wanted::new(config.clone().into(), Purpose::Round);
+            self.begin(slot, Wanted { takes_its_time: true, is_load, ..wanted }, on_event);
         }
         self.finish_all(on_event)
     }

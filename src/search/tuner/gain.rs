@@ -56,7 +56,7 @@ impl SmallGains {
                 continue;
             }
             gains.hear(expected.get(at).copied().flatten(), best.map_or(0.0, |(_, noise)| noise));
-            if let Some(score) = objective.score_of(&trial.outcome).filter(|_| !trial.purpose.is_short())
+            if let Some(score) = objective.score_of(&trial.outcome)
                 && best.is_none_or(|(top, _)| score > top)
             {
                 best = Some((score, noise(objective, &trial.outcome)));

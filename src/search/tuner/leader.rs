@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::model::{History, Objective, Trial};
-use crate::search::strategy;
 
 /// Keeps the best of the trials that were seen.
 #[derive(Debug, Default)]
@@ -18,10 +17,6 @@ pub(super) struct Leader {
 impl Leader {
     /// Returns the best feasible trial, the first among equals.
     pub(super) fn of<'h>(&mut self, objective: &Objective, history: &'h History) -> Option<(&'h Trial, f64)> {
-        // Later trials decide which short trials count.
-        if history.any_short() {
-            return strategy::best(objective, history);
-        }
         if !Arc::ptr_eq(&self.of, history.identity()) {
             *self = Self { of: Arc::clone(history.identity()), ..Self::default() };
         }
@@ -43,26 +38,26 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{Estimate, Failure, Measurement, Outcome, Parameter, Space};
+    use crate::model::{Estimate, Failure, Measurement, Outcome, Parameter, Purpose, Space};
+    use crate::search::strategy;
 
     #[test]
     fn it_is_the_same_as_that_of_all_trials_after_each() {
         let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();
         let (mut history, mut leader, objective) = (History::default(), Leader::default(), Objective::default());
-        let purposes = ["baseline", "search", "search", "round", "search", "search", "screen-3", "search", "round"];
-        for (number, purpose) in (1_u32..).zip(purposes.iter().cycle()).take(40) {
+        use Purpose::{Baseline, Round, Search};
+        let purposes = [Baseline, Search, Search, Round, Search, Search, Search, Search, Round];
+        for (number, &purpose) in (1_u32..).zip(purposes.iter().cycle()).take(40) {
             // Some trials fail, some are equal, and some of the best are repetitions.
             let rate = f64::from(number * 7 % 11);
             let measured = Measurement { throughput: Some(Estimate::point(rate)), ..Measurement::default() };
             let outcome =
                 if number % 6 == 0 { Outcome::Crashed(Failure::new("no")) } else { Outcome::Measured(measured) };
-            // The first twenty trials include no short one.
-            let purpose = if number <= 20 && purpose.starts_with("screen") { "search" } else { purpose };
             history.push(Trial {
                 ended_at: None,
                 slot: None,
                 number,
-                purpose: purpose.parse().unwrap(),
+                purpose,
                 config: space.config(u128::from(number)).unwrap(),
                 outcome,
                 elapsed: Duration::ZERO,

@@ -108,13 +108,14 @@ impl Search<'_, '_> {
             let takes = round.as_ref()?.takes(self.time_per_config());
             Some(takes.as_secs_f64() * f64::from(self.gpus_of(self.slots.slot(slot))))
         });
+        let done = done + self.load_gpu_seconds;
         let spent =
             Duration::try_from_secs_f64((done + runs.chain(rounds).sum::<f64>()) / gpus).unwrap_or(Duration::MAX);
         Some((Budget { time: time.div_f64(gpus), ..self.budget }, spent))
     }
 
     /// Returns the number of GPUs of a probe in a slot.
-    fn gpus_of(&self, slot: Option<&Slot>) -> u32 {
+    pub(super) fn gpus_of(&self, slot: Option<&Slot>) -> u32 {
         Slot::count_gpus(slot, self.whole_gpus)
     }
 

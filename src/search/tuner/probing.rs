@@ -20,19 +20,20 @@ const COARSE: f64 = 0.1;
 impl Search<'_, '_> {
     /// Begins a probe in a free slot.
     pub(super) fn begin(&mut self, slot: usize, wanted: Wanted, on_event: OnEvent<'_>) {
-        let Wanted { proposal, purpose, failed_in, takes_its_time } = wanted;
+        let Wanted { proposal, purpose, failed_in, takes_its_time, is_load } = wanted;
         let number = self.next_number();
         let settings = self.set_by(&proposal.config);
         let (searched, reason) = (self.history.count_searched(), proposal.reason.as_deref());
         let place = self.slots.slot(slot);
         let left = self.expected_left();
-        on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place, left });
+        if !is_load {
+            on_event(Event::Started { number, purpose, settings: &settings, searched, reason, slot: place, left });
+        }
         let is_compared = self.has_rounds() && self.compares_rates();
         let effort = match purpose {
             Purpose::Baseline | Purpose::Search if is_compared && !takes_its_time => Effort::Brief,
             Purpose::Baseline | Purpose::Search => Effort::Probe,
-            Purpose::Screen { one_in } => Effort::Screen { one_in },
-            Purpose::Round => Effort::Screen { one_in: PART },
+            Purpose::Round => Effort::Part { one_in: PART },
         };
         let mut limits = *self.limits;
         let keeps = is_compared && matches!(purpose, Purpose::Baseline | Purpose::Search);
@@ -54,7 +55,8 @@ impl Search<'_, '_> {
         };
         self.slots.start(slot, order.clone());
         let began = Instant::now();
-        self.begun[slot] = Some(Begun { order, purpose, proposal, began, waits_for_exchange: None, failed_in });
+        self.begun[slot] =
+            Some(Begun { order, purpose, proposal, began, waits_for_exchange: None, failed_in, is_load });
     }
 
     /// Waits until nothing runs, and records the results. Returns false if a probe was interrupted.
@@ -84,6 +86,11 @@ impl Search<'_, '_> {
         };
         let Some(mut begun) = self.begun[slot].take() else { return Ok(true) };
         self.so_far.remove(&begun.order.number);
+        if begun.is_load {
+            self.load_gpu_seconds +=
+                begun.began.elapsed().as_secs_f64() * f64::from(self.gpus_of(self.slots.slot(slot)));
+            return Ok(outcome != Some(Outcome::Interrupted));
+        }
         let Some(outcome) = outcome else {
             self.elsewhere.push(Wanted::new(begun.proposal, begun.purpose));
             return Ok(true);

@@ -19,8 +19,7 @@ impl Search<'_, '_> {
             journal.record(&trial, self.space, reason, gain)?;
         }
         let judgement = trial.outcome.measurement().map(|measurement| self.objective.judge(measurement));
-        let may_lead = !trial.purpose.is_repeated() && !trial.purpose.is_short();
-        let is_best = may_lead && self.is_best(&trial);
+        let is_best = !trial.purpose.is_repeated() && self.is_best(&trial);
         let shown = if trial.config.is_as_it_is() {
             journal::settings_of(&trial, self.space)
         } else {
@@ -51,15 +50,11 @@ impl Search<'_, '_> {
     fn is_best(&mut self, trial: &Trial) -> bool {
         let Some(scores) = self.objective.scores_of(&trial.outcome) else { return false };
         if self.objective.is_pareto() {
-            let mut known = self
-                .history
-                .searched()
-                .filter(|other| !other.purpose.is_short())
-                .filter_map(|trial| self.objective.scores_of(&trial.outcome));
+            let mut known = self.history.searched().filter_map(|trial| self.objective.scores_of(&trial.outcome));
             return !known.any(|other| other == scores || front::dominates(&other, &scores));
         }
         let best = self.leader.of(self.objective, &self.history);
         let score = self.objective.score_of(&trial.outcome);
-        score.is_some_and(|score| best.is_none_or(|(best, top)| score > top || best.purpose.is_short()))
+        score.is_some_and(|score| best.is_none_or(|(_, top)| score > top))
     }
 }

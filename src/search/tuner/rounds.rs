@@ -267,10 +267,7 @@ impl Search<'_, '_> {
     fn not_in_rounds(&self, slot: Option<usize>) -> Vec<Config> {
         let under_way = || self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
         let place = slot.and_then(|slot| self.slots.slot(slot));
-        let may_be_short = slot.is_none();
-        let is_feasible = |trial: &&Trial| {
-            self.objective.scores_of(&trial.outcome).is_some() && (may_be_short || !trial.purpose.is_short())
-        };
+        let is_feasible = |trial: &&Trial| self.objective.scores_of(&trial.outcome).is_some();
         let is_new = |trial: &&Trial| {
             let was_in_one = |other: &Trial| match other.outcome.measurement() {
                 Some(run) => run.round.is_some(),
@@ -280,9 +277,8 @@ impl Search<'_, '_> {
                 && !under_way().any(|order| order.config == trial.config)
                 && (slot.is_none() || trial.slot.as_ref() == place)
         };
-        let contenders = self.history.contenders(|outcome| self.objective.scores_of(outcome).is_some());
         let mut new: Vec<Config> = Vec::new();
-        for trial in contenders.filter(is_feasible).filter(is_new) {
+        for trial in self.history.searched().filter(is_feasible).filter(is_new) {
             if !new.contains(&trial.config) {
                 new.push(trial.config.clone());
             }

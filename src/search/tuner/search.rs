@@ -59,6 +59,8 @@ pub(super) struct Search<'s, 'p> {
     pub(super) allocation: Option<Allocation>,
     /// The GPUs of a probe that has no slot with GPUs of its own.
     pub(super) whole_gpus: u32,
+    /// The GPU time of probes that only loaded the machine in this run.
+    pub(super) load_gpu_seconds: f64,
     pub(super) begin: Instant,
     /// The time that earlier runs of the same search took.
     pub(super) earlier: Duration,
@@ -252,10 +254,7 @@ impl Search<'_, '_> {
             }
             Some((Proposal::from(baseline.clone()), Purpose::Baseline))
         } else {
-            self.proposed(strategy).map(|proposal| {
-                let part = proposal.one_in.filter(|parts| parts.get() > 1);
-                (proposal, part.map_or(Purpose::Search, |one_in| Purpose::Screen { one_in }))
-            })
+            self.proposed(strategy).map(|proposal| (proposal, Purpose::Search))
         };
         let next = if is_idle { next.or_else(|| self.put_back.next(true)) } else { next };
         // If both hold, an exhausted space says more than a spent budget.
@@ -278,8 +277,9 @@ impl Search<'_, '_> {
         if self.has_rounds() {
             return self.study().race().incumbent().map_or(0.0, |best| gain::noise_of(&best.estimate));
         }
-        let best = self.leader.of(self.objective, &self.history).filter(|(trial, _)| !trial.purpose.is_short());
-        best.map_or(0.0, |(trial, _)| gain::noise(self.objective, &trial.outcome))
+        self.leader
+            .of(self.objective, &self.history)
+            .map_or(0.0, |(trial, _)| gain::noise(self.objective, &trial.outcome))
     }
 
     fn proposed(&mut self, strategy: &mut dyn Strategy) -> Option<Proposal> {

@@ -22,7 +22,7 @@ impl Search<'_, '_> {
             config: &as_it_is,
             settings: &nothing,
             limits: self.limits,
-            effort: Effort::Screen { one_in: ONE_IN },
+            effort: Effort::Part { one_in: ONE_IN },
             experiment: None,
             keeps: false,
         };

@@ -1,6 +1,5 @@
 //! Properties of every strategy on random spaces and histories.
 
-use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -163,18 +162,15 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Returns trials of random configs, each config once; a few configs come again for longer.
+/// Returns trials of random configs, each config once; a few configs come again in rounds.
 fn history(case: &Case, space: &Space) -> History {
     let mut history = History::default();
     let draws = (0..).map(|draw| drawn(space, case.seed.wrapping_add(draw)));
     let configs = draws.take(case.trials.len()).flatten();
     for ((at, &(code, purpose)), config) in case.trials.iter().enumerate().zip(configs) {
-        let short = |parts| Purpose::Screen { one_in: NonZeroU32::new(parts).unwrap() };
         let purpose = match purpose {
-            0 => short(9),
-            1 => short(3),
-            2 if history.contains(&config) => Purpose::Round,
-            3 if at == 0 => Purpose::Baseline,
+            0 if history.contains(&config) => Purpose::Round,
+            1 if at == 0 => Purpose::Baseline,
             _ => Purpose::Search,
         };
         let number = u32::try_from(at + 1).unwrap();

@@ -22,7 +22,7 @@ fn compilations_are_not_measured() {
 
 #[test]
 fn a_short_probe_gives_compilations_as_much_time() {
-    let short = Effort::Screen { one_in: std::num::NonZeroU32::new(10).unwrap() };
+    let short = Effort::Part { one_in: std::num::NonZeroU32::new(10).unwrap() };
     let (decided, window) = run_marked(Patience::within(&Limits::default(), short), compiled(300));
     assert_eq!(decided, Sufficiency::Enough);
     assert!(window.throughput().unwrap().estimate.value > 190.0);

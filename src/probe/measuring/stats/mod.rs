@@ -12,6 +12,7 @@ mod warmup;
 pub use isolated::isolated_above;
 #[cfg(test)]
 pub(crate) use simulation::Random;
+pub(crate) use student::normal_tail;
 use student::student_tail;
 pub use student::{normal_quantile, student_quantile};
 pub use throughput_interval::{MeanRate, Work};

@@ -54,7 +54,7 @@ pub(super) fn student_tail(degrees: usize, t: f64) -> f64 {
         2 => 0.5 - t / (2.0 * (2.0 + t * t).sqrt()),
         _ => {
             let normal = (8.0 * n + 1.0) / (8.0 * n + 3.0) * (n * (t * t / n).ln_1p()).sqrt();
-            libm::erfc(normal * FRAC_1_SQRT_2) / 2.0
+            normal_tail(normal)
         }
     }
 }
@@ -73,21 +73,9 @@ pub fn normal_quantile(tail: f64) -> f64 {
     x
 }
 
-/// Returns the probability that a standard normal variable exceeds `x`, which is not negative. Uses the series around zero, and the
-/// continued fraction further out (Abramowitz and Stegun, 26.2.10 and 26.2.14).
-fn normal_tail(x: f64) -> f64 {
-    /// The point of change from the series to the continued fraction: a round number.
-    const FAR: f64 = 3.0;
-    let density = (-x * x / 2.0).exp() / TAU.sqrt();
-    if x < FAR {
-        let terms = (1..60).scan(x, |term, k| {
-            let now = *term;
-            *term *= x * x / f64::from(2 * k + 1);
-            Some(now)
-        });
-        return 0.5 - density * terms.sum::<f64>();
-    }
-    density / (1..80).rev().fold(x, |below, k| x + f64::from(k) / below)
+/// Returns the probability that a standard normal variable exceeds `x`.
+pub(crate) fn normal_tail(x: f64) -> f64 {
+    libm::erfc(x * FRAC_1_SQRT_2) / 2.0
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 //! Exponentials and logarithms come from `libm`, whose results are the same on every platform: the same history must
 //! give the same proposal everywhere.
 
-use std::f64::consts::{FRAC_1_SQRT_2, PI};
+use std::f64::consts::PI;
+
+use crate::probe::stats::normal_tail;
 
 #[inline]
 pub(super) fn exp(x: f64) -> f64 {
@@ -17,7 +19,7 @@ pub(super) fn ln(x: f64) -> f64 {
 
 /// Returns the probability of a value below `z`.
 pub(super) fn cumulative(z: f64) -> f64 {
-    0.5 * libm::erfc(-z * FRAC_1_SQRT_2)
+    normal_tail(-z)
 }
 
 /// Returns the logarithm of the expected improvement over `best` for a normally distributed value (Jones, Schonlau and Welch,
