@@ -1,5 +1,4 @@
 //! `gputune run` and the `next` line of a report: a script of plain PyTorch gets what the adapter sets.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
 use std::path::Path;
