@@ -16,6 +16,10 @@ mod pages;
 
 const NOTE: &str = "<!-- generated from src/cli/ by `GPUTUNE_BLESS=1 cargo test --bin gputune` -->\n";
 
+/// The mark before the table of exit codes.
+const EXIT_CODES: &str =
+    "<!-- exit codes: generated from src/cli/exit.rs by `GPUTUNE_BLESS=1 cargo test --bin gputune` -->\n";
+
 /// The page on commands and their options.
 fn command_line() -> String {
     let program = Cli::command();
@@ -117,19 +121,21 @@ fn examples(after: &str) -> String {
     text + if is_block { "```\n" } else { "" }
 }
 
-/// The page on exit codes.
-fn exit_codes() -> String {
-    let mut text = format!("# Exit codes\n\n{NOTE}\n| code | meaning | when |\n|---|---|---|\n");
+/// The page on outcomes, with the current table of exit codes.
+fn outcomes() -> String {
+    let page = pages::read("docs/outcomes.md");
+    let (before, rest) = page.split_once(EXIT_CODES).unwrap();
+    let (_, after) = rest.split_once("<!-- end -->").unwrap();
+    let mut table = String::from("\n| code | when |\n|---|---|\n");
     for row in exit::ROWS {
-        let _ = writeln!(text, "| {} | {} | {} |", row.code, cell(row.meaning), cell(row.when));
+        let _ = writeln!(table, "| {} | {} |", row.code, cell(row.when));
     }
-    text + "\nA command that is used wrongly says so on standard error, with what would be right, and ends with 2 before it\n\
-            starts anything. Standard output carries results only, so a script can use it whatever else is printed.\n"
+    format!("{before}{EXIT_CODES}{table}\n<!-- end -->{after}")
 }
 
 #[test]
 fn the_pages_are_what_the_program_says() {
-    for (path, text) in [("docs/cli.md", command_line()), ("docs/exit-codes.md", exit_codes())] {
+    for (path, text) in [("docs/cli.md", command_line()), ("docs/outcomes.md", outcomes())] {
         if std::env::var_os("GPUTUNE_BLESS").is_some() {
             fs::write(pages::root().join(path), &text).unwrap();
         }
