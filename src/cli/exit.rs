@@ -66,8 +66,8 @@ rows! {
         "Every config failed, left too little memory, or broke a constraint. `gputune compare`: a config could not be measured, or \
          no round was complete in time. `gputune report A B --max-slowdown`: the best of B is too slow, or B found nothing.";
     Usage = 2, "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
-        "Wrong arguments, a mistake in the spec, rules that leave no config, a folder without a result, a damaged journal, or a \
-         folder in which another search runs or ran.";
+        "Wrong arguments, a mistake in the spec, rules that leave no config, a folder without a result, a damaged journal, a \
+         folder in which another search runs or ran, or a script that was edited during its search.";
     Impossible = 3, "probing is impossible: the command cannot be started, every config fails in the same way, or results \
          cannot be written",
         "The command cannot be started or [cannot run in this environment](#failures-of-the-environment), every probe is \

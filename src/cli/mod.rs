@@ -33,6 +33,7 @@ mod device;
 mod diagnose;
 mod diagnostic;
 mod dialled;
+mod edited;
 mod emit;
 mod exit;
 mod folder;

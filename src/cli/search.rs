@@ -16,6 +16,7 @@ use gputune::search::{
 use gputune::spec::Spec;
 
 use super::asked::Asked;
+use super::edited::Edits;
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
 use super::slots::Places;
@@ -96,12 +97,13 @@ fn search(args: Args) -> super::Result {
     let mut workers = places.workers();
     let device = places.device.clone();
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
-    let header =
-        Header::new(spec.fingerprint(&device)).conditions(conditions(&spec, &places)).warm_start(records.clone());
+    let conditions = conditions(&spec, &places);
+    let header = Header::new(spec.fingerprint(&device)).conditions(conditions.clone()).warm_start(records.clone());
     let (out, journal, recovered) = opened(asked_for, &out, &header, &spec)?;
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
+    let edits = Edits::watch(&conditions, &spec.step.template().cwd, &stop).map_err(impossible)?;
 
     let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
     let asked = samples::Asked::of(&spec);
@@ -141,6 +143,7 @@ fn search(args: Args) -> super::Result {
     folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is).of(&study))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     tell(&study, &device, best.as_ref(), (&out, quiet));
+    edits.none()?;
     if let Some(best) = &best {
         emit::print(format, best, &study, &template, &out)?;
     }

@@ -222,26 +222,6 @@ fn a_changed_script_module_or_limit_is_named() {
     assert!(!words.contains("train.py changed"), "{words}");
 }
 
-#[test]
-fn a_journal_of_the_old_format_can_be_read_and_goes_on_in_a_new_era() {
-    let search = Search::of(&["forever:{x}:1000"], GRID);
-    assert_eq!(search.run().status.code(), Some(0));
-    let path = search.out().join("journal.jsonl");
-    let text = fs::read_to_string(&path).unwrap();
-    let (head, trials) = text.split_once('\n').unwrap();
-    let mut head: serde_json::Value = serde_json::from_str(head).unwrap();
-    head["format"] = 1.into();
-    head.as_object_mut().unwrap().remove("conditions");
-    fs::write(&path, format!("{}\n{trials}", head)).unwrap();
-    assert_eq!(search.lines().len(), 2);
-    let refused = search.run();
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("which kept neither interpreter nor frameworks"), "{}", stderr(&refused));
-    let accepted = search.command().arg("--accept-changes").output().unwrap();
-    assert_eq!(accepted.status.code(), Some(0), "{}", stderr(&accepted));
-    assert_eq!(search.lines().iter().map(|line| line.trial).collect::<Vec<_>>(), [3, 4]);
-}
-
 // Signals.
 
 #[test]

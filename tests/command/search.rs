@@ -255,6 +255,26 @@ fn interrupted_once_it_keeps_everything_and_prints_the_best_so_far() {
 }
 
 #[test]
+fn an_edit_of_the_script_stops_the_search() {
+    let words = ["sh", "train.sh", "token:TOKEN", "forever:{x}:500"].map(str::to_owned);
+    let limits = "[limits]\nmeasure_time = \"1s\"\n[search]\nstrategy = \"grid\"\n";
+    let search = Search::of_command(&words, &format!("{SPACE}{limits}"));
+    let script = search.out().with_file_name("train.sh");
+    fs::write(&script, format!("exec {} \"$@\"\n", support::child().display())).unwrap();
+    let running = search.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while journal_configs(&search).is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    fs::write(&script, "exit 1\n").unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("train.sh was edited during the search"), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "", "a config of the old script is no result");
+    search.assert_no_survivors();
+    assert!(configs(&search).len() < 24);
+}
+
+#[test]
 fn interrupted_twice_it_leaves_at_once() {
     let search = Search::of(&["ignore-term", "sleep:60000"], "[limits]\ngrace_time = \"30s\"\n");
     let mut running = search.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
