@@ -46,6 +46,9 @@ pub(super) struct Asked {
     /// [default: the spec's studies]
     #[arg(long, value_name = "DIR")]
     pub(super) warm_start: Vec<PathBuf>,
+    /// Print all details at the end: ties, where time went, how probes were measured
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(super) verbose: bool,
     /// Print nothing but errors and the best config
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -100,7 +103,7 @@ impl Asked {
 
     /// Returns the arguments for the job of `--slurm`, besides spec and folder.
     pub(super) fn handed_on(&self) -> Vec<OsString> {
-        let flags = [("--quiet", self.quiet), ("--accept-changes", self.accept_changes)];
+        let flags = [("--quiet", self.quiet), ("--verbose", self.verbose), ("--accept-changes", self.accept_changes)];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.into());
         let earlier = self.warm_start.iter().flat_map(|place| ["--warm-start".into(), paths::absolute(place).into()]);
         let set = self.set.iter().map(|(name, value)| ("--set", Some(format!("{name}={value}"))));

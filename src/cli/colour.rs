@@ -62,5 +62,5 @@ fn screen(term: &Term, colours: bool, elsewhere: usize) -> Screen {
     const LEAST: usize = 40;
     let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
     let terminal = term.size_checked().map(|(_, columns)| usize::from(columns)).filter(|columns| *columns > 0);
-    Screen { columns: terminal.or_else(told).unwrap_or(elsewhere).max(LEAST), colours }
+    Screen { columns: terminal.or_else(told).unwrap_or(elsewhere).max(LEAST), colours, is_verbose: false }
 }

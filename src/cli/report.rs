@@ -33,6 +33,9 @@ pub(super) struct Args {
     /// With two searches: end with exit code 1 if the best of the second is slower by more than this, such as 5%
     #[arg(long, value_name = "SHARE", requires = "other", value_parser = share)]
     max_slowdown: Option<f64>,
+    /// Print all details on the terminal: ties, where time went, how probes were measured
+    #[arg(short, long)]
+    verbose: bool,
     /// The output; `-` is standard output [default: standard output, or the file or folder of the format in DIR]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
@@ -82,7 +85,8 @@ pub(super) fn run(args: &Args) -> super::Result {
     })?;
     let kept = read(&folder::of_search(args.dir.as_deref())?)?;
     let best = best_of(&kept);
-    let screen = if args.out.is_some() { Screen { colours: false, ..colour::stdout() } } else { colour::stdout() };
+    let screen = Screen { is_verbose: args.verbose, ..colour::stdout() };
+    let screen = if args.out.is_some() { Screen { colours: false, ..screen } } else { screen };
     let made = (format.make)(&subject(&kept, best.as_ref(), screen));
     let output = made.map_err(|missing| Failed::new(Exit::NothingFeasible, missing))?;
     let place = match (&args.out, format.place) {

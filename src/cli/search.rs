@@ -6,7 +6,7 @@ use gputune::machine::Device;
 use gputune::model::{LocateError, Settings};
 use gputune::probe::{MEASURING, ProbeError, StepTemplate, supervisor};
 use gputune::report::{
-    self, BestReport,
+    self, BestReport, Screen,
     emit::{Chosen, shell_word},
 };
 use gputune::search::{
@@ -142,7 +142,8 @@ fn search(args: Args) -> super::Result {
     let record = Record::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is).of(&study))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
-    tell(&study, &device, best.as_ref(), (&out, quiet));
+    let screen = Screen { is_verbose: asked_for.verbose, ..colour::stderr() };
+    tell(&study, &device, best.as_ref(), (&out, quiet), screen);
     edits.none()?;
     if let Some(best) = &best {
         emit::print(format, best, &study, &template, &out)?;
@@ -160,13 +161,13 @@ fn loaded(args: &Args, config: &Path) -> Result<Spec, Failed> {
 }
 
 /// Prints the outcome of the search.
-fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet): (&Path, bool)) {
+fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet): (&Path, bool), screen: Screen) {
     if !quiet {
-        say!("{}", report::terminal(study, best, paths::relative(out), colour::stderr()));
+        say!("{}", report::terminal(study, best, paths::relative(out), screen));
     }
     print_warnings(study, device);
     if quiet && best.is_none() {
-        say!("{}", colour::stderr().lay_out(&report::verdict(study)));
+        say!("{}", screen.lay_out(&report::verdict(study)));
     }
 }
 

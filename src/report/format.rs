@@ -5,7 +5,7 @@ use std::path::Path;
 use super::best::BestReport;
 use super::screen::{Screen, Tone};
 use super::subject::{Output, Place, Subject, older};
-use super::table::{table, verdict};
+use super::table::{brief, table, verdict};
 use super::{front_table, optuna, summary, tensorboard, trials_csv};
 use crate::search::Study;
 
@@ -86,12 +86,15 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
-/// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its ties and speedup,
-/// why the search ended, the results folder and the next command.
+/// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its speedup, why the
+/// search ended, the results folder and the next command. A verbose screen gets ties and details of measuring as well.
 pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen: impl Into<Screen>) -> String {
     let screen = screen.into();
-    let mut lines = verdict(study);
-    for line in best.iter().flat_map(|best| best.more_lines()) {
+    let mut lines = if screen.is_verbose { verdict(study) } else { brief(study) };
+    let scaling =
+        best.and_then(|best| best.learning_rate.as_ref()).map(|rate| format!("lr        {}", rate.sentence()));
+    let more = best.filter(|_| screen.is_verbose).map_or_else(|| Vec::from_iter(scaling), BestReport::more_lines);
+    for line in more {
         lines += &format!("\n{line}");
     }
     lines += &format!("\nresults   {}", folder.display());

@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn at(columns: usize) -> Screen {
-        Screen { columns, colours: false }
+        Screen { columns, colours: false, is_verbose: false }
     }
 
     #[test]

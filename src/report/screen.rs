@@ -9,12 +9,14 @@ pub struct Screen {
     pub columns: usize,
     /// True if words are coloured. A colour only repeats the meaning of its word.
     pub colours: bool,
+    /// True if a report shows all details.
+    pub is_verbose: bool,
 }
 
 impl From<u16> for Screen {
     /// Makes a screen without colours.
     fn from(columns: u16) -> Self {
-        Self { columns: usize::from(columns), colours: false }
+        Self { columns: usize::from(columns), colours: false, is_verbose: false }
     }
 }
 
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn labels_stay_and_texts_go_on_below_themselves() {
-        let screen = Screen { columns: 30, colours: false };
+        let screen = Screen { columns: 30, colours: false, is_verbose: false };
         let text = "speed-up  2.40x (2.18 to 2.65) faster than it was\nno label here";
         assert_eq!(screen.lay_out(text), "speed-up  2.40x (2.18 to 2.65)\n          faster than it was\nno label here");
         let coloured = Screen { colours: true, ..screen }.lay_out("best      x=1");

@@ -183,44 +183,68 @@ fn why_nothing(study: &Study) -> &'static str {
     }
 }
 
-/// Describes the winner, its ties, its speedup and why the search ended, in a few lines.
+/// Describes the winner, its ties, its speedup and why the search ended, with all details.
 pub fn verdict(study: &Study) -> String {
     let mut text = String::new();
     match study.best() {
         Some(best) => winner_lines(study, &best, &mut text),
-        None => {
-            let _ = writeln!(text, "nothing feasible: {}", why_nothing(study));
-            if let Some(trial) = study.history.trials().first() {
-                let _ = writeln!(text, "          the first: {}", shown_result(&study.objective, trial));
-            }
-        }
+        None => nothing_line(study, &mut text),
     }
-    for line in Bottleneck::of(study).iter().flat_map(Bottleneck::lines) {
+    let slots = study.side_by_side.iter().map(|line| format!("slots     {line}"));
+    let limit = Bottleneck::of(study).iter().flat_map(Bottleneck::lines).collect::<Vec<_>>();
+    for line in limit.into_iter().chain(slots).chain(Care::of(study).lines()).chain(few_configs(study)) {
         let _ = writeln!(text, "{line}");
     }
-    if let Some(line) = &study.side_by_side {
-        let _ = writeln!(text, "slots     {line}");
+    text + &probes_line(study)
+}
+
+fn nothing_line(study: &Study, text: &mut String) {
+    let _ = writeln!(text, "nothing feasible: {}", why_nothing(study));
+    if let Some(trial) = study.history.trials().first() {
+        let _ = writeln!(text, "          the first: {}", shown_result(&study.objective, trial));
     }
-    for line in Care::of(study).lines() {
-        let _ = writeln!(text, "{line}");
-    }
-    if let Some(line) = few_configs(study) {
-        let _ = writeln!(text, "{line}");
-    }
+}
+
+/// Says how many probes and rounds there were, how long they took, and why the search ended.
+fn probes_line(study: &Study) -> String {
     let searched = study.history.count_searched();
     let rounds = match study.rounds() {
         0 => String::new(),
         1 => " and 1 round".to_owned(),
         rounds => format!(" and {rounds} rounds"),
     };
-    let _ = write!(text, "probes    {searched}{rounds} in {}; {}", show_duration(study.elapsed), study.stopped);
-    text
+    format!("probes    {searched}{rounds} in {}; {}", show_duration(study.elapsed), study.stopped)
+}
+
+/// Returns the lines of [`verdict`] that a user reads first.
+pub(super) fn brief(study: &Study) -> String {
+    let mut text = String::new();
+    match study.best() {
+        Some(best) => best_lines(study, &best, &mut text),
+        None => nothing_line(study, &mut text),
+    }
+    for line in Bottleneck::of(study).iter().flat_map(Bottleneck::limit_lines).chain(few_configs(study)) {
+        let _ = writeln!(text, "{line}");
+    }
+    text + &probes_line(study)
+}
+
+fn best_lines(study: &Study, best: &Best, text: &mut String) {
+    let number = |entry: &Ranked| shown_entry(study, entry);
+    let _ = writeln!(text, "best      {}", study.settings(&best.winner.config).line());
+    let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
+    let numerics = best.winner.measurement.numerics.as_ref();
+    let numerics = numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics)));
+    let run = study.whole_run(best).map(|run| format!("run       {}", run.words()));
+    let unverified = settings_lines(study, best).into_iter().find(|line| line.contains("not verified"));
+    for line in numerics.into_iter().chain(comparison_line(study, best, &number)).chain(run).chain(unverified) {
+        let _ = writeln!(text, "{line}");
+    }
 }
 
 fn winner_lines(study: &Study, best: &Best, text: &mut String) {
-    let line = |config: &Config| study.settings(config).line();
     let number = |entry: &Ranked| shown_entry(study, entry);
-    let _ = writeln!(text, "best      {}", line(&best.winner.config));
+    let _ = writeln!(text, "best      {}", study.settings(&best.winner.config).line());
     let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
     if let Some(words) = host_words(&best.winner.measurement.machine.host) {
         let _ = writeln!(text, "          {words}");

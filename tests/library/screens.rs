@@ -108,7 +108,7 @@ fn many(count: usize) -> Study {
 
 /// Returns the table and the verdict as on a screen.
 fn shown(study: &Study, columns: usize, colours: bool) -> String {
-    let screen = Screen { columns, colours };
+    let screen = Screen { columns, colours, is_verbose: true };
     format!("{}\n\n{}\n", report::table(study, screen), screen.lay_out(&report::verdict(study)))
 }
 

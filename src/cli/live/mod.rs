@@ -140,7 +140,7 @@ impl Shared {
 impl State {
     fn draw(&mut self, bar: &ProgressBar) {
         let (_, columns) = Term::stderr().size();
-        let screen = Screen { columns: usize::from(columns), colours: colour::on_stderr() };
+        let screen = Screen { columns: usize::from(columns), colours: colour::on_stderr(), is_verbose: false };
         let block = match &self.status {
             Some((status, told)) => Block::of(status, told.elapsed(), &self.note, screen),
             None => Block::line(&self.note, screen),

@@ -392,7 +392,7 @@ mod tests {
     const NOTE: &str = "q or Ctrl-C stops and keeps everything";
 
     fn at(columns: usize) -> String {
-        Block::of(&status(), Duration::ZERO, NOTE, Screen { columns, colours: false }).template()
+        Block::of(&status(), Duration::ZERO, NOTE, Screen { columns, colours: false, is_verbose: false }).template()
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
         let mut status = status();
         let probe = status.probe.take();
         status.slots = vec![probe, None];
-        let screen = Screen { columns: 120, colours: false };
+        let screen = Screen { columns: 120, colours: false, is_verbose: false };
         let text = Block::of(&status, Duration::ZERO, NOTE, screen).template();
         insta::assert_snapshot!("view_slots", text);
         assert!(text.lines().all(|line| measure_text_width(line) < 120));
@@ -430,7 +430,12 @@ mod tests {
         let height = at(80).lines().count();
         for status in [status(), bare, early, long, extreme, in_rounds] {
             for columns in [40, 60, 80, 200] {
-                let block = Block::of(&status, Duration::from_secs(1), NOTE, Screen { columns, colours: true });
+                let block = Block::of(
+                    &status,
+                    Duration::from_secs(1),
+                    NOTE,
+                    Screen { columns, colours: true, is_verbose: false },
+                );
                 let text = block.template().replace("{bar:20}", &"━".repeat(BAR));
                 assert_eq!(text.lines().count(), height);
                 for line in text.lines() {
