@@ -52,6 +52,11 @@ impl Space {
         self.groups().is_empty() || self.only.is_some() && self.count() == Count::Exact(0)
     }
 
+    /// Returns true if all groups of connected parameters are listed, so that walks meet no dead ends of rules.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.groups().are_listed()
+    }
+
     /// Returns at most `most` random configs, as [`draw`](Self::draw) does; drawing many at once is quicker.
     pub fn draws(&self, seed: u64, most: usize) -> Vec<Config> {
         let drawn = self.groups().draws(self, seed, most);

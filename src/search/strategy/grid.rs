@@ -15,6 +15,9 @@ pub(super) const ENTRY: Entry = Entry {
     build: || Box::new(Grid::default()),
 };
 
+/// The patience in a space that is not listed: each setting then costs an evaluation of rules. A round number.
+const UNLISTED_PATIENCE: u64 = 20_000;
+
 /// Remembers the place up to which everything is probed or ruled out.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
@@ -45,7 +48,8 @@ impl Grid {
             None => self.reached.iter().for_each(|(config, _)| walk.seek(config)),
         }
         let mut is_first = true;
-        while let Some(config) = walk.next_around(view.walls(), PATIENCE) {
+        let patience = if view.space.is_listed() { PATIENCE } else { UNLISTED_PATIENCE };
+        while let Some(config) = walk.next_around(view.walls(), patience) {
             if view.history.is_settled(&config) {
                 continue;
             }

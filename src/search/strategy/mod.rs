@@ -296,5 +296,5 @@ pub const LEARNING: &[&str] = &[auto::ENTRY.name, bayes::ENTRY.name];
 
 /// The number of settings in a row that a walk may try without success before a strategy gives up.
 ///
-/// Spaces up to this size are searched to their very end, whatever the rules leave of them.
+/// Listed spaces up to this size are searched to their very end, whatever the rules leave of them.
 const PATIENCE: u64 = 4_000_000;

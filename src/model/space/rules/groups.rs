@@ -57,6 +57,10 @@ impl Groups {
         self.is_empty
     }
 
+    pub(in crate::model::space) fn are_listed(&self) -> bool {
+        !self.groups.iter().any(|group| matches!(group, Group::Large(_)))
+    }
+
     /// Returns true if a rule or a condition uses a parameter, so that other parameters may have to change with it.
     pub(in crate::model::space) fn is_tied(&self, parameter: usize) -> bool {
         self.tied.contains(&parameter)
