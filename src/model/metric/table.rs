@@ -51,11 +51,11 @@ const fn origin(source: Source, needs: &'static str) -> Origin {
 
 const GPM: Origin = origin(Source::Gpm, "");
 const DCGM: Origin = origin(Source::Dcgm, "");
-const SAMPLES: Origin = origin(Source::NvmlSamples, "no MIG instance");
+const SAMPLES: Origin = origin(Source::NvmlSamples, "no MIG");
 const NVML: Origin = origin(Source::Nvml, "no MIG instance");
 const PROCESSES: Origin = origin(Source::NvmlProcesses, "");
 const DIFFERENCE: Origin = origin(Source::Difference, "");
-const ENERGY: Origin = origin(Source::Nvml, "Volta or later, no MIG instance");
+const ENERGY: Origin = origin(Source::Nvml, "Volta or later, no MIG");
 const EVENTS: Origin = origin(Source::Nvml, "no vGPU");
 const ECC: Origin = origin(Source::Nvml, "ECC memory that is on");
 const PROC: Origin = origin(Source::Proc, "");
@@ -72,7 +72,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "SM activity",
         unit: Unit::Share,
         sources: &[GPM, DCGM],
-        meaning: "Time in which a multiprocessor had a warp, mean over all. NVIDIA's guide: effective use needs 80%; below 50% is probably ineffective.",
+        meaning: "Time in which a multiprocessor had a warp, mean over all. NVIDIA's guide: effective use needs 80%.",
         is_not: "Work: a warp that waits for memory counts.",
     },
     MetricRow {
@@ -81,7 +81,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "SM occupancy",
         unit: Unit::Share,
         sources: &[GPM, DCGM],
-        meaning: "Warps on the multiprocessors, as a share of the possible number.",
+        meaning: "Warps on the multiprocessors, of the possible number.",
         is_not: "Speed: kernels with many registers are fast at low occupancy.",
     },
     MetricRow {
@@ -90,7 +90,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "tensor cores",
         unit: Unit::Share,
         sources: &[GPM, DCGM],
-        meaning: "Cycles in which the tensor cores worked. Near zero: no matrix multiplication runs on them.",
+        meaning: "Cycles in which the tensor cores worked.",
         is_not: "A share of the data sheet's FLOP/s, which differ by precision.",
     },
     MetricRow {
@@ -109,7 +109,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Share,
         sources: &[SAMPLES, NVML],
         meaning: "Time in which at least one kernel of any program ran.",
-        is_not: "SM utilisation: a kernel of one thread makes it 100%, as does a collective that waits for a rank.",
+        is_not: "SM utilisation: a kernel of one thread makes it 100%, as does a waiting collective.",
     },
     MetricRow {
         metric: Metric::PcieReceived,
@@ -163,7 +163,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Bytes,
         sources: &[PROCESSES, DIFFERENCE],
         meaning: "The most other device memory in use at a reading, with the driver's.",
-        is_not: "A sign that other programs computed.",
+        is_not: "A sign of other programs' work.",
     },
     MetricRow {
         metric: Metric::Power,
@@ -261,8 +261,8 @@ pub const METRICS: &[MetricRow] = &[
         label: "reads",
         unit: Unit::BytesPerSecond,
         sources: &[OWN_IO],
-        meaning: "Data that the kernel fetched from storage for the probe's processes, by reads or mapped files.",
-        is_not: "Data from the page cache, file systems in user space, or some network file systems.",
+        meaning: "Data from storage for the probe's processes, by reads or mapped files.",
+        is_not: "Data from the page cache, user-space file systems, or some network file systems.",
     },
     MetricRow {
         metric: Metric::CpuPressure,
@@ -271,7 +271,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Share,
         sources: &[GROUP_PRESSURE, MACHINE_PRESSURE],
         meaning: "Time in which at least one task waited for a CPU.",
-        is_not: "Lost time of the step: any task counts, with `proc` any program's.",
+        is_not: "Lost time: any task counts, with `proc` any program's.",
     },
     MetricRow {
         metric: Metric::IoPressure,
@@ -280,7 +280,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Share,
         sources: &[GROUP_PRESSURE, MACHINE_PRESSURE],
         meaning: "Time in which at least one task waited for storage.",
-        is_not: "Lost time of the step: a loader worker may wait ahead of time.",
+        is_not: "Lost time: a loader worker may wait ahead of time.",
     },
     MetricRow {
         metric: Metric::MemoryPressure,
@@ -317,12 +317,12 @@ pub const SOURCES: &[SourceRow] = &[
     SourceRow {
         source: Source::Nvml,
         name: "nvml",
-        meaning: "NVML's counters, and the mean of several readings of its states.",
+        meaning: "NVML's counters, and means of its states.",
     },
     SourceRow {
         source: Source::NvmlSamples,
         name: "nvml_samples",
-        meaning: "The driver's buffer of samples, emptied often enough to miss none.",
+        meaning: "The driver's buffer of samples.",
     },
     SourceRow {
         source: Source::NvmlProcesses,
