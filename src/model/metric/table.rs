@@ -314,16 +314,8 @@ pub const SOURCES: &[SourceRow] = &[
         name: "dcgm",
         meaning: "A running host engine of [DCGM](#dcgm), read once a second if GPM is missing. Data-centre boards, Volta to Ada.",
     },
-    SourceRow {
-        source: Source::Nvml,
-        name: "nvml",
-        meaning: "NVML's counters, and means of its states.",
-    },
-    SourceRow {
-        source: Source::NvmlSamples,
-        name: "nvml_samples",
-        meaning: "The driver's buffer of samples.",
-    },
+    SourceRow { source: Source::Nvml, name: "nvml", meaning: "NVML's counters, and means of its states." },
+    SourceRow { source: Source::NvmlSamples, name: "nvml_samples", meaning: "The driver's buffer of samples." },
     SourceRow {
         source: Source::NvmlProcesses,
         name: "nvml_processes",
