@@ -105,7 +105,7 @@ impl Unit {
     /// Returns the unit of values in JSON, in words.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Share => "share, 0 to 1",
+            Self::Share => "share",
             Self::Bytes => "bytes",
             Self::BytesPerSecond => "bytes/s",
             Self::Watts => "W",

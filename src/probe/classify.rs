@@ -1,6 +1,6 @@
 //! Finds out why a process ended on its own.
 //!
-//! `docs/outcomes.md` has a row for every cause in this module.
+//! `docs/design/failure-texts.md` has a row for every cause in this module.
 
 mod elastic;
 mod ended_by;

@@ -96,7 +96,9 @@ fn causes() -> String {
             let _ = writeln!(text, "- Parameters: {}.", names.join(", "));
         }
         for cure in cause.cures {
-            let _ = writeln!(text, "- By hand: {}.", cure.what);
+            let mut letters = cure.what.chars();
+            let first = letters.next().into_iter().flat_map(char::to_uppercase);
+            let _ = writeln!(text, "- {}.", first.chain(letters).collect::<String>());
         }
         text.push('\n');
     }

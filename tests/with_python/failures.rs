@@ -1,4 +1,4 @@
-//! Every failure in `docs/outcomes.md`, by a real process. PyTorch itself raises the failures that it can raise on a CPU; a
+//! Every failure in `docs/design/failure-texts.md`, by a real process. PyTorch raises the failures that it can raise on a CPU; a
 //! program prints the recorded text of the GPU failures.
 
 use std::fs;

@@ -150,7 +150,7 @@ pub(super) static CAUSES: [Cause; 6] = [
     Cause {
         name: "compute_bound",
         title: "compute-bound: healthy",
-        about: "The device computes nearly all the time. A faster number format, a compiler or a faster device may still help.",
+        about: "The device computes nearly all the time.",
         signature: "the step does not wait for data; twice the batch takes about twice as long; the device is busy",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &PER_STEP, &SM_HIGH, &CORES_USED],
         kind: Kind::Healthy,

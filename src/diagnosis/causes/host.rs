@@ -141,7 +141,7 @@ pub(super) static CAUSES: [Cause; 6] = [
     Cause {
         name: "cpu_quota",
         title: "the control group's CPU quota",
-        about: "The container may use less CPU time than its visible cores have. It is stopped when this time is used up.",
+        about: "The container is stopped whenever its CPU time is used up.",
         signature: "share of the quota's periods in which it was used up",
         thresholds: &[&THROTTLED],
         kind: Kind::Validity,

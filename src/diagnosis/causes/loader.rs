@@ -55,7 +55,7 @@ pub(super) static CAUSES: [Cause; 5] = [
         name: "too_little_prefetch",
         title: "data starvation: too little prefetching",
         about: "The loader is fast enough on average, but its queue runs empty when samples take longer than usual.",
-        signature: "the step waits for data; the loader alone is faster than the job; its queue holds few batches; samples take unequal time",
+        signature: "the loader alone is faster than the job; its queue holds few batches; samples take unequal time",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &AHEAD, &QUEUE, &UNEVEN, &FEW],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -71,7 +71,7 @@ pub(super) static CAUSES: [Cause; 5] = [
         name: "worker_imbalance",
         title: "data starvation: unequal loader workers",
         about: "One worker has much more work than the rest. Batches come in order, so all workers wait for it.",
-        signature: "the step waits for data; the busiest worker works much longer than the mean of all",
+        signature: "the busiest worker works much longer than the mean of all",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &IMBALANCE],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -79,7 +79,7 @@ pub(super) static CAUSES: [Cause; 5] = [
         opens: &["num_workers", "prefetch_factor"],
         cures: &[
             Cure {
-                what: "give all workers equal work: shuffle, or split an iterable dataset by the cost of its parts instead of their number",
+                what: "give all workers equal work: shuffle, or split an iterable dataset by cost instead of by number",
                 why: "the slowest worker sets the rate of all",
                 applies: always,
             },
@@ -94,7 +94,7 @@ pub(super) static CAUSES: [Cause; 5] = [
         name: "slow_sampler",
         title: "data starvation: a slow sampler",
         about: "Choosing the samples of the next batch is slow, and it always runs in the training process.",
-        signature: "the step waits for data; the training thread spends at least half of the wait in the sampler or batch sampler",
+        signature: "the training thread spends at least half of the wait in the sampler or batch sampler",
         thresholds: &[&WAIT, &WITHOUT_LOADER],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
@@ -102,7 +102,7 @@ pub(super) static CAUSES: [Cause; 5] = [
         opens: &[],
         cures: &[
             Cure {
-                what: "choose all batches at the start of an epoch, with operations on whole arrays (sort by length and cut)",
+                what: "choose all batches at the start of an epoch, by operations on whole arrays (sort by length and cut)",
                 why: "the sampler runs in the training process between two steps, so no worker helps",
                 applies: always,
             },
@@ -147,7 +147,7 @@ pub(super) static CAUSES: [Cause; 5] = [
         find: worker_start,
         opens: &["persistent_workers", "num_workers"],
         cures: &[Cure {
-            what: "make the dataset quick to start: open files at the first sample, import less, and fork instead of spawn",
+            what: "make the dataset start fast: open files at the first sample, import less, fork instead of spawn",
             why: "each worker repeats this in each epoch",
             applies: always,
         }],

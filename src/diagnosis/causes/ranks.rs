@@ -72,12 +72,12 @@ pub(super) static CAUSES: [Cause; 2] = [
         opens: &[],
         cures: &[
             Cure {
-                what: "check the device of this rank: clocks, other programs, PCIe link (gputune device)",
+                what: "check this rank's device: clocks, other programs, PCIe link (gputune device)",
                 why: "the same work takes longer on it",
                 applies: always,
             },
             Cure {
-                what: "give all ranks equal work: batches of samples of similar length, or with equal numbers of tokens",
+                what: "give all ranks equal work: samples of similar length, or equal numbers of tokens",
                 why: "the longest sequence of all ranks sets the step's time",
                 applies: always,
             },

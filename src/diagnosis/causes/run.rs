@@ -74,7 +74,7 @@ pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "own_code",
         title: "the loop's own code",
-        about: "The device idles while the script runs Python code (NumPy, tokenising, metrics) between the parts of a step, or within the model (layers, hooks).",
+        about: "The device idles while the script runs Python code (NumPy, tokenising, metrics) between the parts of a step, or within the model.",
         signature: "share of the time after the start outside of data, device, copies, ranks and torch's operations. On a CPU also the script's Python within the phases",
         thresholds: &[&OUTSIDE, &UNTIMED],
         kind: Kind::Bottleneck,

@@ -1,6 +1,6 @@
 //! Describes the machine for a training job: GPUs, driver, cores, memory, disk, and their problems.
 //!
-//! `docs/device.md` describes the output of `gputune device`, and its JSON.
+//! `docs/device.md` describes the output of `gputune device`, and `docs/design/json.md` its JSON.
 
 #[cfg(feature = "cuda")]
 mod cuda;

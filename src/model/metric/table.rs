@@ -51,11 +51,11 @@ const fn origin(source: Source, needs: &'static str) -> Origin {
 
 const GPM: Origin = origin(Source::Gpm, "");
 const DCGM: Origin = origin(Source::Dcgm, "");
-const SAMPLES: Origin = origin(Source::NvmlSamples, "no MIG instance");
+const SAMPLES: Origin = origin(Source::NvmlSamples, "no MIG");
 const NVML: Origin = origin(Source::Nvml, "no MIG instance");
 const PROCESSES: Origin = origin(Source::NvmlProcesses, "");
 const DIFFERENCE: Origin = origin(Source::Difference, "");
-const ENERGY: Origin = origin(Source::Nvml, "Volta or later, no MIG instance");
+const ENERGY: Origin = origin(Source::Nvml, "Volta or later, no MIG");
 const EVENTS: Origin = origin(Source::Nvml, "no vGPU");
 const ECC: Origin = origin(Source::Nvml, "ECC memory that is on");
 const PROC: Origin = origin(Source::Proc, "");
@@ -72,7 +72,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "SM activity",
         unit: Unit::Share,
         sources: &[GPM, DCGM],
-        meaning: "Time in which a multiprocessor had at least one warp, mean over all multiprocessors. NVIDIA's guide: effective use needs 80%; below 50% is probably ineffective.",
+        meaning: "Time in which a multiprocessor had a warp, mean over all. NVIDIA's guide: effective use needs 80%.",
         is_not: "Work: a warp that waits for memory counts.",
     },
     MetricRow {
@@ -81,7 +81,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "SM occupancy",
         unit: Unit::Share,
         sources: &[GPM, DCGM],
-        meaning: "Warps on the multiprocessors, as a share of the possible number.",
+        meaning: "Warps on the multiprocessors, of the possible number.",
         is_not: "Speed: kernels with many registers are fast at low occupancy.",
     },
     MetricRow {
@@ -90,7 +90,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "tensor cores",
         unit: Unit::Share,
         sources: &[GPM, DCGM],
-        meaning: "Cycles in which the tensor cores worked. Near zero means that no matrix multiplication runs on them.",
+        meaning: "Cycles in which the tensor cores worked.",
         is_not: "A share of the data sheet's FLOP/s, which differ by precision.",
     },
     MetricRow {
@@ -100,7 +100,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Share,
         sources: &[GPM, DCGM],
         meaning: "Cycles in which the device memory moved data. About 80% is the practical maximum.",
-        is_not: "Memory in use, or `utilization.memory` of nvidia-smi, which is a share of time.",
+        is_not: "Memory in use, or `utilization.memory` of nvidia-smi.",
     },
     MetricRow {
         metric: Metric::GpuBusy,
@@ -109,7 +109,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Share,
         sources: &[SAMPLES, NVML],
         meaning: "Time in which at least one kernel of any program ran.",
-        is_not: "SM utilisation: a kernel of one thread makes it 100%, and so does a collective that waits for another rank.",
+        is_not: "SM utilisation: a kernel of one thread makes it 100%, as does a waiting collective.",
     },
     MetricRow {
         metric: Metric::PcieReceived,
@@ -118,7 +118,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::BytesPerSecond,
         sources: &[GPM, DCGM],
         meaning: "Data over PCIe to the GPU, with the protocol.",
-        is_not: "The copies of the step alone: kernels that read host memory count.",
+        is_not: "The step's copies alone: kernels that read host memory count.",
     },
     MetricRow {
         metric: Metric::PcieSent,
@@ -127,7 +127,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::BytesPerSecond,
         sources: &[GPM, DCGM],
         meaning: "Data over PCIe from the GPU, with the protocol.",
-        is_not: "The copies of the step alone.",
+        is_not: "The step's copies alone.",
     },
     MetricRow {
         metric: Metric::NvlinkReceived,
@@ -136,7 +136,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::BytesPerSecond,
         sources: &[GPM, DCGM],
         meaning: "Data over all NVLinks to the GPU.",
-        is_not: "All data of a collective: a part may use PCIe or the network.",
+        is_not: "All data of a collective: some may use PCIe or the network.",
     },
     MetricRow {
         metric: Metric::NvlinkSent,
@@ -153,8 +153,8 @@ pub const METRICS: &[MetricRow] = &[
         label: "memory of the probe",
         unit: Unit::Bytes,
         sources: &[PROCESSES, DIFFERENCE],
-        meaning: "The most device memory of the probe's own processes at a reading, with contexts and libraries.",
-        is_not: "The step's peak: memory between two readings is not seen, and memory that an allocator keeps counts.",
+        meaning: "The most device memory of the probe's processes at a reading, with contexts and libraries.",
+        is_not: "The step's peak: it is not seen between readings, and memory that an allocator keeps counts.",
     },
     MetricRow {
         metric: Metric::MemoryOthers,
@@ -162,8 +162,8 @@ pub const METRICS: &[MetricRow] = &[
         label: "memory of others",
         unit: Unit::Bytes,
         sources: &[PROCESSES, DIFFERENCE],
-        meaning: "The most remaining device memory in use at a reading, with the driver's.",
-        is_not: "A sign that other programs computed.",
+        meaning: "The most other device memory in use at a reading, with the driver's.",
+        is_not: "A sign of other programs' work.",
     },
     MetricRow {
         metric: Metric::Power,
@@ -172,7 +172,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Watts,
         sources: &[SAMPLES, NVML],
         meaning: "Mean power of the board.",
-        is_not: "Power of the machine: CPU, memory and fans do not count.",
+        is_not: "Power of the machine.",
     },
     MetricRow {
         metric: Metric::Energy,
@@ -180,7 +180,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "energy",
         unit: Unit::Joules,
         sources: &[ENERGY],
-        meaning: "Energy of the board over the measured part, from a counter.",
+        meaning: "Energy of the board, from a counter.",
         is_not: "Exact for a short time: the counter needs a few seconds.",
     },
     MetricRow {
@@ -189,7 +189,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "SM clock",
         unit: Unit::Megahertz,
         sources: &[NVML],
-        meaning: "Mean clock of the multiprocessors over the readings.",
+        meaning: "Mean clock of the multiprocessors.",
         is_not: "Work: an idle GPU may have a high clock.",
     },
     MetricRow {
@@ -198,7 +198,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "memory clock",
         unit: Unit::Megahertz,
         sources: &[NVML],
-        meaning: "Mean clock of the device memory over the readings.",
+        meaning: "Mean clock of the device memory.",
         is_not: "Bandwidth in use.",
     },
     MetricRow {
@@ -208,7 +208,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Share,
         sources: &[NVML],
         meaning: "Time in which a power limit lowered the clocks.",
-        is_not: "A fault: a GPU at full load usually works at its power limit.",
+        is_not: "A fault: it is usual at full load.",
     },
     MetricRow {
         metric: Metric::ThrottledByHeat,
@@ -225,7 +225,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "ECC errors",
         unit: Unit::Count,
         sources: &[ECC],
-        meaning: "Memory errors during the probe that ECC could not correct.",
+        meaning: "Memory errors that ECC could not correct.",
         is_not: "Corrected or older errors.",
     },
     MetricRow {
@@ -234,8 +234,8 @@ pub const METRICS: &[MetricRow] = &[
         label: "Xid errors",
         unit: Unit::Count,
         sources: &[EVENTS],
-        meaning: "Errors that the driver reported during the probe, with their codes.",
-        is_not: "Proof of broken hardware: many codes are faults of the program.",
+        meaning: "Errors that the driver reported, with their codes.",
+        is_not: "Proof of broken hardware: the program may be at fault.",
     },
     MetricRow {
         metric: Metric::CpuCores,
@@ -243,8 +243,8 @@ pub const METRICS: &[MetricRow] = &[
         label: "CPU",
         unit: Unit::Cores,
         sources: &[PROC],
-        meaning: "CPU time of all processes of the probe per second. 3.2 means as much as 3.2 busy cores.",
-        is_not: "Work: threads that wait by spinning count. The time of a child that its parent never waits for may be missing.",
+        meaning: "CPU time of the probe's processes per second: 3.2 is as much as 3.2 busy cores.",
+        is_not: "Work: threads that wait by spinning count. A child that its parent never waits for may be missing.",
     },
     MetricRow {
         metric: Metric::HostMemory,
@@ -252,7 +252,7 @@ pub const METRICS: &[MetricRow] = &[
         label: "host memory",
         unit: Unit::Bytes,
         sources: &[PROC],
-        meaning: "The most memory of the probe's processes at a reading. A page that four processes share counts a quarter for each.",
+        meaning: "The most memory of the probe's processes at a reading. A page of four processes counts a quarter for each.",
         is_not: "The page cache, or the peak between two readings.",
     },
     MetricRow {
@@ -261,8 +261,8 @@ pub const METRICS: &[MetricRow] = &[
         label: "reads",
         unit: Unit::BytesPerSecond,
         sources: &[OWN_IO],
-        meaning: "Data per second that the kernel fetched from storage for the probe's processes, by reads or mapped files.",
-        is_not: "Data read from the page cache, from file systems in user space, or from some network file systems.",
+        meaning: "Data from storage for the probe's processes, by reads or mapped files.",
+        is_not: "Data from the page cache, user-space file systems, or some network file systems.",
     },
     MetricRow {
         metric: Metric::CpuPressure,
@@ -271,7 +271,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Share,
         sources: &[GROUP_PRESSURE, MACHINE_PRESSURE],
         meaning: "Time in which at least one task waited for a CPU.",
-        is_not: "Lost time of the step: any task counts. With `proc` it may be another program's.",
+        is_not: "Lost time: any task counts, with `proc` any program's.",
     },
     MetricRow {
         metric: Metric::IoPressure,
@@ -280,7 +280,7 @@ pub const METRICS: &[MetricRow] = &[
         unit: Unit::Share,
         sources: &[GROUP_PRESSURE, MACHINE_PRESSURE],
         meaning: "Time in which at least one task waited for storage.",
-        is_not: "Lost time of the step: a loader worker that waits ahead of time costs nothing.",
+        is_not: "Lost time: a loader worker may wait ahead of time.",
     },
     MetricRow {
         metric: Metric::MemoryPressure,
@@ -297,8 +297,8 @@ pub const METRICS: &[MetricRow] = &[
         label: "held back by the CPU quota",
         unit: Unit::Share,
         sources: &[QUOTA],
-        meaning: "Periods of the CPU quota (usually 100 ms) in which it was used up and some task had to wait, as a share.",
-        is_not: "Lost time: a period counts whole. It is absent without a quota.",
+        meaning: "Periods of the CPU quota (usually 100 ms) in which it was used up and some task waited.",
+        is_not: "Lost time: a period counts whole. Absent without a quota.",
     },
 ];
 
@@ -307,42 +307,34 @@ pub const SOURCES: &[SourceRow] = &[
     SourceRow {
         source: Source::Gpm,
         name: "gpm",
-        meaning: "NVML's GPU performance monitoring: the exact mean between two samples. Hopper and later, GeForce from Blackwell on, MIG instances; no vGPU.",
+        meaning: "NVML's GPU performance monitoring: the exact mean. Hopper and later, GeForce from Blackwell on, MIG instances; no vGPU.",
     },
     SourceRow {
         source: Source::Dcgm,
         name: "dcgm",
-        meaning: "A running host engine of DCGM, read through `dcgmi` once a second if GPM is missing. Data-centre boards, Volta to Ada. Only the engine needs root. See [below](#dcgm).",
+        meaning: "A running host engine of [DCGM](#dcgm), read once a second if GPM is missing. Data-centre boards, Volta to Ada.",
     },
-    SourceRow {
-        source: Source::Nvml,
-        name: "nvml",
-        meaning: "NVML's counters, and the mean of several readings of its states.",
-    },
-    SourceRow {
-        source: Source::NvmlSamples,
-        name: "nvml_samples",
-        meaning: "The driver's buffer of samples, emptied often enough to miss none.",
-    },
+    SourceRow { source: Source::Nvml, name: "nvml", meaning: "NVML's counters, and means of its states." },
+    SourceRow { source: Source::NvmlSamples, name: "nvml_samples", meaning: "The driver's buffer of samples." },
     SourceRow {
         source: Source::NvmlProcesses,
         name: "nvml_processes",
-        meaning: "NVML's list of processes with their memory. In a container, the probe's processes must be recognisable.",
+        meaning: "NVML's list of processes with their memory.",
     },
     SourceRow {
         source: Source::Difference,
         name: "difference",
-        meaning: "If the driver names no processes: the memory in use, minus the memory in use before the probe.",
+        meaning: "If the driver names no processes: the memory in use, minus the memory in use before.",
     },
     SourceRow {
         source: Source::Proc,
         name: "proc",
-        meaning: "The kernel's files of processes (`/proc/PID`). Pressure covers the whole machine (`/proc/pressure`, Linux 4.20 or later with `CONFIG_PSI`).",
+        meaning: "`/proc/PID`. Pressure covers the whole machine (`/proc/pressure`, Linux 4.20 or later with `CONFIG_PSI`).",
     },
     SourceRow {
         source: Source::Cgroup,
         name: "cgroup",
-        meaning: "The kernel's files of control groups. Pressure covers the probe's own group (version 2, Linux 4.20 or later, and gputune may make a group). The quota is the limit of gputune's group (version 1 or 2).",
+        meaning: "Control groups. Pressure covers the probe's own group (version 2, Linux 4.20 or later, if gputune may make a group). The quota is from gputune's group (version 1 or 2).",
     },
 ];
 

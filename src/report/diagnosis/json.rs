@@ -14,7 +14,7 @@ use crate::model::{Estimate, Facts, GpuUse, Readings};
 /// The version of the JSON; it increases if a member changes its meaning or is removed.
 const FORMAT: u32 = 1;
 
-/// The output of `gputune diagnose --json`; `docs/diagnosis.md` describes it.
+/// The output of `gputune diagnose --json`; `docs/design/json.md` describes it.
 #[derive(Debug, Serialize)]
 pub struct DiagnosisReport<'e> {
     /// The version of this format.
