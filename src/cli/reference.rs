@@ -24,8 +24,8 @@ const EXIT_CODES: &str =
 fn command_line() -> String {
     let program = Cli::command();
     let mut text = format!("# Command line\n\n{NOTE}\n{}.\n\n", sentence(&about(&program)));
-    text += "`gputune COMMAND --help` also has examples, and describes each format, preset and strategy. Each command ends with one\n\
-             of the [exit codes](outcomes.md#exit-codes).\n";
+    text += "`gputune COMMAND --help` says more, has examples, and describes each format, preset and strategy. Each command ends\n\
+             with one of the [exit codes](outcomes.md#exit-codes).\n";
     let tune = program.find_subcommand("tune").unwrap();
     for command in program.get_subcommands().filter(|command| command.get_name() != "relay") {
         describe(command, command.get_name(), tune, &mut text);
@@ -37,7 +37,7 @@ fn command_line() -> String {
 }
 
 fn about(command: &Command) -> String {
-    command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default()
+    command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
 fn sentence(text: &str) -> &str {
@@ -55,9 +55,7 @@ fn describe(command: &Command, name: &str, tune: &Command, text: &mut String) {
     complete.build();
     let usage = complete.render_usage().to_string();
     let _ = writeln!(text, "\n## `gputune {name}`\n");
-    for paragraph in about(command).split("\n\n") {
-        let _ = writeln!(text, "{}.\n", sentence(paragraph));
-    }
+    let _ = writeln!(text, "{}.\n", sentence(&about(command)));
     let _ = writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
     let is_shared =
         |argument: &&Arg| name == "search" && tune.get_arguments().any(|other| entry(other) == entry(argument));
