@@ -24,19 +24,20 @@ const EXIT_CODES: &str =
 fn command_line() -> String {
     let program = Cli::command();
     let mut text = format!("# Command line\n\n{NOTE}\n{}.\n\n", sentence(&about(&program)));
-    text += "`gputune COMMAND --help` prints the same, and describes each format, preset and strategy. Each command ends with one\n\
-             of the [exit codes](outcomes.md#exit-codes).\n";
+    text += "`gputune COMMAND --help` says more, has examples, and describes each format, preset and strategy. Each command ends\n\
+             with one of the [exit codes](outcomes.md#exit-codes).\n";
+    let tune = program.find_subcommand("tune").unwrap();
     for command in program.get_subcommands().filter(|command| command.get_name() != "relay") {
-        describe(command, command.get_name(), &mut text);
+        describe(command, command.get_name(), tune, &mut text);
         for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
-            describe(part, &format!("{} {}", command.get_name(), part.get_name()), &mut text);
+            describe(part, &format!("{} {}", command.get_name(), part.get_name()), tune, &mut text);
         }
     }
     text
 }
 
 fn about(command: &Command) -> String {
-    command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default()
+    command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
 fn sentence(text: &str) -> &str {
@@ -48,40 +49,61 @@ fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
 
-fn describe(command: &Command, name: &str, text: &mut String) {
+/// Writes a section about a command. An option that `gputune tune` has as well is described there.
+fn describe(command: &Command, name: &str, tune: &Command, text: &mut String) {
     let mut complete = command.clone().bin_name(format!("gputune {name}")).disable_help_flag(true);
     complete.build();
     let usage = complete.render_usage().to_string();
     let _ = writeln!(text, "\n## `gputune {name}`\n");
-    for paragraph in about(command).split("\n\n") {
-        let _ = writeln!(text, "{}.\n", sentence(paragraph));
-    }
+    let _ = writeln!(text, "{}.\n", sentence(&about(command)));
     let _ = writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: ").trim());
-    let arguments: Vec<&Arg> = command.get_arguments().filter(|argument| !argument.is_hide_set()).collect();
-    if !arguments.is_empty() {
+    let is_shared =
+        |argument: &&Arg| name == "search" && tune.get_arguments().any(|other| entry(other) == entry(argument));
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let (shared, own): (Vec<&Arg>, Vec<&Arg>) = arguments.partition(is_shared);
+    if !own.is_empty() {
         text.push('\n');
-        for argument in arguments {
+        for argument in own {
             let _ = writeln!(text, "{}", entry(argument));
         }
     }
-    if let Some(after) = command.get_after_long_help().or(command.get_after_help()) {
-        text.push_str(&examples(&after.to_string()));
+    if !shared.is_empty() {
+        let options: Vec<String> = shared.into_iter().map(names).collect();
+        let _ = writeln!(text, "- As for `gputune tune`: {}", options.join(", "));
+    }
+    // Examples are indented, and only in the help.
+    for line in after(command).lines().filter(|line| !line.is_empty() && !line.starts_with([' ', 'E'])) {
+        let _ = writeln!(text, "\n{line}");
     }
 }
 
-/// Formats an argument as an entry of a list.
-fn entry(argument: &Arg) -> String {
-    let takes_value = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
+/// Returns the text below a help.
+fn after(command: &Command) -> String {
+    command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string).unwrap_or_default()
+}
+
+/// Formats the names of an argument, an option's with its value.
+fn names(argument: &Arg) -> String {
     let value = argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
     let mut names = Vec::new();
     if let Some(short) = argument.get_short() {
         names.push(format!("`-{short}`"));
     }
     match argument.get_long() {
-        Some(long) if takes_value => names.push(format!("`--{long} {value}`")),
+        Some(long) if takes_value(argument) => names.push(format!("`--{long} {value}`")),
         Some(long) => names.push(format!("`--{long}`")),
         None => names.push(format!("`{value}`")),
     }
+    names.join(", ")
+}
+
+fn takes_value(argument: &Arg) -> bool {
+    matches!(argument.get_action(), ArgAction::Set | ArgAction::Append)
+}
+
+/// Formats an argument as an entry of a list.
+fn entry(argument: &Arg) -> String {
+    let takes_value = takes_value(argument);
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
     // If the command computes a default, the help states it.
     let (help, worked_out) = match help.split_once("[default: ") {
@@ -103,22 +125,7 @@ fn entry(argument: &Arg) -> String {
         .map(|text| cell(&text))
         .unwrap_or_else(|| defaults.filter(|_| takes_value).collect::<Vec<_>>().join(", "));
     let default = if default.is_empty() { default } else { format!(". Default: {default}") };
-    format!("- {}: {meaning}{default}", names.join(", "))
-}
-
-/// Formats the text below a help: lines of examples as a block, other paragraphs unchanged.
-fn examples(after: &str) -> String {
-    let mut text = String::new();
-    let mut is_block = false;
-    for line in after.lines().filter(|line| !matches!(line.trim(), "Examples:" | "Example:")) {
-        let is_example = line.starts_with("  ");
-        if is_example != is_block {
-            text += if is_example { "\n```sh\n" } else { "```\n" };
-            is_block = is_example;
-        }
-        text = text + line.trim() + "\n";
-    }
-    text + if is_block { "```\n" } else { "" }
+    format!("- {}: {meaning}{default}", names(argument))
 }
 
 /// The page on outcomes, with the current table of exit codes.
@@ -236,6 +243,22 @@ fn every_command_that_the_documentation_shows_is_one() {
         }
     }
     assert!(checked > 20, "only {checked} commands were seen: does the test still read the pages?");
+}
+
+#[test]
+fn every_example_in_a_help_is_a_command() {
+    let program = Cli::command();
+    for command in
+        program.get_subcommands().flat_map(|command| std::iter::once(command).chain(command.get_subcommands()))
+    {
+        for line in after(command).lines() {
+            for arguments in commands(line).iter().filter_map(|words| arguments(words)) {
+                if let Some(why) = refusal(&arguments) {
+                    panic!("{}: `{line}`: {why}", command.get_name());
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -138,20 +138,20 @@ fn parameters_worth_opening() -> String {
     text
 }
 
-/// Writes a section for each file: its first comment, and the names of its imports and parameters.
+/// Writes a section for each file: its first comment, and the names of its imports and of the parameters to search.
 fn search_spaces() -> String {
     let mut text = String::new();
     for (name, file) in SHIPPED_SPACES {
         let comment: Vec<&str> = file.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
         let space = file.lines().filter(|line| !line.starts_with(['#', '[']) && !line.starts_with("where "));
+        let space = space.filter(|line| !line.contains("{ derive = "));
         let names = space.filter_map(|line| line.split_once(" = ")).map(|(key, value)| match key.trim() {
             "import" => value.trim_matches(['[', ']']).split(", ").map(|name| format!("all of {name}")).collect(),
             name => vec![format!("`{name}`")],
         });
         let names: Vec<String> = names.flatten().collect();
         let file = format!("[`{name}.toml`](../search-spaces/{name}.toml)");
-        let _ =
-            writeln!(text, "### `import = [\"{name}\"]`\n\n{}\n\n{file}: {}.\n", comment.join("\n"), names.join(", "));
+        let _ = writeln!(text, "### `{name}`\n\n{}\n\n{file}: {}.\n", comment.join("\n"), names.join(", "));
     }
     text
 }
