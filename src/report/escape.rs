@@ -37,6 +37,7 @@ pub(super) fn as_markdown(text: &str) -> String {
 }
 
 /// Escapes for HTML and XML, including attributes: no elements, and no characters that XML forbids (XML 1.0, production 2).
+#[cfg(any(feature = "cli", test))]
 pub(super) fn as_markup(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -237,7 +237,8 @@ fn best_lines(study: &Study, best: &Best, text: &mut String) {
     let numerics = numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics)));
     let run = study.whole_run(best).map(|run| format!("run       {}", run.words()));
     let unverified = settings_lines(study, best).into_iter().find(|line| line.contains("not verified"));
-    for line in numerics.into_iter().chain(comparison_line(study, best, &number)).chain(run).chain(unverified) {
+    let shown = numerics.into_iter().chain(comparison_line(study, best, &number)).chain(run).chain(unverified);
+    for line in shown.chain(front_lines(study, best)) {
         let _ = writeln!(text, "{line}");
     }
 }

@@ -29,7 +29,7 @@ fn checks_are_listed_and_wrong_names_refused() {
     let Some(python) = python() else { return };
     let output = acceptance(&python, &["--list"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    for check in ["device", "ceilings", "meters", "gpm", "sigkill", "oom", "quickstart", "images-grid"] {
+    for check in ["device", "ceilings", "meters", "gpm", "sigkill", "oom", "images-grid"] {
         assert!(stdout(&output).lines().any(|line| line.starts_with(check)), "{check}");
     }
     for arguments in [&["--only", "nonsense"][..], &["no-such-binary"], &[]] {

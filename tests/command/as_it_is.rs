@@ -148,7 +148,7 @@ fn what_finds_nothing_to_act_on_is_closed_at_once() {
     }
     let words = ["python3".to_owned(), "-c".to_owned(), script];
     let search = Search::of_command(&words, &format!("{more}{LIMITS}"));
-    let output = search.run();
+    let output = search.command().arg("-v").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let outcomes: Vec<&str> = search.lines().iter().map(|line| line.outcome.name()).collect();
     assert_eq!(outcomes, ["rejected", "measured", "measured"], "one probe was lost, and three `y` are one");

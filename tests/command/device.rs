@@ -214,7 +214,7 @@ fn a_search_tells_how_far_the_best_config_is_from_the_ceiling() {
     let step = "send:{\"event\":\"step\",\"samples\":8,\"flops\":8e11}";
     let search = support::Search::of(&[step, "forever:8:2000"], "[space]\nprecision = { values = [\"bf16\"] }\n");
     let mut command = Command::new(support::gputune());
-    command.args(["search", "spec.toml", "--out", "out"]).current_dir(search.folder.path());
+    command.args(["search", "spec.toml", "--out", "out", "-v"]).current_dir(search.folder.path());
     stand_in.before(&mut command).env("XDG_CACHE_HOME", stand_in.folder.path());
     let output = command.output().unwrap();
     let text = without_panic(&output);

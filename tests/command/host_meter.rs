@@ -85,7 +85,7 @@ fn a_person_reads_it_too() {
     let search = Search::of(&["burning:8:5000"], LIMITS);
     let output = probe(&search, &[]);
     assert!(stdout(&output).lines().any(|line| line.starts_with("host        CPU ")), "{}", stdout(&output));
-    let output = search.run();
+    let output = search.command().arg("-v").output().unwrap();
     assert!(stderr(&output).lines().any(|line| line.starts_with("          CPU ")), "{}", stderr(&output));
     let best = fs::read_to_string(search.out().join("best.json")).unwrap();
     let best: serde_json::Value = serde_json::from_str(&best).unwrap();

@@ -14,7 +14,7 @@ fn steps(count: u32, micros: u32) -> String {
 }
 
 fn run(search: &Search) -> (String, serde_json::Value) {
-    let shown = support::stderr(&search.run());
+    let shown = support::stderr(&search.command().arg("-v").output().unwrap());
     let best = fs::read(search.out().join("best.json")).unwrap_or_else(|error| panic!("{error}: {shown}"));
     (shown, serde_json::from_slice(&best).unwrap())
 }

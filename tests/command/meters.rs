@@ -402,6 +402,7 @@ fn several_gpus_are_told_each_and_together() {
     assert!(text.lines().any(|line| line.starts_with("together") && line.contains(" % (31 to 62 %)")), "{text}");
 
     let mut command = search.command();
+    command.arg("-v");
     let output = stand_in.before(&mut command).output().unwrap();
     let text = stderr(&output);
     assert!(
@@ -512,6 +513,7 @@ fn heat_disturbs_and_a_power_cap_is_told() {
     close(&gpu["readings"]["throttled_by_power"], 0.62, "nvml");
     let search = Search::of(&[&format!("pid:{}", stand_in.path("pid").display()), "forever:8:2000"], LIMITS);
     let mut command = search.command();
+    command.arg("-v");
     let text = stderr(&stand_in.before(&mut command).output().unwrap());
     assert!(text.contains("held back by the power limit for 62 % of the time"), "{text}");
 }

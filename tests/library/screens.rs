@@ -113,6 +113,14 @@ fn shown(study: &Study, columns: usize, colours: bool) -> String {
 }
 
 #[test]
+fn what_a_search_prints_at_its_end_is_short() {
+    let text = report::terminal(&ordinary(), None, std::path::Path::new("gputune-out/train"), 80);
+    let (_, lines) = text.split_once("best      ").unwrap();
+    assert!(lines.lines().count() <= 12, "{text}");
+    insta::assert_snapshot!("ordinary_brief", text);
+}
+
+#[test]
 fn an_ordinary_study_at_80_and_at_120_columns() {
     insta::assert_snapshot!("ordinary_80", shown(&ordinary(), 80, false));
     insta::assert_snapshot!("ordinary_120", shown(&ordinary(), 120, false));
