@@ -138,7 +138,8 @@ fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, rankin
     }
     if entry.rounds.min(baseline.rounds) == 0 {
         let apart = Apart::of(entry, baseline, noise);
-        let may_be_load = entry.is_noisy && entry.scale.is_ratio() && apart.value - apart.half_width < LOAD.ln();
+        let is_rate = study.objective.is_largest_throughput() && entry.is_noisy && entry.scale.is_ratio();
+        let may_be_load = is_rate && apart.value - apart.half_width < LOAD.ln();
         return study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise) && !may_be_load;
     }
     let compared = ranking.iter().filter(|entry| entry.rounds > 0).count().saturating_sub(1);
