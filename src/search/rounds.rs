@@ -41,6 +41,10 @@ const CLEAR: f64 = 0.25;
 /// The rounds that suffice if even the slowest slice of the config has this lead over the fastest slice of the other.
 const FEW_ROUNDS: usize = 2;
 
+/// How many times faster one of two runs may be because of other load alone: a round number. A program that takes half of the cores
+/// may come or go between them.
+pub(crate) const LOAD: f64 = 2.0;
+
 /// The result of a config in one round, on the scale on which configs are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Run {
@@ -168,8 +172,11 @@ impl Noise {
         let is_clear_in_slices = || paired(a, b).all(|pair| of_slices(pair).is_some_and(|lead| lead > CLEAR.ln_1p()));
         let is_seen_often = rounds >= FEW_ROUNDS;
         let is_clear = rounds >= FIRST_LOOK && lowest > CLEAR.ln_1p() || is_seen_often && is_clear_in_slices();
-        // A single round tells little about noise, so its slices must agree as well.
-        let is_likely = (is_seen_often || is_clear_in_slices()) && self.difference(a, b).is_some_and(is_beyond_noise);
+        // A single round tells little about noise, so its slices must agree as well. Without slices, other load must not explain the
+        // lead.
+        let has_slices = || paired(a, b).any(|(a, b)| a.range.is_some() || b.range.is_some());
+        let is_sound = is_seen_often || is_clear_in_slices() || lowest > LOAD.ln() && !has_slices();
+        let is_likely = is_sound && self.difference(a, b).is_some_and(is_beyond_noise);
         lowest > 0.0 && (is_clear || is_likely)
     }
 }
@@ -285,7 +292,9 @@ mod tests {
         assert!(!noise.seems_higher(&overlapping, &slow, 8) && !noise.seems_higher(&fast[..1], &slow, 8));
         let quiet = Noise { variance: 1e-4, ..noise };
         let single = |of: &[Run]| quiet.seems_higher(of, &slow[..1], 8);
-        assert!(single(&fast[..1]) && !single(&overlapping[..1]) && !single(&runs(&[1.0], 2)));
+        assert!(
+            single(&fast[..1]) && !single(&overlapping[..1]) && !single(&runs(&[0.6], 2)) && single(&runs(&[1.0], 2))
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Apart, Best, Ranked, Study, is_tied, noise_of, ratio};
 use crate::model::{Config, Estimate, OnTie};
 use crate::probe::stats::normal_tail;
-use crate::search::rounds::{self, Noise};
+use crate::search::rounds::{self, LOAD, Noise};
 
 /// The result of comparing the named config with the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,10 +125,6 @@ pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise
     }
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
-
-/// How many times faster one of two probes may be because of other load alone: a round number. A program that takes half of the
-/// cores may come or go between them.
-const LOAD: f64 = 2.0;
 
 /// Returns true if rounds say that a config is better than the baseline, with or without a proof. Without rounds: if it was better
 /// beyond the intervals of both, and by more than other load explains.
