@@ -160,7 +160,7 @@ impl Watch {
     fn once(&mut self) -> super::Result {
         let life = self.life();
         if life == Life::Awaited {
-            return Err(Failed::new(Exit::Usage, format!("no search has begun in {}", self.dir.display()))
+            return Err(Failed::new(Exit::Usage, format!("no search has started in {}", self.dir.display()))
                 .hint("without --once, `gputune watch` waits for it"));
         }
         let mut text = String::new();

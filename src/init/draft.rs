@@ -82,7 +82,7 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
         Rate::Adapter(adapter) => {
             let _ = writeln!(
                 out,
-                "adapter = {} # counts the steps, and sets what has `apply` below; the script is not changed",
+                "adapter = {} # counts the steps, and sets each parameter with `apply`; the script is not changed",
                 text(adapter)
             );
             if let Some(samples) = &plan.samples_per_step {
@@ -111,7 +111,7 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
         Rate::Missing => {
             let _ = writeln!(
                 out,
-                "# gputune cannot see a rate yet. Either let the script tell its steps ({}), or read what it prints:",
+                "# gputune cannot see a rate yet. Either let the script report its steps ({}), or read the rate that it prints:",
                 plan.preset.page
             );
             let _ = writeln!(out, "# throughput = {{ pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }}");
@@ -163,7 +163,7 @@ fn write_space(plan: &Plan, out: &mut String) {
     if plan.parameters.is_empty() {
         let _ = writeln!(
             out,
-            "# Nothing was found that the script can be told. It finds the settings in the variable GPUTUNE_CONFIG, as JSON,"
+            "# gputune found no setting that the script accepts. The variable GPUTUNE_CONFIG has the settings, as JSON,"
         );
         let _ = writeln!(out, "# or put \"{{batch_size}}\" into `command` above, where its batch size goes.");
         let _ = writeln!(out, "batch_size = {{ powers_of_two = [8, 512] }}");

@@ -24,7 +24,7 @@ pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable)
     };
     let chosen = step.env.0.iter().find(|(name, _)| name.value == VISIBLE_GPUS);
     if let Some((name, _)) = chosen.filter(|_| shares != Shares::default()) {
-        let message = format!("`{VISIBLE_GPUS}` is set for each slot by [machine], and cannot be set here, too");
+        let message = format!("[machine] sets `{VISIBLE_GPUS}` for each slot, so it cannot also be set here");
         return Err(source.error(name.span.clone(), message, "set it where gputune is started instead"));
     }
     let shares_with_others = [

@@ -113,7 +113,7 @@ fn workers_join_go_and_come_again() {
     let mut answer = String::new();
     let _ = stranger.read_to_string(&mut answer);
     assert!(answer.starts_with("{\"refused\":") && answer.lines().count() == 1, "{answer}");
-    listening.wait_for("somebody at 127.0.0.1 was turned away: its token is wrong");
+    listening.wait_for("refused a connection from 127.0.0.1: its token is wrong");
     drop(TcpStream::connect(&listening.address).unwrap());
     listening.wait_for("it has shown no token");
     let silent = TcpStream::connect(&listening.address).unwrap();

@@ -218,7 +218,7 @@ fn folders_in_any_state_are_told_from_one_another() {
     let search = search("60ms");
     let output = once(&search);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no search has begun in out"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no search has started in out"), "{}", stderr(&output));
     assert_eq!(search.run().status.code(), Some(0));
     let journal = search.out().join("journal.jsonl");
     let whole = fs::read(&journal).unwrap();

@@ -500,7 +500,7 @@ fn heat_disturbs_and_a_power_cap_is_told() {
             with_gpu(|gpu| gpu["state"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone()));
         let (code, text) = disturbed(&stand_in, &[]);
         assert_eq!(code, Some(3), "{text}");
-        assert!(text.contains("something disturbs the probes: ") && text.contains(words), "{text}");
+        assert!(text.contains("the probes are disturbed from outside: ") && text.contains(words), "{text}");
     }
     // A short throttling changes the throughput by less than the noise.
     let stand_in = with_gpu(|gpu| gpu["state"]["heat"] = json!(0.004));

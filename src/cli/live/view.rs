@@ -165,7 +165,7 @@ impl Block {
         self.push("", Tone::Note, &scale);
         let why = match (probe.purpose, &probe.why) {
             (Purpose::Baseline, _) => {
-                "the baseline: what is run today, and what the gain is measured against".to_owned()
+                "the baseline: today's settings, which the gain is measured against".to_owned()
             }
             (Purpose::Round, _) => "measures configs next to each other, seconds apart".to_owned(),
             (_, Some(why)) => why.clone(),
@@ -245,8 +245,8 @@ fn speed(probe: &Running, elapsed: f64, status: &Status) -> String {
             steps => format!("{time}, {steps} steps, too few to tell"),
         };
     };
-    let beside = rival(status).map(|best| format!(", {:.2}x the best", rate.value / best)).unwrap_or_default();
-    format!("{}{beside} ({time}, {} steps)", shown_estimate(rate, &probe.unit), probe.steps)
+    let ratio = rival(status).map(|best| format!(", {:.2}x the best", rate.value / best)).unwrap_or_default();
+    format!("{}{ratio} ({time}, {} steps)", shown_estimate(rate, &probe.unit), probe.steps)
 }
 
 /// Returns the throughput of the best so far, if throughput is the goal.

@@ -63,7 +63,7 @@ pub const FACTS: &[FactRow] = &[
     free(text("precision", "of matrix products in the trained modules: `fp32`, `tf32`, `bf16` or `fp16`")),
     free(flag(
         "tf32.convolutions",
-        "whether convolutions may use TF32, as torch allows where nobody says otherwise; on CUDA",
+        "whether convolutions may use TF32, which is torch's default; on CUDA",
     )),
     free(number("accumulation", "count", "how often gradients were computed for the last step of the optimizer")),
     free(number("import_seconds", "s", "how long this process imported modules until its first step")),
@@ -131,11 +131,11 @@ pub const FACTS: &[FactRow] = &[
         "processor time of a worker between two batches, mean: pickling, copying to shared memory, writing to a pipe",
     ),
     number("loader.workers_busy", "share, 0 to 1", "of the workers' wall time, that in which they loaded a batch"),
-    number("loader.workers_running", "share, 0 to 1", "of looks at the workers, those that found one computing"),
+    number("loader.workers_running", "share, 0 to 1", "share of samples of a worker that found it computing"),
     number(
         "loader.workers_on_storage",
         "share, 0 to 1",
-        "of looks at the workers, those that found one waiting for storage",
+        "share of samples of a worker that found it waiting for storage",
     ),
     number("loader.worker_imbalance", "ratio", "time that the busiest worker worked over the mean of all workers"),
     number(
@@ -166,7 +166,7 @@ pub const FACTS: &[FactRow] = &[
     number("files.mean_bytes", "bytes", "mean size of the files that the data set opened"),
     text("files.path", "the folder below which the data set opened files"),
     number("files.read_bytes_per_second", "bytes/s", "what the processes read by system calls, cached or not"),
-    number("files.cached_share", "share, 0 to 1", "of what was read, the share that did not come from storage"),
+    number("files.cached_share", "share, 0 to 1", "the share of the read bytes that did not come from storage"),
     free(text("distributed.backend", "what the ranks talk by, such as `nccl` or `gloo`; absent with one process")),
     free(text(
         "distributed.wrapper",
@@ -175,7 +175,7 @@ pub const FACTS: &[FactRow] = &[
     )),
     free(number("ddp.bucket_cap_mb", "MiB", "gradients that DistributedDataParallel exchanges at once")),
     free(flag("ddp.gradient_as_bucket_view", "whether gradients lie in the buckets that are exchanged")),
-    free(flag("ddp.static_graph", "whether each step is said to use the same parameters")),
+    free(flag("ddp.static_graph", "whether the script promises that each step uses the same parameters")),
     free(text(
         "ddp.compression",
         "how gradients are exchanged: `none`, `fp16`, `bf16`, or the name of a communication hook of the script's own",
@@ -184,7 +184,7 @@ pub const FACTS: &[FactRow] = &[
     free(number(
         "fsdp.prefetch_depth",
         "modules",
-        "how far ahead `fully_shard` is told to gather; 0 where torch decides",
+        "how many modules ahead `fully_shard` gathers; 0 if torch decides",
     )),
     free(text("fsdp.sharding_strategy", "of FullyShardedDataParallel, such as `FULL_SHARD`")),
     free(number("step_compute_seconds", "s", "time of a step without data wait and communication, mean; of each rank")),

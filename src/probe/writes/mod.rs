@@ -179,14 +179,14 @@ impl Protection {
             (Some(scratch), _) => {
                 let (most, free) = scratch.bounds();
                 let mut line = format!(
-                    "go to a scratch layer that is thrown away: {} ({} of {} free at most)",
+                    "go to a temporary scratch layer: {} ({} of {} free at most)",
                     listed(&self.folders()),
                     show_bytes(most),
                     show_bytes(free)
                 );
                 let read_only = self.read_only_folders();
                 if !read_only.is_empty() {
-                    line += &format!("; as they are, read-only: {}", listed(&read_only));
+                    line += &format!("; read-only: {}", listed(&read_only));
                 }
                 line
             }

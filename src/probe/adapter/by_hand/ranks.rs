@@ -44,7 +44,7 @@ pub(in crate::probe::adapter) const PREFETCH_DEPTH: ByHand = ByHand {
         Some(depth) if depth > 0 => vec![
             line(
                 Spot::Model,
-                "for at, layer in enumerate(layers):  # those that fully_shard was called on, in their order",
+                "for at, layer in enumerate(layers):  # the layers given to fully_shard, in their order",
             ),
             line(Spot::Model, format!("    layer.set_modules_to_forward_prefetch(layers[at + 1 : at + 1 + {depth}])")),
             line(
