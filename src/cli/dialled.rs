@@ -38,7 +38,9 @@ impl Knocks {
         self.told += 1;
         match self.told {
             0..=MOST_TOLD => Some(format!("refused a connection from {host}: {reason}")),
-            told if told == MOST_TOLD + 1 => Some("refused more connections; further refusals are not shown".to_owned()),
+            told if told == MOST_TOLD + 1 => {
+                Some("refused more connections; further refusals are not shown".to_owned())
+            }
             _ => None,
         }
     }

@@ -67,7 +67,7 @@ fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
     match (place.file_name(), place.parent()) {
         (Some(name), Some(folder)) if name == folder::JOURNAL => Ok(folder.to_owned()),
         _ => Err(Failed::new(Exit::Usage, format!("{} is no folder of a search", place.display()))
-            .hint("give the folder that `gputune search` names as `results`")),
+            .hint("give the folder that `gputune search` prints as `results`")),
     }
 }
 

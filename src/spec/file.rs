@@ -174,7 +174,7 @@ pub(super) struct StepTable {
     /// many as the processes say that there are.
     #[serde(default)]
     pub(super) ranks: Option<Located<Value>>,
-    /// What becomes of a probe's writes: `scratch` (they go to a layer that is thrown away), `guard` (the adapter's hook
+    /// What becomes of a probe's writes: `scratch` (they go to a temporary layer), `guard` (the adapter's hook
     /// keeps them off files that were there), or `allow` (they change files as the script would). Default: the first of
     /// these that can be had.
     #[serde(default)]

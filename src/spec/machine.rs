@@ -238,7 +238,11 @@ mod tests {
             ("", "slots = 2\nspans_nodes = true", "a probe that spans nodes has all of them"),
             ("", "launcher = \"ray\"\nspans_nodes = true", "only nodes of a Slurm allocation"),
             ("", "cores_per_slot = 0", "`cores_per_slot` must be at least 1"),
-            ("env = { CUDA_VISIBLE_DEVICES = \"1\" }", "slots = 2", "is set for each slot by [machine]"),
+            (
+                "env = { CUDA_VISIBLE_DEVICES = \"1\" }",
+                "slots = 2",
+                "[machine] sets `CUDA_VISIBLE_DEVICES` for each slot",
+            ),
         ] {
             let error = load(step, machine).unwrap_err();
             assert!(error.contains(said), "{error}");

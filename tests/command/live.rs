@@ -232,7 +232,7 @@ fn folders_in_any_state_are_told_from_one_another() {
     fs::write(&journal, &whole[..whole.len() - 30]).unwrap();
     as_it_is("torn", 0, "has ended");
     fs::write(&journal, &whole[..40]).unwrap();
-    as_it_is("cut in its header", 2, "no search has begun");
+    as_it_is("cut in its header", 2, "no search has started");
     fs::write(&journal, "not a journal\n").unwrap();
     as_it_is("no journal", 2, "line 1 of");
     fs::write(&journal, &whole).unwrap();

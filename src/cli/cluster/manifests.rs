@@ -95,8 +95,7 @@ impl Wanted {
             text += "# It holds the token: keep it as you keep passwords.\n";
         }
         if self.claim.is_none() {
-            text +=
-                "# Without a claim, the driver's log is the only result: it ends with the best config.\n";
+            text += "# Without a claim, the driver's log is the only result: it ends with the best config.\n";
         }
         text
     }

@@ -216,13 +216,11 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     // Without `batch_size`, no parameter changes the number of samples in a step.
     let has_batch = openings.iter().any(|opening| opening.parameter == "batch_size");
     if examined.evidence.observed.timing.samples_per_step.is_none() && !has_batch {
-        text +=
-            "samples_per_step = 1 # gputune cannot count the samples, so it compares steps: write the samples per step\n";
+        text += "samples_per_step = 1 # gputune cannot count the samples, so it compares steps: write the samples per step\n";
     }
     text += "\n# What may be tried; take out what you do not want to change.\n[space]\n";
     openings.iter().for_each(|opening| text.push_str(&parameter_line(opening)));
-    text +=
-        "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it.\n";
+    text += "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it.\n";
     let _ = write!(
         text,
         "\n[limits]\n# How long one probe may take, start-up included.\nprobe_time = \"{}s\"\n",

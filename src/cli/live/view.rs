@@ -164,9 +164,7 @@ impl Block {
         let scale = scale(probe.throughput, rival(status), room.min(60));
         self.push("", Tone::Note, &scale);
         let why = match (probe.purpose, &probe.why) {
-            (Purpose::Baseline, _) => {
-                "the baseline: today's settings, which the gain is measured against".to_owned()
-            }
+            (Purpose::Baseline, _) => "the baseline: today's settings, which the gain is measured against".to_owned(),
             (Purpose::Round, _) => "measures configs next to each other, seconds apart".to_owned(),
             (_, Some(why)) => why.clone(),
             (_, None) => String::new(),

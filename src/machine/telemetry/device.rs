@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(choose(DeviceChoice::Gpu, devices).unwrap().name, "NVIDIA L4");
         }
         for devices in ["", "-1", " -1,0", "7", "NoDevFiles", "0,0"] {
-            let expected = format!("there is none: CUDA_VISIBLE_DEVICES={devices} hides all of them");
+            let expected = format!("found no GPU: CUDA_VISIBLE_DEVICES={devices} hides all of them");
             assert!(refusal(Some(devices)).ends_with(&expected), "{devices}");
             assert!(!choose(DeviceChoice::Auto, Some(devices)).unwrap().is_gpu, "{devices}");
         }

@@ -61,10 +61,7 @@ const fn free(row: FactRow) -> FactRow {
 pub const FACTS: &[FactRow] = &[
     free(text("device", "where the model is: `cpu`, `cuda` or another device of the framework")),
     free(text("precision", "of matrix products in the trained modules: `fp32`, `tf32`, `bf16` or `fp16`")),
-    free(flag(
-        "tf32.convolutions",
-        "whether convolutions may use TF32, which is torch's default; on CUDA",
-    )),
+    free(flag("tf32.convolutions", "whether convolutions may use TF32, which is torch's default; on CUDA")),
     free(number("accumulation", "count", "how often gradients were computed for the last step of the optimizer")),
     free(number("import_seconds", "s", "how long this process imported modules until its first step")),
     free(number("parameters", "parameters", "size of the trained modules")),
@@ -90,7 +87,7 @@ pub const FACTS: &[FactRow] = &[
     free(text(
         "samples.counted_by",
         "who counts samples: `sampler`, `batch size` (of the loader), `leading dimension of the batch`, `leading dimension \
-            of the model's input`, or `the spec` if only `samples_per_step` says it; absent where nobody knows, or the script reports its steps itself",
+            of the model's input`, or `the spec` if only `samples_per_step` says it; absent if unknown, or if the script reports its steps itself",
     )),
     free(text("samples.mismatch", "that batches do not look like the samples counted in them; absent where they do")),
     free(number("loader.batches", "batches", "batches of an epoch; absent where the loader does not say")),
@@ -181,11 +178,7 @@ pub const FACTS: &[FactRow] = &[
         "how gradients are exchanged: `none`, `fp16`, `bf16`, or the name of a communication hook of the script's own",
     )),
     free(flag("fsdp.reshard_after_forward", "whether `fully_shard` gives whole weights back after the forward pass")),
-    free(number(
-        "fsdp.prefetch_depth",
-        "modules",
-        "how many modules ahead `fully_shard` gathers; 0 if torch decides",
-    )),
+    free(number("fsdp.prefetch_depth", "modules", "how many modules ahead `fully_shard` gathers; 0 if torch decides")),
     free(text("fsdp.sharding_strategy", "of FullyShardedDataParallel, such as `FULL_SHARD`")),
     free(number("step_compute_seconds", "s", "time of a step without data wait and communication, mean; of each rank")),
     number("loader_only.rate.W", "samples/s", "rate of the loader alone with W workers"),

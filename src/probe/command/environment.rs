@@ -73,7 +73,8 @@ impl Session {
                 // A command may require an argument from the space; then the unmodified command fails.
                 if self.task.is_as_it_is {
                     let reason = classify::with_last_words(ending, &last_lines);
-                    let reason = format!("the unmodified command fails: {reason}; state today's settings in [baseline]");
+                    let reason =
+                        format!("the unmodified command fails: {reason}; state today's settings in [baseline]");
                     return Some(Ok(Outcome::Rejected(Failure::new(reason))));
                 }
                 let said = says_usage_error(&last_lines);
