@@ -163,7 +163,7 @@ fn write_space(plan: &Plan, out: &mut String) {
     if plan.parameters.is_empty() {
         let _ = writeln!(
             out,
-            "# gputune found no setting that the script accepts. The variable GPUTUNE_CONFIG has the settings, as JSON,"
+            "# gputune found no setting that the script accepts. Read the variable GPUTUNE_CONFIG (JSON) in the script,"
         );
         let _ = writeln!(out, "# or put \"{{batch_size}}\" into `command` above, where its batch size goes.");
         let _ = writeln!(out, "batch_size = {{ powers_of_two = [8, 512] }}");

@@ -75,6 +75,6 @@ fn other_value(space: &Space, name: &str, value: &Value) -> String {
         Value::Text(text) if has(&Value::parse(text)) => format!("write {text} without quotes"),
         Value::Float(number) if has(&Value::parse(&number.to_string())) => format!("write {number} without a fraction"),
         other if has(&Value::Text(other.to_string())) => format!("write \"{other}\" in quotes"),
-        _ => format!("add it to the settings of `{name}`, or use one of them here"),
+        _ => format!("add it to the settings of `{name}`, or choose another value"),
     }
 }
