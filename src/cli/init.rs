@@ -205,7 +205,7 @@ fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String],
     let missing = missing(command, arguments, values, &planned);
     if !missing.is_empty() {
         diagnostic::print_warning(&format!(
-            "{} must be told {}, and every probe would fail without; put it into `command`, or give the whole command: \
+            "{} needs {}, and every probe fails without it; add it to `command`, or give the whole command: \
              gputune init -- {} {}",
             command.name(),
             missing.join(", "),

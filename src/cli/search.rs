@@ -371,8 +371,8 @@ fn crowded(study: &Study) -> Option<String> {
     let most = shares.iter().copied().max_by(f64::total_cmp)? * 100.0;
     let (crowded, all) = (shares.len(), measured.count());
     Some(format!(
-        "in {crowded} of {all} probes other programs used up to {most:.0} % of the processors and left next to none idle: \
-         the numbers hold for a machine that is as busy. Threads that wait by spinning, as OpenMP's do, then cost many \
+        "in {crowded} of {all} probes, other programs used up to {most:.0} % of the CPUs and left almost no CPU idle: the \
+         numbers hold only for a machine that is as busy. Threads that wait by spinning, as OpenMP's do, then cost many \
          times their share; OMP_NUM_THREADS limits them"
     ))
 }

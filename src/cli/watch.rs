@@ -224,8 +224,7 @@ impl Watch {
             Life::Ended(Ended::Stopped(reason)) => format!("the search in {dir} has ended: {reason}"),
             Life::Ended(Ended::Failed(reason)) => format!("the search in {dir} has failed: {reason}"),
             Life::Died => format!(
-                "no search is running in {dir} any more, and it did not end by itself: the same `gputune search` goes on from \
-                 its {} trials",
+                "the search in {dir} was killed: run the same `gputune search` again to continue from its {} trials",
                 self.trials.len()
             ),
             Life::Silent(age) => format!("no news from {dir} for {}", show_duration(*age)),

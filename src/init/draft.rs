@@ -62,7 +62,7 @@ pub fn write(plan: &Plan, frame: &Frame<'_>) -> Result<String, Unwritable> {
     write_baseline(plan, &mut out);
     let _ = write!(
         out,
-        "\n[limits]\nprobe_time = \"2m\"   # of one probe, imports and warm-up included; what was measured by then counts\n\
+        "\n[limits]\nprobe_time = \"2m\"   # of one probe, imports and warm-up included; the steps measured by then count\n\
          stall_time = \"90s\"  # longest silence, imports included\n\n[search]\ntime = {}\n",
         text(frame.time)
     );
@@ -211,14 +211,13 @@ fn write_baseline(plan: &Plan, out: &mut String) {
     if stated.is_empty() {
         let _ = writeln!(
             out,
-            "\n# No [baseline]: the first probe runs the command as it is, with none of these set, and what it does then is what a\n\
-             # speed-up is measured against."
+            "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it."
         );
         return;
     }
     let _ = writeln!(
         out,
-        "\n# What the command says: it is probed first, and is what a speed-up is measured against.\n[baseline]"
+        "\n# The settings of the command: gputune probes them first, and measures the speed-up against them.\n[baseline]"
     );
     for (name, today, words) in stated {
         let _ = writeln!(out, "{name} = {today} # {}", one_line(words));

@@ -204,7 +204,7 @@ fn a_search_that_was_killed_is_not_taken_for_one_that_runs() {
     let output = watching.wait_with_output().unwrap();
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
-    assert!(text.contains("no search is running in out any more"), "{text}");
+    assert!(text.contains("the search in out was killed"), "{text}");
     assert!(text.contains("best      x="), "what it found is shown: {text}");
     search.assert_no_survivors();
 }
@@ -237,10 +237,10 @@ fn folders_in_any_state_are_told_from_one_another() {
     as_it_is("no journal", 2, "line 1 of");
     fs::write(&journal, &whole).unwrap();
     fs::write(search.out().join("status.json"), "{").unwrap();
-    as_it_is("no status", 3, "no search is running in out any more");
+    as_it_is("no status", 3, "the search in out was killed");
     fs::remove_file(search.out().join("study.json")).unwrap();
     fs::remove_file(search.out().join("spec.toml")).unwrap();
-    as_it_is("nothing but the journal", 3, "no search is running in out any more");
+    as_it_is("nothing but the journal", 3, "the search in out was killed");
     let output = Command::new(gputune()).args(["watch", "/dev/null"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }

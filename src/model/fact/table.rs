@@ -168,7 +168,7 @@ pub const FACTS: &[FactRow] = &[
     free(text(
         "distributed.wrapper",
         "what exchanges gradients or shards weights: `DistributedDataParallel`, `fully_shard` or \
-            `FullyShardedDataParallel`; absent where none of them trains",
+            `FullyShardedDataParallel`; absent without a training wrapper",
     )),
     free(number("ddp.bucket_cap_mb", "MiB", "gradients that DistributedDataParallel exchanges at once")),
     free(flag("ddp.gradient_as_bucket_view", "whether gradients lie in the buckets that are exchanged")),

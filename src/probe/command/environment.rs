@@ -10,7 +10,7 @@ use super::{ProbeError, Session};
 use crate::model::{Failure, Outcome};
 
 const MODULE: &str = "this Python does not have it: activate its environment, or name the right Python in `command`, such as \
-     \".venv/bin/python\"; the same gputune command then goes on. Where only some configs need it, install it or take them \
+     \".venv/bin/python\"; the same gputune command then goes on. If only some configs need it, install it or take them \
      out of [space]";
 const PROGRAM: &str =
     "is it installed, may it be run, and is it in the PATH of the command? The same gputune command then goes on";

@@ -201,8 +201,8 @@ impl Protection {
     pub fn warning(&self) -> Option<String> {
         let reason = self.reason.as_ref().filter(|_| self.writes == Writes::Allow)?;
         Some(format!(
-            "nothing keeps probes from changing or deleting your files: there can be no scratch layer ({reason}), and \
-             guards need `adapter` in [step]; write to a copy, or say `writes = \"allow\"` in [step] if that is meant"
+            "nothing keeps probes from changing or deleting your files: a scratch layer is not possible ({reason}), and \
+             guards need `adapter` in [step]. Write to a copy, or set `writes = \"allow\"` in [step] to accept this"
         ))
     }
 }
