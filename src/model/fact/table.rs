@@ -128,11 +128,11 @@ pub const FACTS: &[FactRow] = &[
         "processor time of a worker between two batches, mean: pickling, copying to shared memory, writing to a pipe",
     ),
     number("loader.workers_busy", "share, 0 to 1", "of the workers' wall time, that in which they loaded a batch"),
-    number("loader.workers_running", "share, 0 to 1", "share of samples of a worker that found it computing"),
+    number("loader.workers_running", "share, 0 to 1", "share of looks at the workers that found a worker computing"),
     number(
         "loader.workers_on_storage",
         "share, 0 to 1",
-        "share of samples of a worker that found it waiting for storage",
+        "share of looks at the workers that found a worker waiting for storage",
     ),
     number("loader.worker_imbalance", "ratio", "time that the busiest worker worked over the mean of all workers"),
     number(
