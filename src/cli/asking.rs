@@ -158,7 +158,7 @@ fn warn_of_no_help(printed: &Printed, shown: &str, nothing_declared: bool) {
     diagnostic::print_warning(&format!(
         "`{shown}`: {problem}; {}",
         if nothing_declared {
-            "its arguments are those that the command gives"
+            "only the arguments in the command count"
         } else {
             "its arguments are read from its source"
         }

@@ -38,9 +38,9 @@ pub(super) fn run(args: &Args) -> super::Result {
         let _ = writeln!(text, "adapter    {}: {}", adapter.name, adapter.about);
     }
     let baseline = match &spec.baseline {
-        Some(baseline) if spec.is_baseline_as_it_is => format!("{}, else the job as it is", baseline.line()),
+        Some(baseline) if spec.is_baseline_as_it_is => format!("{}, else the unmodified job", baseline.line()),
         Some(baseline) => baseline.line(),
-        None if spec.is_baseline_as_it_is => "the job as it is: the first probe sets nothing".to_owned(),
+        None if spec.is_baseline_as_it_is => "the unmodified job: the first probe sets nothing".to_owned(),
         None => "none: there will be no speed-up".to_owned(),
     };
     let _ = writeln!(text, "baseline   {baseline}");
@@ -136,7 +136,7 @@ fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
     if space.first().is_none() {
         let _ = writeln!(
             text,
-            "           none was found yet that the rules allow, nor shown that there is none: a search goes on looking"
+            "           no config that satisfies the rules was found quickly: a search continues to look"
         );
     }
 }

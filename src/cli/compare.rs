@@ -83,7 +83,9 @@ pub(super) fn run(args: &Args) -> super::Result {
     let mut prober = CommandProber::new(step, &out);
     writes::announce(&mut prober, args.quiet)?;
     if contenders.a.config == contenders.b.config {
-        diagnostic::print_note("A and B are the same config: what is found is how well a difference can be told here");
+        diagnostic::print_note(
+            "A and B are the same config: the result shows how small a difference this machine can measure",
+        );
     }
     let mut line = Line::new(args.quiet);
     let fought = fight(&mut prober, &contenders, (&limits, args), &stop, &mut line);

@@ -255,7 +255,7 @@ fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, has_adapter: boo
         return "write adapter = \"torch\" in [step] if it trains with PyTorch, and diagnose again".to_owned();
     }
     if examined.verdict.openings(&examined.evidence).is_empty() {
-        return "nothing to search; mend it by hand, and diagnose again".to_owned();
+        return "nothing to search; fix the cause by hand, and diagnose again".to_owned();
     }
     let what = match &args.config {
         Some(path) => shell_word(&path.display().to_string()),
@@ -284,7 +284,7 @@ fn no_diagnosis(error: SessionError, out: &Path) -> Failed {
 
 fn what_helps(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::OutOfMemory { .. } => "it does not fit as it is: make the batch smaller, then diagnose; ",
+        Outcome::OutOfMemory { .. } => "the job does not fit into memory: make the batch smaller, then diagnose; ",
         Outcome::TimedOut(_) | Outcome::Stalled(_) => "does it start more slowly? give it longer with --time; ",
         _ => "",
     }
@@ -317,5 +317,5 @@ fn result_words(ran: &Ran) -> String {
 
 /// Returns the name of a probe while it runs.
 fn label(which: Option<diagnosis::Differential>) -> &'static str {
-    which.map_or("the job as it is", |which| which.row().label)
+    which.map_or("the unmodified job", |which| which.row().label)
 }

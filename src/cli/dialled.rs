@@ -37,8 +37,10 @@ impl Knocks {
     fn turned(&mut self, host: &str, reason: &str) -> Option<String> {
         self.told += 1;
         match self.told {
-            0..=MOST_TOLD => Some(format!("somebody at {host} was turned away: {reason}")),
-            told if told == MOST_TOLD + 1 => Some("more were turned away, which is not told any more".to_owned()),
+            0..=MOST_TOLD => Some(format!("refused a connection from {host}: {reason}")),
+            told if told == MOST_TOLD + 1 => {
+                Some("refused more connections; further refusals are not shown".to_owned())
+            }
             _ => None,
         }
     }
@@ -81,14 +83,14 @@ impl Dialled {
                     if let Some(reason) = workers.have_failed() {
                         let message = format!("no worker has come: {reason}");
                         return Err(Failed::new(Exit::Impossible, message).hint(
-                            "mend that; every node needs this gputune and the spec's folder under the same paths",
+                            "fix that; every node needs this gputune and the spec's folder under the same paths",
                         ));
                     }
                     asked = Instant::now();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Failed::new(Exit::Impossible, "nobody can dial in any more".to_owned()));
+                    return Err(Failed::new(Exit::Impossible, "workers can no longer connect".to_owned()));
                 }
             }
         };
@@ -209,7 +211,7 @@ impl Reception {
         if let (Some(its), Some(own)) = (&shape, &self.shape)
             && shape != self.shape
         {
-            let reason = format!("its slots have {its}, and those of the search {own}");
+            let reason = format!("its slots have {its}, but the slots of the search have {own}");
             return refusal(
                 reason,
                 "give all workers the same share, or state it: gpus_per_slot and cores_per_slot in [machine]",

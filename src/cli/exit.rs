@@ -194,7 +194,7 @@ impl Failed {
 impl From<NoGpu> for Failed {
     fn from(error: NoGpu) -> Self {
         Self::because(Exit::Impossible, &error)
-            .hint("mend that, or write device = \"cpu\" in [step] to train on the processor")
+            .hint("fix that, or write device = \"cpu\" in [step] to train on the CPU")
     }
 }
 

@@ -205,7 +205,7 @@ fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String],
     let missing = missing(command, arguments, values, &planned);
     if !missing.is_empty() {
         diagnostic::print_warning(&format!(
-            "{} must be told {}, and every probe would fail without; put it into `command`, or give the whole command: \
+            "{} needs {}, and every probe fails without it; add it to `command`, or give the whole command: \
              gputune init -- {} {}",
             command.name(),
             missing.join(", "),
@@ -305,7 +305,7 @@ fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
     let message = format!("{} is there already, and runs another command", path.display());
     let search = gputune::report::emit::shell_word(&path.display().to_string());
     Err(Failed::new(Exit::Usage, message).hint(format!(
-        "replace it with --fresh (the old folder is kept), or search it as it is: gputune search {search}"
+        "replace it with --fresh (the old folder is kept), or search it unchanged: gputune search {search}"
     )))
 }
 
@@ -367,7 +367,7 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
         text += &format!("  {way:<10} {names}\n");
     }
     if plan.parameters.is_empty() {
-        text += "  nothing was found that it can be told\n";
+        text += "  gputune found no setting that the script accepts\n";
     }
     let file = gputune::report::emit::shell_word(&args.out.display().to_string());
     text += &format!("wrote {file}\n");

@@ -129,7 +129,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
             // A requested setting may make a setting of the baseline inactive.
             LocateError::Inactive { name, .. } if !is_set(name) => rest.retain(|(known, _)| known != name),
             LocateError::Inactive { .. } => {
-                return Err(usage(error.to_string()).hint("set what its condition speaks of as well"));
+                return Err(usage(error.to_string()).hint("also set the parameters that its condition names"));
             }
             LocateError::UnknownName { name } => {
                 let names = space.parameters().iter().map(Parameter::name);
@@ -139,7 +139,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
                 return Err(usage(error.to_string()).hint("add it to the parameter's settings in the spec"));
             }
             LocateError::Forbidden { .. } => {
-                return Err(usage(format!("{error}: {}", settings.line())).hint("set more parameters, too"));
+                return Err(usage(format!("{error}: {}", settings.line())).hint("set more parameters"));
             }
             _ => return Err(usage(error.to_string())),
         }

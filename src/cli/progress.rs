@@ -78,11 +78,11 @@ impl Progress {
                     trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, *is_best);
                 self.say(&text, tone);
             }
-            Event::LookingAtJob => self.say("looks at the job as it is, to compare the baseline with it", Tone::Plain),
+            Event::LookingAtJob => self.say("runs the unmodified job, to compare the baseline with it", Tone::Plain),
             Event::BaselineDiffers { differences } => {
                 let text = format!(
-                    "warning: the baseline states {}: what is run today is another job. Mend [baseline], or take it out: the \
-                     job as it is becomes it",
+                    "warning: the baseline differs from the unmodified job: {}. Fix [baseline], or remove it to use the \
+                     unmodified job as baseline",
                     differences.join("; ")
                 );
                 self.say(&text, Tone::Doubtful);

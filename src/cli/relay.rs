@@ -17,7 +17,7 @@ pub(super) struct Args {}
 
 pub(super) fn run(_: &Args) -> super::Result {
     let served = relay::serve(io::stdin(), io::stdout(), Device::detect());
-    served.map(|()| Exit::Found).map_err(|error| {
-        Failed::because(Exit::Usage, &error).hint("a search starts relays by itself: see docs/slots.md")
-    })
+    served
+        .map(|()| Exit::Found)
+        .map_err(|error| Failed::because(Exit::Usage, &error).hint("a search starts its relays: see docs/slots.md"))
 }

@@ -224,7 +224,7 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
     }
     if given.len() > EarlierStudy::MOST {
         let message = format!("a search learns from at most {} earlier studies", EarlierStudy::MOST);
-        return Err(usage(message).hint("keep those that are most alike"));
+        return Err(usage(message).hint("keep the studies of the most similar jobs"));
     }
     let study = |place: &PathBuf| {
         let study = EarlierStudy::read_for(place, out)
@@ -274,7 +274,7 @@ fn journal_failed(error: &JournalError) -> Failed {
     match error {
         JournalError::Locked { .. } => failed.hint("wait for it to end, or choose another folder with --out DIR"),
         JournalError::Mismatch { .. } => failed
-            .hint("undo that; or go on in a new era of the journal, in which its trials do not count, with --accept-changes; or start over with --fresh (the old folder is kept)"),
+            .hint("undo the change; or continue without the old trials with --accept-changes; or start over with --fresh (the old folder is kept)"),
         JournalError::Changed { path, kept, .. } => failed.hint(format!(
             "put it back and run the same command again: mv {} {}",
             shell_word(&kept.display().to_string()),
@@ -306,7 +306,7 @@ pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
             .hint("does the step start more slowly? Raise `probe_time` and `stall_time` in [limits], and run with --fresh"),
         TuneError::SameFailure { last_lines, .. } => {
             Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
-                "the whole output is in {}; mend the step and run again with --fresh",
+                "the whole output is in {}; fix the step and run again with --fresh",
                 paths::relative(&out.join("logs")).display()
             ))
         }
@@ -371,8 +371,8 @@ fn crowded(study: &Study) -> Option<String> {
     let most = shares.iter().copied().max_by(f64::total_cmp)? * 100.0;
     let (crowded, all) = (shares.len(), measured.count());
     Some(format!(
-        "in {crowded} of {all} probes other programs used up to {most:.0} % of the processors and left next to none idle: \
-         the numbers hold for a machine that is as busy. Threads that wait by spinning, as OpenMP's do, then cost many \
+        "in {crowded} of {all} probes, other programs used up to {most:.0} % of the CPUs and left almost no CPU idle: the \
+         numbers hold only for a machine that is as busy. Threads that wait by spinning, as OpenMP's do, then cost many \
          times their share; OMP_NUM_THREADS limits them"
     ))
 }

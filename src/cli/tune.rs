@@ -68,7 +68,7 @@ fn name_of(words: &[OsString]) -> String {
 /// Refuses a job that no search can tune.
 fn can_be_searched(plan: &Plan, rate: Rate) -> Result<(), Failed> {
     let reason = match (plan.parameters.is_empty(), rate) {
-        (true, _) => "nothing was found that this command can be told",
+        (true, _) => "gputune found no setting that this command accepts",
         (false, Rate::Missing) => "gputune cannot see how fast this command trains",
         (false, _) => return Ok(()),
     };

@@ -67,7 +67,7 @@ fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
     match (place.file_name(), place.parent()) {
         (Some(name), Some(folder)) if name == folder::JOURNAL => Ok(folder.to_owned()),
         _ => Err(Failed::new(Exit::Usage, format!("{} is no folder of a search", place.display()))
-            .hint("give the folder that `gputune search` names as `results`")),
+            .hint("give the folder that `gputune search` prints as `results`")),
     }
 }
 
@@ -160,7 +160,7 @@ impl Watch {
     fn once(&mut self) -> super::Result {
         let life = self.life();
         if life == Life::Awaited {
-            return Err(Failed::new(Exit::Usage, format!("no search has begun in {}", self.dir.display()))
+            return Err(Failed::new(Exit::Usage, format!("no search has started in {}", self.dir.display()))
                 .hint("without --once, `gputune watch` waits for it"));
         }
         let mut text = String::new();
@@ -224,8 +224,7 @@ impl Watch {
             Life::Ended(Ended::Stopped(reason)) => format!("the search in {dir} has ended: {reason}"),
             Life::Ended(Ended::Failed(reason)) => format!("the search in {dir} has failed: {reason}"),
             Life::Died => format!(
-                "no search is running in {dir} any more, and it did not end by itself: the same `gputune search` goes on from \
-                 its {} trials",
+                "the search in {dir} was killed: run the same `gputune search` again to continue from its {} trials",
                 self.trials.len()
             ),
             Life::Silent(age) => format!("no news from {dir} for {}", show_duration(*age)),

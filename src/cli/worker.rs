@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let parting = parting.map_err(|error| {
         let failed = Failed::because(Exit::Usage, &error);
         let is_started = args.serve_for.is_some();
-        if is_started { failed } else { failed.hint("a search starts workers by itself: see docs/slots.md") }
+        if is_started { failed } else { failed.hint("a search starts its workers: see docs/slots.md") }
     })?;
     match parting {
         Parting::Over => Ok(Exit::Found),

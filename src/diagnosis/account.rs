@@ -46,7 +46,7 @@ pub const BRANCHES: &[BranchRow] = &[
     BranchRow {
         branch: Branch::Outside,
         label: "outside of steps",
-        probe: "none: its share of the wall time is what it costs",
+        probe: "none: its share of the wall time is its cost",
     },
     BranchRow { branch: Branch::Data, label: "waiting for data", probe: "replayed batches" },
     BranchRow { branch: Branch::Copies, label: "copies", probe: "pinned batches" },
@@ -59,7 +59,7 @@ pub const BRANCHES: &[BranchRow] = &[
     BranchRow {
         branch: Branch::OwnCode,
         label: "the loop's own code",
-        probe: "none: only the script can leave it out, so it is located",
+        probe: "none: only the script can leave it out, so gputune locates it",
     },
     BranchRow { branch: Branch::Told, label: "parts that the script names", probe: "none" },
 ];
@@ -122,8 +122,8 @@ const IMPORTS: &str = "hook, import times";
 const SAMPLED: &str = "hook, one step in eight";
 const SITES: &str = "hook, calls in the script";
 const STACKS: &str = "hook, looks at the stack";
-const REST: &str = "what is left";
-const IDLE: &str = "what is left, while the driver calls the GPU busy";
+const REST: &str = "the remaining time";
+const IDLE: &str = "the remaining time in which the driver calls the GPU busy";
 
 impl Account {
     /// Returns the account of an observed run; `None` if its steps were not timed.

@@ -210,7 +210,7 @@ impl Session<'_> {
                 return Ok(outcome);
             }
         }
-        Ok(Outcome::Disturbed(crate::model::Failure::new("something outside disturbed it twice")))
+        Ok(Outcome::Disturbed(crate::model::Failure::new("another process disturbed the run twice")))
     }
 }
 

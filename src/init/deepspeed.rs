@@ -120,7 +120,7 @@ fn add_zero(zero: &mut Map<String, Value>, settings: &mut Vec<Setting>) {
         Some(overlap.to_string()),
     ));
     let bucket = zero.get("reduce_bucket_size").and_then(Value::as_f64).unwrap_or(0.0);
-    #[expect(clippy::cast_possible_truncation, reason = "a count, which DeepSpeed takes as 5e8, too")]
+    #[expect(clippy::cast_possible_truncation, reason = "a count, which DeepSpeed also takes as 5e8")]
     let bucket = if (1.0..1e12).contains(&bucket) { bucket as i64 } else { BUCKET };
     let mut sizes = vec![bucket, (bucket / 10).max(1), (bucket / 100).max(1)];
     sizes.dedup();

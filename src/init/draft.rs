@@ -62,7 +62,7 @@ pub fn write(plan: &Plan, frame: &Frame<'_>) -> Result<String, Unwritable> {
     write_baseline(plan, &mut out);
     let _ = write!(
         out,
-        "\n[limits]\nprobe_time = \"2m\"   # of one probe, imports and warm-up included; what was measured by then counts\n\
+        "\n[limits]\nprobe_time = \"2m\"   # of one probe, imports and warm-up included; the steps measured by then count\n\
          stall_time = \"90s\"  # longest silence, imports included\n\n[search]\ntime = {}\n",
         text(frame.time)
     );
@@ -82,7 +82,7 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
         Rate::Adapter(adapter) => {
             let _ = writeln!(
                 out,
-                "adapter = {} # counts the steps, and sets what has `apply` below; the script is not changed",
+                "adapter = {} # counts the steps, and sets each parameter with `apply`; the script is not changed",
                 text(adapter)
             );
             if let Some(samples) = &plan.samples_per_step {
@@ -111,7 +111,7 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
         Rate::Missing => {
             let _ = writeln!(
                 out,
-                "# gputune cannot see a rate yet. Either let the script tell its steps ({}), or read what it prints:",
+                "# gputune cannot see a rate yet. Either let the script report its steps ({}), or read the rate that it prints:",
                 plan.preset.page
             );
             let _ = writeln!(out, "# throughput = {{ pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }}");
@@ -163,7 +163,7 @@ fn write_space(plan: &Plan, out: &mut String) {
     if plan.parameters.is_empty() {
         let _ = writeln!(
             out,
-            "# Nothing was found that the script can be told. It finds the settings in the variable GPUTUNE_CONFIG, as JSON,"
+            "# gputune found no setting that the script accepts. Read the variable GPUTUNE_CONFIG (JSON) in the script,"
         );
         let _ = writeln!(out, "# or put \"{{batch_size}}\" into `command` above, where its batch size goes.");
         let _ = writeln!(out, "batch_size = {{ powers_of_two = [8, 512] }}");
@@ -211,14 +211,13 @@ fn write_baseline(plan: &Plan, out: &mut String) {
     if stated.is_empty() {
         let _ = writeln!(
             out,
-            "\n# No [baseline]: the first probe runs the command as it is, with none of these set, and what it does then is what a\n\
-             # speed-up is measured against."
+            "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it."
         );
         return;
     }
     let _ = writeln!(
         out,
-        "\n# What the command says: it is probed first, and is what a speed-up is measured against.\n[baseline]"
+        "\n# The settings of the command: gputune probes them first, and measures the speed-up against them.\n[baseline]"
     );
     for (name, today, words) in stated {
         let _ = writeln!(out, "{name} = {today} # {}", one_line(words));

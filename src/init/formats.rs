@@ -156,7 +156,7 @@ impl Planner<'_> {
 
     /// Leaves a flag for mixed precision unchanged.
     fn leave_amp(&mut self, argument: &Argument) -> bool {
-        let reason = "its mixed precision is not one that this machine computes faster in";
+        let reason = "this machine does not compute faster in its mixed precision";
         self.close(argument.spelled(), reason);
         // If the command has the flag, the adapter's setting would contradict it.
         self.plan.words.has(argument)

@@ -250,7 +250,7 @@ mod tests {
         let mut seen = BTreeSet::new();
         for name in KNOBS.iter().flat_map(|knob| knob.names.iter().chain(knob.off)) {
             assert!(seen.insert(name), "{name}");
-            assert_eq!(*name, super::super::Argument::plain(name), "as it is looked for");
+            assert_eq!(*name, super::super::Argument::plain(name), "the spelling that the lookup uses");
         }
     }
 }

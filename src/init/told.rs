@@ -68,6 +68,6 @@ mod tests {
             assert_eq!(all.join(" "), expected, "{line}");
         }
         let command = Command::new(["t.py", "--bs=4"].map(str::to_owned).to_vec(), "python3");
-        assert!(told(&command, &told(&command, &[])).is_empty(), "what is known stays");
+        assert!(told(&command, &told(&command, &[])).is_empty(), "known arguments stay");
     }
 }

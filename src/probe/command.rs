@@ -186,7 +186,8 @@ impl Prober for CommandProber {
                 Err(error @ ProbeError::NoSamples)
                     if job.config.is_as_it_is() && self.step.samples_per_step.is_some() =>
                 {
-                    let reason = format!("it cannot be compared as it is: {error}; state the batch size in [baseline]");
+                    let reason =
+                        format!("the unmodified job cannot be compared: {error}; state the batch size in [baseline]");
                     return Ok(Outcome::Rejected(Failure::new(reason)));
                 }
                 outcome => outcome?,

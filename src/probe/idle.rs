@@ -212,7 +212,7 @@ mod tests {
         assert!(held_on_gpu(&before, &state(2400, &[(12, Some(2390))]), &nobody).is_none(), "it was there before");
 
         let left = held_on_gpu(&before, &state(2400, &[(12, Some(390))]), &nobody).unwrap();
-        assert_eq!((left.bytes / MIB, left.holder.is_none()), (2000, true), "what nobody is seen to hold");
+        assert_eq!((left.bytes / MIB, left.holder.is_none()), (2000, true), "memory without a visible holder");
         let own = std::process::id();
         let now = state(2400, &[(12, Some(390)), (own, Some(2000))]);
         let held = held_on_gpu(&before, &now, &nobody).unwrap();

@@ -258,7 +258,7 @@ pub enum ProbeError {
         last_lines: Vec<String>,
     },
     /// Steps were reported without their number of samples.
-    #[error("nobody says how many samples a step takes, so batch sizes cannot be compared")]
+    #[error("the samples per step are unknown, so batch sizes cannot be compared")]
     NoSamples,
     /// The samples per step cannot be computed.
     #[error("`samples_per_step = \"{expression}\"` is no positive number for {settings}")]
@@ -308,7 +308,7 @@ pub enum ProbeError {
         reason: String,
     },
     /// A probe would not fit into the rest of a worker's allocation.
-    #[error("the allocation of {host} ends in {}, and a probe may take {}: none is begun there any more", show_duration(*.left), show_duration(*.takes))]
+    #[error("the allocation of {host} ends in {}, and a probe may take {}: no further probe starts there", show_duration(*.left), show_duration(*.takes))]
     NoTime {
         /// The node.
         host: String,

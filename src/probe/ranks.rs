@@ -120,7 +120,7 @@ impl Ranks {
         let is_lost = |gone: &Gone| gone.steps_since <= LATE_STEPS && now.saturating_duration_since(gone.at) >= grace;
         let lost = self.known.iter().find(|(_, rank)| rank.gone.as_ref().is_some_and(is_lost));
         let (rank, _) = lost.filter(|_| self.known.values().any(|rank| rank.open > 0))?;
-        Some(format!("rank {rank} is gone (its connection closed) while the others wait"))
+        Some(format!("rank {rank} is gone (its connection closed) while the other ranks wait"))
     }
 }
 
@@ -171,10 +171,10 @@ mod tests {
         assert_eq!(ranks.lost(begin, GRACE), None);
         assert_eq!(ranks.first_lost(), Some(1));
         let reason = ranks.lost(begin + GRACE, GRACE).unwrap();
-        assert_eq!(reason, "rank 1 is gone (its connection closed) while the others wait");
+        assert_eq!(reason, "rank 1 is gone (its connection closed) while the other ranks wait");
         ranks.step(begin);
         ranks.step(begin);
-        assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "the others go on");
+        assert_eq!(ranks.lost(begin + GRACE, GRACE), None, "the other ranks go on");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) fn start_error(program: &str, cwd: &Path, errno: i32, message: &str) 
         && is_path
         && let Some(interpreter) = missing_interpreter(&path)
     {
-        let hint = "mend the first line of the script, or name an interpreter in the command";
+        let hint = "fix the first line of the script, or name an interpreter in the command";
         (format!("its interpreter `{interpreter}` does not exist"), hint.to_owned())
     } else if errno == NO_SUCH_FILE {
         let hint = if is_path { "is the path right, seen from `cwd`?" } else { "is it installed, and in PATH?" };

@@ -321,7 +321,7 @@ mod tests {
     fn an_inactive_setting_takes_its_option_along() {
         let arguments = ["run", "--batch", "{batch}", "--prefetch", "{prefetch}", "--p={prefetch}", "end"];
         assert_eq!(render(&arguments, &[("batch", Value::from(8))]), ["run", "--batch", "8", "end"]);
-        assert_eq!(render(&["a", "{x}"], &[]), ["a"], "what is no option stays");
+        assert_eq!(render(&["a", "{x}"], &[]), ["a"], "a plain argument stays");
     }
 
     #[test]

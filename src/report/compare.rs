@@ -201,7 +201,7 @@ impl Comparison {
         let is_sure = matches!(change(ratio), Change::Worse | Change::Unknown);
         (is_sure && ratio.value < 1.0 - most).then(|| {
             format!(
-                "the best of B is {:.1} % worse than that of A in {}, and at most {:.1} % were allowed",
+                "the best of B is {:.1} % worse than the best of A in {}, but at most {:.1} % are allowed",
                 (1.0 - ratio.value) * 100.0,
                 self.metric,
                 most * 100.0

@@ -167,7 +167,7 @@ fn verdict(comparison: &Comparison) -> (Tone, String) {
     match change {
         Change::Better => (Tone::Good, format!("{words}: faster beyond the noise").replace(FASTER, better(comparison))),
         Change::Worse => (Tone::Bad, format!("{words}: slower beyond the noise").replace(SLOWER, worse(comparison))),
-        Change::WithinNoise => (Tone::Note, format!("{words}: they cannot be told apart")),
+        Change::WithinNoise => (Tone::Note, format!("{words}: the difference is within the noise")),
         Change::Unknown => (Tone::Doubtful, format!("{words}; how far off that may be is not known")),
     }
 }

@@ -128,7 +128,7 @@ fn measured(evidence: &Evidence) -> String {
 fn samples(evidence: &Evidence) -> Option<String> {
     if evidence.is_in_steps() {
         return Some(
-            "nobody knows how many a step takes, so steps are counted; samples_per_step in [step] of a spec tells"
+            "the samples per step are unknown, so gputune counts steps; set samples_per_step in [step] of a spec"
                 .to_owned(),
         );
     }
@@ -183,7 +183,7 @@ fn exchange(evidence: &Evidence) -> Option<String> {
     let ranks = evidence.ranks();
     let exposed = evidence.exposed_communication().filter(|_| ranks > 1)?;
     let by = match exposed.by {
-        Differential::OneRank => "at most, as one rank alone has the machine to itself, too",
+        Differential::OneRank => "at most, as one rank alone also has the machine to itself",
         _ => "measured by training without it",
     };
     Some(format!("{ranks}; communication is {}; without it {:.2}x as fast ({by})", exposed.words(), exposed.times))
@@ -210,7 +210,7 @@ fn shown_worth(worth: &Worth) -> String {
 fn verdict_lines(examined: &Examined, columns: usize) -> String {
     let (verdict, mut text) = (&examined.verdict, String::new());
     let Some(top) = verdict.top() else { return nothing_found(&examined.evidence, columns) };
-    let kept = if examined.is_interrupted { ", of what was known when it was stopped" } else { "" };
+    let kept = if examined.is_interrupted { ", from the probes before it was stopped" } else { "" };
     let title = format!("{} ({}{kept})", top.cause.title, verdict.how_sure());
     text.push_str(&hanging("bottleneck", &title, INDENT, columns));
     for clue in shown_clues(top) {
@@ -274,7 +274,7 @@ fn remedies(evidence: &Evidence, verdict: &Verdict, columns: usize) -> String {
         text.push_str(&hanging(if at == 0 { "open" } else { "" }, &shown_opening(opening), INDENT, columns));
     }
     if openings.is_empty() && !verdict.is_healthy() {
-        text.push_str(&hanging("open", "no parameter cures this", INDENT, columns));
+        text.push_str(&hanging("open", "no parameter fixes this", INDENT, columns));
     }
     for (at, cure) in top.cures(evidence).into_iter().take(CURES).enumerate() {
         let words = format!("{}: {}", cure.what, cure.why);
@@ -284,7 +284,7 @@ fn remedies(evidence: &Evidence, verdict: &Verdict, columns: usize) -> String {
 }
 
 fn probes(examined: &Examined, columns: usize) -> String {
-    let mut ran = vec!["the job as it is".to_owned()];
+    let mut ran = vec!["the unmodified job".to_owned()];
     let (mut failed, mut left_out) = (Vec::new(), Vec::<(&str, Vec<&str>)>::new());
     for (differential, result) in &examined.evidence.runs {
         let label = differential.row().label;

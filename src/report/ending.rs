@@ -100,7 +100,7 @@ pub(super) fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     }
     let closed = study.history.taken_by_nothing();
     if !closed.is_empty() {
-        lines.push(format!("settings  left as they are, since nothing takes them: {}", closed.join(", ")));
+        lines.push(format!("settings  unchanged, since nothing takes them: {}", closed.join(", ")));
     }
     if !unverified.is_empty() {
         let label = if is_first(&lines) { "settings" } else { "" };

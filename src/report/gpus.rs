@@ -110,7 +110,7 @@ fn power(gpu: &GpuUse) -> Option<String> {
 
 fn memory(gpu: &GpuUse) -> Option<String> {
     let (own, others) = (bytes(gpu, Metric::MemoryOwn)?, bytes(gpu, Metric::MemoryOthers)?);
-    Some(format!("memory {own}, and {others} that others hold"))
+    Some(format!("memory {own}, and {others} in other processes"))
 }
 
 fn errors(gpu: &GpuUse) -> Option<String> {

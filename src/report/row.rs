@@ -30,7 +30,7 @@ pub(super) fn shown_ratio(ratio: Estimate) -> String {
 /// Describes the result of the comparison with full precision.
 pub(super) fn shown_numerics(numerics: &Numerics) -> String {
     match (numerics.drift, &numerics.not_compared) {
-        (Some(drift), _) => format!("losses {:.1} % off those of full precision", drift * 100.0),
+        (Some(drift), _) => format!("losses differ by {:.1} % from full precision", drift * 100.0),
         (None, reason) => format!("not compared with full precision: {}", reason.as_deref().unwrap_or("unknown")),
     }
 }

@@ -53,7 +53,7 @@ impl Spending {
         let next = rows.first()?;
         let is: f64 = rows.iter().map(|row| row.is_s).sum();
         let share = next.is_s / is.max(f64::MIN_POSITIVE) * 100.0;
-        Some(format!("the next factor is in {}: {share:.0} % of what is left", next.branch))
+        Some(format!("the next factor is in {}: {share:.0} % of the remaining time", next.branch))
     }
 
     /// Returns the lines for the terminal, each indented by a label of ten characters; `work` is the work that they cover.
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(lines.len(), 4, "{lines:#?}");
         assert!(lines[0].starts_with("account   of 1,000 steps "), "{lines:#?}");
         assert!(lines[2].contains("waiting for data") && lines[2].contains("6.00 s"), "{lines:#?}");
-        assert_eq!(lines[3], "          the next factor is in device busy: 95 % of what is left");
+        assert_eq!(lines[3], "          the next factor is in device busy: 95 % of the remaining time");
         assert!(Spending::lines(&[], "1,000 samples").is_empty());
     }
 }

@@ -79,7 +79,7 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
     if trials.len() > shown.len() {
         let hidden = trials.iter().filter(|trial| shown.iter().all(|known| known.number != trial.number));
         let failed = hidden.filter(|trial| trial.outcome.measurement().is_none()).count();
-        let failed = if failed > 0 { format!(", {failed} of which failed,") } else { String::new() };
+        let failed = if failed > 0 { format!(" ({failed} failed)") } else { String::new() };
         below.push((Tone::Plain, format!("... and {} more{failed} in trials.csv", trials.len() - shown.len())));
     }
     if shown.iter().any(|trial| trial.outcome.measurement().is_some_and(|m| m.timing.is_unstable)) {

@@ -72,7 +72,7 @@ impl std::fmt::Display for StopReason {
             Self::AllocationEnds => "the allocation ends; the same command goes on in another one",
             Self::SpaceExhausted => "every config was probed or ruled out",
             Self::NothingFound => "no further config was found; whether the rules leave one is not known",
-            Self::GainWithinNoise => "another probe is expected to gain less than measurements can tell apart",
+            Self::GainWithinNoise => "another probe is expected to gain less than the noise",
             Self::LittleToGain => "another probe is expected to gain too little",
             Self::Interrupted => "interrupted",
             Self::Running => "still running",

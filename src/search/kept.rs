@@ -194,7 +194,7 @@ pub enum KeptError {
         place: PathBuf,
     },
     /// The search has only just started, or ended before its first line was written.
-    #[error("{} is empty: no search has begun there", path.display())]
+    #[error("{} is empty: no search has started there", path.display())]
     Empty {
         /// The journal.
         path: PathBuf,
@@ -251,7 +251,7 @@ impl KeptError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Missing { .. } | Self::NoJournal { .. } => {
-                "give the folder that `gputune search` names as `results`: the one of --out, else gputune-out/<name of the spec>"
+                "give the folder that `gputune search` prints as `results`: --out, or gputune-out/<name of the spec>"
             }
             Self::Empty { .. } => "wait for the first probe, or run `gputune search` with this folder as --out",
             Self::Format { .. } | Self::Journal(JournalError::Format { .. }) => {

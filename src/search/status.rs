@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(read.best.unwrap().times_better, Some(1.5));
         assert_eq!((read.probe, read.rounds), (None, 1));
         assert_eq!(read.ended, Some(Ended::Stopped(StopReason::ProbesSpent)));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
     }
 
     #[test]

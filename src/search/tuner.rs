@@ -66,7 +66,7 @@ pub enum TuneError {
         last_lines: Vec<String>,
     },
     /// Every attempt was disturbed from outside, for several configs in a row.
-    #[error("something disturbs the probes: {reason}")]
+    #[error("the probes are disturbed from outside: {reason}")]
     Disturbed {
         /// What disturbed them.
         reason: String,

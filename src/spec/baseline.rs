@@ -48,10 +48,10 @@ pub(super) fn build(
     let names = || space.parameters().iter().map(crate::model::Parameter::name);
     let (span, hint) = match &error {
         LocateError::UnknownName { name } => (key(name), suggestion(name, names())),
-        LocateError::Derived { name } => (key(name), "take it out: it follows from the others".to_owned()),
+        LocateError::Derived { name } => (key(name), "take it out: it follows from other parameters".to_owned()),
         LocateError::UnknownValue { name, value: setting, .. } => (value(name), other_value(space, name, setting)),
         LocateError::Inactive { name, .. } => {
-            (key(name), "take it out, or change what its condition speaks of".to_owned())
+            (key(name), "take it out, or change the parameters that its condition names".to_owned())
         }
         LocateError::Forbidden { .. } => {
             (table.span.clone(), "the baseline is probed, so it must satisfy every rule".to_owned())
@@ -75,6 +75,6 @@ fn other_value(space: &Space, name: &str, value: &Value) -> String {
         Value::Text(text) if has(&Value::parse(text)) => format!("write {text} without quotes"),
         Value::Float(number) if has(&Value::parse(&number.to_string())) => format!("write {number} without a fraction"),
         other if has(&Value::Text(other.to_string())) => format!("write \"{other}\" in quotes"),
-        _ => format!("add it to the settings of `{name}`, or start from one that is there"),
+        _ => format!("add it to the settings of `{name}`, or choose another value"),
     }
 }

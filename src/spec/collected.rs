@@ -149,6 +149,6 @@ fn imported(file: &SourceFile, import: &Located<String>) -> Result<SourceFile, S
         return file.read_beside(Path::new(&import.value), &import.span);
     }
     let hint = suggestion(&import.value, SHIPPED_SPACES.iter().map(|(name, _)| *name));
-    let message = format!("no search space `{}` comes along", import.value);
+    let message = format!("gputune bundles no search space `{}`", import.value);
     Err(file.error(import.span.clone(), message, format!("{hint} (a file has a path such as \"./space.toml\")")))
 }

@@ -102,7 +102,7 @@ impl<T: JsonSchema> JsonSchema for Entries<T> {
 
 /// What gputune searches, and how.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a spec with the tables [step], [space] and others")]
+#[serde(deny_unknown_fields, expecting = "a spec with the tables [step] and [space]")]
 #[schemars(title = "gputune spec")]
 pub(super) struct SpecFile {
     /// The training step: what is run, and how its throughput is read.
@@ -174,7 +174,7 @@ pub(super) struct StepTable {
     /// many as the processes say that there are.
     #[serde(default)]
     pub(super) ranks: Option<Located<Value>>,
-    /// What becomes of a probe's writes: `scratch` (they go to a layer that is thrown away), `guard` (the adapter's hook
+    /// What becomes of a probe's writes: `scratch` (they go to a temporary layer), `guard` (the adapter's hook
     /// keeps them off files that were there), or `allow` (they change files as the script would). Default: the first of
     /// these that can be had.
     #[serde(default)]
@@ -432,7 +432,7 @@ pub(super) struct SearchTable {
     pub(super) least_gain: Option<Located<f64>>,
     /// Which of several configs within the noise is named. Default: the cheapest.
     pub(super) on_tie: Option<OnTie>,
-    /// Whether a search without `[baseline]` begins with the job as it is, with nothing set, as its baseline. Default: true.
+    /// Whether a search without `[baseline]` begins with the unmodified job, with nothing set, as its baseline. Default: true.
     pub(super) as_it_is: Option<bool>,
     /// Earlier searches, on another device or with another model, to learn from: their folders or journals, relative to
     /// this file. Default: none.

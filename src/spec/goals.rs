@@ -125,7 +125,7 @@ impl JsonSchema for Weight {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let table = generator.subschema_for::<WeightTable>();
         json_schema!({
-            "description": "How much a metric counts: a number, or a table with its direction, too.",
+            "description": "How much a metric counts: a number, or a table that also has its direction.",
             "anyOf": [{ "type": "number", "exclusiveMinimum": 0 }, table],
         })
     }

@@ -24,7 +24,7 @@ pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable)
     };
     let chosen = step.env.0.iter().find(|(name, _)| name.value == VISIBLE_GPUS);
     if let Some((name, _)) = chosen.filter(|_| shares != Shares::default()) {
-        let message = format!("`{VISIBLE_GPUS}` is set for each slot by [machine], and cannot be set here, too");
+        let message = format!("[machine] sets `{VISIBLE_GPUS}` for each slot, so it cannot also be set here");
         return Err(source.error(name.span.clone(), message, "set it where gputune is started instead"));
     }
     let shares_with_others = [
@@ -238,7 +238,11 @@ mod tests {
             ("", "slots = 2\nspans_nodes = true", "a probe that spans nodes has all of them"),
             ("", "launcher = \"ray\"\nspans_nodes = true", "only nodes of a Slurm allocation"),
             ("", "cores_per_slot = 0", "`cores_per_slot` must be at least 1"),
-            ("env = { CUDA_VISIBLE_DEVICES = \"1\" }", "slots = 2", "is set for each slot by [machine]"),
+            (
+                "env = { CUDA_VISIBLE_DEVICES = \"1\" }",
+                "slots = 2",
+                "[machine] sets `CUDA_VISIBLE_DEVICES` for each slot",
+            ),
         ] {
             let error = load(step, machine).unwrap_err();
             assert!(error.contains(said), "{error}");

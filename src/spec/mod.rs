@@ -64,7 +64,7 @@ pub struct Spec {
     pub step: StepSpec,
     /// The stated baseline, if there is one.
     pub baseline: Option<Settings>,
-    /// Whether the baseline is the job as it is, with nothing set.
+    /// Whether the baseline is the unmodified job, with nothing set.
     pub is_baseline_as_it_is: bool,
     /// The limits of a probe.
     pub limits: Limits,
@@ -128,7 +128,7 @@ impl Spec {
             (_, baseline) => baseline,
         };
         warnings.extend(needs.as_ref().filter(|_| baseline.is_none()).map(|needs| {
-            format!("the job cannot be run as it is, so there is no baseline: {needs}. State what is run today in [baseline]")
+            format!("the unmodified job cannot run, so the search has no baseline: {needs}. State today's settings in [baseline]")
         }));
         Ok(Self {
             path: path.to_owned(),

@@ -48,7 +48,7 @@ impl ParameterTable {
 pub(super) fn part(source: &SourceFile, definition: &Definition) -> Result<Part, SpecError> {
     let Definition { name, table, .. } = definition;
     if BUILTINS.iter().any(|(builtin, _)| *builtin == name.value) {
-        let message = format!("`{0}` cannot be a name: {{{0}}} in [step] stands for something else", name.value);
+        let message = format!("`{0}` cannot be a name: {{{0}}} in [step] has another meaning", name.value);
         return Err(source.error(name.span.clone(), message, format!("rename it, for example `{}_value`", name.value)));
     }
     match table.given().as_slice() {

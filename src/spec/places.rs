@@ -83,7 +83,7 @@ fn evaluation(collected: &Collected, owner: &Owner, settings: &str, error: &Expr
         other => other.to_string(),
     };
     let hint = match error.message.as_str() {
-        message if message.contains("true or false") => "compare it with something, for example `... > 0`".to_owned(),
+        message if message.contains("true or false") => "compare it with a number, for example `... > 0`".to_owned(),
         message if message.contains("/ 0") || message.contains("% 0") => {
             "guard it, for example `1024 / workers if workers > 0 else 0`".to_owned()
         }

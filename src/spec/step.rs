@@ -366,7 +366,7 @@ fn counted(
     }
     for settings in some_settings(space) {
         if !parsed.value(|name| settings.get(name)).is_ok_and(|count| is_count(&count)) {
-            let message = format!("{must_be}, and there is none for {}", settings.line());
+            let message = format!("{must_be}, but {} gives another value", settings.line());
             return Err(source.error(text.span.clone(), message, hint));
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn places(
     }
     if let Some(place) = places.get(EarlierStudy::MOST) {
         let message = format!("a search learns from at most {} earlier studies", EarlierStudy::MOST);
-        return Err(source.error(place.span.clone(), message, "keep those that are most alike"));
+        return Err(source.error(place.span.clone(), message, "keep the studies of the most similar jobs"));
     }
     Ok(places.to_vec())
 }

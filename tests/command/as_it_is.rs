@@ -155,5 +155,5 @@ fn what_finds_nothing_to_act_on_is_closed_at_once() {
     let best = search.best();
     assert_eq!(best["closed"], serde_json::json!(["y"]));
     assert!(best["config"].get("y").is_none());
-    assert!(stderr(&output).contains("left as they are, since nothing takes them: y"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("unchanged, since nothing takes them: y"), "{}", stderr(&output));
 }

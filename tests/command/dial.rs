@@ -113,7 +113,7 @@ fn workers_join_go_and_come_again() {
     let mut answer = String::new();
     let _ = stranger.read_to_string(&mut answer);
     assert!(answer.starts_with("{\"refused\":") && answer.lines().count() == 1, "{answer}");
-    listening.wait_for("somebody at 127.0.0.1 was turned away: its token is wrong");
+    listening.wait_for("refused a connection from 127.0.0.1: its token is wrong");
     drop(TcpStream::connect(&listening.address).unwrap());
     listening.wait_for("it has shown no token");
     let silent = TcpStream::connect(&listening.address).unwrap();
@@ -186,7 +186,7 @@ fn mistakes_are_told_with_their_cure() {
     for (listen, token, code, said, cure) in [
         (address.as_str(), "token", 2, "cannot listen on", "choose another port"),
         ("host.invalid:1", "token", 2, "`host.invalid:1` is no address to listen on", "HOST:PORT"),
-        ("127.0.0.1:0", "open", 2, "may be read by others (mode 0644)", "chmod 600"),
+        ("127.0.0.1:0", "open", 2, "other users may read the token file open (mode 0644)", "chmod 600"),
         ("127.0.0.1:0", "short", 2, "64 hexadecimal digits are one, and it has 3", "gputune cluster token"),
         ("127.0.0.1:0", "none", 2, "cannot read the token file none", "gputune cluster token"),
     ] {
@@ -200,7 +200,7 @@ fn mistakes_are_told_with_their_cure() {
         (address.as_str(), "token", 3, "Connection refused", "nothing listens there"),
         ("host.invalid:1", "token", 3, "cannot reach a search at host.invalid:1", "HOST:PORT"),
         ("nowhere", "token", 3, "cannot reach a search at nowhere", "HOST:PORT"),
-        (address.as_str(), "open", 2, "may be read by others", "chmod 600"),
+        (address.as_str(), "open", 2, "other users may read the token file", "chmod 600"),
     ] {
         let mut command = Command::new(gputune());
         command

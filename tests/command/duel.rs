@@ -145,7 +145,7 @@ fn where_both_do_not_fit_each_has_the_machine_to_itself() {
     let report = json(&output);
     assert_eq!(report["way"], "processes");
     let reason = report["fallbacks"][0].as_str().unwrap();
-    assert!(reason.contains("B ended beside A as out of memory"), "{reason}");
+    assert!(reason.contains("B ended next to A as out of memory"), "{reason}");
     search.assert_no_survivors();
 }
 

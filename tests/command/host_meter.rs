@@ -168,12 +168,15 @@ fn where_there_is_no_gpu_the_one_that_is_asked_for_is_missed_in_one_line() {
         let output = run(arguments);
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(3), "{text}");
-        assert!(text.starts_with("error: the spec asks for a GPU (`device = \"gpu\"`), and there is none: "), "{text}");
+        assert!(
+            text.starts_with("error: the spec asks for a GPU (`device = \"gpu\"`), but gputune found no GPU: "),
+            "{text}"
+        );
         assert_eq!(text.lines().filter(|line| !line.is_empty()).count(), 2, "{text}");
-        assert!(text.contains("hint: mend that, or write device = \"cpu\""), "{text}");
+        assert!(text.contains("hint: fix that, or write device = \"cpu\""), "{text}");
     }
     assert!(!search.folder.path().join("gputune-out").exists(), "nothing is left behind");
     let output = run(&["check", "spec.toml"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(stderr(&output).contains("and there is none"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("gputune found no GPU"), "{}", stderr(&output));
 }

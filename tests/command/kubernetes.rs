@@ -181,7 +181,7 @@ fn a_search_on_kubernetes_outlives_pods_and_strangers() {
     assert!(output.status.code() == Some(3) && stderr(&output).contains("its token is another"), "{}", stderr(&output));
     search.wait_for_end();
     assert!(
-        search.printed().contains(&format!("somebody at {host} was turned away: its token is wrong")),
+        search.printed().contains(&format!("refused a connection from {host}: its token is wrong")),
         "{}",
         search.printed()
     );

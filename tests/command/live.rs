@@ -204,7 +204,7 @@ fn a_search_that_was_killed_is_not_taken_for_one_that_runs() {
     let output = watching.wait_with_output().unwrap();
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
-    assert!(text.contains("no search is running in out any more"), "{text}");
+    assert!(text.contains("the search in out was killed"), "{text}");
     assert!(text.contains("best      x="), "what it found is shown: {text}");
     search.assert_no_survivors();
 }
@@ -218,7 +218,7 @@ fn folders_in_any_state_are_told_from_one_another() {
     let search = search("60ms");
     let output = once(&search);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no search has begun in out"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no search has started in out"), "{}", stderr(&output));
     assert_eq!(search.run().status.code(), Some(0));
     let journal = search.out().join("journal.jsonl");
     let whole = fs::read(&journal).unwrap();
@@ -232,15 +232,15 @@ fn folders_in_any_state_are_told_from_one_another() {
     fs::write(&journal, &whole[..whole.len() - 30]).unwrap();
     as_it_is("torn", 0, "has ended");
     fs::write(&journal, &whole[..40]).unwrap();
-    as_it_is("cut in its header", 2, "no search has begun");
+    as_it_is("cut in its header", 2, "no search has started");
     fs::write(&journal, "not a journal\n").unwrap();
     as_it_is("no journal", 2, "line 1 of");
     fs::write(&journal, &whole).unwrap();
     fs::write(search.out().join("status.json"), "{").unwrap();
-    as_it_is("no status", 3, "no search is running in out any more");
+    as_it_is("no status", 3, "the search in out was killed");
     fs::remove_file(search.out().join("study.json")).unwrap();
     fs::remove_file(search.out().join("spec.toml")).unwrap();
-    as_it_is("nothing but the journal", 3, "no search is running in out any more");
+    as_it_is("nothing but the journal", 3, "the search in out was killed");
     let output = Command::new(gputune()).args(["watch", "/dev/null"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }

@@ -348,7 +348,7 @@ fn device_for(stand_in: &StandIn, step: &str, variable: Option<&str>) -> (Option
 fn gpus_that_are_hidden_do_not_train() {
     let stand_in = with_gpu(|_| {});
     for list in ["7", "NoDevFiles", "GPU-zz", "-1", "0,0"] {
-        let reason = format!("there is none: CUDA_VISIBLE_DEVICES={list} hides all of them");
+        let reason = format!("found no GPU: CUDA_VISIBLE_DEVICES={list} hides all of them");
         let env = format!("[step.env]\nCUDA_VISIBLE_DEVICES = \"{list}\"");
         for (step, variable) in [("", Some(list)), (env.as_str(), None)] {
             let (code, _, text) = device_for(&stand_in, &format!("device = \"gpu\"\n{step}"), variable);
@@ -500,7 +500,7 @@ fn heat_disturbs_and_a_power_cap_is_told() {
             with_gpu(|gpu| gpu["state"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone()));
         let (code, text) = disturbed(&stand_in, &[]);
         assert_eq!(code, Some(3), "{text}");
-        assert!(text.contains("something disturbs the probes: ") && text.contains(words), "{text}");
+        assert!(text.contains("the probes are disturbed from outside: ") && text.contains(words), "{text}");
     }
     // A short throttling changes the throughput by less than the noise.
     let stand_in = with_gpu(|gpu| gpu["state"]["heat"] = json!(0.004));

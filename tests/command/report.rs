@@ -119,7 +119,7 @@ fn what_cannot_be_read_or_written_is_one_error_that_names_the_place() {
     for (name, expected) in [
         ("nowhere", "there is no folder"),
         ("empty", "is no folder of a search"),
-        ("begun", "is empty: no search has begun there"),
+        ("begun", "is empty: no search has started there"),
         ("newer", "has format 9, and this gputune reads format 2"),
     ] {
         let output = report(&place(name), &[]);

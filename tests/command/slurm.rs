@@ -283,7 +283,7 @@ fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
         assert!(processes("worker", &cancelled.search).is_empty() && cancelled.search.survivors().is_empty());
         let (code, said) = cancelled.end();
         assert_eq!(code, Some(130), "{said}");
-        assert!(said.contains("was cancelled; what was measured is kept in out"), "{said}");
+        assert!(said.contains("was cancelled; all finished probes are kept in out"), "{said}");
         assert!(cancelled.search.lines().iter().all(|line| line.outcome.failure().is_none()), "{said}");
         assert!(cancelled.search.lines().len() >= 10);
     }
@@ -295,7 +295,7 @@ fn a_search_submits_itself_and_follows_its_job_to_whatever_end() {
     assert!(status.contains("allocation_ends"), "{status}");
     let (code, said) = limited.end();
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("has reached its time limit") && said.contains("the same command goes on"), "{said}");
+    assert!(said.contains("has reached its time limit") && said.contains("run the same command to continue"), "{said}");
     assert_eq!(limited.search.lines().len(), 0, "the probe that Slurm ended is no crash");
 }
 
@@ -310,7 +310,7 @@ fn a_search_that_gives_way_to_a_more_urgent_job_says_so_or_goes_on() {
     let (code, said) = ended.end();
     assert_eq!(code, Some(5), "{said}");
     assert!(
-        said.contains("was pre-empted by another job") && said.contains("what was measured is kept in out"),
+        said.contains("was pre-empted by another job") && said.contains("all finished probes are kept in out"),
         "{said}"
     );
     assert!(processes("worker", &ended.search).is_empty() && ended.search.survivors().is_empty());

@@ -74,7 +74,7 @@ fn one_command_finds_a_config_and_the_next_ones_go_on_with_it() {
 #[test]
 fn what_no_search_can_tune_is_refused_with_the_lines_to_add() {
     for (script, reason) in [
-        ("print('hello')\n", "nothing was found that this command can be told"),
+        ("print('hello')\n", "gputune found no setting that this command accepts"),
         (
             "import argparse\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\np.parse_args()\n",
             "cannot see how fast this command trains",

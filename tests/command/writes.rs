@@ -113,7 +113,7 @@ fn holds(project: &Project, what: &str) -> bool {
     line.contains(what)
 }
 
-const SCRATCH: &str = "go to a scratch layer that is thrown away";
+const SCRATCH: &str = "go to a temporary scratch layer";
 
 /// Returns true if a scratch layer is possible here; otherwise prints the reason.
 fn has_scratch(project: &Project) -> bool {
@@ -254,7 +254,7 @@ fn a_folder_of_data_is_read_as_it_is_and_covered_once_it_is_written_to() {
         return;
     }
     let photos = project.path("data/photos");
-    assert!(holds(&project, &format!("as they are, read-only: {}", photos.display())));
+    assert!(holds(&project, &format!("; read-only: {}", photos.display())));
     project.run(&["search"]);
     assert!(
         project.outcomes().iter().all(|outcome| matches!(outcome, Outcome::Measured(_))),

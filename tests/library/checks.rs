@@ -71,7 +71,7 @@ fn a_loss_that_drifts_never_wins_and_a_rounded_one_does() {
     let study = search(&["fp32", "fp16", "bf16"], &[8], error, &probed);
     assert_eq!(study.settings(&study.best().unwrap().winner.config).line(), "precision=bf16 batch_size=8");
     let reason = &outcome(&study, "precision=fp16 batch_size=8").failure().unwrap().reason;
-    assert!(reason.contains("off those of full precision (10 % may be)"), "{reason}");
+    assert!(reason.contains("% from full precision (limit 10 %)"), "{reason}");
     let measurement = outcome(&study, "precision=bf16 batch_size=8").measurement().unwrap();
     let numerics = measurement.numerics.as_ref().unwrap();
     assert!(numerics.drift.unwrap() < 0.01, "{numerics:?}");

@@ -97,5 +97,5 @@ fn a_gain_that_measurements_cannot_tell_from_none_ends_a_search_and_it_says_so()
     assert_eq!(stopped(0.02, 0.06, 0.01), StopReason::GainWithinNoise);
     assert_eq!(stopped(0.001, 0.06, 0.01), StopReason::LittleToGain);
     assert_eq!(stopped(0.02, 0.06, 0.0), StopReason::ProbesSpent, "zero never ends a search");
-    assert!(StopReason::GainWithinNoise.to_string().contains("less than measurements can tell apart"));
+    assert!(StopReason::GainWithinNoise.to_string().contains("less than the noise"));
 }

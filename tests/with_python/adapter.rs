@@ -190,7 +190,7 @@ fn a_rank_that_dies_while_the_others_wait_is_told_of() {
     let begin = Instant::now();
     search.run();
     assert!(matches!(first(&search), Outcome::Crashed(_)), "{:?}", first(&search));
-    assert_eq!(reason(&first(&search)), "rank 1 is gone (its connection closed) while the others wait");
+    assert_eq!(reason(&first(&search)), "rank 1 is gone (its connection closed) while the other ranks wait");
     assert!(begin.elapsed() < Duration::from_secs(9), "before the limit on time without progress");
 
     let position = script.iter().position(|word| *word == "close").unwrap();

@@ -115,7 +115,7 @@ fn an_unchanged_script_is_diagnosed_and_the_spec_that_is_written_is_accepted() {
     assert!(report["bottleneck"]["worth"]["times"].as_f64().unwrap() > 1.5, "{json}");
     let written = fs::read_to_string(folder.path().join("found.toml")).unwrap();
     assert!(written.contains("num_workers = { values = [0, "), "{written}");
-    assert!(!written.lines().any(|line| line == "[baseline]"), "the job as it is needs none: {written}");
+    assert!(!written.lines().any(|line| line == "[baseline]"), "the unmodified job needs none: {written}");
     let (code, shown, error) = said(gputune(folder.path()).args(["check", "found.toml"]));
     assert_eq!(code, 0, "{error}{written}");
     assert!(shown.contains("num_workers"), "{shown}");

@@ -266,7 +266,7 @@ fn a_folder_without_a_command_says_so_and_prints_nothing() {
     for format in ["args", "env"] {
         let output = emit(folder.path(), format);
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{}", stderr(&output));
-        assert!(stderr(&output).contains("nothing is known of a command here"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("the results here name no command"), "{}", stderr(&output));
     }
     assert_eq!(emitted(folder.path(), "command").0, "sh -c './train 2'\n");
 }

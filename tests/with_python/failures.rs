@@ -433,7 +433,7 @@ fn host_memory_that_runs_short() {
     let search = Search::of(&["sleep:{x}000"], &format!("{limits}{ONE_PROBE}"));
     let output = search.run();
     assert_eq!(output.status.code(), Some(3), "nothing is ever free to that extent, and the step holds next to none");
-    assert!(stderr(&output).contains("something disturbs the probes: only "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the probes are disturbed from outside: only "), "{}", stderr(&output));
     assert!(
         stderr(&output).contains("of host memory is left (99.9 % must be); the probe holds "),
         "{}",

@@ -39,7 +39,7 @@ fn where_nobody_knows_the_samples_a_search_asks_with_a_line_that_works() {
     let output = run(folder.path(), &["search", "spec.toml"]);
     let shown = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{shown}");
-    assert!(shown.contains("nobody says how many samples a step takes"), "{shown}");
+    assert!(shown.contains("the samples per step are unknown"), "{shown}");
     assert!(shown.contains("below [step], line 2 of spec.toml"), "{shown}");
     let line = shown.lines().find(|line| line.contains("samples_per_step = ")).unwrap().trim();
     assert_eq!(line, "samples_per_step = \"batch_size\"");

@@ -138,7 +138,7 @@ impl Language {
     pub(super) fn edited(&self, whole: &str, changes: &[Change], adds: bool) -> Result<String, Refusal> {
         let text = whole.strip_prefix('\u{feff}').unwrap_or(whole);
         let mark = &whole[..whole.len() - text.len()];
-        let hint = || format!("mend the file first: it has to be {}", self.name);
+        let hint = || format!("fix the file first: it must be valid {}", self.name);
         let places = (self.places)(text).map_err(|error| Refusal::new(error, hint()))?;
         let parsed = Text { text, places: &places };
         let mut splices: Vec<Splice> = Vec::new();
@@ -186,7 +186,7 @@ impl Language {
         let value = form::in_form(change, &read, &place.path).map_err(|reason| {
             let (name, value, dotted) = (&change.name, &change.value, place.dotted());
             let message = format!(
-                "`{dotted}` is {} there, and how it would say {name} = {value} cannot be told: {reason}",
+                "`{dotted}` is {} in the file, and {name} = {value} does not fit its format: {reason}",
                 shown(old)
             );
             Refusal::new(message, format!("write it by hand, and leave it out here with --skip {name}"))
@@ -311,7 +311,7 @@ fn unknown_keys(unknown: &[&Change], places: &[Place]) -> Refusal {
     let example = unknown.first().map_or("", |change| change.name.as_str());
     let place = alike.first().or(there.first()).map_or("train.batch_size", String::as_str);
     let hint = format!(
-        "say where it goes with --map {example}={place}, add what is missing with --add, or leave it out with --skip {example}"
+        "name its place with --map {example}={place}, add missing settings with --add, or leave it out with --skip {example}"
     );
     let is = if unknown.len() == 1 { "is no setting" } else { "are no settings" };
     Refusal::new(format!("{} {is} of the file{found}", names.join(", ")), hint)

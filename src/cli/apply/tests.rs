@@ -171,7 +171,7 @@ fn yaml(path: &str, old: &str, settings: &[&str], value: &str) -> String {
         false,
     ) {
         Ok(edited) => edited.strip_prefix(&front).unwrap().strip_suffix(" # kept\n").unwrap().to_owned(),
-        Err(Refusal { message, .. }) => format!("({})", message.rsplit("cannot be told: ").next().unwrap()),
+        Err(Refusal { message, .. }) => format!("({})", message.rsplit("does not fit its format: ").next().unwrap()),
     }
 }
 

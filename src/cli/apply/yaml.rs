@@ -67,7 +67,7 @@ fn places(text: &str) -> Result<Vec<Place>, String> {
     }
     for (place, anchor) in &reader.anchors {
         if reader.used.contains(anchor) && reader.found[*place].obstacle.is_none() {
-            reader.found[*place].obstacle = Some("has an anchor that other settings use, which would change, too");
+            reader.found[*place].obstacle = Some("has an anchor, so other settings that use it would also change");
         }
     }
     reader.found.sort_by_key(|place| place.key.start);

@@ -95,8 +95,7 @@ impl Wanted {
             text += "# It holds the token: keep it as you keep passwords.\n";
         }
         if self.claim.is_none() {
-            text +=
-                "# No claim was named, so the results are what the driver prints: its log ends with the best config.\n";
+            text += "# Without a claim, the driver's log is the only result: it ends with the best config.\n";
         }
         text
     }
@@ -199,7 +198,7 @@ impl Wanted {
         text += &format!("  template:\n    metadata:\n{}    spec:\n", indented(&self.labels(part), 6));
         text +=
             "      restartPolicy: Never\n      automountServiceAccountToken: false\n      enableServiceLinks: false\n";
-        text += "      # Time for what was found to be written.\n      terminationGracePeriodSeconds: 60\n";
+        text += "      # Time to write the results.\n      terminationGracePeriodSeconds: 60\n";
         if let Some(user) = self.user {
             text += &format!(
                 "      securityContext:\n        runAsNonRoot: true\n        runAsUser: {user}\n        runAsGroup: {user}\n        fsGroup: {user}\n"

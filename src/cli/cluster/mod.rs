@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> super::Result {
             let token = Token::fresh().map_err(|error| Failed::because(Exit::Impossible, &error))?;
             token.write(file).map_err(|error| {
                 let failed = Failed::because(Exit::Usage, &error);
-                if file.exists() { failed.hint("take it as it is, or remove it first") } else { failed }
+                if file.exists() { failed.hint("use the existing file, or remove it first") } else { failed }
             })?;
             Ok(Exit::Found)
         }

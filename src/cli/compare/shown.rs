@@ -96,7 +96,7 @@ pub(super) fn text(contenders: &Contenders, duelled: &Duelled) -> String {
     let mut text = String::new();
     for (side, contender) in [(Side::A, &contenders.a), (Side::B, &contenders.b)] {
         let settings =
-            if contender.settings.is_empty() { "the job as it is".to_owned() } else { contender.settings.line() };
+            if contender.settings.is_empty() { "the unmodified job".to_owned() } else { contender.settings.line() };
         let rate = duelled.side(side).and_then(Outcome::measurement).and_then(|run| {
             run.throughput.map(|throughput| format!("  {}", report::shown_estimate(throughput, &run.unit)))
         });
@@ -130,7 +130,7 @@ fn verdict(duelled: &Duelled, ratio: Estimate) -> String {
             format!("they are tied within +-{most:.1} %")
         }
         (None, None) => {
-            "one round has no interval, so it is not known which is faster; give it longer with --time".to_owned()
+            "one round gives no interval, so the faster config is unknown; allow more time with --time".to_owned()
         }
     }
 }

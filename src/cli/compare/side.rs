@@ -62,7 +62,7 @@ fn contender(spec: &Spec, search: &Path, (side, text): (&str, &str)) -> Result<C
             let trial = trial.ok_or_else(|| {
                 let last = study.history.trials().iter().map(|trial| trial.number).max().unwrap_or(0);
                 usage(format!("{} has no trial {number}", search.display()))
-                    .hint(format!("its trials are 1 to {last}; another search is named by --search DIR"))
+                    .hint(format!("its trials are 1 to {last}; choose another search with --search DIR"))
             })?;
             of_study(spec, &study, &trial.config).map_err(|message| usage(message).hint(CHANGED))?
         }

@@ -57,7 +57,7 @@ impl Opener {
         match &self.kind {
             Kind::Spec { path: old, .. } if folder_of(old).canonicalize().ok() != folder.canonicalize().ok() => usage(
                 "paths in a spec are relative to its folder".to_owned(),
-                format!("write the new one beside {}", old.display()),
+                format!("write the new spec next to {}", old.display()),
             ),
             _ => Ok(()),
         }
@@ -103,7 +103,7 @@ impl Opener {
             }
             Kind::Spec { .. } if openings.is_empty() => {
                 Err(Failed::new(Exit::Usage, "the spec has all parameters already that are worth opening")
-                    .hint("search it as it is"))
+                    .hint("search it unchanged"))
             }
             Kind::Spec { text, has_baseline, .. } => Ok(extended(text, *has_baseline, &openings, examined)),
         }
@@ -216,13 +216,11 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     // Without `batch_size`, no parameter changes the number of samples in a step.
     let has_batch = openings.iter().any(|opening| opening.parameter == "batch_size");
     if examined.evidence.observed.timing.samples_per_step.is_none() && !has_batch {
-        text +=
-            "samples_per_step = 1 # nobody counts its samples, so steps are compared: write how many samples one has\n";
+        text += "samples_per_step = 1 # gputune cannot count the samples, so it compares steps: write the samples per step\n";
     }
     text += "\n# What may be tried; take out what you do not want to change.\n[space]\n";
     openings.iter().for_each(|opening| text.push_str(&parameter_line(opening)));
-    text +=
-        "\n# No [baseline]: the first probe runs the command as it is, and that is what the search compares with.\n";
+    text += "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it.\n";
     let _ = write!(
         text,
         "\n[limits]\n# How long one probe may take, start-up included.\nprobe_time = \"{}s\"\n",

@@ -164,9 +164,7 @@ impl Block {
         let scale = scale(probe.throughput, rival(status), room.min(60));
         self.push("", Tone::Note, &scale);
         let why = match (probe.purpose, &probe.why) {
-            (Purpose::Baseline, _) => {
-                "the baseline: what is run today, and what the gain is measured against".to_owned()
-            }
+            (Purpose::Baseline, _) => "the baseline: today's settings, which the gain is measured against".to_owned(),
             (Purpose::Round, _) => "measures configs next to each other, seconds apart".to_owned(),
             (_, Some(why)) => why.clone(),
             (_, None) => String::new(),
@@ -245,8 +243,8 @@ fn speed(probe: &Running, elapsed: f64, status: &Status) -> String {
             steps => format!("{time}, {steps} steps, too few to tell"),
         };
     };
-    let beside = rival(status).map(|best| format!(", {:.2}x the best", rate.value / best)).unwrap_or_default();
-    format!("{}{beside} ({time}, {} steps)", shown_estimate(rate, &probe.unit), probe.steps)
+    let ratio = rival(status).map(|best| format!(", {:.2}x the best", rate.value / best)).unwrap_or_default();
+    format!("{}{ratio} ({time}, {} steps)", shown_estimate(rate, &probe.unit), probe.steps)
 }
 
 /// Returns the throughput of the best so far, if throughput is the goal.

@@ -173,7 +173,7 @@ impl Job {
         seen.is_cancelled = told.is_ok_and(|told| told.status.success());
         if seen.is_cancelled {
             self.say(&format!(
-                "cancels job {} and waits for its end; what was measured is kept (Ctrl-C again leaves at once)",
+                "cancels job {} and waits for its end; all finished probes are kept (Ctrl-C again leaves at once)",
                 self.number
             ));
         }
@@ -217,7 +217,7 @@ impl Job {
         };
         let out = self.files.parent().unwrap_or(&self.files);
         let kept = format!(
-            "what was measured is kept in {}, and the same command goes on from there",
+            "all finished probes are kept in {}; run the same command to continue",
             paths::relative(out).display()
         );
         let message = format!("job {} {said}", self.number);
@@ -239,7 +239,7 @@ fn why(reason: &str) -> String {
     let means = match reason {
         "None" => "it was just submitted",
         "Resources" => "the nodes are busy",
-        "Priority" => "others are before it",
+        "Priority" => "other jobs are before it",
         "PartitionTimeLimit" => "it asks for more time than its partition gives, and will not start",
         "PartitionNodeLimit" => "it asks for more nodes than its partition gives, and will not start",
         "PartitionDown" | "PartitionInactive" => "its partition takes no jobs now",

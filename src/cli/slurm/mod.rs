@@ -176,7 +176,7 @@ fn not_taken(said: &str) -> Failed {
     } else if low.contains("node configuration") || low.contains("gres") {
         "`sinfo -o \"%P %D %c %m %G\"` lists what nodes have".to_owned()
     } else {
-        "the options of --slurm are those of `sbatch`: see its manual".to_owned()
+        "--slurm takes the options of `sbatch`: see its manual".to_owned()
     };
     Failed::new(Exit::Usage, format!("Slurm does not take the job: {reason}")).hint(hint)
 }

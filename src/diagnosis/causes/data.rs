@@ -22,7 +22,7 @@ pub(super) static IO_PRESSURE: Threshold = Threshold {
 pub(super) static COLD: Threshold = Threshold {
     what: "slowdown with a cold cache, at least",
     value: 1.0 + MODERATE,
-    source: "DS-Analyzer (Mohan and others, VLDB 2021): a warm cache saves the fetch stall",
+    source: "DS-Analyzer (Mohan et al., VLDB 2021): a warm cache saves the fetch stall",
 };
 pub(super) static SMALL_FILES: Threshold = Threshold {
     what: "mean size of a file in bytes, at most, to call files small",
@@ -224,7 +224,7 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
 /// Weakens a cause if one worker is much slower than the rest. That explains the wait first, whatever makes the worker slow.
 fn against_imbalance(evidence: &Evidence, found: &mut Found) {
     if imbalance(evidence).is_some() {
-        found.against(Strength::Strong, "one worker has much more to do than the others");
+        found.against(Strength::Strong, "one worker has much more to do than the rest");
     }
 }
 
@@ -279,13 +279,13 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     }
     if let Some(cached) = evidence.number("files.cached_share").filter(|share| *share < 0.5) {
         speaks = true;
-        found.add(Strength::Hint, format!("{} of what was read came from storage", shown_share(1.0 - cached)));
+        found.add(Strength::Hint, format!("{} of the read bytes came from storage", shown_share(1.0 - cached)));
     }
     if !speaks {
         return None;
     }
     if evidence.host(Metric::MemoryPressure).is_some_and(|share| share >= PRESSURE.value) {
-        found.against(Strength::Strong, "memory is short, so what was read is read again");
+        found.against(Strength::Strong, "memory is short, so files are read from storage again");
     }
     if let Some(files) = files(evidence) {
         found.add(if reads_small_files(evidence) { Strength::Hint } else { Strength::Told }, files);

@@ -10,7 +10,7 @@ use crate::model::{Metric, Precision};
 pub(super) static PER_STEP: Threshold = Threshold {
     what: "gain in samples per second with twice the batch, at least, for any rates within both intervals",
     value: 1.25,
-    source: "a step of twice the batch takes at most 1.6 times as long, so 40% of it does not depend on the batch (TensorFlow's analyzer calls 15% in kernel launches high)",
+    source: "twice the batch takes at most 1.6 times as long, so 40% is fixed cost (TensorFlow's analyzer calls 15% in kernel launches high)",
 };
 pub(super) static SM_LOW: Threshold = Threshold {
     what: "SM activity, below",

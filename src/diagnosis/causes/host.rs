@@ -249,8 +249,8 @@ pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
         if idle < IDLE.value {
             return None;
         }
-        let beside = if waiting >= IDLE.value { ", beside what it waits for data" } else { "" };
-        let words = format!("the GPU is idle {} of the time{beside}", shown_share(idle));
+        let besides = if waiting >= IDLE.value { ", not counting waits for data" } else { "" };
+        let words = format!("the GPU is idle {} of the time{besides}", shown_share(idle));
         found = Found::new(Worth::estimated(times_without(idle), words.clone()));
         found.add(Strength::Sign, words);
     } else {
@@ -276,7 +276,7 @@ pub(super) fn logging(evidence: &Evidence) -> Option<Found> {
     let around = evidence.overhead().filter(|_| writes >= MANY.value);
     let share = around.unwrap_or(0.0).max(within);
     let words = if share > within {
-        format!("writing, and what is done for it between the phases, takes {} of a step", shown_share(share))
+        format!("writing and its preparation between the phases take {} of a step", shown_share(share))
     } else {
         format!("writing takes {} of a step ({})", shown_share(share), show_seconds(seconds))
     };
@@ -336,7 +336,7 @@ fn shared_gpu(evidence: &Evidence) -> Option<Found> {
     if let Some(bytes) = evidence.gpu(Metric::MemoryOthers).filter(|bytes| *bytes > 1e9) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
         let bytes = crate::model::quantity::show_bytes(bytes.min(1e18) as u64);
-        found.add(Strength::Hint, format!("others hold {bytes} of its memory"));
+        found.add(Strength::Hint, format!("other processes hold {bytes} of its memory"));
     }
     Some(found)
 }

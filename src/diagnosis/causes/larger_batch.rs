@@ -89,8 +89,7 @@ impl Larger {
                 let shown = shown_times(times);
                 let words = format!("eight times the batch{}: {shown} as many samples per second, replayed", size(8));
                 let vanished = vanished.filter(|vanished| *vanished > times);
-                let rest =
-                    vanished.map(shown_times).map(|all| format!("; without what is there whatever the batch {all}"));
+                let rest = vanished.map(shown_times).map(|all| format!("; without the fixed cost of a step {all}"));
                 let words = words + &rest.unwrap_or_default();
                 Worth::measured(vanished.unwrap_or(times), words).by_parameters(Some(times))
             }

@@ -155,13 +155,13 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
             gain,
             format!("by half the batch, twice of it would have {} as many samples per second", shown_times(gain)),
         ),
-        None => Worth::unknown("a larger batch does not fit, so what it is worth cannot be measured"),
+        None => Worth::unknown("a larger batch does not fit, so its gain cannot be measured"),
     });
     if let Some(gain) = gain {
         found.add(Strength::Sign.raised(saved_by(gain)), found.worth.words.clone());
     }
     if let Some(retries) = retries {
-        #[expect(clippy::cast_precision_loss, reason = "a count for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a displayed count")]
         let shown = show_number(retries as f64);
         found.add(Strength::Proof, format!("the allocator freed its caches and tried again {shown} times"));
     }
@@ -210,7 +210,7 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
             .add(Strength::Strong.raised(share), format!("tasks waited for memory {} of the time", shown_share(share)));
     }
     if starved.is_some() {
-        found.add(Strength::Strong, "a step waits for data, and what was read before comes from storage again");
+        found.add(Strength::Strong, "a step waits for data, and files that were read before come from storage again");
     }
     if let Some(share) = left {
         found.add(Strength::Sign, format!("{} of the machine's memory is left", shown_share(share)));

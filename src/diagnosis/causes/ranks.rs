@@ -63,7 +63,7 @@ pub(super) static CAUSES: [Cause; 2] = [
     Cause {
         name: "straggler",
         title: "a straggling rank",
-        about: "One rank computes longer than the others, and all wait for it.",
+        about: "One rank computes longer than the rest, and all wait for it.",
         signature: "the slowest rank computes longer than the median",
         thresholds: &[&SLOWEST],
         kind: Kind::Bottleneck,
@@ -154,7 +154,7 @@ fn of_shares(evidence: &Evidence, ranks: u32) -> Option<Found> {
     let lost = worth.times.unwrap_or(1.0) - 1.0;
     let explains = |slow: Found| slow.worth.times.is_some_and(|times| times - 1.0 >= lost / 2.0);
     if straggler(evidence).is_some_and(explains) {
-        found.against(Strength::Sign, "one rank is slower than the others, and waiting for it counts as communication");
+        found.against(Strength::Sign, "one rank is slower than the rest, and waiting for it counts as communication");
     }
     Some(found)
 }

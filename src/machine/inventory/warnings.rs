@@ -73,7 +73,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "pcie_narrow",
-        about: "fewer PCIe lanes than GPU and slot have; unlike the generation, lanes do not go down when the link is idle. Not in virtual machines, where the lanes are those of an emulated bridge",
+        about: "fewer PCIe lanes than GPU and slot have; unlike the generation, lanes do not go down when the link is idle. Not in virtual machines, which show the lanes of an emulated bridge",
         cure: "seat the card anew, and look at riser and BIOS",
         find: |machine| {
             each(machine, |gpu| {
@@ -85,7 +85,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "pcie_slow",
-        about: "a PCIe generation below that of GPU and slot while the GPU is busy; idle links slow down, so an idle GPU gives no warning",
+        about: "a lower PCIe generation than GPU and slot have, while the GPU is busy; idle links slow down, so an idle GPU gives no warning",
         cure: "look at the BIOS and at the riser; lspci -vv tells the slot's speed",
         find: |machine| {
             each(machine, |gpu| {
@@ -109,7 +109,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "foreign_process",
         about: "another process computes on the GPU",
-        cure: "end it, or leave this GPU out with CUDA_VISIBLE_DEVICES: measurements beside it say little",
+        cure: "end it, or leave this GPU out with CUDA_VISIBLE_DEVICES: it makes measurements unreliable",
         find: |machine| {
             each(machine, |gpu| {
                 let others = gpu.processes.as_ref().filter(|others| !others.is_empty())?;
@@ -126,7 +126,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "rows_pending",
         about: "rows of device memory wait for a restart of the GPU to be replaced",
-        cure: "restart the machine, or reset the GPU while nobody uses it",
+        cure: "restart the machine, or reset the GPU while no process uses it",
         find: |machine| {
             each(machine, |gpu| {
                 gpu.remapped_rows?.is_pending.then(|| "has memory rows that wait to be replaced".to_owned())

@@ -334,7 +334,7 @@ mod tests {
             (Some(2000.0), Some(3000.0), None)
         );
         assert!(readings.values().all(|reading| reading.source == Source::Dcgm));
-        assert_eq!(dcgm.readings(OTHER, begin - PERIOD, now), Readings::new(), "nobody asked for it");
+        assert_eq!(dcgm.readings(OTHER, begin - PERIOD, now), Readings::new(), "no reader asked for it");
         assert_eq!(dcgm.readings(UUID, now + PERIOD, now + PERIOD * 2), Readings::new());
         let arguments = fs::read_to_string(folder.path().join("arguments")).unwrap();
         assert!(arguments.contains("dmon -e 1002,1003,1004,1005,1009,1010,1011,1012 -d 1000 -i 1\n"), "{arguments}");

@@ -32,7 +32,7 @@ pub enum DeviceChoice {
 
 /// The error for a missing GPU, with the missing part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the spec asks for a GPU (`device = \"gpu\"`), and there is none: {missing}")]
+#[error("the spec asks for a GPU (`device = \"gpu\"`), but gputune found no GPU: {missing}")]
 pub struct NoGpu {
     missing: String,
 }
@@ -252,7 +252,7 @@ mod tests {
         };
         let refusal = |devices| choose(DeviceChoice::Gpu, devices).unwrap_err().to_string();
         assert!(
-            refusal(None).ends_with("there is none: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")
+            refusal(None).ends_with("found no GPU: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")
         );
         assert!(!choose(DeviceChoice::Auto, None).unwrap().is_gpu);
         let gpu = proc.path().join("driver/nvidia/gpus/0000:01:00.0");
@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(choose(DeviceChoice::Gpu, devices).unwrap().name, "NVIDIA L4");
         }
         for devices in ["", "-1", " -1,0", "7", "NoDevFiles", "0,0"] {
-            let expected = format!("there is none: CUDA_VISIBLE_DEVICES={devices} hides all of them");
+            let expected = format!("found no GPU: CUDA_VISIBLE_DEVICES={devices} hides all of them");
             assert!(refusal(Some(devices)).ends_with(&expected), "{devices}");
             assert!(!choose(DeviceChoice::Auto, Some(devices)).unwrap().is_gpu, "{devices}");
         }

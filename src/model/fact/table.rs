@@ -61,10 +61,7 @@ const fn free(row: FactRow) -> FactRow {
 pub const FACTS: &[FactRow] = &[
     free(text("device", "where the model is: `cpu`, `cuda` or another device of the framework")),
     free(text("precision", "of matrix products in the trained modules: `fp32`, `tf32`, `bf16` or `fp16`")),
-    free(flag(
-        "tf32.convolutions",
-        "whether convolutions may use TF32, as torch allows where nobody says otherwise; on CUDA",
-    )),
+    free(flag("tf32.convolutions", "whether convolutions may use TF32, which is torch's default; on CUDA")),
     free(number("accumulation", "count", "how often gradients were computed for the last step of the optimizer")),
     free(number("import_seconds", "s", "how long this process imported modules until its first step")),
     free(number("parameters", "parameters", "size of the trained modules")),
@@ -90,7 +87,7 @@ pub const FACTS: &[FactRow] = &[
     free(text(
         "samples.counted_by",
         "who counts samples: `sampler`, `batch size` (of the loader), `leading dimension of the batch`, `leading dimension \
-            of the model's input`, or `the spec` if only `samples_per_step` says it; absent where nobody knows, or the script reports its steps itself",
+            of the model's input`, or `the spec` if only `samples_per_step` says it; absent if unknown, or if the script reports its steps itself",
     )),
     free(text("samples.mismatch", "that batches do not look like the samples counted in them; absent where they do")),
     free(number("loader.batches", "batches", "batches of an epoch; absent where the loader does not say")),
@@ -131,11 +128,11 @@ pub const FACTS: &[FactRow] = &[
         "processor time of a worker between two batches, mean: pickling, copying to shared memory, writing to a pipe",
     ),
     number("loader.workers_busy", "share, 0 to 1", "of the workers' wall time, that in which they loaded a batch"),
-    number("loader.workers_running", "share, 0 to 1", "of looks at the workers, those that found one computing"),
+    number("loader.workers_running", "share, 0 to 1", "share of looks at the workers that found a worker computing"),
     number(
         "loader.workers_on_storage",
         "share, 0 to 1",
-        "of looks at the workers, those that found one waiting for storage",
+        "share of looks at the workers that found a worker waiting for storage",
     ),
     number("loader.worker_imbalance", "ratio", "time that the busiest worker worked over the mean of all workers"),
     number(
@@ -166,26 +163,22 @@ pub const FACTS: &[FactRow] = &[
     number("files.mean_bytes", "bytes", "mean size of the files that the data set opened"),
     text("files.path", "the folder below which the data set opened files"),
     number("files.read_bytes_per_second", "bytes/s", "what the processes read by system calls, cached or not"),
-    number("files.cached_share", "share, 0 to 1", "of what was read, the share that did not come from storage"),
+    number("files.cached_share", "share, 0 to 1", "the share of the read bytes that did not come from storage"),
     free(text("distributed.backend", "what the ranks talk by, such as `nccl` or `gloo`; absent with one process")),
     free(text(
         "distributed.wrapper",
         "what exchanges gradients or shards weights: `DistributedDataParallel`, `fully_shard` or \
-            `FullyShardedDataParallel`; absent where none of them trains",
+            `FullyShardedDataParallel`; absent without a training wrapper",
     )),
     free(number("ddp.bucket_cap_mb", "MiB", "gradients that DistributedDataParallel exchanges at once")),
     free(flag("ddp.gradient_as_bucket_view", "whether gradients lie in the buckets that are exchanged")),
-    free(flag("ddp.static_graph", "whether each step is said to use the same parameters")),
+    free(flag("ddp.static_graph", "whether the script promises that each step uses the same parameters")),
     free(text(
         "ddp.compression",
         "how gradients are exchanged: `none`, `fp16`, `bf16`, or the name of a communication hook of the script's own",
     )),
     free(flag("fsdp.reshard_after_forward", "whether `fully_shard` gives whole weights back after the forward pass")),
-    free(number(
-        "fsdp.prefetch_depth",
-        "modules",
-        "how far ahead `fully_shard` is told to gather; 0 where torch decides",
-    )),
+    free(number("fsdp.prefetch_depth", "modules", "how many modules ahead `fully_shard` gathers; 0 if torch decides")),
     free(text("fsdp.sharding_strategy", "of FullyShardedDataParallel, such as `FULL_SHARD`")),
     free(number("step_compute_seconds", "s", "time of a step without data wait and communication, mean; of each rank")),
     number("loader_only.rate.W", "samples/s", "rate of the loader alone with W workers"),

@@ -143,7 +143,7 @@ mod tests {
         let table = [[2900.0, -98.0], [2880.0, -92.0], [2500.0, -89.0], [2110.0, -86.0]];
         assert_eq!(by_compromise(&rows(&table)), [1, 2, 0, 3]);
         let ends = [[10.0, -20.0], [9.0, -1.0]];
-        assert_eq!(by_compromise(&rows(&ends)), [1, 0], "where there is nothing between them");
+        assert_eq!(by_compromise(&rows(&ends)), [1, 0], "no config lies between them");
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub enum SpaceError {
         reason: &'static str,
     },
     /// An expression uses a name that the space does not have.
-    #[error("{owner} speaks of `{name}`, which the space does not have")]
+    #[error("{owner} names `{name}`, which the space does not have")]
     UnknownName {
         /// The owner of the expression.
         owner: Owner,

@@ -101,7 +101,7 @@ type Predicate = Arc<dyn Fn(&Config) -> bool + Send + Sync>;
 ///     .rule(Expression::parse("batch_size * workers <= 128")?)
 ///     .build()?;
 /// assert_eq!(space.count().to_string(), "18");
-/// let config = space.first().expect("the rules allow something");
+/// let config = space.first().expect("the rules allow a config");
 /// assert_eq!(space.settings(&config).line(), "batch_size=8 workers=0 accumulation=8");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

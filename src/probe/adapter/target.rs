@@ -243,7 +243,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "ddp.static_graph",
-        about: "promises that each step uses the same parameters, which nobody checks; torch 2.0",
+        about: "promises that each step uses the same parameters, which torch does not check; torch 2.0",
         accepts: Accepts::Booleans,
         by: TORCH,
         needs: Needs::NewProcess,

@@ -66,7 +66,7 @@ impl CommandProber {
             return Some("a rate that the script prints may be a mean over the time in which it was held".to_owned());
         }
         if self.is_alone {
-            return Some("it fails beside another process of itself".to_owned());
+            return Some("it fails next to another process of itself".to_owned());
         }
         (self.obeys == Some(false)).then(|| "it is several processes, or does not know orders".to_owned())
     }

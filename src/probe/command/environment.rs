@@ -10,11 +10,11 @@ use super::{ProbeError, Session};
 use crate::model::{Failure, Outcome};
 
 const MODULE: &str = "this Python does not have it: activate its environment, or name the right Python in `command`, such as \
-     \".venv/bin/python\"; the same gputune command then goes on. Where only some configs need it, install it or take them \
+     \".venv/bin/python\"; the same gputune command then goes on. If only some configs need it, install it or take them \
      out of [space]";
 const PROGRAM: &str =
     "is it installed, may it be run, and is it in the PATH of the command? The same gputune command then goes on";
-const USAGE: &str = "mend `command` in [step], or `apply` in [space]; `gputune check` prints the whole command";
+const USAGE: &str = "fix `command` in [step], or `apply` in [space]; `gputune check` prints the whole command";
 
 /// The words of the commands that reached a step: their arguments are known to be right.
 #[derive(Debug, Default)]
@@ -73,7 +73,8 @@ impl Session {
                 // A command may require an argument from the space; then the unmodified command fails.
                 if self.task.is_as_it_is {
                     let reason = classify::with_last_words(ending, &last_lines);
-                    let reason = format!("it does not run as it is: {reason}; state what is run today in [baseline]");
+                    let reason =
+                        format!("the unmodified command fails: {reason}; state today's settings in [baseline]");
                     return Some(Ok(Outcome::Rejected(Failure::new(reason))));
                 }
                 let said = says_usage_error(&last_lines);

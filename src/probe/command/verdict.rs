@@ -171,7 +171,7 @@ impl Session {
             return Outcome::Crashed(Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() });
         }
         let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
-            return Outcome::Disturbed(Failure::new("somebody killed the probe's supervisor"));
+            return Outcome::Disturbed(Failure::new("the probe's supervisor was killed"));
         };
         let reported = self.heard.reported.take();
         classify::classify(&Evidence {

@@ -401,7 +401,7 @@ mod tests {
         assert!((throughput.outliers["evaluation"].seconds - 1.01).abs() < 0.01);
         assert_eq!((throughput.epochs, throughput.epoch_factor), (1, None));
         assert_eq!(throughput.steps + throughput.warmup_steps, 97);
-        assert!(throughput.measured.as_secs_f64() > 2.0, "what is left out takes its time all the same");
+        assert!(throughput.measured.as_secs_f64() > 2.0, "excluded steps also take time");
     }
 
     #[test]

@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(window.throughput().unwrap().estimate, crate::model::Estimate::point(1234.5));
         window.push_rates(Duration::from_secs(5), &[500.0]);
         let throughput = window.throughput().unwrap();
-        assert_eq!(throughput.estimate.value, 500.0, "the first counts only where there is no other");
+        assert_eq!(throughput.estimate.value, 500.0, "the first rate counts only if it is the only rate");
         assert_eq!((throughput.measured, window.steps()), (Duration::from_secs(2), 2));
     }
 }

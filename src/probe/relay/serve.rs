@@ -118,7 +118,7 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::NotFound => {
             "the folder for temporary files must be under the same path on all nodes; set TMPDIR"
         }
-        _ => "can this user write to the folder for temporary files there? Set TMPDIR to one that is on all nodes",
+        _ => "can this user write to the folder for temporary files there? Set TMPDIR to a folder that is on all nodes",
     }
 }
 

@@ -64,7 +64,7 @@ impl Imports {
         }
         let words = command.get(1..).unwrap_or_default();
         let Some(front) = imports.arguments.strip_suffix(words) else {
-            return Some(Err("the command line of Python is not that of the command".to_owned()));
+            return Some(Err("the command line of Python differs from the command".to_owned()));
         };
         // A shell script that ends in `exec python` may have changed anything before.
         let name = |word: Option<&String>| word.and_then(|word| Path::new(word).file_name().map(ToOwned::to_owned));

@@ -216,7 +216,7 @@ impl Warm {
 
     /// Records that a warm probe failed and is repeated fresh.
     pub(super) fn failed(&mut self, number: u32) {
-        self.lost(&format!("probe {number} and others failed when they were forked"));
+        self.lost(&format!("probe {number} and earlier probes failed when they were forked"));
     }
 
     /// Records that no zygote was available; a single case may be chance.

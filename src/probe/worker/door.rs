@@ -108,10 +108,11 @@ impl Door {
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 };
-                let host = stream.peer_addr().map_or_else(|_| "somebody".to_owned(), |peer| peer.ip().to_string());
+                let host =
+                    stream.peer_addr().map_or_else(|_| "an unknown host".to_owned(), |peer| peer.ip().to_string());
                 let knocks = knocks.clone();
                 if showing.load(Ordering::Relaxed) >= MOST_SHOWING {
-                    turn(&knocks, host, format!("{MOST_SHOWING} others have not shown their token yet"));
+                    turn(&knocks, host, format!("{MOST_SHOWING} other connections have not shown their token yet"));
                     continue;
                 }
                 showing.fetch_add(1, Ordering::Relaxed);

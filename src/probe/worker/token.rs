@@ -30,7 +30,7 @@ pub enum TokenError {
         source: io::Error,
     },
     /// Other users may know the token.
-    #[error("the token file {} may be read by others (mode {mode:04o})", path.display())]
+    #[error("other users may read the token file {} (mode {mode:04o})", path.display())]
     Shared {
         /// The file.
         path: PathBuf,
@@ -59,7 +59,7 @@ impl TokenError {
             }
             Self::Shared { path, .. } => {
                 format!(
-                    "chmod 600 {0}; if others may have read it, make a new one: rm {0}, gputune cluster token {0}",
+                    "chmod 600 {0}; if other users may have read it, make a new token: rm {0}, gputune cluster token {0}",
                     path.display()
                 )
             }

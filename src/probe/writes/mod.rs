@@ -179,14 +179,14 @@ impl Protection {
             (Some(scratch), _) => {
                 let (most, free) = scratch.bounds();
                 let mut line = format!(
-                    "go to a scratch layer that is thrown away: {} ({} of {} free at most)",
+                    "go to a temporary scratch layer: {} ({} of {} free at most)",
                     listed(&self.folders()),
                     show_bytes(most),
                     show_bytes(free)
                 );
                 let read_only = self.read_only_folders();
                 if !read_only.is_empty() {
-                    line += &format!("; as they are, read-only: {}", listed(&read_only));
+                    line += &format!("; read-only: {}", listed(&read_only));
                 }
                 line
             }
@@ -201,8 +201,8 @@ impl Protection {
     pub fn warning(&self) -> Option<String> {
         let reason = self.reason.as_ref().filter(|_| self.writes == Writes::Allow)?;
         Some(format!(
-            "nothing keeps probes from changing or deleting your files: there can be no scratch layer ({reason}), and \
-             guards need `adapter` in [step]; write to a copy, or say `writes = \"allow\"` in [step] if that is meant"
+            "nothing keeps probes from changing or deleting your files: a scratch layer is not possible ({reason}), and \
+             guards need `adapter` in [step]. Write to a copy, or set `writes = \"allow\"` in [step] to accept this"
         ))
     }
 }

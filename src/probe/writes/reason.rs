@@ -83,7 +83,7 @@ pub(in crate::probe) fn of_lines<'l>(mut lines: impl Iterator<Item = &'l String>
         ),
         (
             "Value too large for defined data type",
-            "a file of a user or group that a user namespace does not map cannot be copied into the scratch layer: set writes = \"guard\" or \"allow\" in [step]",
+            "the scratch layer cannot copy a file whose user or group the user namespace does not map: set writes = \"guard\" or \"allow\" in [step]",
         ),
         (
             "Invalid cross-device link",

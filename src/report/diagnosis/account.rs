@@ -44,7 +44,7 @@ pub(super) fn account_lines(account: &Account) -> Vec<(&'static str, String)> {
     let after_start = account.wall_s - account.start_s;
     let imports = account
         .leaf("importing")
-        .map_or_else(String::new, |leaf| format!(", of which imports took {}", show_seconds(leaf.seconds.value)));
+        .map_or_else(String::new, |leaf| format!(", including {} of imports", show_seconds(leaf.seconds.value)));
     let mut lines = vec![(
         "the run",
         format!("{} observed after a start of {}{imports}", show_seconds(after_start), show_seconds(account.start_s)),

@@ -9,7 +9,7 @@ pub(super) fn write(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     let run = chosen.run.as_ref().ok_or_else(no_command)?;
     let behind = run.arguments_from().map_err(|reason| {
         Unwritable::new(
-            format!("{reason}, so no arguments of a script can be told apart in it"),
+            format!("{reason}, so the script's arguments are unknown"),
             "`--format command` prints the whole of it",
         )
     })?;

@@ -82,8 +82,8 @@ impl Unwritable {
 /// Returns the error of a format that needs a command.
 fn no_command() -> Unwritable {
     Unwritable::new(
-        "nothing is known of a command here, so it is not known what it takes",
-        "that is in the folder of a search (study.json beside journal.jsonl); names and values alone are `--format toml`, json or yaml",
+        "the results here name no command, so the arguments of the command are unknown",
+        "give the folder of a search (study.json next to journal.jsonl), or choose `--format toml`, json or yaml for names and values alone",
     )
 }
 
@@ -123,7 +123,7 @@ pub const FORMATS: &[Format] = &[
         about: "the variables of the command that carry settings, NAME=value, quoted for a shell",
         write: env::write,
     },
-    Format { name: "command", about: "the whole command, and what is to be written into the script", write: next },
+    Format { name: "command", about: "the whole command, and the lines to write into the script", write: next },
     Format {
         name: "huggingface",
         about: "TrainingArguments of Hugging Face's Trainer, as JSON",

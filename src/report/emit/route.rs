@@ -66,7 +66,7 @@ impl Run<'_> {
             return Ok(at + 1);
         }
         let is_launched = LAUNCHERS.contains(&base(0)) || command.iter().any(|word| LAUNCHER_MODULES.contains(word));
-        if is_launched { Err("which of the command's words is the script cannot be told") } else { Ok(1) }
+        if is_launched { Err("gputune cannot find the script among the command's words") } else { Ok(1) }
     }
 
     /// Returns the routes of a setting; empty if the setting only serves to derive other settings.

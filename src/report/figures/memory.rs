@@ -35,7 +35,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     const FAR: u64 = 4;
     if let Some(capacity) = capacity {
         let free = study.objective.headroom().of(capacity);
-        text += &format!(" of {} that there are; {} must stay free.", show_bytes(capacity), show_bytes(free));
+        text += &format!(" of {} in total; {} must stay free.", show_bytes(capacity), show_bytes(free));
         if capacity / FAR <= most {
             limits.push(Limit { label: format!("all memory, {}", show_bytes(capacity)), at: bytes(capacity) });
             let limit = capacity.saturating_sub(free);

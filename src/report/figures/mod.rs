@@ -30,7 +30,7 @@ pub const FIGURES: &[FigureRow] = &[
     FigureRow {
         name: "against",
         title: "Against each parameter",
-        about: "What counts against each parameter, with 95 % intervals; what failed stands at the lower edge.",
+        about: "The objective against each parameter, with 95 % intervals; failed trials are at the lower edge.",
         build: against::build,
     },
     FigureRow {
@@ -42,7 +42,7 @@ pub const FIGURES: &[FigureRow] = &[
     FigureRow {
         name: "memory",
         title: "Memory",
-        about: "Peak device memory against the batch size, with the memory that there is and the headroom below it.",
+        about: "Peak device memory against the batch size, with the total memory and the headroom below it.",
         build: memory::build,
     },
     FigureRow {
@@ -54,7 +54,7 @@ pub const FIGURES: &[FigureRow] = &[
     FigureRow {
         name: "progress",
         title: "Best so far",
-        about: "What each probe came to, and the best so far.",
+        about: "The result of each probe, and the best so far.",
         build: progress::build,
     },
     FigureRow {

@@ -36,7 +36,11 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let mut text = format!("{all} trials over {} parameters.", along.len());
     if all > MOST {
         lines = thinned(lines);
-        text = format!("{} of {all} trials over {} parameters: the best, and others evenly.", lines.len(), along.len());
+        text = format!(
+            "{} of {all} trials over {} parameters: the best, and an even selection of the rest.",
+            lines.len(),
+            along.len()
+        );
     }
     if let Some(best) = &studied.best {
         text += &format!(" The best has {}.", study.settings(&best.winner.config).line());

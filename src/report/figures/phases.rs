@@ -43,7 +43,7 @@ pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
     let text = named.map_or_else(String::new, |bar| {
         let told = parts.iter().zip(&bar.texts).zip(&bar.lengths).filter(|(_, length)| **length > 0.0);
         let told: Vec<String> = told.map(|((part, text), _)| format!("{} {text}", part.replace('_', " "))).collect();
-        format!("Of a step of {}: {}.", bar.label, told.join(", "))
+        format!("A step of {}: {}.", bar.label, told.join(", "))
     });
     let left = all.len() - bars.len();
     let rest = if left > 0 { format!(" The other {left} measured trials are in the table.") } else { String::new() };

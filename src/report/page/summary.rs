@@ -273,7 +273,7 @@ fn why(before: &Measurement, now: &Measurement) -> Option<String> {
     (saved > 0.0 && share >= NOTABLE).then(|| {
         let share = (share * 100.0).min(100.0);
         format!(
-            "{} takes {} of a sample's time instead of {}: {share:.0} % of what is saved",
+            "{} takes {} of a sample's time instead of {}: {share:.0} % of the saving",
             phase.replace('_', " "),
             words(now),
             words(then)

@@ -76,9 +76,7 @@ impl EarlierError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoJournal { .. } => "give the folder that `gputune search --out` named, or the journal.jsonl in it",
-            Self::Own { .. } => {
-                "its trials count as it is; after --fresh, give the folder that the old ones were kept in"
-            }
+            Self::Own { .. } => "its trials already count; after --fresh, give the folder with the old trials",
             Self::Journal(JournalError::Format { .. }) => "read it with the gputune that wrote it, or leave it out",
             Self::Journal(JournalError::Damaged { .. }) => {
                 "take the damaged line out of a copy, or leave the study out"

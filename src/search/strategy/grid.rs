@@ -11,7 +11,7 @@ use crate::model::{Config, MemoryRole, Parameter, Space, Walk};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "grid",
-    about: "every config, those that need little memory first",
+    about: "every config; configs that need little memory come first",
     build: || Box::new(Grid::default()),
 };
 

@@ -48,7 +48,7 @@ impl Compared {
     fn said(&self, space: &Space, slots: usize, hungry: Option<&Config>) -> String {
         let hungry = hungry.filter(|_| !self.beside.is_empty()).map(|hungry| {
             let settings = space.settings(hungry).line();
-            format!(", and {:.2}x as fast as that beside {settings} in the others", mean(&self.beside))
+            format!(", and {:.2}x of that rate with {settings} in the other slots", mean(&self.beside))
         });
         let hungry = hungry.unwrap_or_default();
         format!("in {slots} slots at once it is {:.2}x as fast as alone{hungry}", mean(&self.together))
@@ -85,16 +85,16 @@ impl Search<'_, '_> {
                 "one probe at a time instead of {count}: the same config could not be measured well enough to compare"
             )
         } else if self.is_fair(&compared) {
-            format!("{} slots measure side by side: the same config does not notice the others ({seen})", all.len())
+            format!("{} slots measure side by side: the other slots do not slow a config down ({seen})", all.len())
         } else {
-            format!("one probe at a time instead of {}: the same config notices the others ({seen})", all.len())
+            format!("one probe at a time instead of {}: the other slots slow a config down ({seen})", all.len())
         };
         let mut kept = if self.is_fair(&compared) { all.clone() } else { Vec::new() };
         // Takes every second slot: a resource that neighbours share then serves one slot, and every machine keeps a slot.
         let half: Vec<usize> = all.iter().copied().step_by(2).collect();
         if kept.is_empty() && !compared.is_unknown() && half.len() > 1 {
             on_event(Event::Remark {
-                text: &format!("the same config notices {} slots at once ({seen}): tries half of them", all.len()),
+                text: &format!("{} slots at once slow a config down ({seen}): tries half of them", all.len()),
             });
             let Some(compared) = self.compare(&config, hungry.as_ref(), (&half, false), on_event)? else {
                 return Ok(Some(StopReason::Interrupted));

@@ -153,7 +153,7 @@ impl Search<'_, '_> {
         if drift > self.limits.loss_tolerance {
             let reason = if drift.is_finite() {
                 format!(
-                    "the losses of the first steps are {:.0} % off those of full precision ({:.0} % may be)",
+                    "the losses of the first steps differ by {:.0} % from full precision (limit {:.0} %)",
                     drift * 100.0,
                     self.limits.loss_tolerance * 100.0
                 )

@@ -96,6 +96,6 @@ mod tests {
         }
         health.is_doubtful(1, &crashed());
         health.is_doubtful(1, &measured());
-        assert!(!health.is_doubtful(1, &crashed()), "something was measured in between");
+        assert!(!health.is_doubtful(1, &crashed()), "a probe was measured in between");
     }
 }

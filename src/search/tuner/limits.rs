@@ -90,8 +90,8 @@ impl Search<'_, '_> {
         let left = show_duration(self.allocation?.left());
         let probe = show_duration(self.longest_probe());
         Some(format!(
-            "the allocation ends in {left}, and a probe may take {probe}: no new config is begun, and rounds go on as long \
-             as there is time. Nothing is lost: the same command goes on in another allocation"
+            "the allocation ends in {left}, and a probe may take {probe}: no new config starts, but rounds continue while time \
+             is left. Nothing is lost: the same command goes on in another allocation"
         ))
     }
 

@@ -116,7 +116,10 @@ mod tests {
             assert!(back.next(false).is_none(), "it has its turn");
             assert!(put(&mut back, 0));
         }
-        assert!(back.next(true).is_none() && back.has(&config(0)), "it has no further turn, and nobody proposes it");
+        assert!(
+            back.next(true).is_none() && back.has(&config(0)),
+            "it has no further turn, and no strategy proposes it"
+        );
         back.is_undisturbed(&config(0));
         assert!(!back.has(&config(0)));
     }

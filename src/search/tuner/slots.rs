@@ -241,7 +241,7 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// Probing is impossible; then all probes are over.
     pub(super) fn next(&mut self, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
         if self.is_idle() {
-            return Err(ProbeError::GaveUp { reason: "no probe was begun".to_owned() });
+            return Err(ProbeError::GaveUp { reason: "no probe was started".to_owned() });
         }
         let ended = match &mut self.kind {
             Kind::One(prober) => {

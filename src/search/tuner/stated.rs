@@ -35,7 +35,7 @@ impl Search<'_, '_> {
             .filter(|(_, used)| !used.is_as_it_is())
             .filter_map(|(name, used)| Some((name, used, stated.get(name)?)))
             .filter(|(_, used, stated)| used != stated)
-            .map(|(name, used, stated)| format!("`{name}` = {stated}, and the job as it is has {used}"))
+            .map(|(name, used, stated)| format!("`{name}` = {stated}, but the unmodified job has {used}"))
             .collect();
         if !differences.is_empty() {
             on_event(Event::BaselineDiffers { differences: &differences });

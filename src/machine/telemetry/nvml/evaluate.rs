@@ -190,7 +190,7 @@ fn memory(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], numbers:
             numbers.put(Metric::MemoryOthers, Source::Difference, Ok(bytes(before.min(most))));
         }
         None => both.into_iter().for_each(|metric| {
-            let reason = "what was in use before the probe is not known".to_owned();
+            let reason = "the memory in use before the probe is not known".to_owned();
             numbers.put(metric, Source::Difference, Err(reason));
         }),
     }

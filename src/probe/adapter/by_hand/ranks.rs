@@ -42,10 +42,7 @@ pub(in crate::probe::adapter) const PREFETCH_DEPTH: ByHand = ByHand {
     call: None,
     lines: |value, _| match value.as_i64() {
         Some(depth) if depth > 0 => vec![
-            line(
-                Spot::Model,
-                "for at, layer in enumerate(layers):  # those that fully_shard was called on, in their order",
-            ),
+            line(Spot::Model, "for at, layer in enumerate(layers):  # the layers given to fully_shard, in their order"),
             line(Spot::Model, format!("    layer.set_modules_to_forward_prefetch(layers[at + 1 : at + 1 + {depth}])")),
             line(
                 Spot::Model,

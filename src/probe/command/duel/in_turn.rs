@@ -189,8 +189,8 @@ impl CommandProber {
             _ if matches!(verdict, Verdict::Interrupted) => Ok(Warmed::Ended(Tried::Over(DuelEnd::Interrupted))),
             outcome => {
                 let outcome = outcome.unwrap_or_else(|| session.outcome(&verdict));
-                let beside = if side == Side::A { "ended as " } else { "ended beside A as " };
-                cannot(format!("{beside}{}", in_words(&outcome)))
+                let ending = if side == Side::A { "ended as " } else { "ended next to A as " };
+                cannot(format!("{ending}{}", in_words(&outcome)))
             }
         }
     }

@@ -243,7 +243,7 @@ pub(super) fn in_words(outcome: &Outcome) -> String {
 /// too long.
 const MOST_IN_A_ROW: u64 = 64;
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; what is none saturates")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; other numbers saturate")]
 fn whole(number: f64) -> u64 {
     number as u64
 }

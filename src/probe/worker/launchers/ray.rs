@@ -82,7 +82,7 @@ impl Head {
             let said = text.trim().lines().next_back().unwrap_or_default();
             return Err(format!("{} {}: {said}", answer.status_code, answer.reason_phrase));
         }
-        serde_json::from_str(text).map_err(|_| "it answers something else than Ray does".to_owned())
+        serde_json::from_str(text).map_err(|_| "its answer is not an answer of Ray".to_owned())
     }
 
     fn job(&self, id: &str) -> Result<Job, String> {

@@ -160,7 +160,7 @@ impl Physics {
         let (_, config) = all.reduce(|best, other| if other.0 > best.0 { other } else { best })?;
         let reason = match is_first {
             true => "begins where training steps are fast more often than not".to_owned(),
-            false => format!("tries what is {:.0} % likely to fit", 100.0 * chance(config)),
+            false => format!("tries a config that is {:.0} % likely to fit", 100.0 * chance(config)),
         };
         Some(Proposal { reason: Some(reason), ..Proposal::from(config.clone()) })
     }
