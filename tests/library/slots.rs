@@ -124,7 +124,7 @@ fn a_config_that_only_loads_the_machine_is_not_recorded() {
     let space = Space::new([Parameter::range("batch", 1, 8, 1), Parameter::values("workers", [0, 8])]).unwrap();
     let (machine, mut remarks) = (Machine { is_compared: true, ..Machine::default() }, Vec::new());
     let study = search_in(space, &machine, 2, &mut remarks);
-    assert!(study.side_by_side.unwrap().contains("beside"), "the slots were compared under load");
+    assert!(study.side_by_side.unwrap().contains("in the other slots"), "the slots were compared under load");
     let searched: BTreeSet<_> = study.history.searched().map(|trial| trial.config.clone()).collect();
     assert_eq!((searched.len(), study.history.count_searched()), (16, 16));
 }
