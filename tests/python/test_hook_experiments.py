@@ -233,7 +233,7 @@ class ShortEpochs(unittest.TestCase):
         for epochs, workers in ((3, 2), (1, 0)):  # with one epoch, the end of the script counts
             with self.subTest(epochs=epochs, workers=workers):
                 options = ("--epochs", str(epochs), "--workers", str(workers))
-                result = run("short_epochs", "epochs.py", stop_after=None, options=options, more={"batches": 20})
+                result = run("short_epochs", "epoch_ends.py", stop_after=None, options=options, more={"batches": 20})
                 self.assertEqual((result.code, result.errors), (0, []), result.output)
                 self.assertIn("batches 20 20\ntrained", result.output)
                 self.assertEqual(len(result.steps), 20 * epochs)

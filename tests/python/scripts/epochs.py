@@ -1,41 +1,91 @@
-"""Trains for epochs of 400 batches of 5 ms, and evaluates 100 batches of 10 ms after each. Saving takes 0.2 s."""
+"""Prints which samples each epoch saw, in batches of which sizes. MODEL=scaled has batch normalisation, REGION=1 autocast."""
 
-import argparse
+import os
 import time
+from contextlib import nullcontext
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+
+DEVICE = os.environ.get("DEVICE", "cpu")
 
 
-class Slow(TensorDataset):
-    def __init__(self, length: int, seconds: float) -> None:
-        super().__init__(torch.randn(length, 4))
-        self._seconds = seconds
+class Numbers(Dataset):
+    def __len__(self):
+        return int(os.environ.get("LENGTH", "6400"))
 
     def __getitem__(self, index):
-        time.sleep(self._seconds)
-        return super().__getitem__(index)
+        return torch.full((4,), float(index % 7)), index
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--workers", type=int, default=0)
-args = parser.parse_args()
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-training = DataLoader(Slow(800, 0.0025), batch_size=2, shuffle=True, num_workers=args.workers)
-evaluation = DataLoader(Slow(100, 0.01), batch_size=1)
-print("batches", len(training), len(evaluation), flush=True)
-for epoch in range(args.epochs):
-    model.train()
-    for (batch,) in training:
-        optimizer.zero_grad()
-        model(batch).mean().backward()
-        optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        for (batch,) in evaluation:
-            model(batch)
-    time.sleep(0.2)
-print("trained")
+class Pairs:
+    """Batches by another way than torch's."""
+
+    def __init__(self, data, batch_size):
+        self.sampler, self.batch_size = RandomSampler(data), batch_size
+
+    def __iter__(self):
+        batch = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+
+
+class Sized(Pairs):
+    """Whose length is known."""
+
+    def __len__(self):
+        return len(self.sampler) // self.batch_size
+
+
+def zipped(loader):
+    """The batches of the loader, beside those of another with TWICE=1."""
+    if beside is None:
+        return loader
+    return (first for first, _ in zip(loader, beside))
+
+
+torch.manual_seed(0)
+data = Numbers()
+class Wrapped:
+    """A batch sampler around another, as Accelerate's."""
+
+    def __init__(self, inner):
+        self.batch_sampler = inner
+
+    def __iter__(self):
+        return iter(self.batch_sampler)
+
+
+if os.environ.get("SAMPLER") == "wrapped":
+    loader = DataLoader(data, batch_sampler=Wrapped(BatchSampler(RandomSampler(data), 8, drop_last=True)))
+elif os.environ.get("SAMPLER"):
+    kind = Sized if os.environ["SAMPLER"] == "sized" else Pairs
+    loader = DataLoader(data, batch_sampler=kind(data, 8))
+else:
+    loader = DataLoader(data, 8, shuffle=True, drop_last=True)
+beside = DataLoader(data, 8, shuffle=True) if os.environ.get("TWICE") else None
+layers = [nn.BatchNorm1d(4)] if os.environ.get("MODEL") == "scaled" else []
+model = nn.Sequential(*layers, nn.Linear(4, 1)).to(DEVICE)
+if os.environ.get("COMPILE"):
+    model = torch.compile(model, backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+region = torch.autocast(DEVICE, dtype=torch.bfloat16) if os.environ.get("REGION") else nullcontext()
+while True:
+    seen = []
+    try:
+        for inputs, indices in zipped(loader):
+            if os.environ.get("PICTURE"):
+                next(iter(loader))  # such as one to look at
+            seen.append(indices.tolist())
+            optimizer.zero_grad()
+            with region:
+                outputs = model(inputs.to(DEVICE))
+            outputs.float().square().mean().backward()
+            time.sleep(0.01)
+            optimizer.step()
+    finally:
+        print("epoch", *(",".join(map(str, batch)) for batch in seen), flush=True)
