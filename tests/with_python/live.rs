@@ -119,7 +119,7 @@ fn a_setting_that_measures_otherwise_while_it_trains_on_is_closed_and_said() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stderr(&output);
     assert!(text.contains("`batch` is no longer changed while a process trains: of probe"), "{text}");
-    assert!(text.contains("% against a process of its own"), "{text}");
+    assert!(text.contains("% against a separate process"), "{text}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Session {
         if !self.heard.is_clean {
             self.look_once_more(verdict, &mut asks, &mut haste);
         }
-        // The last messages of a step that ended on its own may still arrive. Messages of a step that was stopped no longer count.
+        // The last messages of a command that ended on its own may still arrive. Messages of a stopped command no longer count.
         let counts = matches!(verdict, Verdict::Exited);
         let deadline = Instant::now() + self.time_to_end(verdict);
         while haste == Haste::None && !self.has_ended() && Instant::now() < deadline {
@@ -101,7 +101,7 @@ impl Session {
             // While it ends, the command may print more about the error.
             grace_time.min(LAST_WORDS)
         } else if verdict.is_good() && (self.heard.any_step() || self.segment > 0) && self.socket.order(&Order::Stop) {
-            // A step that ends on its own does so between two steps and leaves no partial work.
+            // A command that ends when ordered to does so between two training steps, so no step is left half done.
             grace_time
         } else {
             Duration::ZERO

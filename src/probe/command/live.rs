@@ -202,14 +202,16 @@ impl Live {
         self.tell_of_leaving(own);
         self.is_on_processor = own.facts.text("device") == Some("cpu");
         if let Some(doubt) = self.doubt.take_if(|doubt| doubt.number == job.number) {
-            let reason =
-                format!("probe {} {} while it trained on, and not in a process of its own", doubt.number, doubt.how);
+            let reason = format!(
+                "probe {} {} in a process that went on with new settings, but not in a separate process",
+                doubt.number, doubt.how
+            );
             self.close(&doubt.changed, &reason);
         }
         let figures = self.figures.extract_if(.., |figure| figure.config == *job.config);
         let Some(figure) = figures.last() else { return };
         if let Err(difference) = same_rate(own, &figure.measurement) {
-            let reason = format!("of probe {}, {difference} against a process of its own", figure.number);
+            let reason = format!("probe {} in such a process: {difference}", figure.number);
             self.close(&figure.changed, &reason);
         }
     }
@@ -255,12 +257,12 @@ fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
     /// processes are smaller.
     const BETWEEN_RUNS: f64 = 0.083;
     let (Some(before), Some(now)) = (one.throughput, other.throughput) else {
-        return Err("it was not measured".to_owned());
+        return Err("no throughput was measured".to_owned());
     };
     let half = |estimate: Estimate| estimate.relative_half_width().unwrap_or(WIDEST);
     let difference = now.value / before.value - 1.0;
     if difference.abs() > half(before).hypot(half(now)).clamp(BETWEEN_RUNS, WIDEST) {
-        return Err(format!("its throughput was {:+.1}%", difference * 100.0));
+        return Err(format!("throughput {:+.1}% against a separate process", difference * 100.0));
     }
     Ok(())
 }

@@ -82,7 +82,7 @@ pub(super) struct Session {
     pub(super) socket: EventSocket,
     /// How processes on other nodes reach the socket.
     reach: Reach,
-    /// The folder of the socket; the supervisor removes it when this process is killed.
+    /// The folder of the socket; the supervisor removes it when gputune is killed.
     pub(super) scratch: Scratch,
     /// The folder for its writes. It is dropped after the processes, because they may still write.
     pub(super) writes: Option<ProbeScratch>,
@@ -284,8 +284,8 @@ impl Session {
     fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
         let now = Instant::now();
         let bytes = self.output.bytes();
-        // Before the first step, any output is progress; after it, only steps are progress. A script that prints its rate now and
-        // then shows no progress except its output.
+        // Before the first step, any output is progress; after it, only steps are progress. If the rate comes from
+        // printed lines, output always counts: between the lines there is no other sign of progress.
         let counts = !self.heard.any_step() || matches!(self.step.rate, Rate::Pattern { .. });
         if counts && bytes > self.output_bytes {
             self.heard.last_progress = now;

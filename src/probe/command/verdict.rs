@@ -42,7 +42,8 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Returns true if enough was measured, so that the step may end on its own.
+    /// Returns true if measuring ended because it was enough or the time was over. Nothing is wrong with the process, so it may end
+    /// on its own.
     pub(super) fn is_good(&self) -> bool {
         matches!(self, Self::Enough | Self::TimeIsUp | Self::StillCompiling)
     }
@@ -158,7 +159,8 @@ impl Session {
         if let Some(loss) = self.heard.diverged {
             return diverged(loss, last_lines);
         }
-        // After a step reported that it is done, its exit status does not matter: it may be cleaning up, or may have been ended.
+        // Once the command has reported that training is over, its exit status does not matter: it may be cleaning up, or may have been
+        // ended.
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if finished_well
             && self.heard.reported.is_none()

@@ -21,16 +21,17 @@ pub(in crate::probe) enum Sufficiency {
     StillCompiling,
 }
 
-/// The minimum number of steps that may be enough: a round number, because an interval from fewer steps is too uncertain.
+/// The fewest steps that are enough: a round number. Fewer steps give too uncertain an interval. After twice the longest time, three
+/// are enough.
 const FEWEST_STEPS: u64 = 10;
 
-/// The minimum number of steps to keep from a short probe if the script leaves training: an epoch may have no more steps.
+/// A short probe with at least this many steps is kept if the script leaves training: an epoch may have no more steps.
 const FEWEST_STEPS_OF_SHORT: u64 = 2;
 
 /// Watches the window of one probe.
 #[derive(Debug)]
 pub(in crate::probe) struct Patience {
-    /// The relative interval width at which measuring ends early.
+    /// The relative half width of the interval at which measuring ends early.
     precision: f64,
     /// The longest time to measure after warm-up.
     longest: Duration,
@@ -211,7 +212,7 @@ impl Patience {
 
 /// Returns how many batches the loader may have queued when the first step began, based on the names of the settings.
 ///
-/// Steps on such batches do not wait for data and are too fast. They do not count as steady until later steps have come.
+/// Steps on such batches do not wait for data and are too fast. The probe does not count as steady until more steps have come.
 pub(in crate::probe) fn queued_steps(settings: &Settings) -> u64 {
     /// The default of PyTorch's `DataLoader` for `prefetch_factor`.
     const PREFETCH: u64 = 2;

@@ -26,7 +26,7 @@ pub(in crate::probe) enum Stretches {
 pub(in crate::probe) struct Printed {
     /// The arrival of the last lines, in seconds since the probe began.
     last: Option<f64>,
-    /// The latest stretches of lines that arrived one by one.
+    /// The latest stretches, without those of the first lines.
     recent: VecDeque<Stretch>,
 }
 

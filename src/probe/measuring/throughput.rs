@@ -41,8 +41,8 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) ended: Duration,
     /// The ends of epochs after warm-up.
     pub(in crate::probe) epochs: usize,
-    /// The rate over whole epochs, relative to the rate between their ends. The estimate includes this factor. `None` before two
-    /// ends of epochs.
+    /// The rate from the first to the last end of an epoch, with everything in between, divided by the rate of the counted steps.
+    /// The estimate includes this factor. `None` before two ends of epochs.
     pub(in crate::probe) epoch_factor: Option<f64>,
     /// What the end of an epoch costs. `None` before two ends of epochs.
     pub(in crate::probe) epoch_end: Option<EpochEnd>,
@@ -147,8 +147,8 @@ fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
     step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str()))
 }
 
-/// Returns the place after the last compilation at which more than a quarter of the steps up to it were compilations. Returns 0 if
-/// there is no such compilation. Later compilations are exceptions.
+/// Finds the last compilation up to which compilations are more than a quarter of all steps, and returns the place after it.
+/// Returns 0 if there is none. Later compilations are exceptions.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
     /// The same share as for [`exceptions`].
     const MOST: u64 = 4;
@@ -266,9 +266,9 @@ fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
 /// Returns true if isolated steps take so little time after the cut that a rate without them is right.
 ///
 /// Their cause is unknown. If they take more of the time, even rare steps belong to the cost of training here. No run then reaches
-/// a rate without these steps. An example is a stall of thirty steps in every sixty.
+/// a rate without these steps. An example is a stall as long as thirty steps, once every sixty steps.
 fn are_exceptions(observations: &[Observation], left_out: &[Option<&str>], cut: usize, alone: &[usize]) -> bool {
-    /// Half of the default relative width of 2%, so that leaving the steps out cannot put the true rate outside an interval.
+    /// Half of the default relative half width of 2%, so that leaving the steps out cannot put the true rate outside an interval.
     const MOST: f64 = 0.01;
     let counted = (cut..observations.len()).filter(|&at| left_out[at].is_none());
     let seconds: f64 = counted.map(|at| observations[at].work.seconds).sum();

@@ -35,7 +35,7 @@ pub(in crate::probe) struct Compiling {
     pub(in crate::probe) seconds: f64,
     /// Current number of steps, with any mark.
     pub(in crate::probe) steps: u64,
-    /// Steps since the last compilation.
+    /// Steps since these compilations; later, rare compilations do not count.
     pub(in crate::probe) steps_since: u64,
 }
 
@@ -138,7 +138,7 @@ impl Window {
         Duration::try_from_secs_f64(last.at).ok()
     }
 
-    /// Returns how long the first steps compiled; `None` if they did not compile.
+    /// Returns the state of a probe whose first steps compiled; `None` if they did not compile.
     pub(in crate::probe) fn compiling(&self) -> Option<Compiling> {
         let behind = behind_compilations(&self.observations, &self.kinds);
         let (first, last) = self.observations.first().zip(self.observations.last()).filter(|_| behind > 0)?;

@@ -14,8 +14,8 @@ use super::error::BLAS;
 /// The searched major versions of the library; the interface used here is the same in both.
 const MAJORS: [i32; 2] = [13, 12];
 
-/// Loads the first cuBLASLt that works, once for the process: by name through the loader, then in [`search_folders`]. Versions that the driver
-/// supports come first, latest first.
+/// Loads the first cuBLASLt that works, once for the process. For each version, supported and later versions first, it tries the
+/// loader by name, then [`search_folders`].
 ///
 /// # Errors
 /// No library can be loaded.
@@ -36,7 +36,7 @@ fn load(driver_major: i32) -> bool {
     });
     // SAFETY: the initialisers of the library have no preconditions.
     let library = places.find_map(|path| unsafe { Library::new(path) }.ok());
-    // The loader gives cudarc the loaded library, whatever its folder, so it stays loaded.
+    // It stays loaded: when cudarc asks for it by name, the loader returns this copy, whatever its folder.
     let library = library.map(|library| Box::leak(Box::new(library)));
     // SAFETY: as above.
     library.is_some() && unsafe { cudarc::cublaslt::sys::is_culib_present() }

@@ -48,7 +48,7 @@ impl CommandProber {
                 break;
             }
         }
-        // A process that ends on its own is replaced once per side.
+        // In a search, a process that ends on its own is replaced once per side.
         let mut replaced = vec![!bout.duel.keeps; bout.duel.jobs.len()];
         let tried = loop {
             if let Some(tried) = tried {
@@ -75,7 +75,7 @@ impl CommandProber {
         let is_interrupted = matches!(tried, Tried::Over(DuelEnd::Interrupted));
         let verdict = if is_interrupted { Verdict::Interrupted } else { Verdict::Enough };
         for (side, mut held) in bout.duel.sides().zip(open) {
-            // If the time was up in the middle of a block, the slices before count.
+            // If the caller stopped the duel during a block, the finished blocks count, provided that every side has one.
             if is_over && (!is_interrupted || bout.has_slices()) {
                 bout.sides[side.place()] = Some(held.session.own_outcome(bout.rate(side), true));
                 bout.processes[side.place()] = held.number;
@@ -110,7 +110,7 @@ impl CommandProber {
     }
 
     /// Returns the zygote for a side. In a single comparison, all sides start in the same way. In a search, a config gets a fresh
-    /// process if its last process was forked and was ended to see another process.
+    /// process if its last process was forked, and was ended so that the next round measures a new process.
     fn zygote_for(&mut self, bout: &Bout<'_, '_>, side: Side) -> Option<usize> {
         let mut zygote = |job: &Job<'_>| {
             let folder = Self::probe_dir(&self.folder, job.number);

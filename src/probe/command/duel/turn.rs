@@ -17,12 +17,12 @@ use crate::model::{Estimate, MemoryUse, Outcome};
 /// The fewest steps of a block that count.
 const FEWEST_STEPS: u64 = 2;
 
-/// The number of steps after a switch that do not count: a round number. CPU caches and clocks still fit the other side during
+/// The fewest steps after a switch that do not count: a round number. CPU caches and clocks still fit the other side during
 /// these steps. The first step also does not count, because it has no start time.
 const AFTER_SWITCH: u64 = 2;
 
-/// The longest time after a switch that does not count if the process was kept. What differs after a switch takes milliseconds, so
-/// one slow step is enough.
+/// If the process was kept, only as many steps after a switch are dropped as fit in this time, but at least one. What differs after a
+/// switch takes milliseconds.
 const LONGEST_LEAD: Duration = BLOCK;
 
 /// The result of a turn.
@@ -83,7 +83,7 @@ impl Session {
         let by_steps = || Some(steps_in(BLOCK)?.max(FEWEST_STEPS).next_multiple_of(rhythm));
         let length = length.or_else(by_steps);
         let lead = if was_kept {
-            // Each worker delivers a batch that arrived while the worker was stopped, and the batch that it had started.
+            // Two batches of each worker do not count: one that it finished while it was being stopped, and one that it had begun.
             let most = steps_in(LONGEST_LEAD).unwrap_or(u64::MAX).max(1);
             (2 * rhythm).max(AFTER_SWITCH).min(most)
         } else {
