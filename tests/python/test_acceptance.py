@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import socket
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ sys.path.insert(0, str(GPU))
 sys.path.insert(0, str(GPU / "scripts"))
 
 from acceptance import __main__ as acceptance
-from acceptance import device, hook, losses, machine, memory, meters, nvidia_smi, place, plan, process, results
+from acceptance import device, hook, machine, memory, meters, nvidia_smi, place, plan, process, results
 from acceptance import searches, tables
 from acceptance.checks import CHECKS
 from acceptance.context import Context
@@ -115,34 +114,6 @@ class ReadingsTest(unittest.TestCase):
         self.assertEqual(len(list(device.objects(content))), 3)
 
 
-class LossesTest(unittest.TestCase):
-    WANTED = [2.8, 2.3, 1.5, 0.9]
-
-    def test_what_a_gpu_that_does_not_compute_says_is_no_agreement(self):
-        def wrong(found):
-            return losses.disagreement(found, self.WANTED, 0.02)
-
-        self.assertIsNone(wrong([2.81, 2.29, 1.49, 0.91]))
-        for found, words in [
-            ([0.0] * 4, "0.0 in step 1"),
-            ([2.8, 2.3, float("nan"), 0.9], "nan in step 3"),
-            ([2.8, 2.3, 1.5, float("inf")], "inf in step 4"),
-            ([2.8, 2.8, 2.8, 2.8], "2.8000 in step 2, not 2.3000"),
-        ]:
-            self.assertEqual(wrong(found)[: len(words)], words)
-        self.assertIn("fell by", losses.disagreement([2.0, 2.0], [2.0, 2.0], 0.02))
-        self.assertTrue(all(0 < tolerance < 0.1 for tolerance in losses.TOLERANCES.values()))
-        self.assertNotEqual(losses.number(None), losses.number(None))
-
-    def test_events_are_taken_from_the_socket(self):
-        with tempfile.TemporaryDirectory() as folder:
-            listener = losses.Listener(Path(folder) / "events")
-            with socket.socket(socket.AF_UNIX) as step:
-                step.connect(str(Path(folder) / "events"))
-                step.sendall(b'{"event":"step","loss":2.5}\nnonsense\n{"event":"step","loss":null}\n')
-            self.assertEqual([event["loss"] for event in listener.stop()], [2.5, None])
-
-
 class RunningTest(unittest.TestCase):
     def test_a_child_and_its_own_children_end_at_the_limit(self):
         script = (
@@ -212,7 +183,7 @@ class PlanTest(unittest.TestCase):
 
     def test_a_check_of_the_first_call_takes_thirty_seconds_at_most(self):
         self.assertTrue(all(check.limit_seconds <= 30 for check in plan.CALLS[0].checks))
-        whole = ("gpm", "observer", "quickstart")
+        whole = ("gpm", "observer")
         self.assertTrue(all(check.limit_seconds <= 30 for check in plan.CALLS[1].checks if check.name not in whole))
 
     def test_each_setting_that_the_hook_can_apply_has_a_witness(self):

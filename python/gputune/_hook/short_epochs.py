@@ -65,7 +65,8 @@ class ShortEpochs:
             length = self._length(loader)
             if length is not None and length > self._batches:
                 iterator._sampler_iter = itertools.islice(iterator._sampler_iter, self._batches)
-            iterator._gputune_evaluation = [length, 0, 0.0]  # batches of an epoch, batches so far, and when the first came
+            # Batches of an epoch, batches so far, when the iteration began, and when its first batch came.
+            iterator._gputune_evaluation = [length, 0, time.perf_counter(), 0.0]
 
         return begin
 
@@ -79,17 +80,19 @@ class ShortEpochs:
             seen = iterator.__dict__.get("_gputune_evaluation")
             if seen is not None:
                 seen[1] += 1
-                seen[2] = seen[2] or time.perf_counter()
+                seen[3] = seen[3] or time.perf_counter()
             return batch
 
         return __next__
 
     def _end_iteration(self, iterator: Any) -> None:
-        length, count, first = iterator.__dict__.pop("_gputune_evaluation", (None, 0, 0.0))
+        length, count, begun, first = iterator.__dict__.pop("_gputune_evaluation", (None, 0, 0.0, 0.0))
         if self._last is None or count == 0 or self._hook.loaders.trains_with(iterator):
             return
-        seconds = time.perf_counter() - first
-        left_out = seconds / count * max((length or count) - count, 0)
+        now = time.perf_counter()
+        seconds = now - begun
+        of_batch = (now - first) / (count - 1) if count > 1 else seconds
+        left_out = of_batch * max((length or count) - count, 0)
         self._left_out += left_out
         self._evaluation += seconds + left_out
 
