@@ -37,7 +37,7 @@ def spec_of(context: Context, name: str, grid: bool) -> Path:
     file = SPECS / f"{base}{'-grid' if grid else ''}.toml"
     if context.tiny:
         return file
-    # Its end, with confirmations, comes before the end of the check.
+    # Its end, with rounds, comes before the end of the check.
     seconds = max(int(context.left) - 8, 10)
     limit = ("probes", str(GRID_CONFIGS)) if grid else ("time", f'"{seconds}s"')
     text = re.sub(rf"(?m)^{limit[0]} = .*$", f"{limit[0]} = {limit[1]}", file.read_text())
@@ -88,7 +88,7 @@ def grid(context: Context, report: Report, name: str) -> None:
     out = context.folder(name) / "grid"
     # What is left after the search is stopped is for the table.
     spec = spec_of(context, name, grid=True)
-    done = context.gputune("search", spec, "--out", out, "--format", "none", limit=context.left - 6)
+    done = context.gputune("search", spec, "--out", out, limit=context.left - 6)
     trials = tables.read_journal(out / "journal.jsonl")
     made = tables.rows(trials, PARAMETERS)
     complete = done.code == 0
