@@ -67,7 +67,7 @@ impl Asked<'_> {
             "Arguments as the command gives them.".clone_into(&mut told.told_by);
         }
         told.arguments.extend(given);
-        // The values that a shell script passes are that shell script's defaults.
+        // If the command runs a shell script, the values that it passes replace the defaults of the arguments.
         let mut inner = Words::of(self.command.inner());
         for argument in told.arguments.iter_mut().filter(|_| self.command.inner() != self.command) {
             if let Some(given) = inner.set(argument, "x") {

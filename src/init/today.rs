@@ -75,7 +75,7 @@ fn precision(source: &Source) -> Option<String> {
     }
     if let Some(region) = source.named("autocast").first() {
         let text = region.get("dtype").unwrap_or_default();
-        // Any other value of `enabled` is decided at run time.
+        // With any other value of `enabled`, the precision is unknown.
         let is_fixed = region.get("enabled").is_none_or(|enabled| enabled == "True");
         let on_cpu = region.positional.first().is_some_and(|device| device.contains("cpu"));
         return match text {

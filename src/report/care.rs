@@ -23,9 +23,9 @@ pub struct Care {
     /// The wall time of the probes with a measurement, by what used it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Spent>,
-    /// Seconds of probes that gave no measurement.
+    /// Seconds of probes without a measurement, or whose time was not broken down.
     pub failing_s: f64,
-    /// Seconds between probes.
+    /// Seconds of the search that belong to no probe.
     pub thinking_s: f64,
     /// Probes that were forked from a process with its imports done.
     pub forked: usize,
@@ -34,7 +34,7 @@ pub struct Care {
 }
 
 impl Care {
-    /// Summarises all probes; rounds count for the time alone.
+    /// Summarises all probes. Rounds add to the times only, not to the counts.
     pub(super) fn of(study: &Study) -> Self {
         let mut care = Self::default();
         for trial in study.history.trials() {

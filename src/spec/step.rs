@@ -70,7 +70,7 @@ impl StepSpec {
         }
     }
 
-    /// Returns what the job lacks when it is run as it is, with nothing but `set`, if it lacks anything.
+    /// Returns why the unmodified job cannot run with only the settings in `set`; `None` if it can.
     pub fn as_it_is_needs(&self, set: &Settings) -> Option<String> {
         as_it_is_needs(&self.template, &self.rate, self.samples_per_step.as_ref(), set)
     }

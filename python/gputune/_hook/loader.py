@@ -256,7 +256,7 @@ class Loaders:
         return __next__
 
     def _check_empty(self, state: LoaderState) -> None:
-        """Reports a training loader without any batch, before the first step: there will be none."""
+        """Before the first step: reports an error if a loader ends without a batch, as it has fewer samples than a batch."""
         samples, size = state.said.get("loader.samples"), state.batch_size
         if self._is_first_step_over or self._pulls or samples is None or size is None or samples >= size:
             return
@@ -332,7 +332,7 @@ class Loaders:
         """True if the experiment applies to this loader, which is iterated now."""
         if not torch.is_grad_enabled() or not self._session.is_ours:
             return False
-        # A loader without evidence counts from its second epoch on, once it was found to train.
+        # A loader without evidence counts at once if no loader has evidence, else once it was found to train.
         return (state.has_evidence and not state.is_late) or state is self._training or self._may_train(state)
 
     def _between_batches(self) -> None:

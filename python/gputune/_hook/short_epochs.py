@@ -26,7 +26,7 @@ class ShortEpochs:
         self._batches = batches
         self._real_length: Function = DataLoader.__len__
         self._evaluation = 0.0
-        """Seconds of evaluation since the last step, with what was left out."""
+        """Seconds of evaluation in this epoch, with the estimated time of the batches that were left out."""
         self._left_out = 0.0
         self._epochs = 0
         self._steps: list[float] = []
