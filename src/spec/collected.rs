@@ -15,8 +15,8 @@ pub(super) struct Collected {
     pub(super) files: Vec<SourceFile>,
     pub(super) parameters: Vec<Definition>,
     pub(super) rules: Vec<(usize, Located<String>)>,
-    /// The number of rules at the end that follow from what the parameters are applied to; their place is that of the
-    /// target.
+    /// The number of rules at the end that the user did not write: they follow from `apply`. Errors about them point at that
+    /// `apply`.
     pub(super) implied_rules: usize,
     /// The files that are being read, so that a file which imports itself is recognised.
     open: Vec<PathBuf>,
@@ -94,8 +94,8 @@ impl Collected {
         }
     }
 
-    /// Makes the error for rules that leave nothing: it names the first rule with which nothing is left, and those that
-    /// are needed for that.
+    /// Makes the error for rules that exclude every config. It points at the first rule after which no config is left, and names
+    /// the earlier rules that it conflicts with.
     pub(super) fn nothing_allowed(&self, file: &SourceFile, table: &Located<SpaceTable>, space: &Space) -> SpecError {
         let settings: Vec<String> =
             space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();

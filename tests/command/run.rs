@@ -111,7 +111,7 @@ fn the_job_has_its_streams_its_settings_and_no_mark_of_a_probe() {
     let search = searched("[step.env]\nX = \"{x}\"\n");
     let best = search.best()["config"]["x"].to_string();
     let folder = search.folder.path();
-    let line = "cat; echo $X; echo err >&2; env | grep -v BLESS | grep GPUTUNE || true";
+    let line = "cat; echo $X; echo err >&2; env | grep GPUTUNE | grep -v GPUTUNE_TEST | grep -v GPUTUNE_BLESS || true";
     let mut command = job(folder, line);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"in\n").unwrap();
