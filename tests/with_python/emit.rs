@@ -35,7 +35,7 @@ pub(crate) fn searched(folder: &Path, winner: &Settings, is_gpu: bool) -> Spec {
     spec
 }
 
-/// Writes the folder of a search with this winner. A baseline in the spec was half as fast.
+/// Writes the folder of a search with this winner. A baseline in the spec had a quarter of its speed.
 fn write_spec(folder: &Path, spec: &Spec, winner: &Settings, is_gpu: bool) {
     fs::create_dir_all(folder).unwrap();
     let device = Device { name: "Test".to_owned(), driver: "1".to_owned(), is_gpu };
@@ -44,7 +44,7 @@ fn write_spec(folder: &Path, spec: &Spec, winner: &Settings, is_gpu: bool) {
     let (space, baseline) = (&spec.space, spec.baseline.as_ref());
     let (mut journal, _) = Journal::open(&folder.join(JOURNAL), &Header::new(fingerprint), space).unwrap();
     let before = baseline.filter(|baseline| space.locate(baseline).unwrap() != space.locate(winner).unwrap());
-    let measured_trials = before.into_iter().map(|settings| (Purpose::Baseline, settings, 100.0));
+    let measured_trials = before.into_iter().map(|settings| (Purpose::Baseline, settings, 50.0));
     let last = if before.is_none() { Purpose::Baseline } else { Purpose::Search };
     for (number, (purpose, settings, speed)) in (1..).zip(measured_trials.chain([(last, winner, 200.0)])) {
         let (config, elapsed) = (space.locate(settings).unwrap(), Duration::from_secs(12));
