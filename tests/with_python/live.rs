@@ -108,7 +108,7 @@ fn a_config_that_fails_only_while_it_trains_on_is_measured_in_a_process_and_its_
     assert!(!lines.iter().any(is_live));
     let text = stderr(&output);
     assert_eq!(text.matches("`batch` is no longer changed while a process trains").count(), 1, "{text}");
-    assert!(text.contains("and not in a process of its own"), "{text}");
+    assert!(text.contains("but not in a separate process"), "{text}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_setting_that_measures_otherwise_while_it_trains_on_is_closed_and_said() {
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stderr(&output);
-    assert!(text.contains("`batch` is no longer changed while a process trains: of probe"), "{text}");
+    assert!(text.contains("`batch` is no longer changed while a process trains: probe "), "{text}");
     assert!(text.contains("% against a separate process"), "{text}");
 }
 
