@@ -471,7 +471,7 @@ fn processors_that_other_programs_fill_are_told_of() {
     let measured = first(&search, &output);
     let share = measured.measurement().unwrap().machine.foreign_cpu_share.unwrap();
     assert!((0.5..=1.0).contains(&share), "{share}");
-    assert!(stderr(&output).contains("in 1 of 1 probes other programs used up to "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("in 1 of 1 probes, other programs used up to "), "{}", stderr(&output));
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn is_live(line: &Line) -> bool {
 fn configs_follow_each_other_in_one_process_and_the_last_rounds_have_others() {
     let Some(python) = torch() else { return };
     let search = search(&python, "", BATCH);
-    let output = search.run();
+    let output = search.command().arg("-v").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let lines = search.lines();
     let (live, others): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| is_live(line));
