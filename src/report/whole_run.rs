@@ -10,7 +10,9 @@ impl WholeRun {
     /// Returns one sentence without a full stop, such as
     /// `whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run`.
     pub fn words(&self) -> String {
-        let mut words = format!("whole run of {}: {}", self.length, self.times());
+        // With another batch, the same samples take another number of steps.
+        let of_baseline = if matches!(self.length, RunLength::Steps(_)) { " of the baseline" } else { "" };
+        let mut words = format!("whole run of {}{of_baseline}: {}", self.length, self.times());
         if let Some(steps) = self.steps_speedup.filter(|_| self.epoch_ends_share.unwrap_or(0.0) >= MATTERS) {
             words += &format!("; steps alone {steps:.2}x");
         }
@@ -95,6 +97,8 @@ mod tests {
         assert_eq!(short.words(), "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4)");
         let unknown = WholeRun { epoch_ends_share: None, steps_speedup: None, ..run() };
         assert!(unknown.words().ends_with("; the ends of epochs were not measured"));
+        let steps = WholeRun { length: RunLength::Steps(2000.0), ..short.clone() };
+        assert!(steps.words().starts_with("whole run of 2,000 steps of the baseline: 31.2 h"));
         let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
         assert_eq!(same.words(), "whole run of 90 epochs: 31.2 h");
     }
