@@ -44,12 +44,14 @@ class Errors:
         previous = sys.excepthook
 
         def excepthook(kind: Any, error: Any, trace: Any) -> None:
-            try:
-                if self._stopping.is_ordered and self._session.is_ours:
-                    end_now()  # a rank that left earlier makes other ranks fail
-                self._report(kind, error)
-            except Exception:  # the user should see the error of the script
-                pass
+            for _ in range(2):  # torch's signal handler for a dead worker may raise in the first
+                try:
+                    if self._stopping.is_ordered and self._session.is_ours:
+                        end_now()  # a rank that left earlier makes other ranks fail
+                    self._report(kind, error)
+                    break
+                except Exception:  # the user should see the error of the script
+                    pass
             previous(kind, error, trace)
 
         sys.excepthook = excepthook
