@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> super::Result {
         Some(baseline) if spec.is_baseline_as_it_is => format!("{}, else the unmodified job", baseline.line()),
         Some(baseline) => baseline.line(),
         None if spec.is_baseline_as_it_is => "the unmodified job: the first probe sets nothing".to_owned(),
-        None => "none: there will be no speed-up".to_owned(),
+        None => "none: there will be no speedup".to_owned(),
     };
     let _ = writeln!(text, "baseline   {baseline}");
     if spec.objective != Objective::default() {

@@ -141,7 +141,7 @@ impl Verdict {
 
     /// Returns the confidence in words.
     pub fn how_sure(&self) -> &'static str {
-        SURE.iter().find(|(least, _)| self.sureness >= *least).map_or("a guess", |(_, words)| words)
+        SURE.iter().find(|(least, _)| self.sureness >= *least).map_or("low confidence", |(_, words)| words)
     }
 
     /// Returns all parameters worth opening, first for the first cause, then for the other causes.
@@ -159,8 +159,11 @@ impl Verdict {
 }
 
 /// Words for the confidence in a verdict, each with its lowest confidence: one proof, one strong piece of evidence, or less.
-pub const SURE: &[(f64, &str)] =
-    &[(Strength::Proof.weight(), "sure"), (Strength::Strong.weight(), "likely"), (0.0, "a guess")];
+pub const SURE: &[(f64, &str)] = &[
+    (Strength::Proof.weight(), "high confidence"),
+    (Strength::Strong.weight(), "medium confidence"),
+    (0.0, "low confidence"),
+];
 
 #[cfg(test)]
 mod tests;

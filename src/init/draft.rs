@@ -217,7 +217,7 @@ fn write_baseline(plan: &Plan, out: &mut String) {
     }
     let _ = writeln!(
         out,
-        "\n# The settings of the command: gputune probes them first, and measures the speed-up against them.\n[baseline]"
+        "\n# The settings of the command: gputune probes them first, and measures the speedup against them.\n[baseline]"
     );
     for (name, today, words) in stated {
         let _ = writeln!(out, "{name} = {today} # {}", one_line(words));

@@ -59,12 +59,15 @@ impl HeldBack {
         })
     }
 
+    /// Returns the bottleneck of the best config in words, with what its removal is worth.
     fn line(&self) -> String {
         let worth = self.worth.filter(|times| *times >= 1.05);
         let worth = worth.map(|times| format!(", worth up to {times:.1}x")).unwrap_or_default();
-        let how_sure =
-            diagnosis::SURE.iter().find(|(least, _)| self.sureness >= *least).map_or("", |(_, words)| *words);
-        format!("{} ({how_sure}{worth})", self.title)
+        format!("{} ({}{worth})", self.title, self.how_sure())
+    }
+
+    fn how_sure(&self) -> &'static str {
+        diagnosis::SURE.iter().find(|(least, _)| self.sureness >= *least).map_or("", |(_, words)| *words)
     }
 }
 
@@ -95,12 +98,12 @@ impl Bottleneck {
         let mut lines = Vec::new();
         match (&self.was, &self.is) {
             (Some(was), Some(is)) if was.cause == is.cause => {
-                lines.push(format!("limit     was, and still is: {}", is.line()));
+                lines.push(format!("limit     before and now: {}", is.line()));
             }
             (was, is) => {
-                lines.extend(was.as_ref().map(|was| format!("limit     was {}", was.line())));
+                lines.extend(was.as_ref().map(|was| format!("limit     before: {} ({})", was.title, was.how_sure())));
                 let label = if was.is_some() { "" } else { "limit" };
-                lines.extend(is.as_ref().map(|is| format!("{label:<10}is now {}", is.line())));
+                lines.extend(is.as_ref().map(|is| format!("{label:<10}now: {}", is.line())));
             }
         }
         if let Some(line) = self.is.iter().chain(&self.was).find_map(|held| held.lines.first()) {
@@ -109,7 +112,7 @@ impl Bottleneck {
         if let Some(is) = &self.is {
             let next = is.by_hand.first().cloned();
             let next = next.or_else(|| (!is.open.is_empty()).then(|| format!("search {}", is.open.join(", "))));
-            lines.extend(next.map(|next| format!("          for more: {next}")));
+            lines.extend(next.map(|next| format!("          to go faster: {next}")));
         }
         lines
     }
@@ -149,15 +152,15 @@ mod tests {
             ..Bottleneck::default()
         };
         let expected = [
-            "limit     was the loader (sure, worth up to 1.8x)",
-            "          is now the device (sure, worth up to 1.8x)",
-            "          for more: buy one",
+            "limit     before: the loader (high confidence)",
+            "          now: the device (high confidence, worth up to 1.8x)",
+            "          to go faster: buy one",
         ];
         assert_eq!(limit.lines(), expected);
         let same =
             Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])), ..Bottleneck::default() };
-        assert_eq!(same.lines()[0], "limit     was, and still is: the loader (sure, worth up to 1.8x)");
-        assert_eq!(same.lines()[1], "          for more: search batch_size");
+        assert_eq!(same.lines()[0], "limit     before and now: the loader (high confidence, worth up to 1.8x)");
+        assert_eq!(same.lines()[1], "          to go faster: search batch_size");
         let seen = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..held("loop", &[]) };
         let limit = Bottleneck { is: Some(seen), ..Bottleneck::default() };
         assert_eq!(limit.lines()[1], "          in train.py:31 `burn(15)`: 78 % of a step");

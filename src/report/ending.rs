@@ -10,7 +10,7 @@ use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Verdict};
 /// Describes the comparison with the baseline; `None` without a baseline. `number` formats the objective's value of a config.
 pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {
     let Some(baseline) = &best.baseline else {
-        return study.baseline.as_ref().map(|_| "speed-up  unknown: the baseline is not feasible".to_owned());
+        return study.baseline.as_ref().map(|_| "speedup   unknown: the baseline is not feasible".to_owned());
     };
     let number = number(baseline);
     let what = comparative(study);
@@ -19,12 +19,12 @@ pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranke
         (_, Some(speedup), _) => {
             let lowest =
                 at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round")).unwrap_or_default();
-            format!("speed-up  {} {what} than the baseline ({number}){lowest}", shown_ratio(speedup))
+            format!("speedup   {} {what} than the baseline ({number}){lowest}", shown_ratio(speedup))
         }
         (_, None, Some(seen)) => {
             let seen = shown_ratio(seen);
             let rounds = after_rounds(best.winner.rounds.min(baseline.rounds));
-            format!("speed-up  not proven: {seen} {what} than the baseline ({number}), {rounds}")
+            format!("speedup   not proven: {seen} {what} than the baseline ({number}), {rounds}")
         }
         (_, None, None) => format!("baseline  {number}"),
     })

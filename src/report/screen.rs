@@ -95,7 +95,7 @@ impl Screen {
 /// Returns the tone of a label.
 fn tone_of(label: &str) -> Tone {
     match label.trim_end() {
-        "best" | "speed-up" | "better" => Tone::Good,
+        "best" | "speedup" | "better" => Tone::Good,
         "tied" => Tone::Note,
         "noise" | "unstable" | "numerics" | "rate" => Tone::Doubtful,
         "nothing" => Tone::Bad,
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn labels_stay_and_texts_go_on_below_themselves() {
         let screen = Screen { columns: 30, colours: false, is_verbose: false };
-        let text = "speed-up  2.40x (2.18 to 2.65) faster than it was\nno label here";
-        assert_eq!(screen.lay_out(text), "speed-up  2.40x (2.18 to 2.65)\n          faster than it was\nno label here");
+        let text = "speedup   2.40x (2.18 to 2.65) faster than it was\nno label here";
+        assert_eq!(screen.lay_out(text), "speedup   2.40x (2.18 to 2.65)\n          faster than it was\nno label here");
         let coloured = Screen { colours: true, ..screen }.lay_out("best      x=1");
         assert_eq!(coloured, "\x1b[1;32mbest      \x1b[0mx=1");
     }

@@ -1,6 +1,7 @@
 //! Says how long the whole training takes with the baseline and with the named config.
 
 use crate::model::RunLength;
+use crate::model::quantity::show_count;
 use crate::search::WholeRun;
 
 /// The smallest share of the time that is worth a word.
@@ -10,9 +11,13 @@ impl WholeRun {
     /// Returns one sentence without a full stop, such as
     /// `whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run`.
     pub fn words(&self) -> String {
-        // With another batch, the same samples take another number of steps.
-        let of_baseline = if matches!(self.length, RunLength::Steps(_)) { " of the baseline" } else { "" };
-        let mut words = format!("whole run of {}{of_baseline}: {}", self.length, self.times());
+        let of_best = |steps| format!(" (with the best config {}, for as many samples)", show_count(steps));
+        let mut words = format!(
+            "whole run of {}{}: {}",
+            self.length,
+            self.best_steps.map(of_best).unwrap_or_default(),
+            self.times()
+        );
         if let Some(steps) = self.steps_speedup.filter(|_| self.epoch_ends_share.unwrap_or(0.0) >= MATTERS) {
             words += &format!("; steps alone {steps:.2}x");
         }
@@ -79,6 +84,7 @@ mod tests {
     fn run() -> WholeRun {
         WholeRun {
             length: RunLength::Epochs(90.0),
+            best_steps: None,
             baseline_s: 31.2 * 3600.0,
             best_s: Estimate::interval(14.6 * 3600.0, 13.1 * 3600.0, 16.4 * 3600.0),
             steps_speedup: Some(2.6),
@@ -97,8 +103,9 @@ mod tests {
         assert_eq!(short.words(), "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4)");
         let unknown = WholeRun { epoch_ends_share: None, steps_speedup: None, ..run() };
         assert!(unknown.words().ends_with("; the ends of epochs were not measured"));
-        let steps = WholeRun { length: RunLength::Steps(2000.0), ..short.clone() };
-        assert!(steps.words().starts_with("whole run of 2,000 steps of the baseline: 31.2 h"));
+        let steps = WholeRun { length: RunLength::Steps(2000.0), best_steps: Some(250.0), ..short.clone() };
+        let words = "whole run of 2,000 steps (with the best config 250, for as many samples): 31.2 h";
+        assert!(steps.words().starts_with(words));
         let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
         assert_eq!(same.words(), "whole run of 90 epochs: 31.2 h");
     }

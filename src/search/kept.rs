@@ -43,7 +43,7 @@ pub struct Record<S = Space> {
     pub space: S,
     /// The objective.
     pub objective: Objective,
-    /// The config that the speed-up is measured against.
+    /// The config that the speedup is measured against.
     pub baseline: Option<Settings>,
     /// True if the baseline is the unmodified job, with nothing else set.
     #[serde(default)]

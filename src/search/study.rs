@@ -38,7 +38,7 @@ pub struct Study {
     pub objective: Objective,
     /// All trials.
     pub history: History,
-    /// The config that the speed-up is measured against.
+    /// The config that the speedup is measured against.
     pub baseline: Option<Config>,
     /// Why the search ended.
     pub stopped: StopReason,

@@ -270,7 +270,7 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets the current settings as the baseline: it is probed first, and the speed-up is measured against it.
+    /// Sets the current settings as the baseline: it is probed first, and the speedup is measured against it.
     ///
     /// # Errors
     /// They are not in the space.
@@ -279,7 +279,7 @@ impl<'p> Tuner<'p> {
         Ok(self)
     }
 
-    /// Takes the unmodified job as the baseline. The first probe sets only `set`, which is often empty, and the speed-up is
+    /// Takes the unmodified job as the baseline. The first probe sets only `set`, which is often empty, and the speedup is
     /// measured against the settings that it used. Steps in this process do not support this, unless they know what to do without
     /// settings.
     ///

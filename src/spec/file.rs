@@ -395,7 +395,8 @@ pub(super) struct LimitsTable {
 pub(super) struct ObjectiveTable {
     /// The metric to make as large as possible: `throughput`, or one that the step reports. Default: throughput.
     pub(super) maximize: Option<Located<String>>,
-    /// The metric to make as small as possible.
+    /// The metric to make as small as possible: `run_time`, `step_time`, or one that the step reports. Default: run_time, which is the
+    /// same as the largest throughput.
     pub(super) minimize: Option<Located<String>>,
     /// Several metrics with the weight of each: the best weighted product wins.
     pub(super) weights: Option<Located<Entries<Located<Weight>>>>,

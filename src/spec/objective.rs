@@ -10,6 +10,9 @@ use crate::model::{
     COST, Constraint, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, RunLength, Space,
 };
 
+/// The time of the whole training. It is shortest where the throughput over whole epochs is largest, which is the default objective.
+const RUN_TIME: &str = "run_time";
+
 /// Builds the objective from its table and from what other tables say about it.
 pub(super) fn build(source: &SourceFile, file: &SpecFile) -> Result<Objective, SpecError> {
     let (table, limits, search) = (&file.objective, &file.limits, &file.search);
@@ -87,7 +90,13 @@ fn only_one(source: &SourceFile, table: &ObjectiveTable) -> Result<(), SpecError
 
 fn single(source: &SourceFile, metric: &Located<String>, direction: Direction) -> Result<Objective, SpecError> {
     named(source, &metric.span, &metric.value)?;
-    Ok(Objective::new(metric.value.clone(), direction))
+    if metric.value != RUN_TIME {
+        return Ok(Objective::new(metric.value.clone(), direction));
+    }
+    if direction == Direction::Maximize {
+        return Err(source.error(metric.span.clone(), "less of `run_time` is better", "write minimize = \"run_time\""));
+    }
+    Ok(Objective::default())
 }
 
 fn named(source: &SourceFile, span: &Range<usize>, metric: &str) -> Result<(), SpecError> {

@@ -136,8 +136,8 @@ fn what_is_said_at_the_end_is_true() {
                 held += u64::from(speedup.low <= Some(truth) && speedup.high >= Some(truth));
             }
         }
-        println!("{name}: speed-up held {held} of {claims}, within 5 % of the best {good} of {RUNS}, {probes} probes");
-        assert!(held * 100 >= claims * 90, "{name}: {held} of {claims} speed-ups hold");
+        println!("{name}: speedup held {held} of {claims}, within 5 % of the best {good} of {RUNS}, {probes} probes");
+        assert!(held * 100 >= claims * 90, "{name}: {held} of {claims} speedups hold");
         assert!(good * 10 >= RUNS * 9, "{name}: {good} of {RUNS} named a config within 5 % of the best");
     }
 }

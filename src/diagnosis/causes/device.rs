@@ -149,7 +149,7 @@ pub(super) static CAUSES: [Cause; 6] = [
     },
     Cause {
         name: "compute_bound",
-        title: "compute-bound: healthy",
+        title: "compute",
         about: "The device computes nearly all the time.",
         signature: "the step does not wait for data; twice the batch takes about twice as long; the device is busy",
         thresholds: &[&WAIT, &WITHOUT_LOADER, &PER_STEP, &SM_HIGH, &CORES_USED],
@@ -157,7 +157,7 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: compute_bound,
         opens: &["precision", "compile", "batch_size", "num_workers"],
-        cures: &[Cure { what: "use a faster device, or more devices", why: "this device is busy", applies: always }],
+        cures: &[Cure { what: "use a faster device, or more devices", why: "no setting helps much", applies: always }],
     },
 ];
 

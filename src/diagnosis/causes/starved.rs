@@ -52,7 +52,7 @@ pub(super) static CAUSES: [Cause; 2] = [
     },
     Cause {
         name: "data_starvation",
-        title: "data starvation, why: not known",
+        title: "data starvation for an unknown reason",
         about: "The step waits for data, and no measurement shows the reason.",
         signature: "no other cause of the wait is likely",
         thresholds: &[&WAIT, &WITHOUT_LOADER],

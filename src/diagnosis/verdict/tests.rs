@@ -106,7 +106,7 @@ fn a_main_thread_that_never_waits_says_nothing_of_launches_on_a_gpu() {
 #[test]
 fn nothing_known_is_no_verdict() {
     let verdict = diagnose(&Evidence::default());
-    assert!(verdict.top().is_none() && verdict.how_sure() == "a guess" && !verdict.is_healthy());
+    assert!(verdict.top().is_none() && verdict.how_sure() == "low confidence" && !verdict.is_healthy());
 }
 
 #[test]

@@ -15,8 +15,12 @@ const A_MILLION: RunLength = RunLength::Samples(1e6);
 /// The time of the whole training, with the baseline and with the named config.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WholeRun {
-    /// How long the training is.
+    /// How long the training is, with the baseline.
     pub length: RunLength,
+    /// The number of steps in which the named config trains on as many samples. Absent if the length is not in steps, or the number is
+    /// the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_steps: Option<f64>,
     /// Its time with the baseline, in seconds.
     pub baseline_s: f64,
     /// Its time with the named config, in seconds, with the interval of the speedup.
@@ -98,17 +102,21 @@ impl Study {
         let length = self.objective.stated_run_length().or_else(|| fact("run.steps").map(RunLength::Steps));
         let length = length.or_else(|| fact("run.epochs").map(RunLength::Epochs).filter(|_| epoch.is_some()));
         let length = length.unwrap_or(if epoch.is_some() { RunLength::Epochs(1.0) } else { A_MILLION });
+        let per_step = |runs: &[&Measurement]| runs.iter().find_map(|run| run.timing.samples_per_step);
         let samples = match length {
             RunLength::Epochs(epochs) => epochs * epoch?,
-            RunLength::Steps(steps) => steps * runs.iter().find_map(|run| run.timing.samples_per_step)?,
+            RunLength::Steps(steps) => steps * per_step(&runs)?,
             RunLength::Samples(samples) => samples,
         };
+        let of_best = measured(&best.winner.config);
+        let best_steps = per_step(&of_best).map(|per_step| (samples / per_step).round());
+        let best_steps = best_steps.filter(|best| matches!(length, RunLength::Steps(steps) if steps != *best));
         let start_of = |runs: &[&Measurement]| {
             let own = runs.iter().find(|run| !run.is_live && !run.is_forked && run.round.is_none());
             Some(own?.account.as_ref()?.start_s)
         };
         let start = start_of(&runs).unwrap_or(0.0);
-        let start_of_best = start_of(&measured(&best.winner.config)).unwrap_or(start);
+        let start_of_best = start_of(&of_best).unwrap_or(start);
         let trains = samples / baseline.estimate.value;
         let speedup = best.speedup.or(best.unproven_speedup)?;
         let with = |speedup: f64| start_of_best + trains / speedup;
@@ -119,11 +127,12 @@ impl Study {
         };
         let factor = |measurement: &Measurement| measurement.timing.epoch_factor;
         let (before, now) = (factor(&baseline.measurement), factor(&best.winner.measurement));
-        let end = measured(&best.winner.config).iter().chain(&runs).find_map(|run| run.timing.epoch_end);
+        let end = of_best.iter().chain(&runs).find_map(|run| run.timing.epoch_end);
         let evaluation = end.and_then(|end| Some(end.evaluation_s? / end.seconds)).filter(|share| share.is_finite());
         let epoch_ends_share = now.map(|now| (1.0 - now).max(0.0));
         Some(WholeRun {
             length,
+            best_steps,
             baseline_s: start + trains,
             best_s,
             steps_speedup: before.zip(now).map(|(before, now)| speedup.value * before / now),
