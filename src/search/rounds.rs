@@ -31,8 +31,9 @@ const FALSE_CLAIM: f64 = 0.05;
 /// The rounds after which a config may first be claimed to be faster.
 const FIRST_LOOK: usize = 3;
 
-/// The wins in a row that prove a config faster if its interval is too wide for a claim. Six wins by chance happen once in 64 times.
-const WON_IN_A_ROW: usize = 6;
+/// The fewest rounds that prove a config faster if it won all of them, even if its interval is too wide for a claim. Six wins by chance
+/// happen once in 64 times. Each doubling of the compared configs needs one more.
+const WON_ALL: usize = 6;
 
 /// The lead that makes a config worth naming although its interval is wide: a share. The config must have it in each of at least
 /// `FIRST_LOOK` rounds. Three rounds of equal configs on an overloaded machine agreed on 14% once in twelve searches.
@@ -98,9 +99,9 @@ pub(crate) struct Noise {
 }
 
 impl Noise {
-    /// Estimates the noise from the runs of all configs. Numbers that are no rates of time have none.
-    pub(crate) fn of<'r>(configs: impl IntoIterator<Item = &'r [Run]>, is_rate: bool) -> Self {
-        if !is_rate {
+    /// Estimates the noise from the runs of all configs. Only times and rates have noise: a loss or a peak of memory has none.
+    pub(crate) fn of<'r>(configs: impl IntoIterator<Item = &'r [Run]>, has_noise: bool) -> Self {
+        if !has_noise {
             return Self { variance: 0.0, degrees: 0, processes_apart: 0.0 };
         }
         let configs: Vec<&[Run]> = configs.into_iter().collect();
@@ -143,7 +144,8 @@ impl Noise {
     ///
     /// Every round is a look, and every look may err. The k-th look errs with a share that falls with k, and all shares add up to the
     /// probability of a false claim (alpha spending). The configs share that probability (Bonferroni), because the best of several
-    /// configs looks better than it is. Six wins in a row are a proof of their own, if the difference exceeds the luck of processes.
+    /// configs looks better than it is. If a config won all of its rounds,
+    /// six or more rounds are a proof too ([`WON_ALL`]). The difference must also exceed what two processes of one config differ by.
     pub(crate) fn is_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
         let Some(difference) = self.difference(a, b) else { return false };
         let rounds = paired(a, b).count();
@@ -156,7 +158,7 @@ impl Noise {
         let share = as_number(FIRST_LOOK) / as_number(rounds) / as_number(rounds + 1);
         let tail = FALSE_CLAIM / 2.0 * share / as_number(compared.max(1));
         let is_beyond_noise = difference.value > difference.half_width(tail);
-        let wins = WON_IN_A_ROW + usize::try_from(compared.max(1).ilog2()).unwrap_or(0);
+        let wins = WON_ALL + usize::try_from(compared.max(1).ilog2()).unwrap_or(0);
         let is_beyond_processes = difference.value > stats::normal_quantile(tail) * difference.of_processes;
         is_beyond_noise || rounds >= wins && is_higher_always(a, b) && is_beyond_processes
     }

@@ -477,7 +477,7 @@ impl<'p> Tuner<'p> {
             seen: seen::Seen::default(),
             lacking: Lacking::default(),
             rounds: rounds::Rounds::default(),
-            is_settling: false,
+            is_in_last_rounds: false,
             is_clear: false,
             seed: self.seed,
             baseline: self.baseline.as_ref(),

@@ -17,7 +17,7 @@ pub enum Verdict {
     Faster,
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
-    /// It was better than the baseline in every round, clearly or by its interval, but without a proof.
+    /// Rounds say that it is better than the baseline, but do not prove it: it won all of them, by a wide margin or beyond its interval.
     Unproven,
     /// There is no baseline, or it is not feasible.
     NoBaseline,
@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// A config that was better than the baseline in every round, but without a proof. The baseline stays.
+/// A config that won all rounds against the baseline, but by too little to be named. The baseline stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ahead {
     /// The config.

@@ -171,8 +171,7 @@ impl Study {
         let count = columns.first().map_or(0, |column| column.ranked.len());
         let rows: Vec<Vec<f64>> = (0..count).map(|at| scores(columns, at)).collect();
         let are_tied = |a: usize, b: usize| columns.iter().all(|column| column.is_tied(a, b));
-        // Another config of the front may equal or exceed a config in all metrics. Then the config matters only if the two are
-        // tied.
+        // A config that another one equals or exceeds in all metrics is a candidate only if the two are tied.
         let exact = non_dominated(&rows);
         let mut candidates: Vec<usize> =
             (0..count).filter(|at| exact.contains(at) || exact.iter().any(|&other| are_tied(other, *at))).collect();
@@ -184,7 +183,8 @@ impl Study {
             (is_clear || (a < b && are_tied(first, second)))
                 && !columns.iter().any(|column| column.is_clearly_better(second, first))
         };
-        let mut kept: Vec<usize> = kernel(candidates.len(), beats).into_iter().map(|at| candidates[at]).collect();
+        let mut kept: Vec<usize> =
+            keep_unbeaten(candidates.len(), beats).into_iter().map(|at| candidates[at]).collect();
         kept.sort_by(|&a, &b| rows[b][0].total_cmp(&rows[a][0]).then(a.cmp(&b)));
         let mut tied: Vec<Vec<usize>> = vec![Vec::new(); kept.len()];
         for &at in candidates.iter().filter(|at| !kept.contains(at)) {
@@ -228,9 +228,9 @@ fn place_of(column: &Column, config: &Config) -> Option<usize> {
     column.ranked.iter().position(|entry| entry.config == *config)
 }
 
-/// Finds the places that no kept place beats. A place that no other place beats is kept, all places that it beats are dropped, and
-/// so on. If all remaining places beat each other in a circle, the first of them is kept.
-fn kernel(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+/// Keeps each place that no remaining place beats and drops the places that it beats, until none remains. If the remaining places beat
+/// each other in a circle, the first of them is kept.
+fn keep_unbeaten(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     let beaten: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|&b| a != b && beats(a, b)).collect()).collect();
     let mut beaters = vec![0_usize; count];
     beaten.iter().flatten().for_each(|&b| beaters[b] += 1);
@@ -263,9 +263,9 @@ mod tests {
     #[test]
     fn what_beats_a_kept_one_through_something_that_is_gone_does_not_count() {
         // Place 0 beats 1, and 1 beats 2.
-        assert_eq!(kernel(3, |a, b| (a, b) == (0, 1) || (a, b) == (1, 2)), [0, 2]);
+        assert_eq!(keep_unbeaten(3, |a, b| (a, b) == (0, 1) || (a, b) == (1, 2)), [0, 2]);
         // The first place of a circle is kept.
-        assert_eq!(kernel(3, |a, b| (a + 1) % 3 == b), [0]);
-        assert_eq!(kernel(0, |_, _| true), Vec::<usize>::new());
+        assert_eq!(keep_unbeaten(3, |a, b| (a + 1) % 3 == b), [0]);
+        assert_eq!(keep_unbeaten(0, |_, _| true), Vec::<usize>::new());
     }
 }

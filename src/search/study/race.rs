@@ -7,12 +7,12 @@ use crate::search::rounds::{self, Noise};
 /// The probability at one end beyond which a config counts as worse than the incumbent.
 const WORSE: f64 = 0.05;
 
-/// The expected gain, as a share, that is not worth more rounds. A config that is as fast as the incumbent has this expected gain
-/// if the difference is known to 4%. It is known to 4% after two processes of each.
+/// The expected gain, as a share, that is not worth more rounds. Two configs that seem equal have an expected gain of 0.4 times the
+/// standard error of their difference. After two processes of each, that error is about 4%.
 const SMALL_GAIN: f64 = 0.015;
 
-/// A gain that is not worth more rounds if it is known: round numbers, as shares. It is about the difference between two processes,
-/// and a proof would take dozens of rounds.
+/// A gain below the first number is not worth more rounds once its standard error is below the second. Both are shares and round
+/// numbers. Two processes of one config differ by about as much, so a proof would take dozens of rounds.
 const TINY_GAIN: f64 = 0.03;
 const TINY_GAIN_KNOWN: f64 = 0.015;
 

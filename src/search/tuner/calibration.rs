@@ -104,7 +104,7 @@ impl Search<'_, '_> {
                 if self.is_fair(&compared) {
                     let (some, count) = (half.len(), all.len());
                     text = format!(
-                        "{some} of {count} slots measure side by side: the same config notices all of them ({seen}), but not these ({also})"
+                        "{some} of {count} slots measure side by side: all of them slow a config down ({seen}), these do not ({also})"
                     );
                     kept = half;
                 } else {

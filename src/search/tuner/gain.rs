@@ -105,9 +105,9 @@ fn together(space: &Space) -> usize {
 /// Returns the smallest gain, as a share of the best, that measurements can show: a quarter of the width of the best's 95%
 /// interval.
 ///
-/// Let h be the half width. Two configs that are measured as well as the best differ by chance by up to h times the root of 2. An
-/// expected gain is weighted with its probability, about one half for a proposal that may as well be worse. So a repetition would
-/// confirm no gain below h / 2. A best that never settled must not end the search alone, so h is limited to the widest tie.
+/// Let h be the half width. If two equal configs are measured this well, their difference is below h * sqrt(2) in 95% of cases. An
+/// expected gain is a gain times its probability, which is about one half if the proposal may as well be worse. So gains below about
+/// h / 2 cannot be shown. h is limited to the widest tie: the wide interval of one config must not end the search.
 pub(super) fn noise(objective: &Objective, best: &Outcome) -> f64 {
     best.measurement().and_then(|run| objective.estimate(run)).map_or(0.0, |estimate| noise_of(&estimate))
 }
@@ -150,7 +150,7 @@ mod tests {
             .collect()
     }
 
-    fn stop(gain: f64, half: f64, least: f64) -> Option<StopReason> {
+    fn reason_to_stop(gain: f64, half: f64, least: f64) -> Option<StopReason> {
         let history = history(12, half);
         let expected = vec![Some(gain); 12];
         SmallGains::after(&space(), &history, &expected, &Objective::default(), least).are_enough(&history)
@@ -158,14 +158,14 @@ mod tests {
 
     #[test]
     fn what_is_below_the_least_gain_ends_it_and_what_is_below_the_noise_too() {
-        assert_eq!(stop(0.001, 1.0, 0.01), Some(StopReason::LittleToGain));
-        assert_eq!(stop(0.002, 0.1, 0.01), None, "eight of these are 1.6 %");
-        assert_eq!(stop(0.02, 1.0, 0.01), None, "half of a half width of 1 % is 0.5 %");
-        assert_eq!(stop(0.02, 6.0, 0.01), Some(StopReason::GainWithinNoise), "half of 6 % is 3 %");
-        assert_eq!(stop(0.04, 6.0, 0.01), None);
-        assert_eq!(stop(0.04, 90.0, 0.01), Some(StopReason::GainWithinNoise));
-        assert_eq!(stop(0.06, 90.0, 0.01), None, "however noisy, a gain of more than 5 % is worth a look");
-        assert_eq!(stop(0.0, 1.0, 0.0), None, "zero never stops a search");
+        assert_eq!(reason_to_stop(0.001, 1.0, 0.01), Some(StopReason::LittleToGain));
+        assert_eq!(reason_to_stop(0.002, 0.1, 0.01), None, "eight of these are 1.6 %");
+        assert_eq!(reason_to_stop(0.02, 1.0, 0.01), None, "half of a half width of 1 % is 0.5 %");
+        assert_eq!(reason_to_stop(0.02, 6.0, 0.01), Some(StopReason::GainWithinNoise), "half of 6 % is 3 %");
+        assert_eq!(reason_to_stop(0.04, 6.0, 0.01), None);
+        assert_eq!(reason_to_stop(0.04, 90.0, 0.01), Some(StopReason::GainWithinNoise));
+        assert_eq!(reason_to_stop(0.06, 90.0, 0.01), None, "however noisy, a gain of more than 5 % is worth a look");
+        assert_eq!(reason_to_stop(0.0, 1.0, 0.0), None, "zero never stops a search");
     }
 
     #[test]

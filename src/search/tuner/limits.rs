@@ -9,7 +9,7 @@ use crate::search::budget::{Budget, StopReason, expected_probe};
 
 impl Search<'_, '_> {
     /// Returns why no new config may be started; `None` if it may.
-    pub(super) fn stop(&mut self) -> Option<StopReason> {
+    pub(super) fn reason_to_stop(&mut self) -> Option<StopReason> {
         let running = self.begun_searches();
         let reserve = self.reserve();
         let stop = self.budget.stop(&self.history, self.elapsed(), running, reserve);
@@ -50,7 +50,7 @@ impl Search<'_, '_> {
         if self.history.count_searched() < FEWEST {
             return None;
         }
-        let probes = if self.is_settling { 0 } else { self.probes_left() };
+        let probes = if self.is_in_last_rounds { 0 } else { self.probes_left() };
         let beside = u32::try_from(self.slots.open().max(1)).unwrap_or(u32::MAX);
         let for_probes = expected_probe(&self.history) * probes / beside;
         if !self.has_rounds() {
@@ -80,9 +80,9 @@ impl Search<'_, '_> {
         }
         let round = self.time_per_config() * CONFIGS;
         if self.is_clear {
-            return round + self.rounds.time_to_compare;
+            return round + self.rounds.time_for_checks;
         }
-        round * ROUNDS + self.time_to_start() * 2 + self.rounds.time_to_compare
+        round * ROUNDS + self.time_to_start() * 2 + self.rounds.time_for_checks
     }
 
     /// Returns the message for a search that ends with its allocation.

@@ -38,10 +38,13 @@ pub(super) struct RoundUnderWay {
 /// The state of the rounds in this run of the search.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// The time of the slices in all complete rounds, and how many configs these rounds had.
-    slices: (Duration, u32),
+    /// The time of the slices in all complete rounds.
+    slice_time: Duration,
+    /// How many configs these rounds had.
+    configs: u32,
     /// The time for the checks of the config that would be named now: its losses in full precision, and the end of its epochs.
-    pub(super) time_to_compare: Duration,
+    pub(super) time_for_checks: Duration,
+    /// The failed rounds in a row.
     failures: u32,
     /// Why rounds could not be measured in a better way. Each reason is told once.
     fallbacks: BTreeSet<String>,
@@ -80,8 +83,8 @@ impl Search<'_, '_> {
     }
 
     /// Measures the leaders in rounds until it is clear which config to name, or the time is up.
-    pub(super) fn settle(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
-        self.is_settling = true;
+    pub(super) fn run_last_rounds(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
+        self.is_in_last_rounds = true;
         while self.has_rounds() {
             if self.is_stopped() {
                 return Ok(Some(StopReason::Interrupted));
@@ -112,7 +115,7 @@ impl Search<'_, '_> {
     /// Returns the ways to measure a round. While the search goes on, one process may switch between all settings. The last rounds
     /// have a process for each config.
     fn ways(&self) -> &'static [Way] {
-        match (self.compares_rates(), self.is_settling) {
+        match (self.compares_rates(), self.is_in_last_rounds) {
             (false, _) => &[Way::Processes],
             (true, false) => Way::ALL,
             (true, true) => &[Way::InTurn, Way::Processes],
@@ -138,8 +141,8 @@ impl Search<'_, '_> {
             is_after_disturbance: false,
             config,
         };
-        let is_last = self.slots.open() < 2 && self.is_settling;
-        let needs_another = |config: &&Config| race.needs_another_process(config, is_last);
+        let may_be_last = self.slots.open() < 2 && self.is_in_last_rounds;
+        let needs_another = |config: &&Config| race.needs_another_process(config, may_be_last);
         let for_starts = left.saturating_sub(self.time_for_round(configs.len()));
         let most = for_starts.div_duration_f64(self.time_to_start().max(Duration::from_millis(1)));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
@@ -183,9 +186,8 @@ impl Search<'_, '_> {
         let elapsed = began.elapsed().div_f64(as_number(order.orders.len()));
         if is_complete {
             let seconds: f64 = duelled.blocks.iter().map(|block| block.end_s - block.begin_s).sum();
-            let (time, configs) = &mut self.rounds.slices;
-            *time += Duration::try_from_secs_f64(seconds).unwrap_or_default();
-            *configs += u32::try_from(order.orders.len()).unwrap_or(u32::MAX);
+            self.rounds.slice_time += Duration::try_from_secs_f64(seconds).unwrap_or_default();
+            self.rounds.configs += u32::try_from(order.orders.len()).unwrap_or(u32::MAX);
         }
         let mut ratios = Vec::new();
         let mut first_rate = None;
@@ -232,7 +234,7 @@ impl Search<'_, '_> {
             on_event(Event::RoundEnds { number, ratios: &ratios });
         }
         self.is_clear = self.study().race().is_decided();
-        self.rounds.time_to_compare = self.time_to_compare() + self.time_for_epoch_ends();
+        self.rounds.time_for_checks = self.time_to_compare() + self.time_for_epoch_ends();
         Ok(true)
     }
 
@@ -293,7 +295,7 @@ impl Search<'_, '_> {
 
     /// Returns the time for a round of this many configs, and for the check of the config that would be named.
     fn time_for_round(&self, configs: usize) -> Duration {
-        self.time_per_config() * u32::try_from(configs).unwrap_or(u32::MAX) + self.rounds.time_to_compare
+        self.time_per_config() * u32::try_from(configs).unwrap_or(u32::MAX) + self.rounds.time_for_checks
     }
 
     /// Returns a config's rate over whole epochs, as a share of its rate between their ends. Slices leave out the ends of epochs.
@@ -305,11 +307,10 @@ impl Search<'_, '_> {
     /// Returns the mean time of a config's slices in a round. Before the first round: two slices and the steps dropped before each,
     /// but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
-        /// The steps of two slices if steps are slow: one that does not count, two that do, and the wait for a last one.
+        /// The steps of two slices of slow steps. Each slice has one dropped step, two counted steps and the step under way at its end.
         const STEPS: f64 = 8.0;
-        let (time, configs) = self.rounds.slices;
-        if configs > 0 {
-            return time / configs;
+        if self.rounds.configs > 0 {
+            return self.rounds.slice_time / self.rounds.configs;
         }
         let step_of = |trial: &Trial| trial.outcome.measurement()?.timing.step_seconds;
         let steps: Vec<f64> = self.history.searched().filter_map(step_of).collect();

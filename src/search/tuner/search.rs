@@ -80,7 +80,7 @@ pub(super) struct Search<'s, 'p> {
     pub(super) in_round: Vec<Option<RoundUnderWay>>,
     pub(super) rounds: Rounds,
     /// True if no further config is probed and only rounds go on.
-    pub(super) is_settling: bool,
+    pub(super) is_in_last_rounds: bool,
     /// True if the rounds so far show which config to name.
     pub(super) is_clear: bool,
     pub(super) seed: u64,
@@ -123,7 +123,7 @@ impl Search<'_, '_> {
     pub(super) fn run(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
         let stopped = self.search_and_settle(strategy, on_event)?;
         while self.measure_epoch_ends(on_event)? || self.check_named(on_event)? {
-            self.settle(on_event)?;
+            self.run_last_rounds(on_event)?;
         }
         Ok(if self.is_stopped() { StopReason::Interrupted } else { stopped })
     }
@@ -148,7 +148,7 @@ impl Search<'_, '_> {
             }
             let is_limit =
                 matches!(stopped, StopReason::TimeSpent | StopReason::GpuTimeSpent | StopReason::AllocationEnds);
-            match self.settle(on_event)? {
+            match self.run_last_rounds(on_event)? {
                 Some(StopReason::Interrupted) => return Ok(StopReason::Interrupted),
                 // A limit that ended the search also ends its rounds.
                 Some(reason) => return Ok(if is_limit { stopped } else { reason }),
@@ -156,10 +156,10 @@ impl Search<'_, '_> {
             }
             // The choice is clear before the reserved time is over, so the rest is for further configs.
             let goes_on = is_limit && self.slots.count() == 1 && self.history.count_searched() > searched;
-            if !goes_on || self.stop().is_some() {
+            if !goes_on || self.reason_to_stop().is_some() {
                 return Ok(stopped);
             }
-            self.is_settling = false;
+            self.is_in_last_rounds = false;
         }
     }
 
@@ -192,7 +192,7 @@ impl Search<'_, '_> {
             if let Some(reason) = end.filter(|_| self.slots.is_idle()) {
                 return Ok(reason);
             }
-            // A new slot may join now. It takes part at once if slots do not disturb each other, or else once that is known.
+            // A new slot may join now. It waits until it is known if slots slow each other down.
             self.slots.welcomes = Some(self.is_fair).filter(|_| end.is_none());
             let goes_on = self.finish_next(on_event)?;
             self.slots.welcomes = None;
@@ -235,7 +235,7 @@ impl Search<'_, '_> {
         if let Some(wanted) = self.for_elsewhere(slot) {
             return Ok(Next::Probe(wanted));
         }
-        let stop = self.stop();
+        let stop = self.reason_to_stop();
         // The first probe has the machine to itself: later probes are compared with it.
         if !is_idle && !self.is_calibrated {
             return Ok(Next::Wait);
@@ -257,7 +257,7 @@ impl Search<'_, '_> {
             self.proposed(strategy).map(|proposal| (proposal, Purpose::Search))
         };
         let next = if is_idle { next.or_else(|| self.put_back.next(true)) } else { next };
-        // If both hold, an exhausted space says more than a spent budget.
+        // An exhausted space is reported even if the budget is spent as well.
         let (proposal, purpose) = match (next, stop) {
             (None, _) if self.space.count() == Count::Unknown => return Ok(end(StopReason::NothingFound)),
             (None, _) => return Ok(end(StopReason::SpaceExhausted)),

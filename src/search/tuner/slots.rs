@@ -161,8 +161,8 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.set_open(self.parts(), true);
     }
 
-    /// Leaves only the first slot open, while nothing runs. Other slots on its machine end, with everything kept for their next
-    /// probe. Slots on other machines stay, in case the first is lost.
+    /// Leaves only the first slot open, while nothing runs. Other slots on its machine end, and with them the processes that they keep.
+    /// Slots on other machines stay, in case the first is lost.
     pub(super) fn leave_the_first(&mut self) {
         self.leave_only(&[self.home()]);
     }
