@@ -1,9 +1,12 @@
-//! `gputune completions`: a script that completes commands and options.
+//! `gputune completions` and `gputune man`: what a shell and `man` know about the commands.
+
+use std::fs;
+use std::path::PathBuf;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::exit::Exit;
+use super::exit::{Exit, Failed};
 use super::stdout;
 
 /// Print a script that completes commands and options in a shell
@@ -14,9 +17,25 @@ pub(super) struct Args {
     shell: Shell,
 }
 
+/// Write the manual pages: gputune.1, and one for each command
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gputune man ~/.local/share/man/man1")]
+pub(super) struct Man {
+    /// The folder for the pages; it is made if it is not there
+    folder: PathBuf,
+}
+
 pub(super) fn run(args: &Args) -> super::Result {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::Cli::command(), "gputune", &mut script);
     stdout::print(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Found)
+}
+
+pub(super) fn man(args: &Man) -> super::Result {
+    let folder = &args.folder;
+    fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(super::Cli::command(), folder)).map_err(
+        |error| Failed::new(Exit::Impossible, format!("cannot write the pages to {}: {error}", folder.display())),
+    )?;
     Ok(Exit::Found)
 }

@@ -112,6 +112,7 @@ enum Command {
     Relay(relay::Args),
     Cluster(cluster::Args),
     Completions(completions::Args),
+    Man(completions::Man),
 }
 
 /// Parses the arguments, runs the command, prints what went wrong.
@@ -146,6 +147,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Relay(args) => relay::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => completions::man(&args),
     };
     result.unwrap_or_else(|failed| failed.report()).into()
 }

@@ -24,6 +24,7 @@ fn help_texts() {
         "schema",
         "demo-step",
         "completions",
+        "man",
     ];
     let mut text = stdout(&run(&["--help"]));
     for command in commands {
@@ -65,6 +66,21 @@ fn completions_come_for_every_shell() {
         let output = run(&["completions", shell]);
         assert!(output.status.success() && stdout(&output).contains("gputune"), "{shell}");
     }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("share/man1");
+    assert!(run(&["man", pages.to_str().unwrap()]).status.success());
+    for (page, text) in [("gputune.1", "gputune\\-tune(1)"), ("gputune-search.1", r"\fB\-\-time\fR")] {
+        let written = fs::read_to_string(pages.join(page)).unwrap();
+        assert!(written.contains(text), "{written}");
+    }
+    fs::write(folder.path().join("file"), "").unwrap();
+    let output = run(&["man", folder.path().join("file/pages").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("error: cannot write the pages to "), "{}", stderr(&output));
 }
 
 #[test]
