@@ -1,6 +1,6 @@
 //! Shows a running search: the live view on a terminal, plain lines elsewhere. Also writes the status file next to the journal.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use gputune::spec::Spec;
 
 use super::colour;
 use super::live::Live;
+use super::report;
 
 /// Shows events on standard error, and keeps the status file.
 pub(super) struct Progress {
@@ -19,6 +20,8 @@ pub(super) struct Progress {
     objective: Objective,
     watched: Watched,
     file: Option<StatusFile>,
+    /// The folder of the search, and the time of the next update of its page.
+    page: Option<(PathBuf, Instant)>,
     /// The time of the next update of the view.
     next: Instant,
 }
@@ -48,13 +51,14 @@ impl Progress {
         };
         let name = spec.path.display().to_string();
         let watched = Watched::new(&name, &spec.space, &spec.objective, (spec.budget, whole_gpus), &recovered.trials);
-        Self { show, objective: spec.objective.clone(), watched, file: None, next: Instant::now() }
+        Self { show, objective: spec.objective.clone(), watched, file: None, page: None, next: Instant::now() }
     }
 
-    /// Also writes the status into the folder, for `gputune watch`.
+    /// Also writes the status into the folder, for `gputune watch`, and the page with the results so far.
     #[must_use]
-    pub(super) fn with_status_file(mut self, folder: &Path) -> Self {
+    pub(super) fn with_files(mut self, folder: &Path) -> Self {
         self.file = Some(StatusFile::new(folder));
+        self.page = Some((folder.to_owned(), Instant::now()));
         self.keep_status();
         self
     }
@@ -118,8 +122,24 @@ impl Progress {
             }
             _ => {}
         }
+        if matches!(event, Event::Finished { .. } | Event::RoundEnds { .. }) {
+            self.keep_page();
+        }
         let is_rare = !matches!(event, Event::Progress { .. });
         self.show_status(is_rare);
+    }
+
+    /// Writes the page, if that is due and few trials make it quick. A failure shows when the last page is written.
+    fn keep_page(&mut self) {
+        const EVERY: Duration = Duration::from_secs(10);
+        const MOST: u32 = 300;
+        if let Some((folder, next)) = &mut self.page
+            && Instant::now() >= *next
+            && self.watched.status().searched <= MOST
+        {
+            *next = Instant::now() + EVERY;
+            let _ = report::write_page(None, folder);
+        }
     }
 
     /// Removes the view, and writes the end of the search into the status.

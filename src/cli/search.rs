@@ -112,7 +112,7 @@ fn search(args: Args) -> super::Result {
     let sought = (&spec.space, &spec.objective);
     let record = Record::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is))?;
-    let mut progress = Progress::new(quiet, (&spec, places.whole_gpus), &recovered, &stop).with_status_file(&out);
+    let mut progress = Progress::new(quiet, (&spec, places.whole_gpus), &recovered, &stop).with_files(&out);
     // The link in /proc leads to the running executable, even if its file has been replaced.
     let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
     let tuner = places.tuner(spec.space, &step, &out, quiet)?;

@@ -6,6 +6,7 @@ use super::compare::{BestOfSide, Both, Change, Comparison, SideReport};
 use super::escape::{as_markdown, plain};
 use super::gpus::gpu_summary;
 use super::layout::{Column, lay_out};
+use super::page::comparison_page;
 use super::row::shown_metric;
 use super::row::shown_ratio;
 use super::screen::{Screen, Tone, wrap};
@@ -32,6 +33,11 @@ pub const COMPARISONS: &[ComparisonFormat] = &[
         name: "summary",
         about: "the same as Markdown, for the step summary of a CI",
         write: |comparison, _| markdown(comparison),
+    },
+    ComparisonFormat {
+        name: "html",
+        about: "the same as a page for a browser",
+        write: |comparison, _| comparison_page(comparison),
     },
     ComparisonFormat {
         name: "json",
@@ -76,7 +82,7 @@ fn bullet(note: &str, columns: usize) -> Vec<String> {
 }
 
 /// Returns the facts about both sides, as rows to compare.
-fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
+pub(super) fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
     let both =
         |text: &dyn Fn(&SideReport) -> String| [text(&comparison.a), text(&comparison.b)].map(|text| plain(&text));
     let best = |text: &dyn Fn(&BestOfSide) -> String| {
@@ -116,7 +122,7 @@ fn rows(comparison: &Comparison) -> Vec<(&'static str, [String; 2])> {
     rows
 }
 
-fn shown(comparison: &Comparison, estimate: Estimate, unit: &str) -> String {
+pub(super) fn shown(comparison: &Comparison, estimate: Estimate, unit: &str) -> String {
     let measurement = Measurement { unit: unit.to_owned(), ..Measurement::default() };
     shown_metric(&comparison.metric, estimate, &measurement)
 }
@@ -147,7 +153,7 @@ fn sides(comparison: &Comparison, screen: Screen) -> String {
     lay_out(columns, screen).text
 }
 
-fn verdict(comparison: &Comparison) -> (Tone, String) {
+pub(super) fn verdict(comparison: &Comparison) -> (Tone, String) {
     let metric = &comparison.metric;
     let Some((ratio, change)) = comparison.speedup.zip(comparison.change) else {
         let words = match (&comparison.a.best, &comparison.b.best) {
@@ -183,7 +189,7 @@ fn worse(comparison: &Comparison) -> &'static str {
     if comparison.metric == "throughput" { SLOWER } else { "worse beyond" }
 }
 
-fn word(change: Change) -> (&'static str, Tone) {
+pub(super) fn word(change: Change) -> (&'static str, Tone) {
     match change {
         Change::Better => ("better", Tone::Good),
         Change::Worse => ("worse", Tone::Bad),
@@ -193,7 +199,7 @@ fn word(change: Change) -> (&'static str, Tone) {
 }
 
 /// Selects the configs to show. If there are very many, the largest changes in either direction are kept.
-fn most_changed(configs: &[Both]) -> (Vec<&Both>, usize) {
+pub(super) fn most_changed(configs: &[Both]) -> (Vec<&Both>, usize) {
     if configs.len() <= ROWS {
         return (configs.iter().collect(), 0);
     }
@@ -260,7 +266,7 @@ fn configs(comparison: &Comparison, screen: Screen) -> String {
 }
 
 /// Returns notes on what the table does not show.
-fn notes(comparison: &Comparison) -> Vec<String> {
+pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes: Vec<String> = comparison.differences.iter().map(|difference| plain(difference)).collect();
     if comparison.configs.is_empty() {
         notes.push("no config was measured in both".to_owned());

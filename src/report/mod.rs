@@ -23,6 +23,7 @@ mod format;
 mod front;
 mod gpus;
 mod host;
+mod importance;
 mod labelled;
 mod layout;
 mod learning_rate;

@@ -11,17 +11,17 @@ impl WholeRun {
     /// Returns one sentence without a full stop, such as
     /// `whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run`.
     pub fn words(&self) -> String {
+        let (of, more) = self.around_times();
+        format!("whole run of {of}: {}{more}", self.times())
+    }
+
+    /// Returns the length, and what is said after the times.
+    pub(super) fn around_times(&self) -> (String, String) {
         let of_best = |steps| format!(" (with the best config {}, for as many samples)", show_count(steps));
-        let mut words = format!(
-            "whole run of {}{}: {}",
-            self.length,
-            self.best_steps.map(of_best).unwrap_or_default(),
-            self.times()
-        );
-        if let Some(steps) = self.steps_speedup.filter(|_| self.epoch_ends_share.unwrap_or(0.0) >= MATTERS) {
-            words += &format!("; steps alone {steps:.2}x");
-        }
-        words + &self.ends()
+        let of = format!("{}{}", self.length, self.best_steps.map(of_best).unwrap_or_default());
+        let matters = self.epoch_ends_share.unwrap_or(0.0) >= MATTERS;
+        let steps = self.steps_speedup.filter(|_| matters).map(|steps| format!("; steps alone {steps:.2}x"));
+        (of, steps.unwrap_or_default() + &self.ends())
     }
 
     /// Returns both times, the second with its interval.

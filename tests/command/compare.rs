@@ -87,6 +87,8 @@ fn what_differs_is_named_and_what_both_have_is_compared() {
     }
     let text = stdout(&report(&a, &b, &[]));
     assert!(text.lines().all(|line| line.width() <= 80), "{text}");
+    let page = stdout(&report(&a, &b, &["--format", "html"]));
+    assert!(page.contains("<h1>The best of B is ") && page.contains("<th scope=\"row\">device</th>"), "{page}");
     let markdown = stdout(&report(&a, &b, &["--format", "md"]));
     assert!(markdown.starts_with("# gputune: ") && markdown.contains("| B to A |"), "{markdown}");
     assert_eq!(markdown, stdout(&report(&a, &b, &["--format", "summary"])));

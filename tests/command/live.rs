@@ -72,10 +72,15 @@ fn q_stops_the_search_and_keeps_everything() {
     let search = search("300ms");
     let mut terminal = Terminal::run(&search.command(), 80, TALL);
     terminal.wait_for("best    #");
+    // The page is there while the search runs, and is loaded again until its end.
+    let page = || fs::read_to_string(search.out().join("report.html")).unwrap_or_default();
+    let is_loaded_again = || page().contains("http-equiv=\"refresh\"");
+    wait_until("the page of a running search", is_loaded_again);
     terminal.press("q");
     assert_eq!(terminal.end().code(), Some(130), "{}", terminal.text());
     let text = terminal.text();
     assert!(text.contains("interrupted") && search.out().join("best.json").exists(), "{text}");
+    assert!(page().contains("interrupted") && !is_loaded_again());
     assert!(terminal.is_as_before() && (1..12).contains(&trials(&search)));
     search.assert_no_survivors();
 }

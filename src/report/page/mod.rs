@@ -4,6 +4,7 @@
 //! them as text, never as HTML. A Content-Security-Policy allows only the page's own script and style: no request, no image, no
 //! frame, no handler in an attribute.
 
+mod compared;
 mod detail;
 mod kept;
 mod slots;
@@ -16,12 +17,15 @@ use std::hash::{BuildHasher, RandomState};
 
 use serde::Serialize;
 
+pub(super) use compared::comparison_page;
+
 use super::Subject;
 use super::escape::as_markup;
 use super::figure::{Figure, MARKS, MarkRow};
 use super::figures::{FIGURES, Studied};
 use super::redact::redacted;
 use crate::report::emit::shell_word;
+use crate::search::StopReason;
 use detail::Detail;
 use summary::Summary;
 use table::Rows;
@@ -50,6 +54,9 @@ struct Kind {
     about: &'static str,
 }
 
+/// What makes the browser load the page of a running search again, and every how many seconds.
+const REFRESH: &str = "<meta http-equiv=\"refresh\" content=\"10\">";
+
 /// Writes the page of a search that is kept in a folder.
 pub fn page(subject: &Subject<'_>) -> String {
     let studied = Studied::of(subject.study);
@@ -68,7 +75,8 @@ pub fn page(subject: &Subject<'_>) -> String {
     };
     // Serialising fails only for map keys that are neither strings nor numbers; these keys are numbers.
     let json = serde_json::to_string(&content).unwrap_or_else(|_| "null".to_owned());
-    assembled(subject.name, &in_an_element(&json))
+    let is_running = subject.study.stopped == StopReason::Running;
+    assembled(subject.name, &in_an_element(&json), if is_running { REFRESH } else { "" })
 }
 
 /// Returns instructions to reproduce the result.
@@ -87,7 +95,7 @@ fn reproduce(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
 /// The hash of the style that Observable Plot puts into each figure; `chart/build` computes it.
 const PLOT_STYLE: &str = include_str!("chart/style.sha256");
 
-fn assembled(name: &str, json: &str) -> String {
+fn assembled(name: &str, json: &str, refresh: &str) -> String {
     let nonce = nonce();
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}' '{}'; base-uri 'none'; form-action 'none'",
@@ -95,6 +103,7 @@ fn assembled(name: &str, json: &str) -> String {
     );
     let parts = [
         ("%policy%", policy.as_str()),
+        ("%refresh%", refresh),
         ("%title%", &as_markup(name)),
         ("%nonce%", &nonce),
         ("%style%", include_str!("page.css")),

@@ -402,8 +402,8 @@
   const hero = () => {
     const { summary } = data;
     const parts = [h("div", {},
-      h("p", { class: "name" }, data.title), h("h1", {}, summary.headline), summary.sub ? h("p", { class: "sub" }, summary.sub) : null,
-      summary.is_interrupted ? h("p", { class: "flag" }, "interrupted: the same command goes on") : null)];
+      h("p", { class: "name" }, data.title, h("br"), summary.tried), h("h1", {}, summary.headline), summary.sub ? h("p", { class: "sub" }, summary.sub) : null,
+      summary.flag ? h("p", { class: "flag" }, summary.flag) : null)];
     parts.push(h("dl", { class: "cards" }, summary.cards.map((card) =>
       h("div", {}, h("dt", {}, card.label), h("dd", {}, card.value, h("small", {}, card.note))))));
     const left = [];
@@ -416,6 +416,12 @@
           h("tbody", {}, summary.settings.map((setting) => h("tr", { class: setting.before !== null ? "changed" : null },
             h("th", { scope: "row" }, setting.name), h("td", { class: "now" }, setting.value),
             compares ? h("td", {}, setting.before ?? "the same") : null)))));
+    }
+    if (summary.importance.length) {
+      left.push(h("h2", {}, "What matters"),
+        h("p", { class: "about" }, "Each parameter's share of the differences between the measured configs (main effects)."),
+        h("table", { class: "settings" }, h("tbody", {}, summary.importance.slice(0, 8).map(([name, share]) =>
+          h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "now" }, share))))));
     }
     if (summary.account.length) {
       left.push(h("h2", {}, `Time of ${summary.account_of}`),

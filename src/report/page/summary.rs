@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::kept::Kept;
 use super::slots::{self, Place};
 use crate::model::{
-    Estimate, Measurement, Settings,
+    Count, Estimate, Measurement, Settings,
     quantity::{show_bytes, show_duration, show_number, show_seconds},
 };
 use crate::report::Subject;
@@ -18,6 +18,7 @@ use crate::report::figures::Studied;
 use crate::report::front::front_lines;
 use crate::report::gpus::gpu_summary;
 use crate::report::host::host_words;
+use crate::report::importance::importance;
 use crate::report::row::shown_ratio;
 use crate::report::row::{shown_metric, shown_numerics, shown_result};
 use crate::report::spending::Spending;
@@ -33,12 +34,16 @@ pub(super) struct Summary {
     sub: String,
     /// True if a best config was found.
     is_found: bool,
-    /// True if the search was interrupted.
-    is_interrupted: bool,
+    /// A word on a search that is not over.
+    flag: Option<&'static str>,
+    /// The device, and how much of the space was tried.
+    tried: String,
     /// The most important numbers.
     cards: Vec<Card>,
     /// The best config, next to the baseline's settings.
     settings: Vec<Setting>,
+    /// The parameters with their shares of the differences between configs, the largest first.
+    importance: Vec<(String, String)>,
     /// Configs that tie with the best config.
     ties: Vec<String>,
     /// The time of each branch with the baseline and with the best config.
@@ -85,8 +90,16 @@ impl Summary {
             Some(best) => found(subject, best, kept),
             None => nothing(study),
         };
-        summary.is_interrupted = study.stopped == StopReason::Interrupted;
+        summary.flag = match study.stopped {
+            StopReason::Interrupted => Some("interrupted: the same command goes on"),
+            StopReason::Running => Some("running: this page is loaded again every 10 s"),
+            _ => None,
+        };
         let searched = study.history.count_searched();
+        summary.tried = match study.space.count() {
+            Count::Exact(_) => format!("{}; {searched} of {}", subject.device.name, study.space.count().in_words()),
+            Count::Unknown => format!("{}; {searched} configs", subject.device.name),
+        };
         let elapsed = show_duration(study.elapsed);
         summary.cards.push(Card {
             label: "Probes",
@@ -117,7 +130,9 @@ impl Summary {
         }
         summary.slots = slots::places(study);
         summary.lines.extend(study.side_by_side.clone().map(|line| ("slots".to_owned(), line)));
-        summary.lines.push(("ended because".to_owned(), study.stopped.to_string()));
+        if study.stopped != StopReason::Running {
+            summary.lines.push(("ended because".to_owned(), study.stopped.to_string()));
+        }
         summary
     }
 
@@ -153,13 +168,16 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     let label = if study.objective.metric() == "throughput" { "Throughput" } else { "Result" };
     summary.cards.push(Card { label, value, note });
     if let Some(run) = study.whole_run(best) {
-        let note = run.words();
+        let (of, more) = run.around_times();
+        let note = format!("{of}{more}");
         summary.cards.push(Card { label: "Whole run", value: run.times().replace("->", "→"), note });
     }
     summary.cards.extend(memory_card(measurement));
     let settings = study.settings(&best.winner.config);
     let before = study.baseline.as_ref().map(|config| study.settings(config));
     summary.settings = compared(&settings, before.as_ref());
+    let shown = |(name, share): (String, f64)| (name, format!("{:.0} %", share * 100.0));
+    summary.importance = importance(study).into_iter().map(shown).collect();
     summary.ties = best.ties.iter().map(|tie| study.settings(&tie.config).line()).collect();
     if let Some(words) = best.baseline.as_ref().and_then(|baseline| why(&baseline.measurement, measurement)) {
         summary.lines.push(("why".to_owned(), words));
