@@ -23,6 +23,9 @@ const EPOCHS: f64 = 3.0;
 const EPOCH_SECONDS: f64 = 0.5;
 const FEWEST_STEPS: f64 = 8.0;
 
+/// The time in seconds below which the end of an epoch is told as short.
+const SHORT: f64 = 0.001;
+
 impl Search<'_, '_> {
     /// Measures the end of an epoch for the baseline and for each config that would be named. Returns true if another config would be
     /// named after that.
@@ -45,8 +48,8 @@ impl Search<'_, '_> {
             let end = EpochEnd { seconds, evaluation_s: fact("epoch_end.evaluation_seconds"), samples };
             let mut measurement = measurement.clone();
             measurement.timing.epoch_end = Some(end);
-            let text =
-                format!("the end of an epoch takes {} with the config of #{}", show_seconds(seconds), trial.number);
+            let takes = if seconds < SHORT { "less than 1 ms".to_owned() } else { show_seconds(seconds) };
+            let text = format!("the end of an epoch takes {takes} with the config of #{}", trial.number);
             on_event(Event::Remark { text: &text });
             self.amend(Trial { outcome: Outcome::Measured(measurement), ..trial }, on_event)?;
         }
