@@ -83,10 +83,9 @@ pub(super) fn few_configs(study: &Study) -> Option<String> {
     let (each, start) = (stats::mean(&probes)?, stats::mean(&starting).unwrap_or(0.0));
     // Rounds take half of the time at most.
     let minutes = (2.0 * WANTED * each / 60.0).ceil();
-    let (each, start) = (show_seconds(each), show_seconds(start));
-    Some(format!(
-        "few       a probe took {each}, {start} of it to start: {minutes} min are enough for about {WANTED} configs"
-    ))
+    let each = show_seconds(each);
+    let of_it = if start < 0.001 { String::new() } else { format!(", {} of it to start", show_seconds(start)) };
+    Some(format!("few       a probe took {each}{of_it}: {minutes} min are enough for about {WANTED} configs"))
 }
 
 /// Says which settings of the best config are unverified, and which parameters made no difference.
