@@ -17,7 +17,10 @@ impl WholeRun {
 
     /// Returns the length, and what is said after the times.
     pub(super) fn around_times(&self) -> (String, String) {
-        let of_best = |steps| format!(" (with the best config {}, for as many samples)", show_count(steps));
+        let of_best = |steps: f64| match &self.steps_option {
+            Some(option) => format!(" (with the best config {option} {steps:.0}, for as many samples)"),
+            None => format!(" (with the best config {}, for as many samples)", show_count(steps)),
+        };
         let of = format!("{}{}", self.length, self.best_steps.map(of_best).unwrap_or_default());
         let matters = self.epoch_ends_share.unwrap_or(0.0) >= MATTERS;
         let steps = self.steps_speedup.filter(|_| matters).map(|steps| format!("; steps alone {steps:.2}x"));
@@ -85,6 +88,7 @@ mod tests {
         WholeRun {
             length: RunLength::Epochs(90.0),
             best_steps: None,
+            steps_option: None,
             baseline_s: 31.2 * 3600.0,
             best_s: Estimate::interval(14.6 * 3600.0, 13.1 * 3600.0, 16.4 * 3600.0),
             steps_speedup: Some(2.6),
@@ -106,6 +110,8 @@ mod tests {
         let steps = WholeRun { length: RunLength::Steps(2000.0), best_steps: Some(250.0), ..short.clone() };
         let words = "whole run of 2,000 steps (with the best config 250, for as many samples): 31.2 h";
         assert!(steps.words().starts_with(words));
+        let by_option = WholeRun { steps_option: Some("--max-steps".to_owned()), ..steps };
+        assert!(by_option.words().starts_with("whole run of 2,000 steps (with the best config --max-steps 250, for"));
         let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
         assert_eq!(same.words(), "whole run of 90 epochs: 31.2 h");
     }

@@ -244,6 +244,12 @@ class ShortEpochs(unittest.TestCase):
                 self.assertGreaterEqual(end, evaluation + 0.2 - 0.05)
                 self.assertLess(evaluation, 10.0)
 
+    def test_a_limit_on_steps_is_told_with_its_option(self):
+        result = run("observe", "epoch_ends.py", stop_after=None, options=("-n", "12"))
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual((result.facts["run.steps"], result.facts["run.steps_option"]), (12, "--max-steps"))
+        self.assertNotIn("run.epochs", result.facts)
+
 
 class Failing(unittest.TestCase):
     def test_an_error_of_the_data_set_ends_each_experiment(self):

@@ -20,6 +20,7 @@ class RunLength:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._arguments: Any = None
+        self._options: dict[str, str] = {}
 
     def install(self) -> None:
         replace(argparse.ArgumentParser, "parse_known_args", self._around_parse)
@@ -28,15 +29,22 @@ class RunLength:
         def parse_known_args(parser: Any, *args: Any, **kwargs: Any) -> Any:
             parsed = original(parser, *args, **kwargs)
             self._arguments = parsed[0]
+            options = ((action.dest, action.option_strings) for action in parser._actions)
+            self._options = {dest: max(names, key=len) for dest, names in options if names}
             return parsed
 
         return parse_known_args
 
     def say(self) -> None:
         """Reports the length as a number of epochs or of steps, if it is known."""
-        epochs, steps = _of_trainer() or (_first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS))
+        of_arguments = _first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS)
+        epochs, steps = _of_trainer() or of_arguments
         if steps is not None:  # a limit on steps ends a training whose epochs have a default
             self._facts.say("run.steps", steps)
+            for name in _STEPS:
+                if getattr(self._arguments, name, None) == steps and name in self._options:
+                    self._facts.say("run.steps_option", self._options[name])
+                    break
         elif epochs is not None:
             self._facts.say("run.epochs", epochs)
 

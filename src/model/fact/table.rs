@@ -98,6 +98,7 @@ pub const FACTS: &[FactRow] = &[
     )),
     free(number("run.epochs", "epochs", "epochs of the whole training, by the script's arguments or its trainer")),
     free(number("run.steps", "steps", "steps of the whole training, if the script limits them")),
+    free(text("run.steps_option", "the option of the script that limits its steps, such as `--max-steps`")),
     number("epoch_end.seconds", "s", "what an epoch takes in addition to its steps, in epochs of a few batches"),
     number("epoch_end.evaluation_seconds", "s", "the part of it that evaluation takes, scaled to all of its batches"),
     free(flag("loader.drop_last", "whether an incomplete last batch is left out")),

@@ -21,6 +21,9 @@ pub struct WholeRun {
     /// the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_steps: Option<f64>,
+    /// The option of the script that takes the number of steps, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps_option: Option<String>,
     /// Its time with the baseline, in seconds.
     pub baseline_s: f64,
     /// Its time with the named config, in seconds, with the interval of the speedup.
@@ -133,6 +136,7 @@ impl Study {
         Some(WholeRun {
             length,
             best_steps,
+            steps_option: runs.iter().find_map(|run| run.facts.text("run.steps_option")).map(str::to_owned),
             baseline_s: start + trains,
             best_s,
             steps_speedup: before.zip(now).map(|(before, now)| speedup.value * before / now),

@@ -21,6 +21,7 @@ class Slow(TensorDataset):
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--workers", type=int, default=0)
+parser.add_argument("-n", "--max-steps", type=int, default=-1)
 args = parser.parse_args()
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -33,6 +34,9 @@ for epoch in range(args.epochs):
         optimizer.zero_grad()
         model(batch).mean().backward()
         optimizer.step()
+        args.max_steps -= 1
+        if args.max_steps == 0:
+            raise SystemExit
     model.eval()
     with torch.no_grad():
         for (batch,) in evaluation:
