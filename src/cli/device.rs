@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// The GPU to measure, by CUDA's number
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "bench")]
     gpu: u16,
-    /// Print JSON, as docs/device.md describes it
+    /// Print JSON; docs/design/json.md describes it
     #[arg(long)]
     json: bool,
     /// A folder on the disk to show
