@@ -55,7 +55,7 @@ impl HeldBack {
             evidence: top.found.clues.iter().map(|clue| clue.text.clone()).collect(),
             lines: diagnosis::lines_of(top.cause, evidence).iter().map(Line::words).collect(),
             open: top.openings(evidence).into_iter().map(|opening| opening.parameter.to_owned()).collect(),
-            by_hand: top.cures(evidence).into_iter().map(|cure| format!("{}: {}", cure.what, cure.why)).collect(),
+            by_hand: top.cures(evidence).into_iter().map(|cure| format!("{}; {}", cure.what, cure.why)).collect(),
         })
     }
 
@@ -98,12 +98,14 @@ impl Bottleneck {
         let mut lines = Vec::new();
         match (&self.was, &self.is) {
             (Some(was), Some(is)) if was.cause == is.cause => {
-                lines.push(format!("limit     before and now: {}", is.line()));
+                lines.push(format!("limit     of both: {}", is.line()));
             }
             (was, is) => {
-                lines.extend(was.as_ref().map(|was| format!("limit     before: {} ({})", was.title, was.how_sure())));
+                lines.extend(
+                    was.as_ref().map(|was| format!("limit     baseline: {} ({})", was.title, was.how_sure())),
+                );
                 let label = if was.is_some() { "" } else { "limit" };
-                lines.extend(is.as_ref().map(|is| format!("{label:<10}now: {}", is.line())));
+                lines.extend(is.as_ref().map(|is| format!("{label:<10}best: {}", is.line())));
             }
         }
         if let Some(line) = self.is.iter().chain(&self.was).find_map(|held| held.lines.first()) {
@@ -152,14 +154,14 @@ mod tests {
             ..Bottleneck::default()
         };
         let expected = [
-            "limit     before: the loader (high confidence)",
-            "          now: the device (high confidence, worth up to 1.8x)",
+            "limit     baseline: the loader (high confidence)",
+            "          best: the device (high confidence, worth up to 1.8x)",
             "          to go faster: buy one",
         ];
         assert_eq!(limit.lines(), expected);
         let same =
             Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])), ..Bottleneck::default() };
-        assert_eq!(same.lines()[0], "limit     before and now: the loader (high confidence, worth up to 1.8x)");
+        assert_eq!(same.lines()[0], "limit     of both: the loader (high confidence, worth up to 1.8x)");
         assert_eq!(same.lines()[1], "          to go faster: search batch_size");
         let seen = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..held("loop", &[]) };
         let limit = Bottleneck { is: Some(seen), ..Bottleneck::default() };

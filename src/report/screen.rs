@@ -99,7 +99,7 @@ fn tone_of(label: &str) -> Tone {
         "tied" => Tone::Note,
         "noise" | "unstable" | "numerics" | "rate" => Tone::Doubtful,
         "nothing" => Tone::Bad,
-        "saved" | "probes" | "left out" | "results" => Tone::Faint,
+        "saved" | "probes" | "tried" | "left out" | "results" => Tone::Faint,
         _ => Tone::Plain,
     }
 }

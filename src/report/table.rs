@@ -208,12 +208,13 @@ fn nothing_line(study: &Study, text: &mut String) {
 /// Says how many probes and rounds there were, how long they took, and why the search ended.
 fn probes_line(study: &Study) -> String {
     let searched = study.history.count_searched();
+    let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };
     let rounds = match study.rounds() {
         0 => String::new(),
-        1 => " and 1 round".to_owned(),
-        rounds => format!(" and {rounds} rounds"),
+        1 => " and 1 round of comparisons".to_owned(),
+        rounds => format!(" and {rounds} rounds of comparisons"),
     };
-    format!("probes    {searched}{rounds} in {}; {}", show_duration(study.elapsed), study.stopped)
+    format!("tried     {configs}{rounds} in {}; {}", show_duration(study.elapsed), study.stopped)
 }
 
 /// Returns the lines of [`verdict`] that a user reads first.
@@ -305,11 +306,13 @@ fn shown_entry(study: &Study, entry: &Ranked) -> String {
 
 fn memory_words(best: &Best) -> String {
     let measurement = &best.winner.measurement;
+    let is_on_cpu = measurement.facts.text("device") == Some("cpu");
+    let memory = if is_on_cpu { "host memory" } else { "memory" };
     match (measurement.memory.peak_bytes, measurement.memory_headroom()) {
         (Some(peak), Some(headroom)) => {
-            format!(", {} of memory at the peak ({} % free)", show_bytes(peak), show_number(headroom * 100.0))
+            format!(", {} of {memory} at the peak ({} % free)", show_bytes(peak), show_number(headroom * 100.0))
         }
-        (Some(peak), None) => format!(", {} of memory at the peak", show_bytes(peak)),
+        (Some(peak), None) => format!(", {} of {memory} at the peak", show_bytes(peak)),
         _ => String::new(),
     }
 }

@@ -11,20 +11,18 @@ impl WholeRun {
     /// Returns one sentence without a full stop, such as
     /// `whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run`.
     pub fn words(&self) -> String {
-        let (of, more) = self.around_times();
-        format!("whole run of {of}: {}{more}", self.times())
+        format!("whole run of {}: {}{}", self.length, self.times(), self.after_times())
     }
 
-    /// Returns the length, and what is said after the times.
-    pub(super) fn around_times(&self) -> (String, String) {
-        let of_best = |steps: f64| match &self.steps_option {
-            Some(option) => format!(" (with the best config {option} {steps:.0}, for as many samples)"),
-            None => format!(" (with the best config {}, for as many samples)", show_count(steps)),
-        };
-        let of = format!("{}{}", self.length, self.best_steps.map(of_best).unwrap_or_default());
+    /// Returns what is said after the times.
+    pub(super) fn after_times(&self) -> String {
+        let same_samples = self.best_steps.map(|steps| match &self.steps_option {
+            Some(option) => format!("; set {option} {steps:.0} for as many samples"),
+            None => format!("; {} steps of the best config have as many samples", show_count(steps)),
+        });
         let matters = self.epoch_ends_share.unwrap_or(0.0) >= MATTERS;
         let steps = self.steps_speedup.filter(|_| matters).map(|steps| format!("; steps alone {steps:.2}x"));
-        (of, steps.unwrap_or_default() + &self.ends())
+        [same_samples, steps, Some(self.ends())].into_iter().flatten().collect()
     }
 
     /// Returns both times, the second with its interval.
@@ -108,10 +106,10 @@ mod tests {
         let unknown = WholeRun { epoch_ends_share: None, steps_speedup: None, ..run() };
         assert!(unknown.words().ends_with("; the ends of epochs were not measured"));
         let steps = WholeRun { length: RunLength::Steps(2000.0), best_steps: Some(250.0), ..short.clone() };
-        let words = "whole run of 2,000 steps (with the best config 250, for as many samples): 31.2 h";
-        assert!(steps.words().starts_with(words));
+        let words = "whole run of 2,000 steps: 31.2 h -> 14.6 h (13.1 to 16.4); 250 steps of the best config have as many samples";
+        assert_eq!(steps.words(), words);
         let by_option = WholeRun { steps_option: Some("--max-steps".to_owned()), ..steps };
-        assert!(by_option.words().starts_with("whole run of 2,000 steps (with the best config --max-steps 250, for"));
+        assert!(by_option.words().ends_with("; set --max-steps 250 for as many samples"));
         let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
         assert_eq!(same.words(), "whole run of 90 epochs: 31.2 h");
     }

@@ -66,9 +66,9 @@ pub enum StopReason {
 impl std::fmt::Display for StopReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::ProbesSpent => "the budget of probes is spent",
-            Self::TimeSpent => "the budget of time is spent",
-            Self::GpuTimeSpent => "the budget of GPU time is spent",
+            Self::ProbesSpent => "all probes of its budget were run",
+            Self::TimeSpent => "no time is left for another",
+            Self::GpuTimeSpent => "no GPU time is left for another",
             Self::AllocationEnds => "the allocation ends; the same command goes on in another one",
             Self::SpaceExhausted => "every config was probed or ruled out",
             Self::NothingFound => "no further config was found; whether the rules leave one is not known",

@@ -85,7 +85,7 @@ fn a_search_may_run_or_have_been_interrupted_and_its_folder_may_have_moved() {
     kept::write_with(&before, &Objective::default(), &kept::trials()[..2], None);
     fs::rename(&before, &after).unwrap();
     let said = stdout(&report(&after, &[]));
-    assert!(said.contains("probes    2 in 24.0 s; interrupted"), "{said}");
+    assert!(said.contains("tried     2 configs in 24.0 s; interrupted"), "{said}");
     let space = kept::space();
     let header = Kept::read(&after).unwrap().header;
     let journal = Journal::open(&after.join(JOURNAL), &header, &space).unwrap();

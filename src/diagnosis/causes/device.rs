@@ -157,7 +157,11 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: compute_bound,
         opens: &["precision", "compile", "batch_size", "num_workers"],
-        cures: &[Cure { what: "use a faster device, or more devices", why: "no setting helps much", applies: always }],
+        cures: &[Cure {
+            what: "use a faster device, or more devices",
+            why: "settings alone will not help much",
+            applies: always,
+        }],
     },
 ];
 

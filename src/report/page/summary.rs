@@ -168,8 +168,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     let label = if study.objective.metric() == "throughput" { "Throughput" } else { "Result" };
     summary.cards.push(Card { label, value, note });
     if let Some(run) = study.whole_run(best) {
-        let (of, more) = run.around_times();
-        let note = format!("{of}{more}");
+        let note = format!("{}{}", run.length, run.after_times());
         summary.cards.push(Card { label: "Whole run", value: run.times().replace("->", "→"), note });
     }
     summary.cards.extend(memory_card(measurement));
