@@ -1,39 +1,35 @@
 //! The parts and the start of a search; the modules below have the loop and its steps.
 
-mod arrivals;
-mod begun;
 mod calibration;
 mod checks;
-mod epoch_ends;
-mod exchange;
+mod experiments;
 mod gain;
 mod health;
-mod leader;
 mod limits;
-mod order;
 mod plausible;
+mod probes;
 mod probing;
-mod recording;
+mod request;
 mod retries;
 mod rounds;
 mod search;
 mod seen;
 mod serving;
 mod slots;
-mod so_far;
-mod stated;
+mod trials;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub use arrivals::Arrival;
-use arrivals::Arrivals;
 use gain::SmallGains;
-use health::Health;
-use search::{OnEvent, Search};
+use probes::Probes;
+use search::{Clock, OnEvent, Search, Sees, SideBySide};
+pub use serving::Arrival;
+use serving::Arrivals;
 use slots::{InSlot, Slots};
+use trials::Trials;
 
 use crate::diagnosis::Around;
 use crate::machine::Allocation;
@@ -105,27 +101,51 @@ pub enum TuneError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Tuner<'p> {
-    space: Arc<Space>,
+    setup: Setup,
     probers: Probers<'p>,
-    objective: Objective,
-    budget: Budget,
-    limits: Limits,
     strategy: Box<dyn Strategy>,
-    seed: u64,
-    precision_speeds: BTreeMap<Precision, f64>,
     warm_start: Vec<EarlierStudy>,
-    around: Around,
-    baseline: Option<Config>,
     checks_stated_baseline: bool,
     compares_slots: bool,
     arrivals: Option<Arrivals<'p>>,
-    full_precision: FullPrecision,
-    exchanging: Vec<(String, String)>,
     journal: Option<Journal>,
     recovered: Recovered,
+}
+
+/// What stays the same during a search.
+struct Setup {
+    space: Arc<Space>,
+    objective: Objective,
+    budget: Budget,
+    limits: Limits,
+    seed: u64,
+    precision_speeds: BTreeMap<Precision, f64>,
+    around: Around,
+    baseline: Option<Config>,
+    full_precision: FullPrecision,
+    /// Parameters that affect only the exchange between ranks, each with its target.
+    exchanging: Vec<(String, String)>,
     stop: Arc<AtomicBool>,
+    /// The allocation that the search runs in.
     allocation: Option<Allocation>,
+    /// The GPUs of a probe that has no slot with GPUs of its own.
     whole_gpus: u32,
+}
+
+impl Setup {
+    fn baseline(&self) -> Option<&Config> {
+        self.baseline.as_ref()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if slices measure the objective. Any other metric is measured by processes one after the other, and only for
+    /// the leaders.
+    fn compares_rates(&self) -> bool {
+        self.objective.is_largest_throughput()
+    }
 }
 
 /// A search of at least this length first checks the stated baseline against the unmodified job. A round number.
@@ -193,56 +213,59 @@ impl<'p> Tuner<'p> {
 
     fn with(space: Space, probers: Probers<'p>) -> Self {
         let auto = &strategy::STRATEGIES[0];
-        Self {
+        let setup = Setup {
             space: Arc::new(space),
-            probers,
             objective: Objective::default(),
             budget: Budget::default(),
             limits: Limits::default(),
-            strategy: (auto.build)(),
             seed: 0,
             precision_speeds: BTreeMap::new(),
-            warm_start: Vec::new(),
             around: Around::processors(),
             baseline: None,
-            checks_stated_baseline: false,
-            compares_slots: true,
-            arrivals: None,
             full_precision: FullPrecision::default(),
             exchanging: Vec::new(),
-            journal: None,
-            recovered: Recovered::default(),
             stop: Arc::new(AtomicBool::new(false)),
             allocation: None,
             whole_gpus: 1,
+        };
+        Self {
+            setup,
+            probers,
+            strategy: (auto.build)(),
+            warm_start: Vec::new(),
+            checks_stated_baseline: false,
+            compares_slots: true,
+            arrivals: None,
+            journal: None,
+            recovered: Recovered::default(),
         }
     }
 
     /// Sets the objective.
     #[must_use]
     pub fn objective(mut self, objective: Objective) -> Self {
-        self.objective = objective;
+        self.setup.objective = objective;
         self
     }
 
     /// Sets the limits on the cost of the search.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = budget;
+        self.setup.budget = budget;
         self
     }
 
     /// Sets the limits of a probe.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.setup.limits = limits;
         self
     }
 
     /// Sets the longest time spent measuring a config, warm-up not counted.
     #[must_use]
     pub fn measure_time(mut self, time: Duration) -> Self {
-        self.limits.measure_time = time;
+        self.setup.limits.measure_time = time;
         self
     }
 
@@ -266,7 +289,7 @@ impl<'p> Tuner<'p> {
     /// Sets the seed of all random choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.setup.seed = seed;
         self
     }
 
@@ -275,7 +298,7 @@ impl<'p> Tuner<'p> {
     /// # Errors
     /// They are not in the space.
     pub fn baseline(mut self, settings: &Settings) -> Result<Self, LocateError> {
-        self.baseline = Some(self.space.locate(settings)?);
+        self.setup.baseline = Some(self.setup.space.locate(settings)?);
         Ok(self)
     }
 
@@ -286,7 +309,7 @@ impl<'p> Tuner<'p> {
     /// # Errors
     /// The settings in `set` are not in the space.
     pub fn baseline_as_it_is(mut self, set: &Settings) -> Result<Self, LocateError> {
-        self.baseline = Some(self.space.as_it_is_with(set)?);
+        self.setup.baseline = Some(self.setup.space.as_it_is_with(set)?);
         Ok(self)
     }
 
@@ -320,7 +343,7 @@ impl<'p> Tuner<'p> {
     /// few steps in full precision.
     #[must_use]
     pub fn full_precision(mut self, full_precision: FullPrecision) -> Self {
-        self.full_precision = full_precision;
+        self.setup.full_precision = full_precision;
         self
     }
 
@@ -329,7 +352,7 @@ impl<'p> Tuner<'p> {
     /// less than 5% of the time, these parameters stay closed.
     #[must_use]
     pub fn exchanging(mut self, parameters: Vec<(String, String)>) -> Self {
-        self.exchanging = parameters;
+        self.setup.exchanging = parameters;
         self
     }
 
@@ -337,7 +360,7 @@ impl<'p> Tuner<'p> {
     /// ([`Ceilings::relative_speeds`](crate::machine::Ceilings::relative_speeds)); the first proposals depend on it.
     #[must_use]
     pub fn precision_speeds(mut self, speeds: BTreeMap<Precision, f64>) -> Self {
-        self.precision_speeds = speeds;
+        self.setup.precision_speeds = speeds;
         self
     }
 
@@ -373,7 +396,7 @@ impl<'p> Tuner<'p> {
     /// which decides which parameters vary first.
     #[must_use]
     pub fn around(mut self, around: Around) -> Self {
-        self.around = around;
+        self.setup.around = around;
         self
     }
 
@@ -387,21 +410,21 @@ impl<'p> Tuner<'p> {
     /// Stops the search, with everything found until then, as soon as the flag is set.
     #[must_use]
     pub fn stop_flag(mut self, stop: Arc<AtomicBool>) -> Self {
-        self.stop = stop;
+        self.setup.stop = stop;
         self
     }
 
     /// Sets the allocation that the search runs in. No probe starts that would not fit into its rest.
     #[must_use]
     pub fn allocation(mut self, allocation: Option<Allocation>) -> Self {
-        self.allocation = allocation;
+        self.setup.allocation = allocation;
         self
     }
 
     /// Sets how many GPUs a probe has whose slot names none; it counts for [`Budget::gpu_time`].
     #[must_use]
     pub fn whole_gpus(mut self, gpus: u32) -> Self {
-        self.whole_gpus = gpus;
+        self.setup.whole_gpus = gpus;
         self
     }
 
@@ -411,15 +434,15 @@ impl<'p> Tuner<'p> {
     /// Probing is impossible, trials cannot be kept, or every config fails in the same way. The space has no config, or an earlier
     /// study says nothing about the search.
     pub fn run(mut self, mut on_event: impl FnMut(Event<'_>)) -> Result<Study, TuneError> {
-        let stop = Arc::clone(&self.stop);
+        let stop = Arc::clone(&self.setup.stop);
         let earlier = wall_time(&self.recovered.trials);
-        let deadline = Instant::now().checked_add(self.budget.for_probes().saturating_sub(earlier));
+        let deadline = Instant::now().checked_add(self.setup.budget.for_probes().saturating_sub(earlier));
         match std::mem::replace(&mut self.probers, Probers::Many(Vec::new())) {
             Probers::One(prober) => self.run_in(Slots::one(prober, &stop, deadline), &mut on_event),
             Probers::Many(probers) => {
                 let (arrivals, is_over) = (self.arrivals.take(), AtomicBool::new(false));
                 std::thread::scope(|scope| {
-                    let mut slots = Slots::many(probers, arrivals, scope, &stop, (&is_over, deadline));
+                    let mut slots = Slots::many(probers, arrivals, scope, &stop, &is_over, deadline);
                     if !self.compares_slots {
                         slots.open_parts();
                     }
@@ -429,71 +452,52 @@ impl<'p> Tuner<'p> {
         }
     }
 
-    fn run_in(mut self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
-        if self.baseline.is_none() && self.space.first().is_none() && self.space.is_empty() {
+    fn run_in(self, slots: Slots<'_, '_>, on_event: OnEvent<'_>) -> Result<Study, TuneError> {
+        let Self { mut setup, mut strategy, compares_slots, journal, .. } = self;
+        if setup.baseline.is_none() && setup.space.first().is_none() && setup.space.is_empty() {
             return Err(TuneError::EmptySpace);
         }
-        let seen = |study: &EarlierStudy| study.seen_from(&self.space, &self.objective);
+        let seen = |study: &EarlierStudy| study.seen_from(&setup.space, &setup.objective);
         let warm_start: Vec<Earlier> = self.warm_start.iter().map(seen).collect::<Result<_, _>>()?;
-        warm_start.iter().for_each(|study| on_event(announced(study, &self.space)));
+        warm_start.iter().for_each(|study| on_event(announced(study, &setup.space)));
         let Recovered { trials, expected_gains, healed, last_number, changes, older } = self.recovered;
         if !changes.is_empty() {
             on_event(Event::NewEra { differences: &changes, trials: older.trials });
         }
         let history: History = trials.into_iter().collect();
-        if self.journal.is_some() && !history.trials().is_empty() || healed {
+        if journal.is_some() && !history.trials().is_empty() || healed {
             on_event(Event::Resumed { trials: history.trials().len(), healed });
         }
-        let limits = Limits { precision: self.limits.precision.or(Some(PRECISION)), ..self.limits };
+        setup.limits.precision.get_or_insert(PRECISION);
+        setup.full_precision = setup.full_precision.with_space(&setup.space);
         // The check costs a start of the job, and a short search has few starts.
-        let checks_stated = self.checks_stated_baseline && self.budget.time >= LONG_SEARCH;
+        let checks_stated =
+            self.checks_stated_baseline && setup.budget.time >= LONG_SEARCH && history.trials().is_empty();
+        let least_gain = setup.budget.least_gain;
+        let gains = SmallGains::after(&setup.space, &history, &expected_gains, &setup.objective, least_gain);
+        let is_known = slots.count() == 1 || !compares_slots;
         let mut search = Search {
-            space: &self.space,
-            objective: &self.objective,
-            budget: self.budget,
-            limits: &limits,
-            precision_speeds: &self.precision_speeds,
-            warm_start: &warm_start,
-            around: &self.around,
-            full_precision: self.full_precision.with_space(&self.space),
-            exchanging: &self.exchanging,
-            begun: (0..slots.count()).map(|_| None).collect(),
-            in_round: (0..slots.count()).map(|_| None).collect(),
-            so_far: BTreeMap::new(),
-            health: Health::of(slots.count()),
-            elsewhere: Vec::new(),
-            is_calibrated: slots.count() == 1 || !self.compares_slots,
-            is_fair: !self.compares_slots,
-            side_by_side: None,
+            setup: &setup,
+            clock: Clock { begin: Instant::now(), earlier: history.elapsed(), load_gpu_seconds: 0.0 },
+            side_by_side: SideBySide { is_known, is_fair: !compares_slots, result: None },
+            probes: Probes::new(slots.count()),
             slots,
-            journal: self.journal,
-            stop: &self.stop,
-            allocation: self.allocation,
-            whole_gpus: self.whole_gpus,
-            load_gpu_seconds: 0.0,
-            begin: Instant::now(),
-            earlier: history.elapsed(),
-            open: seen::Open::default(),
-            seen: seen::Seen::default(),
-            lacking: Lacking::default(),
             rounds: rounds::Rounds::default(),
-            is_in_last_rounds: false,
-            is_clear: false,
-            seed: self.seed,
-            baseline: self.baseline.as_ref(),
-            put_back: retries::PutBack::default(),
-            first_number: history.trials().iter().map(|trial| trial.number).fold(last_number, u32::max) + 1,
-            last_number,
-            gains: SmallGains::after(&self.space, &history, &expected_gains, &self.objective, self.budget.least_gain),
-            history,
-            leader: leader::Leader::default(),
+            trials: Trials::new(history, journal, last_number),
+            sees: Sees {
+                warm_start: &warm_start,
+                open: seen::Open::default(),
+                seen: seen::Seen::default(),
+                lacking: Lacking::default(),
+                gains,
+            },
         };
-        search.is_clear = search.last_round() > 0 && search.study().race().is_decided();
-        if let Some(baseline) = self.baseline.as_ref().filter(|_| checks_stated && search.is_new()) {
+        search.rounds.is_clear = search.trials.last_round() > 0 && search.study().race().is_decided();
+        if let Some(baseline) = setup.baseline().filter(|_| checks_stated) {
             search.check_stated(baseline, on_event)?;
         }
-        let stopped = search.run(self.strategy.as_mut(), on_event)?;
-        let side_by_side = search.side_by_side.take();
+        let stopped = search.run(strategy.as_mut(), on_event)?;
+        let side_by_side = search.side_by_side.result.take();
         Ok(Study { stopped, side_by_side, ..search.study() })
     }
 }

@@ -77,7 +77,7 @@ impl<'a> View<'a> {
         pending: &'a [Config],
         start: Option<&'a Config>,
     ) -> Self {
-        Self::knowing(space, objective, history, (pending, start), Lacking::default().of(objective, history))
+        Self::knowing(space, objective, history, pending, start, Lacking::default().of(objective, history))
     }
 
     /// Makes the same view from the places of the trials that lacked memory.
@@ -85,7 +85,8 @@ impl<'a> View<'a> {
         space: &'a Space,
         objective: &'a Objective,
         history: &'a History,
-        (pending, start): (&'a [Config], Option<&'a Config>),
+        pending: &'a [Config],
+        start: Option<&'a Config>,
         lacking: &[usize],
     ) -> Self {
         Self {

@@ -5,12 +5,11 @@
 //! power. See Mohan et al., "Looking beyond GPUs for DNN scheduling on multi-tenant clusters", OSDI 2022. A config that wins side
 //! by side need not win alone.
 
-use super::TuneError;
-use super::begun::Wanted;
-use super::search::{OnEvent, Search};
-use crate::model::{Config, Event, Purpose, Role, Space, Trial};
 use std::num::NonZeroU32;
 
+use super::TuneError;
+use super::search::{OnEvent, Search};
+use crate::model::{Config, Event, Purpose, Role, Space, Trial};
 use crate::probe::stats::NORMAL_95;
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
@@ -58,11 +57,11 @@ impl Compared {
 impl Search<'_, '_> {
     /// Returns true if slots must be compared now, and a measured config is there for that.
     pub(super) fn is_calibration_due(&self) -> bool {
-        !self.is_calibrated
+        !self.side_by_side.is_known
             && self.slots.there() > 1
             && self.slots.is_idle()
             && self.config_to_compare().is_some()
-            && !self.is_stopped()
+            && !self.setup.is_stopped()
     }
 
     /// Compares a config alone with the same config in all slots at once, or else in half of them. Closes the slots that do not
@@ -75,10 +74,10 @@ impl Search<'_, '_> {
         }
         let hungry = self.hungriest(&config);
         let was_alone = self.was_just_run(&config);
-        let Some(compared) = self.compare(&config, hungry.as_ref(), (&all, was_alone), on_event)? else {
+        let Some(compared) = self.compare(&config, hungry.as_ref(), &all, was_alone, on_event)? else {
             return Ok(Some(StopReason::Interrupted));
         };
-        let seen = compared.said(self.space, all.len(), hungry.as_ref());
+        let seen = compared.said(&self.setup.space, all.len(), hungry.as_ref());
         let mut text = if compared.is_unknown() {
             let count = all.len();
             format!(
@@ -96,11 +95,11 @@ impl Search<'_, '_> {
             on_event(Event::Remark {
                 text: &format!("{} slots at once slow a config down ({seen}): tries half of them", all.len()),
             });
-            let Some(compared) = self.compare(&config, hungry.as_ref(), (&half, false), on_event)? else {
+            let Some(compared) = self.compare(&config, hungry.as_ref(), &half, false, on_event)? else {
                 return Ok(Some(StopReason::Interrupted));
             };
             if !compared.is_unknown() {
-                let also = compared.said(self.space, half.len(), hungry.as_ref());
+                let also = compared.said(&self.setup.space, half.len(), hungry.as_ref());
                 if self.is_fair(&compared) {
                     let (some, count) = (half.len(), all.len());
                     text = format!(
@@ -114,19 +113,19 @@ impl Search<'_, '_> {
         }
         if self.slots.parts() != all && (self.slots.there() > 1 || self.slots.may_grow()) {
             // A slot was lost in between, so the remaining and new slots are compared again.
-            self.elsewhere.retain(|wanted| wanted.purpose != Purpose::Round);
+            self.probes.elsewhere.retain(|request| request.purpose != Purpose::Round);
             return Ok(None);
         }
-        self.is_calibrated = true;
+        self.side_by_side.is_known = true;
         // A later slot adds to the load, so it takes part only if all slots do.
-        self.is_fair = kept == all;
+        self.side_by_side.is_fair = kept == all;
         if kept.is_empty() {
             self.slots.leave_the_first();
         } else {
             self.open_those_like_the_first(&config, &kept, on_event);
         }
         on_event(Event::Remark { text: &text });
-        self.side_by_side = Some(text);
+        self.side_by_side.result = Some(text);
         Ok(None)
     }
 
@@ -137,7 +136,8 @@ impl Search<'_, '_> {
         &mut self,
         config: &Config,
         hungry: Option<&Config>,
-        (parts, was_alone): (&[usize], bool),
+        parts: &[usize],
+        was_alone: bool,
         on_event: OnEvent<'_>,
     ) -> Result<Option<Compared>, TuneError> {
         let mut compared = Compared::default();
@@ -200,30 +200,32 @@ impl Search<'_, '_> {
     /// Returns the baseline, or else the first config that was measured.
     fn config_to_compare(&self) -> Option<Config> {
         let measured = |trial: &&Trial| trial.outcome.measurement().is_some();
-        let trials = || self.history.trials().iter().map(AsRef::as_ref);
-        let trial = trials().find(|trial| measured(trial) && self.baseline == Some(&trial.config));
-        let trial = trial.or_else(|| self.history.searched().find(measured));
+        let trials = || self.trials.history.trials().iter().map(AsRef::as_ref);
+        let trial = trials().find(|trial| measured(trial) && self.setup.baseline() == Some(&trial.config));
+        let trial = trial.or_else(|| self.trials.history.searched().find(measured));
         trial.map(|trial| trial.config.clone())
     }
 
     /// Returns the config that differs from another only in having the most workers and threads.
     fn hungriest(&self, config: &Config) -> Option<Config> {
-        let start = if config.is_as_it_is() { self.space.first()? } else { config.clone() };
+        let start = if config.is_as_it_is() { self.setup.space.first()? } else { config.clone() };
         let mut hungry = start.clone();
-        for (at, parameter) in self.space.parameters().iter().enumerate() {
+        for (at, parameter) in self.setup.space.parameters().iter().enumerate() {
             if matches!(parameter.role(), Some(Role::Workers | Role::Threads)) {
                 let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(0);
-                hungry = self.space.with_level(&hungry, at, last).unwrap_or(hungry);
+                hungry = self.setup.space.with_level(&hungry, at, last).unwrap_or(hungry);
             }
         }
-        (hungry != start && !self.history.is_settled(&hungry)).then_some(hungry)
+        (hungry != start && !self.trials.history.is_settled(&hungry)).then_some(hungry)
     }
 
     /// Returns true if the last trial of this run of the search was this config in the first slot.
     fn was_just_run(&self, config: &Config) -> bool {
-        let last = self.history.trials().last();
+        let last = self.trials.history.trials().last();
         last.is_some_and(|trial| {
-            trial.number >= self.first_number && trial.config == *config && trial.slot.as_ref() == self.slots.slot(0)
+            trial.number >= self.trials.first_number
+                && trial.config == *config
+                && trial.slot.as_ref() == self.slots.slot(0)
         })
     }
 
@@ -239,8 +241,11 @@ impl Search<'_, '_> {
         let measured = slots.iter().map(|slot| (*slot, config, false));
         let loads = load.into_iter().flat_map(|(load, slots)| slots.iter().map(move |slot| (*slot, load, true)));
         for (slot, config, is_load) in measured.chain(loads) {
-            let wanted = Wanted::new(config.clone().into(), Purpose::Round);
-            self.begin(slot, Wanted { takes_its_time: true, is_load, ..wanted }, on_event);
+            let mut request = self.probe_of(config.clone().into(), Purpose::Round);
+            request.is_load = is_load;
+            // It uses its whole time even if it is precise earlier, so that probes that start together measure together.
+            request.limits.precision = Some(f64::MIN_POSITIVE);
+            self.begin(slot, request, on_event);
         }
         self.finish_all(on_event)
     }
@@ -248,7 +253,7 @@ impl Search<'_, '_> {
     /// Returns the rate of the last run of a config in a slot, unless it is too uncertain.
     fn last_rate(&self, config: &Config, slot: usize) -> Option<f64> {
         let slot = self.slots.slot(slot);
-        let run = self.history.of(config).filter(|trial| trial.slot.as_ref() == slot).last()?;
+        let run = self.trials.history.of(config).filter(|trial| trial.slot.as_ref() == slot).last()?;
         let rate = run.outcome.measurement()?.throughput?;
         let is_clear = rate.relative_half_width().is_some_and(|half| half <= MOST_UNCERTAIN);
         (rate.value > 0.0 && is_clear).then_some(rate.value)

@@ -1,17 +1,22 @@
-//! Checks a measured config: its settings had an effect, and its losses agree with full precision.
+//! Checks a measured config: its settings had an effect, and its losses agree with full precision. Also checks whether a stated
+//! baseline equals the unmodified job.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::TuneError;
-use super::order::Order;
+use super::request::Request;
 use super::search::{OnEvent, Search};
-use crate::model::{Config, Event, Failure, Measurement, Numerics, Outcome, Settings, Trial, arrival};
-use crate::probe::{Effort, Job, Limits};
+use crate::model::{Config, Event, Failure, Measurement, Numerics, Outcome, Purpose, Settings, Trial, arrival};
+use crate::probe::Effort;
 use crate::search::numerics;
 
 /// Why a config was not compared, if a search that goes on may still compare it.
 const NO_TIME: &str = "no time was left";
+
+/// The part of a probe's time that is enough to learn the facts of a job: a round number.
+const ONE_IN: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
 /// A config whose losses must be compared with full precision before it is named.
 struct Uncompared {
@@ -22,17 +27,41 @@ struct Uncompared {
 }
 
 impl Search<'_, '_> {
+    /// Runs the unmodified job for a moment, and reports where the stated baseline differs from it. Nothing is recorded. A setting
+    /// that the job does not report counts as no difference, and so does a job that cannot run like this.
+    pub(super) fn check_stated(&mut self, baseline: &Config, on_event: OnEvent<'_>) -> Result<(), TuneError> {
+        let (as_it_is, stated) = (self.setup.space.as_it_is(), self.setup.space.settings(baseline));
+        let nothing = self.setup.space.settings(&as_it_is);
+        on_event(Event::LookingAtJob);
+        let request = Request::new(as_it_is.into(), Purpose::Baseline, nothing.clone(), self.setup.limits);
+        let outcome = self.slots.run(Request { effort: Effort::Part { one_in: ONE_IN }, ..request }, on_event)?;
+        let Some(measurement) = outcome.measurement() else { return Ok(()) };
+        let used = arrival::used(&self.setup.space, &measurement.facts, &nothing);
+        let differences: Vec<String> = used
+            .iter()
+            .filter(|(_, used)| !used.is_as_it_is())
+            .filter_map(|(name, used)| Some((name, used, stated.get(name)?)))
+            .filter(|(_, used, stated)| used != stated)
+            .map(|(name, used, stated)| format!("`{name}` = {stated}, but the unmodified job has {used}"))
+            .collect();
+        if !differences.is_empty() {
+            on_event(Event::BaselineDiffers { differences: &differences });
+        }
+        Ok(())
+    }
+
     /// Returns the outcome, or the failure that a check of a measured outcome shows. Losses are compared only if some trial has the
     /// losses in full precision.
-    pub(super) fn checked(&self, outcome: Outcome, job: &Job<'_>) -> Outcome {
+    pub(super) fn checked(&self, outcome: Outcome, request: &Request) -> Outcome {
         let Outcome::Measured(measurement) = outcome else { return outcome };
-        if let Some(mismatch) = arrival::mismatch(self.space, job.settings, &measurement) {
+        if let Some(mismatch) = arrival::mismatch(&self.setup.space, &request.settings, &measurement) {
             return Outcome::Rejected(Failure::new(mismatch.to_string()));
         }
-        if let Some(reason) = self.implausible(&measurement, job) {
+        if let Some(reason) = self.implausible(&measurement, request) {
             return Outcome::Rejected(Failure::new(reason));
         }
-        let full = self.full_precision.of(job.settings, self.space).filter(|_| has_losses(&measurement));
+        let full =
+            self.setup.full_precision.of(&request.settings, &self.setup.space).filter(|_| has_losses(&measurement));
         match full.and_then(|full| self.known_losses(&full)) {
             Some(reference) => self.judged(&measurement, numerics::compared(&measurement.first_losses, reference)),
             None => Outcome::Measured(measurement),
@@ -72,7 +101,7 @@ impl Search<'_, '_> {
         let of_config = |config: Config| {
             let Uncompared { trial, .. } = self.uncompared(&config)?;
             let measurement = trial.outcome.measurement().filter(|run| has_losses(run))?;
-            Some(self.time_to_start() + reference_step(measurement) * u32::try_from(numerics::FEWEST).ok()?)
+            Some(self.trials.time_to_start() + reference_step(measurement) * u32::try_from(numerics::FEWEST).ok()?)
         };
         self.to_be_named().into_iter().filter_map(of_config).sum()
     }
@@ -80,17 +109,17 @@ impl Search<'_, '_> {
     /// Returns the configs that would be named now, without the baseline.
     pub(super) fn to_be_named(&self) -> Vec<Config> {
         let study = self.study();
-        let named: Vec<Config> = match self.objective.is_pareto() {
+        let named: Vec<Config> = match self.setup.objective.is_pareto() {
             true => study.front().into_iter().map(|member| member.config).collect(),
             false => study.best().into_iter().map(|best| best.winner.config).collect(),
         };
-        named.into_iter().filter(|config| self.baseline != Some(config)).collect()
+        named.into_iter().filter(|config| self.setup.baseline() != Some(config)).collect()
     }
 
     /// Returns the trial of a config to compare with full precision; `None` if there is nothing to compare, or it has been done.
     fn uncompared(&self, config: &Config) -> Option<Uncompared> {
-        let full = self.full_precision.of(&self.space.settings(config), self.space)?;
-        let of_config = || self.history.trials().iter().filter(|trial| trial.config == *config);
+        let full = self.setup.full_precision.of(&self.setup.space.settings(config), &self.setup.space)?;
+        let of_config = || self.trials.history.trials().iter().filter(|trial| trial.config == *config);
         let measured = || of_config().filter_map(|trial| Some((trial, trial.outcome.measurement()?)));
         let is_compared = |numerics: &Numerics| numerics.not_compared.as_deref() != Some(NO_TIME);
         if measured().any(|(_, run)| run.numerics.as_ref().is_some_and(is_compared)) {
@@ -118,26 +147,17 @@ impl Search<'_, '_> {
             return Ok(Ok(known));
         }
         let left = self.time_left();
-        let in_time = left.saturating_sub(self.time_to_start()).div_duration_f64(reference_step(measurement));
+        let in_time = left.saturating_sub(self.trials.time_to_start()).div_duration_f64(reference_step(measurement));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let count = measurement.first_losses.len().min(in_time as usize);
-        if count < numerics::FEWEST || self.is_stopped() {
+        if count < numerics::FEWEST || self.setup.is_stopped() {
             return Ok(Err(NO_TIME.to_owned()));
         }
         on_event(Event::Comparing { number: trial.number, settings: &full });
+        let request = self.request(trial.config.clone().into(), Purpose::Round);
         let effort = Effort::Losses { count };
-        let limits = Limits { probe_time: self.limits.probe_time.min(left), ..*self.limits };
-        let order = Order {
-            number: trial.number,
-            config: trial.config.clone(),
-            settings: full,
-            limits,
-            effort,
-            experiment: None,
-            keeps: false,
-            is_after_disturbance: false,
-        };
-        Ok(match self.slots.run(order, on_event)? {
+        let request = Request { number: trial.number, settings: full, effort, ..request };
+        Ok(match self.slots.run(request, on_event)? {
             Outcome::Measured(reference) => Ok(reference.first_losses),
             Outcome::Interrupted => Err(NO_TIME.to_owned()),
             other => {
@@ -150,12 +170,12 @@ impl Search<'_, '_> {
     /// Returns the measurement with the result of the comparison, or `Diverged`.
     fn judged(&self, measurement: &Measurement, numerics: Numerics) -> Outcome {
         let drift = numerics.drift.unwrap_or(0.0);
-        if drift > self.limits.loss_tolerance {
+        if drift > self.setup.limits.loss_tolerance {
             let reason = if drift.is_finite() {
                 format!(
                     "the losses of the first steps differ by {:.0} % from full precision (limit {:.0} %)",
                     drift * 100.0,
-                    self.limits.loss_tolerance * 100.0
+                    self.setup.limits.loss_tolerance * 100.0
                 )
             } else {
                 "a loss of the first steps is no finite number".to_owned()
@@ -167,12 +187,14 @@ impl Search<'_, '_> {
 
     /// Returns the losses of the same steps in full precision, if some trial has them.
     fn known_losses(&self, full: &Settings) -> Option<Vec<f64>> {
-        self.history.trials().iter().rev().find_map(|trial| {
+        self.trials.history.trials().iter().rev().find_map(|trial| {
             let measurement = trial.outcome.measurement()?;
-            let settings = self.space.settings(&trial.config);
-            match (self.full_precision.of(&settings, self.space), &measurement.numerics) {
-                (None, _) if self.full_precision.same_steps(&settings, full) => Some(measurement.first_losses.clone()),
-                (Some(own), Some(numerics)) if self.full_precision.same_steps(&own, full) => {
+            let settings = self.setup.space.settings(&trial.config);
+            match (self.setup.full_precision.of(&settings, &self.setup.space), &measurement.numerics) {
+                (None, _) if self.setup.full_precision.same_steps(&settings, full) => {
+                    Some(measurement.first_losses.clone())
+                }
+                (Some(own), Some(numerics)) if self.setup.full_precision.same_steps(&own, full) => {
                     Some(numerics.reference_losses.clone())
                 }
                 _ => None,

@@ -10,12 +10,12 @@ use crate::search::budget::{Budget, StopReason, expected_probe};
 impl Search<'_, '_> {
     /// Returns why no new config may be started; `None` if it may.
     pub(super) fn reason_to_stop(&mut self) -> Option<StopReason> {
-        let running = self.begun_searches();
+        let running = self.probes.count_searches();
         let reserve = self.reserve();
-        let stop = self.budget.stop(&self.history, self.elapsed(), running, reserve);
+        let stop = self.setup.budget.stop(&self.trials.history, self.clock.elapsed(), running, reserve);
         let others = || {
             let spent = |(budget, elapsed): &(Budget, Duration)| {
-                budget.stop(&self.history, *elapsed, running, reserve).is_some()
+                budget.stop(&self.trials.history, *elapsed, running, reserve).is_some()
             };
             self.in_gpu_time().filter(spent).map(|_| StopReason::GpuTimeSpent).or_else(|| {
                 let is_short = self.in_allocation().is_some_and(|left| spent(&left)) || self.is_too_short_for_one();
@@ -29,8 +29,9 @@ impl Search<'_, '_> {
     pub(super) fn probes_left(&self) -> u32 {
         let beside = u32::try_from(self.slots.open()).unwrap_or(u32::MAX);
         let reserve = self.reserve();
-        let left = |budget: &Budget, elapsed, beside| budget.probes_left(&self.history, elapsed, beside, reserve);
-        let by_budget = left(&self.budget, self.elapsed(), beside);
+        let left =
+            |budget: &Budget, elapsed, beside| budget.probes_left(&self.trials.history, elapsed, beside, reserve);
+        let by_budget = left(&self.setup.budget, self.clock.elapsed(), beside);
         let by_gpus = self.in_gpu_time().map(|(budget, spent)| left(&budget, spent, 1));
         let by_allocation = self.in_allocation().map(|(budget, spent)| left(&budget, spent, beside));
         by_gpus.into_iter().chain(by_allocation).fold(by_budget, u32::min)
@@ -38,7 +39,7 @@ impl Search<'_, '_> {
 
     /// Returns the wall time left for probes and rounds.
     pub(super) fn time_left(&self) -> Duration {
-        let by_budget = self.budget.for_probes().saturating_sub(self.elapsed());
+        let by_budget = self.setup.budget.for_probes().saturating_sub(self.clock.elapsed());
         let by_gpus = self.in_gpu_time().map(|(budget, spent)| budget.time.saturating_sub(spent));
         by_gpus.into_iter().chain(self.usable()).fold(by_budget, Duration::min)
     }
@@ -47,26 +48,19 @@ impl Search<'_, '_> {
     /// the probes left, a round for every few of them, and a last round with another process of the leader.
     pub(super) fn expected_left(&self) -> Option<Duration> {
         const FEWEST: usize = 2;
-        if self.history.count_searched() < FEWEST {
+        if self.trials.history.count_searched() < FEWEST {
             return None;
         }
-        let probes = if self.is_in_last_rounds { 0 } else { self.probes_left() };
+        let probes = if self.rounds.is_in_last_rounds { 0 } else { self.probes_left() };
         let beside = u32::try_from(self.slots.open().max(1)).unwrap_or(u32::MAX);
-        let for_probes = expected_probe(&self.history) * probes / beside;
+        let for_probes = expected_probe(&self.trials.history) * probes / beside;
         if !self.has_rounds() {
             return Some(for_probes.min(self.time_left()));
         }
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let rounds = probes.div_ceil(count(NEW)) + 1;
-        let for_rounds = self.time_per_config() * count(MOST) * rounds / beside + self.time_to_start();
+        let for_rounds = self.time_per_config() * count(MOST) * rounds / beside + self.trials.time_to_start();
         Some((for_probes + for_rounds).min(self.time_left()))
-    }
-
-    /// Returns the time that a process takes from its start to its first step.
-    pub(super) fn time_to_start(&self) -> Duration {
-        let first = self.history.trials().first().and_then(|trial| trial.outcome.measurement()?.spent);
-        let seconds = first.map_or(0.0, |spent| spent.importing_s + spent.starting_s);
-        Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
     /// Returns the time to reserve for rounds. It suffices to prove that a config is faster, with a second process of it and of the
@@ -79,15 +73,15 @@ impl Search<'_, '_> {
             return Duration::ZERO;
         }
         let round = self.time_per_config() * CONFIGS;
-        if self.is_clear {
+        if self.rounds.is_clear {
             return round + self.rounds.time_for_checks;
         }
-        round * ROUNDS + self.time_to_start() * 2 + self.rounds.time_for_checks
+        round * ROUNDS + self.trials.time_to_start() * 2 + self.rounds.time_for_checks
     }
 
     /// Returns the message for a search that ends with its allocation.
     pub(super) fn of_the_allocation(&self) -> Option<String> {
-        let left = show_duration(self.allocation?.left());
+        let left = show_duration(self.setup.allocation?.left());
         let probe = show_duration(self.longest_probe());
         Some(format!(
             "the allocation ends in {left}, and a probe may take {probe}: no new config starts, but rounds continue while time \
@@ -97,37 +91,33 @@ impl Search<'_, '_> {
 
     /// Returns the budget of GPU time as wall time for one probe after the other, and how much of it is spent.
     fn in_gpu_time(&self) -> Option<(Budget, Duration)> {
-        let time = self.budget.gpu_time?;
-        let gpus = f64::from(self.gpus_of(self.slots.slot(self.slots.home())).max(1));
-        let done: f64 = self.history.trials().iter().map(|trial| trial.gpu_seconds(self.whole_gpus)).sum();
-        let runs = self.begun.iter().enumerate().filter_map(|(slot, begun)| {
+        let time = self.setup.budget.gpu_time?;
+        let gpus_of = |slot: usize| f64::from(Slot::count_gpus(self.slots.slot(slot), self.setup.whole_gpus));
+        let gpus = gpus_of(self.slots.home()).max(1.0);
+        let done: f64 = self.trials.history.trials().iter().map(|trial| trial.gpu_seconds(self.setup.whole_gpus)).sum();
+        let runs = self.probes.begun.iter().enumerate().filter_map(|(slot, begun)| {
             let takes = begun.as_ref()?.began.elapsed().max(self.longest_probe());
-            Some(takes.as_secs_f64() * f64::from(self.gpus_of(self.slots.slot(slot))))
+            Some(takes.as_secs_f64() * gpus_of(slot))
         });
-        let rounds = self.in_round.iter().enumerate().filter_map(|(slot, round)| {
+        let rounds = self.probes.in_round.iter().enumerate().filter_map(|(slot, round)| {
             let takes = round.as_ref()?.takes(self.time_per_config());
-            Some(takes.as_secs_f64() * f64::from(self.gpus_of(self.slots.slot(slot))))
+            Some(takes.as_secs_f64() * gpus_of(slot))
         });
-        let done = done + self.load_gpu_seconds;
+        let done = done + self.clock.load_gpu_seconds;
         let spent =
             Duration::try_from_secs_f64((done + runs.chain(rounds).sum::<f64>()) / gpus).unwrap_or(Duration::MAX);
-        Some((Budget { time: time.div_f64(gpus), ..self.budget }, spent))
-    }
-
-    /// Returns the number of GPUs of a probe in a slot.
-    pub(super) fn gpus_of(&self, slot: Option<&Slot>) -> u32 {
-        Slot::count_gpus(slot, self.whole_gpus)
+        Some((Budget { time: time.div_f64(gpus), ..self.setup.budget }, spent))
     }
 
     /// Returns the rest of the allocation as a budget, and the time that this run of the search has taken.
     fn in_allocation(&self) -> Option<(Budget, Duration)> {
-        let elapsed = self.begin.elapsed();
-        Some((Budget { time: elapsed + self.usable()?, ..self.budget }, elapsed))
+        let elapsed = self.clock.begin.elapsed();
+        Some((Budget { time: elapsed + self.usable()?, ..self.setup.budget }, elapsed))
     }
 
     /// Returns the time left in the allocation, without the time to end processes and write results.
     fn usable(&self) -> Option<Duration> {
-        Some(self.allocation?.left().saturating_sub(self.limits.grace_time))
+        Some(self.setup.allocation?.left().saturating_sub(self.setup.limits.grace_time))
     }
 
     /// Returns true if the allocation would end before a probe as long as the longest.
@@ -137,7 +127,9 @@ impl Search<'_, '_> {
 
     /// Returns how long a probe may take: as long as the longest of this search, or the measuring time before the first.
     fn longest_probe(&self) -> Duration {
-        let longest = self.history.searched().map(|trial| trial.elapsed).max();
-        longest.unwrap_or(self.limits.measure_time).min(self.limits.probe_time + self.limits.grace_time)
+        let longest = self.trials.history.searched().map(|trial| trial.elapsed).max();
+        longest
+            .unwrap_or(self.setup.limits.measure_time)
+            .min(self.setup.limits.probe_time + self.setup.limits.grace_time)
     }
 }

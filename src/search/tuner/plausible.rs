@@ -3,10 +3,10 @@
 //! A config that fails a check is rejected with the reason. The baseline is never rejected, since it runs today; the reason is a
 //! remark then.
 
+use super::request::Request;
 use super::search::Search;
 use crate::model::fact::{BY_SPEC, COUNTED_BY};
 use crate::model::{Config, Failure, Measurement, MemoryRole, Outcome, Parameter, Settings, Trial, arrival};
-use crate::probe::Job;
 use crate::search::journal::settings_of;
 use crate::search::study::{Ranked, Study};
 
@@ -23,10 +23,10 @@ const KNOWN: f64 = 0.1;
 
 impl Search<'_, '_> {
     /// Returns why a measurement cannot be right.
-    pub(super) fn implausible(&self, measurement: &Measurement, job: &Job<'_>) -> Option<String> {
-        let is_baseline = self.baseline == Some(job.config) || job.config.is_as_it_is();
+    pub(super) fn implausible(&self, measurement: &Measurement, request: &Request) -> Option<String> {
+        let is_baseline = self.setup.baseline() == Some(request.config()) || request.config().is_as_it_is();
         let flaw = || measurement.flaw().filter(|_| !is_baseline);
-        flaw().or_else(|| self.no_effect(measurement, job.config, job.settings))
+        flaw().or_else(|| self.no_effect(measurement, request.config(), &request.settings))
     }
 
     /// Returns the trials of configs whose gain by a larger batch cannot be right, as rejected. Only the best configs may be named.
@@ -36,26 +36,26 @@ impl Search<'_, '_> {
         let (Some(batch), study) = (self.whole_batch(), self.study()) else { return Vec::new() };
         let ranking = study.ranking();
         let rejected = |entry: &Ranked| {
-            let outcome = Outcome::Rejected(Failure::new(self.implausible_gain(batch, entry, (&study, &ranking))?));
-            let trial = self.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
+            let outcome = Outcome::Rejected(Failure::new(self.implausible_gain(batch, entry, &study, &ranking)?));
+            let trial = self.trials.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
             Some(Trial { outcome, ..trial.clone() })
         };
-        let best = ranking.iter().filter(|entry| self.baseline != Some(&entry.config)).take(MOST);
+        let best = ranking.iter().filter(|entry| self.setup.baseline() != Some(&entry.config)).take(MOST);
         best.filter_map(rejected).collect()
     }
 
     /// Returns why the gain of a config by a larger batch cannot be right, compared with configs that differ only in the batch.
-    fn implausible_gain(&self, batch: usize, entry: &Ranked, (study, ranking): (&Study, &[Ranked])) -> Option<String> {
-        let name = self.space.parameters()[batch].name();
+    fn implausible_gain(&self, batch: usize, entry: &Ranked, study: &Study, ranking: &[Ranked]) -> Option<String> {
+        let name = self.setup.space.parameters()[batch].name();
         let size_of = |entry: &Ranked| {
-            let settings = arrival::used(self.space, &entry.measurement.facts, &study.settings(&entry.config));
+            let settings = arrival::used(&self.setup.space, &entry.measurement.facts, &study.settings(&entry.config));
             settings.get(name)?.as_f64()
         };
         let size = size_of(entry)?;
         let is_counted = entry.measurement.facts.text(COUNTED_BY) != Some(BY_SPEC);
         let is_pair = |other: &&Ranked| {
             let same = |at: usize| at == batch || other.config.level(at) == entry.config.level(at);
-            other.config != entry.config && (0..self.space.parameters().len()).all(same)
+            other.config != entry.config && (0..self.setup.space.parameters().len()).all(same)
         };
         ranking.iter().filter(is_pair).find_map(|other| {
             let smaller = size_of(other).filter(|smaller| *smaller < size)?;
@@ -80,7 +80,7 @@ impl Search<'_, '_> {
     fn whole_batch(&self) -> Option<usize> {
         // A step may take as many micro-batches as make up the same batch.
         let is_whole = |parameter: &Parameter| parameter.is_batch_size() && !parameter.name().contains("micro");
-        self.space.parameters().iter().position(is_whole)
+        self.setup.space.parameters().iter().position(is_whole)
     }
 
     /// Returns why a setting provably had no effect: the batch size is different, but a step takes the same number of
@@ -90,7 +90,7 @@ impl Search<'_, '_> {
     /// must have the same derived values, and the same settings except in parameters that are known to need no memory.
     fn no_effect(&self, measurement: &Measurement, config: &Config, set: &Settings) -> Option<String> {
         let samples = measurement.timing.samples_per_step?;
-        let parameters = self.space.parameters();
+        let parameters = self.setup.space.parameters();
         let batch = self.whole_batch()?;
         let name = parameters[batch].name();
         let own = set.get(name)?;
@@ -104,17 +104,17 @@ impl Search<'_, '_> {
             if matter.iter().any(|at| trial.config.level(*at) != config.level(*at)) {
                 return false;
             }
-            let settings = settings_of(trial, self.space);
+            let settings = settings_of(trial, &self.setup.space);
             let is_derived_alike = |name: &str| settings.get(name) == set.get(name);
             // The settings that an unmodified job reports count as its settings.
             settings.get(name).is_some_and(|value| value != own)
-                && self.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
+                && self.setup.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
         };
         let same_samples = |trial: &&Trial| {
             trial.outcome.measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
         };
-        let other = self.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
-        let value = settings_of(other, self.space).get(name).map(ToString::to_string).unwrap_or_default();
+        let other = self.trials.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
+        let value = settings_of(other, &self.setup.space).get(name).map(ToString::to_string).unwrap_or_default();
         Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
     }
 }

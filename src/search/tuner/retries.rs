@@ -1,8 +1,8 @@
 //! Configs whose probes were disturbed repeatedly: they are put back and tried later, while the search goes on.
 
 use super::TuneError;
-use crate::model::{Config, Purpose};
-use crate::search::strategy::Proposal;
+use super::request::Request;
+use crate::model::Config;
 
 /// The number of other probes between two turns of a config that was put back: a round number.
 const OTHERS: usize = 3;
@@ -28,8 +28,7 @@ pub(super) struct PutBack {
 
 #[derive(Debug)]
 struct Waiting {
-    proposal: Proposal,
-    purpose: Purpose,
+    request: Request,
     turns: u32,
     /// The number of probes before its next turn; `None` during its turn, and if it has no further one.
     due: Option<usize>,
@@ -40,22 +39,22 @@ impl PutBack {
     ///
     /// # Errors
     /// Everything has been disturbed for too long.
-    pub(super) fn put(&mut self, proposal: Proposal, purpose: Purpose, reason: String) -> Result<(), TuneError> {
+    pub(super) fn put(&mut self, request: Request, reason: String) -> Result<(), TuneError> {
         self.in_a_row += 1;
         if self.in_a_row >= MOST_IN_A_ROW && (self.done == 0 || !self.is_last) {
             return Err(TuneError::Disturbed { reason });
         }
         // Rounds are repeated anyway, and by then other configs may lead.
-        if purpose.is_repeated() {
+        if request.purpose.is_repeated() {
             return Ok(());
         }
         let due = Some(self.done + OTHERS);
-        match self.waiting.iter_mut().find(|waiting| waiting.proposal.config == proposal.config) {
+        match self.waiting.iter_mut().find(|waiting| waiting.request.config() == request.config()) {
             Some(waiting) => {
                 waiting.turns += 1;
                 waiting.due = due.filter(|_| waiting.turns < MOST_TURNS);
             }
-            None => self.waiting.push(Waiting { proposal, purpose, turns: 1, due }),
+            None => self.waiting.push(Waiting { request, turns: 1, due }),
         }
         Ok(())
     }
@@ -64,27 +63,27 @@ impl PutBack {
     pub(super) fn is_undisturbed(&mut self, config: &Config) {
         self.in_a_row = 0;
         self.done += 1;
-        self.waiting.retain(|waiting| waiting.proposal.config != *config);
+        self.waiting.retain(|waiting| waiting.request.config() != config);
     }
 
     /// Returns a config for its next turn: a due config, or any waiting config if there is `nothing_else`.
-    pub(super) fn next(&mut self, nothing_else: bool) -> Option<(Proposal, Purpose)> {
+    pub(super) fn next(&mut self, nothing_else: bool) -> Option<Request> {
         self.is_last |= nothing_else;
         let done = self.done;
         let is_due = |waiting: &&mut Waiting| waiting.due.is_some_and(|due| nothing_else || due <= done);
         let waiting = self.waiting.iter_mut().find(is_due)?;
         waiting.due = None;
-        Some((waiting.proposal.clone(), waiting.purpose))
+        Some(waiting.request.clone())
     }
 
     /// Returns true if a config was put back.
     pub(super) fn has(&self, config: &Config) -> bool {
-        self.waiting.iter().any(|waiting| waiting.proposal.config == *config)
+        self.waiting.iter().any(|waiting| waiting.request.config() == config)
     }
 
     /// Returns the configs that were put back, so that no strategy proposes them.
-    pub(super) fn configs(&self) -> Vec<Config> {
-        self.waiting.iter().map(|waiting| waiting.proposal.config.clone()).collect()
+    pub(super) fn configs(&self) -> impl Iterator<Item = Config> {
+        self.waiting.iter().map(|waiting| waiting.request.config().clone())
     }
 
     /// Returns true if the last turn was disturbed.
@@ -96,14 +95,16 @@ impl PutBack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Parameter, Space};
+    use crate::model::{Parameter, Purpose, Settings, Space};
+    use crate::probe::Limits;
 
     fn config(at: u128) -> Config {
         Space::new([Parameter::values("x", [1, 2, 3, 4, 5])]).unwrap().config(at).unwrap()
     }
 
     fn put(back: &mut PutBack, at: u128) -> bool {
-        back.put(config(at).into(), Purpose::Search, "heat".to_owned()).is_ok()
+        let request = Request::new(config(at).into(), Purpose::Search, Settings::default(), Limits::default());
+        back.put(request, "heat".to_owned()).is_ok()
     }
 
     #[test]
@@ -112,7 +113,7 @@ mod tests {
         assert!(put(&mut back, 0) && back.has(&config(0)) && back.next(false).is_none());
         for turn in 1..MOST_TURNS {
             (0..OTHERS).for_each(|_| back.is_undisturbed(&config(4)));
-            assert!(back.next(false).is_some_and(|(next, _)| next.config == config(0)), "turn {turn}");
+            assert!(back.next(false).is_some_and(|next| *next.config() == config(0)), "turn {turn}");
             assert!(back.next(false).is_none(), "it has its turn");
             assert!(put(&mut back, 0));
         }
@@ -131,8 +132,8 @@ mod tests {
         let mut back = PutBack::default();
         back.is_undisturbed(&config(4));
         assert!(put(&mut back, 0) && put(&mut back, 1));
-        while let Some((next, purpose)) = back.next(true) {
-            back.put(next, purpose, "heat".to_owned()).unwrap();
+        while let Some(next) = back.next(true) {
+            back.put(next, "heat".to_owned()).unwrap();
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Measures configs in rounds: the baseline, the incumbent and a few more configs in short slices, seconds apart.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::TuneError;
-use super::order::{Order, RoundOrder};
+use super::request::{Request, Round, Work};
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
 use crate::probe::Effort;
@@ -13,7 +12,7 @@ use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
 use crate::search::budget::StopReason;
 use crate::search::journal;
-use crate::search::study::{Race, Study, over_whole_epochs};
+use crate::search::study::Race;
 
 /// The most configs of a round: the baseline, the incumbent and two more. More configs would put more time between their slices.
 pub(super) const MOST: usize = 4;
@@ -30,8 +29,7 @@ const MOST_FAILURES: u32 = 3;
 /// A round under way.
 #[derive(Debug)]
 pub(super) struct RoundUnderWay {
-    pub(super) order: RoundOrder,
-    number: u32,
+    pub(super) round: Round,
     began: Instant,
 }
 
@@ -50,12 +48,16 @@ pub(super) struct Rounds {
     fallbacks: BTreeSet<String>,
     /// The configs for which a run with short epochs was tried.
     pub(super) ends_tried: Vec<Config>,
+    /// True if no further config is probed and only rounds go on.
+    pub(super) is_in_last_rounds: bool,
+    /// True if the rounds so far show which config to name.
+    pub(super) is_clear: bool,
 }
 
 impl RoundUnderWay {
     /// Returns how long the round takes, if each config takes this long.
     pub(super) fn takes(&self, each: Duration) -> Duration {
-        let count = u32::try_from(self.order.orders.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(self.round.requests.len()).unwrap_or(u32::MAX);
         self.began.elapsed().max(each * count)
     }
 }
@@ -63,34 +65,28 @@ impl RoundUnderWay {
 impl Search<'_, '_> {
     /// Returns true if another round may run.
     pub(super) fn has_rounds(&self) -> bool {
-        self.budget.rounds > self.last_round() && self.rounds.failures < MOST_FAILURES
-    }
-
-    /// Returns true if slices measure the objective. Any other metric is measured by processes one after the other, and only for
-    /// the leaders.
-    pub(super) fn compares_rates(&self) -> bool {
-        self.objective.is_largest_throughput()
+        self.setup.budget.rounds > self.trials.last_round() && self.rounds.failures < MOST_FAILURES
     }
 
     /// Returns the configs of a round that is due in a slot while the search goes on.
     pub(super) fn round_due(&mut self, slot: usize) -> Option<Vec<Config>> {
-        if !self.has_rounds() || !self.compares_rates() {
+        if !self.has_rounds() || !self.setup.compares_rates() {
             return None;
         }
         let new = self.not_in_rounds(Some(slot));
-        let anchors = usize::from(self.last_round() == 0);
+        let anchors = usize::from(self.trials.last_round() == 0);
         (new.len() >= NEW + anchors && self.round_fits(MOST)).then(|| self.study().race().lineup(&new, MOST))
     }
 
     /// Measures the leaders in rounds until it is clear which config to name, or the time is up.
     pub(super) fn run_last_rounds(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
-        self.is_in_last_rounds = true;
+        self.rounds.is_in_last_rounds = true;
         while self.has_rounds() {
-            if self.is_stopped() {
+            if self.setup.is_stopped() {
                 return Ok(Some(StopReason::Interrupted));
             }
             let race = self.study().race();
-            let new = if self.compares_rates() { self.not_in_rounds(None) } else { Vec::new() };
+            let new = if self.setup.compares_rates() { self.not_in_rounds(None) } else { Vec::new() };
             if new.is_empty() && race.is_decided() {
                 break;
             }
@@ -106,7 +102,7 @@ impl Search<'_, '_> {
             }
             self.begin_round(self.slots.home(), lineup, on_event);
             if !self.finish_all(on_event)? {
-                return Ok(Some(if self.is_stopped() { StopReason::Interrupted } else { StopReason::TimeSpent }));
+                return Ok(Some(if self.setup.is_stopped() { StopReason::Interrupted } else { StopReason::TimeSpent }));
             }
         }
         Ok(None)
@@ -115,7 +111,7 @@ impl Search<'_, '_> {
     /// Returns the ways to measure a round. While the search goes on, one process may switch between all settings. The last rounds
     /// have a process for each config.
     fn ways(&self) -> &'static [Way] {
-        match (self.compares_rates(), self.is_in_last_rounds) {
+        match (self.setup.compares_rates(), self.rounds.is_in_last_rounds) {
             (false, _) => &[Way::Processes],
             (true, false) => Way::ALL,
             (true, true) => &[Way::InTurn, Way::Processes],
@@ -125,35 +121,26 @@ impl Search<'_, '_> {
     /// Begins a round in a free slot.
     pub(super) fn begin_round(&mut self, slot: usize, configs: Vec<Config>, on_event: OnEvent<'_>) {
         let race: Race = self.study().race();
-        let number = self.last_round().max(self.highest_round_under_way()) + 1;
-        let first = self.next_number();
+        let number = self.trials.last_round().max(self.probes.highest_round()) + 1;
         let left = self.time_left();
-        let mut limits = *self.limits;
-        limits.probe_time = limits.probe_time.min(left);
-        let effort = if self.compares_rates() { Effort::Brief } else { Effort::Probe };
-        let order = |(number, config): (u32, Config)| Order {
-            number,
-            settings: self.set_by(&config),
-            limits,
-            effort,
-            experiment: None,
-            keeps: true,
-            is_after_disturbance: false,
-            config,
+        let effort = if self.setup.compares_rates() { Effort::Brief } else { Effort::Probe };
+        let request = |(number, config): (u32, &Config)| {
+            let request = self.request(config.clone().into(), Purpose::Round);
+            Request { number, effort, keeps: true, ..request }
         };
-        let may_be_last = self.slots.open() < 2 && self.is_in_last_rounds;
+        let requests = (self.next_number()..).zip(&configs).map(request).collect();
+        let may_be_last = self.slots.open() < 2 && self.rounds.is_in_last_rounds;
         let needs_another = |config: &&Config| race.needs_another_process(config, may_be_last);
         let for_starts = left.saturating_sub(self.time_for_round(configs.len()));
-        let most = for_starts.div_duration_f64(self.time_to_start().max(Duration::from_millis(1)));
+        let most = for_starts.div_duration_f64(self.trials.time_to_start().max(Duration::from_millis(1)));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let restarts: Vec<Config> = configs.iter().filter(needs_another).take(most as usize).cloned().collect();
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len(), left: self.expected_left() });
-        let orders = (first..).zip(configs).map(order).collect();
-        let order =
-            RoundOrder { orders, ways: self.ways(), kept, restarts, seed: self.seed ^ u64::from(number), time: left };
-        self.slots.start_round(slot, order.clone());
-        self.in_round[slot] = Some(RoundUnderWay { order, number, began: Instant::now() });
+        let (ways, seed) = (self.ways(), self.setup.seed ^ u64::from(number));
+        let round = Round { number, requests, ways, kept, restarts, seed, time: left };
+        self.slots.start(slot, Work::Round(round.clone()));
+        self.probes.in_round[slot] = Some(RoundUnderWay { round, began: Instant::now() });
     }
 
     /// Records the results of a round. Returns false if it was interrupted, which leaves no trial.
@@ -164,16 +151,17 @@ impl Search<'_, '_> {
         duelled: Duelled,
         on_event: OnEvent<'_>,
     ) -> Result<bool, TuneError> {
-        let RoundUnderWay { order, number, began } = under_way;
+        let RoundUnderWay { round, began } = under_way;
+        let (number, count) = (round.number, round.requests.len());
         for reason in &duelled.fallbacks {
             if self.rounds.fallbacks.insert(reason.clone()) {
                 on_event(Event::Remark { text: &format!("round {number}: {reason}") });
             }
         }
         // If the time is up in the middle of a round, one slice of each config is a comparison as well.
-        let has_slices = Side::first(order.orders.len()).all(|side| !duelled.slices(side).is_empty());
+        let has_slices = Side::first(count).all(|side| !duelled.slices(side).is_empty());
         let is_cut = matches!(duelled.end, DuelEnd::Interrupted | DuelEnd::TimeIsUp);
-        let is_enough = duelled.rounds > 0 || is_cut && has_slices && !self.is_stopped();
+        let is_enough = duelled.rounds > 0 || is_cut && has_slices && !self.setup.is_stopped();
         if is_cut && !is_enough {
             return Ok(false);
         }
@@ -183,29 +171,29 @@ impl Search<'_, '_> {
         }
         let is_complete = is_enough && disturbed.is_none();
         self.rounds.failures = if is_complete { 0 } else { self.rounds.failures + 1 };
-        let elapsed = began.elapsed().div_f64(as_number(order.orders.len()));
+        let elapsed = began.elapsed().div_f64(as_number(count));
         if is_complete {
             let seconds: f64 = duelled.blocks.iter().map(|block| block.end_s - block.begin_s).sum();
             self.rounds.slice_time += Duration::try_from_secs_f64(seconds).unwrap_or_default();
-            self.rounds.configs += u32::try_from(order.orders.len()).unwrap_or(u32::MAX);
+            self.rounds.configs += u32::try_from(count).unwrap_or(u32::MAX);
         }
         let mut ratios = Vec::new();
         let mut first_rate = None;
-        for (side, order) in Side::first(order.orders.len()).zip(&order.orders) {
+        for (side, request) in Side::first(count).zip(&round.requests) {
             let failed = duelled.side(side).filter(|outcome| outcome.failure().is_some());
             let outcome = match (failed, duelled.side(side)) {
                 (Some(failed), _) if disturbed.is_none() => failed.clone(),
                 (None, Some(Outcome::Measured(measurement))) if is_complete => {
-                    let whole = self.epoch_factor_of(&order.config);
-                    Outcome::Measured(of_round(measurement, &duelled, (side, number), (elapsed, whole)))
+                    let whole = self.trials.epoch_factor_of(request.config());
+                    Outcome::Measured(of_round(measurement, &duelled, side, number, elapsed, whole))
                 }
                 _ => continue,
             };
-            let outcome = self.checked(outcome, &order.job());
+            let outcome = self.checked(outcome, request);
             if matches!(outcome, Outcome::Interrupted | Outcome::Disturbed(_)) {
                 continue;
             }
-            let first = self.history.of(&order.config).find(|trial| !trial.purpose.is_repeated()).cloned();
+            let first = self.trials.history.of(request.config()).find(|trial| !trial.purpose.is_repeated()).cloned();
             // With several slots, the slot may have failed.
             let has_failed = outcome.failure().is_some() && self.slots.count() == 1;
             if let Some(first) = first.filter(|_| has_failed) {
@@ -216,71 +204,43 @@ impl Search<'_, '_> {
             if let Some(rate) = outcome.measurement().and_then(|run| run.throughput) {
                 match first_rate {
                     None => first_rate = Some(rate.value),
-                    Some(first) => ratios.push((order.settings.clone(), rate.value / first)),
+                    Some(first) => ratios.push((request.settings.clone(), rate.value / first)),
                 }
             }
             let trial = Trial {
-                number: order.number,
+                number: request.number,
                 purpose: Purpose::Round,
-                config: order.config.clone(),
+                config: request.config().clone(),
                 outcome,
                 elapsed,
                 ended_at: journal::unix_time(),
                 slot: self.slots.slot(slot).cloned(),
             };
-            self.record(trial, (None, None), on_event)?;
+            self.record(trial, None, on_event)?;
         }
         if is_complete {
             on_event(Event::RoundEnds { number, ratios: &ratios });
         }
-        self.is_clear = self.study().race().is_decided();
+        self.rounds.is_clear = self.study().race().is_decided();
         self.rounds.time_for_checks = self.time_to_compare() + self.time_for_epoch_ends();
         Ok(true)
     }
 
-    /// Returns the search so far as a study.
-    pub(super) fn study(&self) -> Study {
-        Study {
-            space: Arc::clone(self.space),
-            objective: self.objective.clone().relative_to_first(&self.history, self.baseline),
-            history: over_whole_epochs(self.history.clone(), self.baseline),
-            baseline: self.baseline.cloned(),
-            stopped: StopReason::Running,
-            elapsed: self.elapsed(),
-            side_by_side: None,
-        }
-    }
-
-    /// Returns the number of the last round in the history.
-    pub(super) fn last_round(&self) -> u32 {
-        self.history
-            .trials()
-            .iter()
-            .rev()
-            .find_map(|trial| Some(trial.outcome.measurement()?.round.as_ref()?.number))
-            .unwrap_or(0)
-    }
-
-    fn highest_round_under_way(&self) -> u32 {
-        self.in_round.iter().flatten().map(|under_way| under_way.number).max().unwrap_or(0)
-    }
-
     /// Returns the feasible configs that were measured but were in no round yet; with a slot, only those measured in it.
     fn not_in_rounds(&self, slot: Option<usize>) -> Vec<Config> {
-        let under_way = || self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
         let place = slot.and_then(|slot| self.slots.slot(slot));
-        let is_feasible = |trial: &&Trial| self.objective.scores_of(&trial.outcome).is_some();
+        let is_feasible = |trial: &&Trial| self.setup.objective.scores_of(&trial.outcome).is_some();
         let is_new = |trial: &&Trial| {
             let was_in_one = |other: &Trial| match other.outcome.measurement() {
                 Some(run) => run.round.is_some(),
                 None => other.purpose == Purpose::Round,
             };
-            !self.history.of(&trial.config).any(was_in_one)
-                && !under_way().any(|order| order.config == trial.config)
+            !self.trials.history.of(&trial.config).any(was_in_one)
+                && !self.probes.in_rounds().any(|request| *request.config() == trial.config)
                 && (slot.is_none() || trial.slot.as_ref() == place)
         };
         let mut new: Vec<Config> = Vec::new();
-        for trial in self.history.searched().filter(is_feasible).filter(is_new) {
+        for trial in self.trials.history.searched().filter(is_feasible).filter(is_new) {
             if !new.contains(&trial.config) {
                 new.push(trial.config.clone());
             }
@@ -298,12 +258,6 @@ impl Search<'_, '_> {
         self.time_per_config() * u32::try_from(configs).unwrap_or(u32::MAX) + self.rounds.time_for_checks
     }
 
-    /// Returns a config's rate over whole epochs, as a share of its rate between their ends. Slices leave out the ends of epochs.
-    fn epoch_factor_of(&self, config: &Config) -> Option<f64> {
-        let probes = self.history.of(config).filter_map(|trial| trial.outcome.measurement());
-        probes.filter(|probe| probe.round.is_none()).filter_map(|probe| probe.timing.epoch_factor).last()
-    }
-
     /// Returns the mean time of a config's slices in a round. Before the first round: two slices and the steps dropped before each,
     /// but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
@@ -313,10 +267,10 @@ impl Search<'_, '_> {
             return self.rounds.slice_time / self.rounds.configs;
         }
         let step_of = |trial: &Trial| trial.outcome.measurement()?.timing.step_seconds;
-        let steps: Vec<f64> = self.history.searched().filter_map(step_of).collect();
+        let steps: Vec<f64> = self.trials.history.searched().filter_map(step_of).collect();
         let slices = stats::mean(&steps).and_then(|step| Duration::try_from_secs_f64(step * STEPS).ok());
         let slices = slices.unwrap_or_default().max(BLOCK * 3);
-        self.history.searched().last().map_or(slices, |trial| trial.elapsed.min(slices))
+        self.trials.history.searched().last().map_or(slices, |trial| trial.elapsed.min(slices))
     }
 }
 
@@ -324,8 +278,10 @@ impl Search<'_, '_> {
 fn of_round(
     measurement: &Measurement,
     duelled: &Duelled,
-    (side, number): (Side, u32),
-    (elapsed, whole): (Duration, Option<f64>),
+    side: Side,
+    number: u32,
+    elapsed: Duration,
+    whole: Option<f64>,
 ) -> Measurement {
     let slices: Vec<f64> = duelled.slices(side).into_iter().map(|rate| rate * whole.unwrap_or(1.0)).collect();
     let process = duelled.processes.get(side.place()).copied().unwrap_or(0);

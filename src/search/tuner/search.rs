@@ -1,99 +1,78 @@
 //! The loop of a search: it probes and records proposals until the search ends.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::TuneError;
-use super::begun::{Begun, Wanted};
+use super::calibration::PART;
 use super::gain::{self, SmallGains};
-use super::health::Health;
-use super::leader::Leader;
-use super::retries::PutBack;
-use super::rounds::{RoundUnderWay, Rounds};
+use super::probes::Probes;
+use super::request::Request;
+use super::rounds::Rounds;
 use super::seen::{Open, Seen};
 pub(super) use super::slots::OnEvent;
 use super::slots::Slots;
-use crate::diagnosis::{self, Around};
-use crate::machine::Allocation;
-use crate::model::{
-    Config, Count, Event, History, Measurement, Objective, Outcome, Permutation, Precision, Purpose, Settings, Space,
-    Trial, arrival,
-};
-use crate::probe::Limits;
-use crate::search::budget::{Budget, StopReason};
-use crate::search::journal::Journal;
-use crate::search::numerics::FullPrecision;
+use super::trials::Trials;
+use super::{Setup, TuneError};
+use crate::diagnosis;
+use crate::model::{Config, Count, Event, Outcome, Permutation, Purpose, Trial, arrival};
+use crate::probe::{Effort, Limits};
+use crate::search::budget::StopReason;
 use crate::search::strategy::{Earlier, Lacking, Proposal, Strategy, View};
+use crate::search::study::{Study, over_whole_epochs};
 
 /// A search under way.
 pub(super) struct Search<'s, 'p> {
-    pub(super) space: &'s Arc<Space>,
-    pub(super) objective: &'s Objective,
-    pub(super) budget: Budget,
-    pub(super) limits: &'s Limits,
-    pub(super) precision_speeds: &'s BTreeMap<Precision, f64>,
-    pub(super) warm_start: &'s [Earlier],
-    pub(super) around: &'s Around,
-    pub(super) full_precision: FullPrecision,
-    /// Parameters that affect only the exchange between ranks, each with its target.
-    pub(super) exchanging: &'s [(String, String)],
+    pub(super) setup: &'s Setup,
+    pub(super) clock: Clock,
     pub(super) slots: Slots<'s, 'p>,
-    /// The probe under way in each slot.
-    pub(super) begun: Vec<Option<Begun>>,
-    /// The latest measurement of each probe under way, by trial number.
-    pub(super) so_far: BTreeMap<u32, Measurement>,
-    pub(super) health: Health,
-    /// Configs that failed in a slot and are retried in another slot before the failure counts.
-    pub(super) elsewhere: Vec<Wanted>,
-    /// True if it is known whether slots may measure side by side. Always true with a single slot.
-    pub(super) is_calibrated: bool,
-    /// True if slots were found or stated not to disturb each other.
-    pub(super) is_fair: bool,
-    /// The result of comparing the slots, in one line.
-    pub(super) side_by_side: Option<String>,
-    pub(super) journal: Option<Journal>,
-    pub(super) stop: &'s AtomicBool,
-    /// The allocation that the search runs in.
-    pub(super) allocation: Option<Allocation>,
-    /// The GPUs of a probe that has no slot with GPUs of its own.
-    pub(super) whole_gpus: u32,
-    /// The GPU time of probes that only loaded the machine in this run.
-    pub(super) load_gpu_seconds: f64,
+    pub(super) side_by_side: SideBySide,
+    pub(super) probes: Probes,
+    pub(super) rounds: Rounds,
+    pub(super) trials: Trials,
+    pub(super) sees: Sees<'s>,
+}
+
+/// The time that a search takes.
+pub(super) struct Clock {
     pub(super) begin: Instant,
     /// The time that earlier runs of the same search took.
     pub(super) earlier: Duration,
-    /// Configs that are tried again later.
-    pub(super) put_back: PutBack,
-    /// The number of the first trial of this run of the search.
-    pub(super) first_number: u32,
-    /// The number of the last trial in the journal, earlier eras included.
-    pub(super) last_number: u32,
-    /// The gains that the strategy expects.
-    pub(super) gains: SmallGains,
+    /// The GPU time of probes that only loaded the machine in this run.
+    pub(super) load_gpu_seconds: f64,
+}
+
+impl Clock {
+    pub(super) fn elapsed(&self) -> Duration {
+        self.earlier + self.begin.elapsed()
+    }
+}
+
+/// What is known about slots that measure at the same time.
+pub(super) struct SideBySide {
+    /// True if it is known whether slots may measure side by side. Always true with a single slot.
+    pub(super) is_known: bool,
+    /// True if slots were found or stated not to disturb each other.
+    pub(super) is_fair: bool,
+    /// The result of comparing the slots, in one line.
+    pub(super) result: Option<String>,
+}
+
+/// What strategies see, and what they expect.
+pub(super) struct Sees<'s> {
+    pub(super) warm_start: &'s [Earlier],
     /// The part of the space that strategies see.
     pub(super) open: Open,
     /// The part of the history that strategies see.
     pub(super) seen: Seen,
-    /// The rounds that run, by their slot.
-    pub(super) in_round: Vec<Option<RoundUnderWay>>,
-    pub(super) rounds: Rounds,
-    /// True if no further config is probed and only rounds go on.
-    pub(super) is_in_last_rounds: bool,
-    /// True if the rounds so far show which config to name.
-    pub(super) is_clear: bool,
-    pub(super) seed: u64,
-    pub(super) baseline: Option<&'s Config>,
-    pub(super) history: History,
-    pub(super) leader: Leader,
     /// The trials that lacked memory.
     pub(super) lacking: Lacking,
+    /// The gains that the strategy expects.
+    pub(super) gains: SmallGains,
 }
 
 /// The next work of a free slot.
 enum Next {
-    Probe(Wanted),
+    Probe(Request),
     /// A round of these configs.
     Round(Vec<Config>),
     /// Nothing, until another probe is over.
@@ -102,30 +81,20 @@ enum Next {
     End(StopReason),
 }
 
+/// Half the interval width, as a share, at which a config is known well enough before its rounds.
+const COARSE: f64 = 0.1;
+
 /// How far runs of one config are apart, as a standard deviation: 1 to 7% on a quiet machine.
 const BETWEEN_RUNS: f64 = 0.03;
 
 impl Search<'_, '_> {
-    pub(super) fn elapsed(&self) -> Duration {
-        self.earlier + self.begin.elapsed()
-    }
-
-    /// Returns true if nothing has been probed yet, in this run or earlier.
-    pub(super) fn is_new(&self) -> bool {
-        self.history.trials().is_empty()
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
     /// Searches until it is clear which config to name, and checks this config.
     pub(super) fn run(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
         let stopped = self.search_and_settle(strategy, on_event)?;
         while self.measure_epoch_ends(on_event)? || self.check_named(on_event)? {
             self.run_last_rounds(on_event)?;
         }
-        Ok(if self.is_stopped() { StopReason::Interrupted } else { stopped })
+        Ok(if self.setup.is_stopped() { StopReason::Interrupted } else { stopped })
     }
 
     /// Searches, and goes on with rounds until it is clear which config to name.
@@ -135,7 +104,7 @@ impl Search<'_, '_> {
         on_event: OnEvent<'_>,
     ) -> Result<StopReason, TuneError> {
         loop {
-            let searched = self.history.count_searched();
+            let searched = self.trials.history.count_searched();
             let stopped = self.search(strategy, on_event)?;
             if stopped == StopReason::AllocationEnds
                 && let Some(text) = self.of_the_allocation()
@@ -155,11 +124,11 @@ impl Search<'_, '_> {
                 None => {}
             }
             // The choice is clear before the reserved time is over, so the rest is for further configs.
-            let goes_on = is_limit && self.slots.count() == 1 && self.history.count_searched() > searched;
+            let goes_on = is_limit && self.slots.count() == 1 && self.trials.history.count_searched() > searched;
             if !goes_on || self.reason_to_stop().is_some() {
                 return Ok(stopped);
             }
-            self.is_in_last_rounds = false;
+            self.rounds.is_in_last_rounds = false;
         }
     }
 
@@ -169,10 +138,10 @@ impl Search<'_, '_> {
             while let Some(slot) = self.slot_for_next() {
                 if let Some(reason) = end {
                     // Doubtful failures are resolved before the end, unless the search was interrupted.
-                    let Some(wanted) = self.for_elsewhere(slot).filter(|_| reason != StopReason::Interrupted) else {
+                    let Some(request) = self.for_elsewhere(slot).filter(|_| reason != StopReason::Interrupted) else {
                         break;
                     };
-                    self.begin(slot, wanted, on_event);
+                    self.begin(slot, request, on_event);
                     continue;
                 }
                 if self.is_calibration_due() {
@@ -180,7 +149,7 @@ impl Search<'_, '_> {
                     continue;
                 }
                 match self.next(slot, strategy)? {
-                    Next::Probe(wanted) => self.begin(slot, wanted, on_event),
+                    Next::Probe(request) => self.begin(slot, request, on_event),
                     Next::Round(configs) => self.begin_round(slot, configs, on_event),
                     Next::Wait => break,
                     Next::End(reason) => end = Some(reason),
@@ -193,11 +162,11 @@ impl Search<'_, '_> {
                 return Ok(reason);
             }
             // A new slot may join now. It waits until it is known if slots slow each other down.
-            self.slots.welcomes = Some(self.is_fair).filter(|_| end.is_none());
+            self.slots.welcomes = Some(self.side_by_side.is_fair).filter(|_| end.is_none());
             let goes_on = self.finish_next(on_event)?;
             self.slots.welcomes = None;
             if !goes_on {
-                let reason = if self.is_stopped() { StopReason::Interrupted } else { StopReason::TimeSpent };
+                let reason = if self.setup.is_stopped() { StopReason::Interrupted } else { StopReason::TimeSpent };
                 end = Some(reason);
             }
         }
@@ -206,21 +175,22 @@ impl Search<'_, '_> {
     /// Returns a free slot, drawn at random so that no parameter's settings coincide with a slot. A slot that may be sick waits for
     /// the results from other slots.
     fn slot_for_next(&self) -> Option<usize> {
-        let is_doubted = |slot: &usize| {
-            let begun = self.begun().filter_map(|begun| begun.failed_in);
-            self.elsewhere.iter().filter_map(|wanted| wanted.failed_in).chain(begun).any(|failed_in| failed_in == *slot)
-        };
         let mut free = self.slots.free();
-        free.retain(|slot| self.slots.open() < 2 || !is_doubted(slot));
-        let draw = Permutation::new(free.len() as u128, self.seed ^ u64::from(self.next_number())).at(0)?;
+        free.retain(|slot| self.slots.open() < 2 || !self.probes.is_doubted(*slot));
+        let draw = Permutation::new(free.len() as u128, self.setup.seed ^ u64::from(self.next_number())).at(0)?;
         free.get(usize::try_from(draw).ok()?).copied()
     }
 
     /// Takes a config that failed in another slot, to retry it in this one.
-    fn for_elsewhere(&mut self, slot: usize) -> Option<Wanted> {
-        let is_alone = self.slots.open() < 2;
-        let at = self.elsewhere.iter().position(|wanted| wanted.failed_in != Some(slot) || is_alone)?;
-        Some(self.elsewhere.remove(at))
+    fn for_elsewhere(&mut self, slot: usize) -> Option<Request> {
+        let request = self.probes.take_for(slot, self.slots.open() < 2)?;
+        Some(self.renewed(request))
+    }
+
+    /// Takes a config whose probes were disturbed: a due config, or any such config if there is `nothing_else`.
+    fn put_back(&mut self, nothing_else: bool) -> Option<Request> {
+        let request = self.probes.put_back.next(nothing_else)?;
+        Some(self.renewed(request))
     }
 
     /// Decides what a free slot does.
@@ -229,46 +199,46 @@ impl Search<'_, '_> {
         // The running probes may change the answer, so the end waits for them.
         let end = |reason| if is_idle { Next::End(reason) } else { Next::Wait };
         self.check_same_failure()?;
-        if self.is_stopped() {
+        if self.setup.is_stopped() {
             return Ok(Next::End(StopReason::Interrupted));
         }
-        if let Some(wanted) = self.for_elsewhere(slot) {
-            return Ok(Next::Probe(wanted));
+        if let Some(request) = self.for_elsewhere(slot) {
+            return Ok(Next::Probe(request));
         }
         let stop = self.reason_to_stop();
         // The first probe has the machine to itself: later probes are compared with it.
-        if !is_idle && !self.is_calibrated {
+        if !is_idle && !self.side_by_side.is_known {
             return Ok(Next::Wait);
         }
         if let Some(configs) = self.round_due(slot) {
             return Ok(Next::Round(configs));
         }
-        let is_open = |config: &&Config| !self.history.is_settled(config) && !self.put_back.has(config);
-        let unknown = self.baseline.filter(is_open);
-        let due = if stop.is_none() { self.put_back.next(false) } else { None };
+        let is_open = |config: &&Config| !self.trials.history.is_settled(config) && !self.probes.put_back.has(config);
+        let unknown = self.setup.baseline().filter(is_open);
+        let due = if stop.is_none() { self.put_back(false) } else { None };
         let next = if due.is_some() {
             due
         } else if let Some(baseline) = unknown {
-            if self.begun().any(|begun| begun.order.config == *baseline) {
+            if self.probes.begun().any(|begun| begun.request.config() == baseline) {
                 return Ok(Next::Wait);
             }
-            Some((Proposal::from(baseline.clone()), Purpose::Baseline))
+            Some(self.probe_of(baseline.clone().into(), Purpose::Baseline))
         } else {
-            self.proposed(strategy).map(|proposal| (proposal, Purpose::Search))
+            self.proposed(strategy).map(|proposal| self.probe_of(proposal, Purpose::Search))
         };
-        let next = if is_idle { next.or_else(|| self.put_back.next(true)) } else { next };
+        let next = if is_idle { next.or_else(|| self.put_back(true)) } else { next };
         // An exhausted space is reported even if the budget is spent as well.
-        let (proposal, purpose) = match (next, stop) {
-            (None, _) if self.space.count() == Count::Unknown => return Ok(end(StopReason::NothingFound)),
+        let request = match (next, stop) {
+            (None, _) if self.setup.space.count() == Count::Unknown => return Ok(end(StopReason::NothingFound)),
             (None, _) => return Ok(end(StopReason::SpaceExhausted)),
             (Some(_), Some(reason)) => return Ok(end(reason)),
-            (Some(next), None) => next,
+            (Some(request), None) => request,
         };
         let noise = self.noise();
-        self.gains.hear(proposal.gain, noise);
-        Ok(match self.gains.are_enough(&self.history) {
+        self.sees.gains.hear(request.proposal.gain, noise);
+        Ok(match self.sees.gains.are_enough(&self.trials.history) {
             Some(reason) => Next::End(reason),
-            None => Next::Probe(Wanted::new(proposal, purpose)),
+            None => Next::Probe(request),
         })
     }
 
@@ -277,35 +247,31 @@ impl Search<'_, '_> {
         if self.has_rounds() {
             return self.study().race().incumbent().map_or(0.0, |best| gain::noise_of(&best.estimate));
         }
-        self.leader
-            .of(self.objective, &self.history)
-            .map_or(0.0, |(trial, _)| gain::noise(self.objective, &trial.outcome))
+        let objective = &self.setup.objective;
+        self.trials.best(objective).map_or(0.0, |(trial, _)| gain::noise(objective, &trial.outcome))
     }
 
     fn proposed(&mut self, strategy: &mut dyn Strategy) -> Option<Proposal> {
-        let objective = self.objective.scalarised(&self.history, self.seed);
+        let objective = self.setup.objective.scalarised(&self.trials.history, self.setup.seed);
         let first = self.opened_first();
-        self.open.update(self.space, &self.history);
-        let space = self.open.space(self.space);
-        let under_way = self.begun().map(|begun| begun.order.config.clone());
-        let elsewhere = self.elsewhere.iter().map(|wanted| wanted.proposal.config.clone());
-        let others: Vec<Config> = self.put_back.configs().into_iter().chain(elsewhere).collect();
-        let pending: Vec<Config> = under_way.chain(others).collect();
-        let so_far = self.so_far();
-        let running = u32::try_from(self.begun_searches()).unwrap_or(u32::MAX);
+        self.sees.open.update(&self.setup.space, &self.trials.history);
+        let space = self.sees.open.space(&self.setup.space);
+        let pending = self.probes.pending();
+        let so_far = self.probes.so_far(&self.setup.objective, &self.trials.history);
+        let running = u32::try_from(self.probes.count_searches()).unwrap_or(u32::MAX);
         let left = self.probes_left().saturating_sub(running);
-        let related = (self.objective.is_largest_throughput() && self.last_round() > 0)
+        let related = (self.setup.objective.is_largest_throughput() && self.trials.last_round() > 0)
             .then(|| self.study())
             .map(|study| study.race().related(&study.history).into_owned());
-        let history = related.as_ref().unwrap_or(&self.history);
-        self.seen.update(space, history, self.baseline);
-        let history = self.seen.history(history);
-        let lacking = self.lacking.of(&objective, history);
-        let view = View::knowing(space, &objective, history, (&pending, self.seen.start()), lacking)
-            .with(left, self.seed)
+        let history = related.as_ref().unwrap_or(&self.trials.history);
+        self.sees.seen.update(space, history, self.setup.baseline());
+        let history = self.sees.seen.history(history);
+        let lacking = self.sees.lacking.of(&objective, history);
+        let view = View::knowing(space, &objective, history, &pending, self.sees.seen.start(), lacking)
+            .with(left, self.setup.seed)
             .with_so_far(&so_far)
-            .with_precision_speeds(self.precision_speeds)
-            .with_earlier(self.warm_start)
+            .with_precision_speeds(&self.setup.precision_speeds)
+            .with_earlier(self.sees.warm_start)
             .with_first(&first)
             .with_between_runs(BETWEEN_RUNS);
         let proposal = strategy.propose(&view)?;
@@ -315,26 +281,26 @@ impl Search<'_, '_> {
     /// Returns the parameters that the baseline's bottleneck suggests, if the objective is speed. They follow from the first probe
     /// of the baseline, so a continued search has the same parameters.
     fn opened_first(&self) -> Vec<usize> {
-        let Some(baseline) = self.baseline.filter(|_| self.objective.is_largest_throughput()) else {
+        let Some(baseline) = self.setup.baseline().filter(|_| self.setup.objective.is_largest_throughput()) else {
             return Vec::new();
         };
-        let measured = self.history.of(baseline).find_map(|trial| trial.outcome.measurement());
+        let measured = self.trials.history.of(baseline).find_map(|trial| trial.outcome.measurement());
         measured.map_or_else(Vec::new, |measurement| {
-            let set = self.space.settings(baseline);
+            let set = self.setup.space.settings(baseline);
             let is_as_it_is = baseline.is_as_it_is();
-            let settings = if is_as_it_is { arrival::used(self.space, &measurement.facts, &set) } else { set };
-            let verdict = diagnosis::of_config(self.space, &settings, measurement, self.around.clone());
-            diagnosis::first_parameters(self.space, &verdict)
+            let settings = if is_as_it_is { arrival::used(&self.setup.space, &measurement.facts, &set) } else { set };
+            let verdict = diagnosis::of_config(&self.setup.space, &settings, measurement, self.setup.around.clone());
+            diagnosis::first_parameters(&self.setup.space, &verdict)
         })
     }
 
     /// Ends the search if its first three configs fail in the same way: then the configs are not the cause.
     fn check_same_failure(&self) -> Result<(), TuneError> {
         const SAME: usize = 3;
-        if self.history.count_searched() != SAME {
+        if self.trials.history.count_searched() != SAME {
             return Ok(());
         }
-        let first: Vec<&Trial> = self.history.searched().take(SAME).collect();
+        let first: Vec<&Trial> = self.trials.history.searched().take(SAME).collect();
         let signatures: Vec<Option<String>> = first.iter().map(|trial| trial.outcome.signature()).collect();
         let all_same = signatures[0].is_some() && signatures.iter().all(|s| *s == signatures[0]);
         match first.first().and_then(|trial| trial.outcome.failure()) {
@@ -349,24 +315,49 @@ impl Search<'_, '_> {
 
     /// Returns the number of the next trial.
     pub(super) fn next_number(&self) -> u32 {
-        let begun = self.begun().map(|begun| begun.order.number).max().unwrap_or(0);
-        let in_rounds = self.in_round.iter().flatten().flat_map(|round| &round.order.orders);
-        let in_rounds = in_rounds.map(|order| order.number).max().unwrap_or(0);
-        begun.max(in_rounds).max(self.history.highest_number()).max(self.last_number) + 1
+        let of_trials = self.trials.history.highest_number().max(self.trials.last_number);
+        of_trials.max(self.probes.highest_number()) + 1
     }
 
-    /// Returns the probes under way.
-    pub(super) fn begun(&self) -> impl Iterator<Item = &Begun> {
-        self.begun.iter().flatten()
+    /// Makes a request for a trial, in the time that is left.
+    pub(super) fn request(&self, proposal: Proposal, purpose: Purpose) -> Request {
+        let settings = self.trials.set_by(&proposal.config, &self.setup.space);
+        let limits = Limits { probe_time: self.setup.limits.probe_time.min(self.time_left()), ..self.setup.limits };
+        Request { number: self.next_number(), ..Request::new(proposal, purpose, settings, limits) }
     }
 
-    /// Returns how many of the running probes search for a better config.
-    pub(super) fn begun_searches(&self) -> usize {
-        self.begun().filter(|begun| !begun.purpose.is_repeated()).count()
+    /// Makes a request for a probe with the effort that its purpose needs now.
+    pub(super) fn probe_of(&self, proposal: Proposal, purpose: Purpose) -> Request {
+        let request =
+            Request { is_after_disturbance: self.probes.put_back.is_disturbed(), ..self.request(proposal, purpose) };
+        match purpose {
+            Purpose::Round => Request { effort: Effort::Part { one_in: PART }, ..request },
+            // Rounds will tell how fast it is.
+            Purpose::Baseline | Purpose::Search if self.has_rounds() && self.setup.compares_rates() => {
+                let precision = request.limits.precision.map(|precision| precision.max(COARSE));
+                let limits = Limits { precision, ..request.limits };
+                Request { effort: Effort::Brief, keeps: true, limits, ..request }
+            }
+            Purpose::Baseline | Purpose::Search => request,
+        }
     }
 
-    /// Returns the settings that a probe of a config applies.
-    pub(super) fn set_by(&self, config: &Config) -> Settings {
-        self.history.set(self.space, &self.space.settings(config))
+    /// Makes the same request for a probe that begins now.
+    fn renewed(&self, request: Request) -> Request {
+        Request { failed_in: request.failed_in, ..self.probe_of(request.proposal, request.purpose) }
+    }
+
+    /// Returns the search so far as a study.
+    pub(super) fn study(&self) -> Study {
+        let (history, baseline) = (&self.trials.history, self.setup.baseline());
+        Study {
+            space: Arc::clone(&self.setup.space),
+            objective: self.setup.objective.clone().relative_to_first(history, baseline),
+            history: over_whole_epochs(history.clone(), baseline),
+            baseline: baseline.cloned(),
+            stopped: StopReason::Running,
+            elapsed: self.clock.elapsed(),
+            side_by_side: None,
+        }
     }
 }

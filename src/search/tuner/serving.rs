@@ -1,11 +1,13 @@
-//! The thread of a slot: it runs orders with the slot's prober.
+//! The thread of a slot, which runs orders with the slot's prober, and the slots that join a running search.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::order::{Done, News, Work};
-use crate::model::Progress;
+use super::request::{Done, News, Work};
+use super::slots::{InSlot, OnEvent};
+use crate::model::{Event, Progress, Slot};
 use crate::probe::{ProbeError, Prober};
 
 /// The prober of a slot, which the slot's thread uses until it ends.
@@ -70,4 +72,39 @@ pub(super) fn serve(
     // The prober's resources end before this thread does.
     drop(locked(prober).take());
     let _ = told.send((at, Told::Gone));
+}
+
+/// A slot or a remark that reaches a running search.
+pub enum Arrival<'p> {
+    /// A slot with its prober.
+    Slot(Slot, Box<dyn Prober + Send + 'p>),
+    /// A line to show to the user.
+    Remark(String),
+}
+
+/// The source of arrivals, and the slots that wait until they can take part.
+pub(super) struct Arrivals<'p> {
+    next: Box<dyn FnMut() -> Option<Arrival<'p>> + 'p>,
+    waiting: VecDeque<InSlot<'p>>,
+}
+
+impl<'p> Arrivals<'p> {
+    pub(super) fn from(next: Box<dyn FnMut() -> Option<Arrival<'p>> + 'p>) -> Self {
+        Self { next, waiting: VecDeque::new() }
+    }
+
+    /// Collects new slots, and passes remarks on.
+    pub(super) fn look(&mut self, on_event: OnEvent<'_>) {
+        while let Some(arrival) = (self.next)() {
+            match arrival {
+                Arrival::Slot(slot, prober) => self.waiting.push_back((Some(slot), prober)),
+                Arrival::Remark(text) => on_event(Event::Remark { text: &text }),
+            }
+        }
+    }
+
+    /// Takes a waiting slot.
+    pub(super) fn take(&mut self) -> Option<InSlot<'p>> {
+        self.waiting.pop_front()
+    }
 }

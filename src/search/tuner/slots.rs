@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use super::arrivals::Arrivals;
-use super::order::{Done, News, Order, RoundOrder, Work};
-use super::serving::{Kept, Told, serve};
+use super::request::{Done, News, Request, Work};
+use super::serving::{Arrivals, Kept, Told, serve};
 use crate::model::{Event, Outcome, Slot};
 use crate::probe::{ProbeError, Prober};
 
@@ -94,7 +93,8 @@ impl<'s, 'p> Slots<'s, 'p> {
         arrivals: Option<Arrivals<'p>>,
         scope: &'scope Scope<'scope, '_>,
         stop: &'scope AtomicBool,
-        (is_over, deadline): (&'scope AtomicBool, Option<Instant>),
+        is_over: &'scope AtomicBool,
+        deadline: Option<Instant>,
     ) -> Self
     where
         'scope: 's,
@@ -215,24 +215,15 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.running.iter().all(Option::is_none)
     }
 
-    /// Begins a probe in a free slot.
-    pub(super) fn start(&mut self, slot: usize, order: Order) {
-        self.give(slot, Work::Probe(Box::new(order)));
-    }
-
-    /// Begins a round in a free slot.
-    pub(super) fn start_round(&mut self, slot: usize, order: RoundOrder) {
-        self.give(slot, Work::Round(order));
-    }
-
-    fn give(&mut self, slot: usize, order: Work) {
+    /// Begins work in a free slot.
+    pub(super) fn start(&mut self, slot: usize, work: Work) {
         if let Kind::Many(many) = &self.kind {
             // A thread that ended has reported its end.
             if let Some(orders) = &many.orders[slot] {
-                let _ = orders.send(order.clone());
+                let _ = orders.send(work.clone());
             }
         }
-        self.running[slot] = Some(order);
+        self.running[slot] = Some(work);
     }
 
     /// Waits until a probe is over, or a slot has joined.
@@ -363,10 +354,10 @@ impl<'s, 'p> Slots<'s, 'p> {
     ///
     /// # Errors
     /// Probing is impossible.
-    pub(super) fn run(&mut self, order: Order, on_event: OnEvent<'_>) -> Result<Outcome, ProbeError> {
+    pub(super) fn run(&mut self, request: Request, on_event: OnEvent<'_>) -> Result<Outcome, ProbeError> {
         loop {
             let home = self.home();
-            self.start(home, order.clone());
+            self.start(home, Work::Probe(Box::new(request.clone())));
             while self.running[home].is_some() {
                 let ended = self.next(on_event)?;
                 if let Some(Done::Probe(outcome)) = ended.done.filter(|_| ended.slot == home) {

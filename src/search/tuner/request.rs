@@ -3,42 +3,58 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::model::{Config, Failure, Outcome, Progress, Settings};
+use crate::model::{Config, Failure, Outcome, Progress, Purpose, Settings};
 use crate::probe::duel::{Duel, Duelled, Way};
 use crate::probe::{Effort, Experiment, Job, Limits, ProbeError, Prober};
+use crate::search::strategy::Proposal;
 
-/// An owned job, which can be sent to another thread.
+/// A config to probe, and how. It is sent to the thread of a slot.
 #[derive(Debug, Clone)]
-pub(super) struct Order {
+pub(super) struct Request {
+    /// The number of its trial.
     pub(super) number: u32,
-    pub(super) config: Config,
+    pub(super) proposal: Proposal,
+    pub(super) purpose: Purpose,
     pub(super) settings: Settings,
     pub(super) limits: Limits,
     pub(super) effort: Effort,
     pub(super) experiment: Option<Experiment>,
+    /// True if the process may stay for later rounds.
     pub(super) keeps: bool,
     /// True if the last probe was disturbed in every attempt.
     pub(super) is_after_disturbance: bool,
+    /// The slot in which it failed, if it is retried elsewhere for that reason.
+    pub(super) failed_in: Option<usize>,
+    /// True if the probe only loads the machine while other probes measure. It is not recorded.
+    pub(super) is_load: bool,
 }
 
-impl Order {
-    pub(super) fn of(job: &Job<'_>) -> Self {
+impl Request {
+    /// Makes a request with the effort of an ordinary probe.
+    pub(super) fn new(proposal: Proposal, purpose: Purpose, settings: Settings, limits: Limits) -> Self {
         Self {
-            number: job.number,
-            config: job.config.clone(),
-            settings: job.settings.clone(),
-            limits: *job.limits,
-            effort: job.effort,
-            experiment: job.experiment.cloned(),
-            keeps: job.keeps,
+            number: 0,
+            proposal,
+            purpose,
+            settings,
+            limits,
+            effort: Effort::Probe,
+            experiment: None,
+            keeps: false,
             is_after_disturbance: false,
+            failed_in: None,
+            is_load: false,
         }
     }
 
-    pub(super) fn job(&self) -> Job<'_> {
+    pub(super) fn config(&self) -> &Config {
+        &self.proposal.config
+    }
+
+    fn job(&self) -> Job<'_> {
         Job {
             number: self.number,
-            config: &self.config,
+            config: &self.proposal.config,
             settings: &self.settings,
             limits: &self.limits,
             effort: self.effort,
@@ -50,9 +66,11 @@ impl Order {
 
 /// A round to run.
 #[derive(Debug, Clone)]
-pub(super) struct RoundOrder {
-    /// One order for each config. All configs are compared with the first.
-    pub(super) orders: Vec<Order>,
+pub(super) struct Round {
+    /// The number of the round.
+    pub(super) number: u32,
+    /// One request for each config. All configs are compared with the first.
+    pub(super) requests: Vec<Request>,
     /// The ways to measure it, the best first.
     pub(super) ways: &'static [Way],
     /// The configs whose processes stay, besides the configs of the round.
@@ -67,8 +85,8 @@ pub(super) struct RoundOrder {
 /// The work of a slot.
 #[derive(Debug, Clone)]
 pub(super) enum Work {
-    Probe(Box<Order>),
-    Round(RoundOrder),
+    Probe(Box<Request>),
+    Round(Round),
 }
 
 /// The result of the work.
@@ -81,8 +99,8 @@ impl Work {
     /// The number of the first trial of the work.
     pub(super) fn number(&self) -> u32 {
         match self {
-            Self::Probe(order) => order.number,
-            Self::Round(round) => round.orders.first().map_or(0, |order| order.number),
+            Self::Probe(request) => request.number,
+            Self::Round(round) => round.requests.first().map_or(0, |request| request.number),
         }
     }
 
@@ -94,23 +112,25 @@ impl Work {
         tell: &mut dyn FnMut(News<'_>),
     ) -> Result<Done, ProbeError> {
         match self {
-            Self::Probe(order) => undisturbed(prober, order, stop, tell).map(|outcome| Done::Probe(Box::new(outcome))),
+            Self::Probe(request) => {
+                undisturbed(prober, request, stop, tell).map(|outcome| Done::Probe(Box::new(outcome)))
+            }
             Self::Round(round) => round.run(prober, stop, tell).map(|duelled| Done::Round(Box::new(duelled))),
         }
     }
 }
 
-impl RoundOrder {
+impl Round {
     fn run(
         &self,
         prober: &mut dyn Prober,
         stop: impl Fn() -> bool,
         tell: &mut dyn FnMut(News<'_>),
     ) -> Result<Duelled, ProbeError> {
-        let configs = self.orders.iter().map(|order| &order.config).chain(&self.kept);
+        let configs = self.requests.iter().map(Request::config).chain(&self.kept);
         prober.keep(&configs.cloned().collect::<Vec<Config>>());
         self.restarts.iter().for_each(|config| prober.restart(config));
-        let jobs: Vec<Job<'_>> = self.orders.iter().map(Order::job).collect();
+        let jobs: Vec<Job<'_>> = self.requests.iter().map(Request::job).collect();
         // The search decides after each round, from all of its rounds, whether to go on.
         let duel = Duel {
             jobs: &jobs,
@@ -144,7 +164,7 @@ pub(super) enum News<'n> {
 /// attempts are not recorded. If all attempts are disturbed, the result is `Disturbed`.
 fn undisturbed(
     prober: &mut dyn Prober,
-    order: &Order,
+    request: &Request,
     stop: impl Fn() -> bool,
     tell: &mut dyn FnMut(News<'_>),
 ) -> Result<Outcome, ProbeError> {
@@ -157,10 +177,10 @@ fn undisturbed(
         if at > 0 {
             tell(News::Disturbed(&last.reason));
         }
-        if !wait(if at == 0 && order.is_after_disturbance { PAUSE_IN_A_ROW } else { pause }, &stop) {
+        if !wait(if at == 0 && request.is_after_disturbance { PAUSE_IN_A_ROW } else { pause }, &stop) {
             return Ok(Outcome::Interrupted);
         }
-        let outcome = prober.probe(&order.job(), &mut |progress| {
+        let outcome = prober.probe(&request.job(), &mut |progress| {
             tell(News::Progress(progress));
             if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
