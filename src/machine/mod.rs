@@ -9,7 +9,6 @@ mod foreign;
 mod inventory;
 pub(crate) mod process_table;
 mod slots;
-pub(crate) mod sockets;
 pub mod telemetry;
 
 pub use allocation::{Allocation, slurm_duration};

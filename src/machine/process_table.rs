@@ -1,4 +1,4 @@
-//! Reads the processes and their parents from `/proc`.
+//! Reads the processes, their parents and their sockets from `/proc`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -45,18 +45,16 @@ pub(crate) fn own_children() -> Vec<u32> {
 /// `/proc/PID/stat`, proc(5)).
 pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
     const USER_TIME: usize = 14;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Field 3 is the first field after the name.
-    let fields = stat[stat.rfind(')')? + 1..].split_whitespace().skip(USER_TIME - 3);
-    fields.take(if with_children { 4 } else { 2 }).map(|field| field.parse::<u64>().ok()).sum()
+    let stat = Stat::of(pid)?;
+    let last = if with_children { USER_TIME + 3 } else { USER_TIME + 1 };
+    (USER_TIME..=last).map(|field| stat.number(field)).sum()
 }
 
 /// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). It distinguishes
 /// the process from a later process with the same number.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     const START_TIME: usize = 22;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat[stat.rfind(')')? + 1..].split_whitespace().nth(START_TIME - 3)?.parse().ok()
+    Stat::of(pid)?.number(START_TIME)
 }
 
 /// Returns the command line of a process, shortened for a message.
@@ -113,17 +111,63 @@ pub(crate) fn is_ending(pid: u32) -> bool {
 /// takes a while if it has much memory; no signal is pending then.
 fn is_exiting(pid: u32) -> bool {
     const PF_EXITING: u64 = 4;
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    let flags = stat.rfind(')').and_then(|end| stat[end + 1..].split_whitespace().nth(6)?.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & PF_EXITING != 0)
+    const FLAGS: usize = 9;
+    let Some(stat) = Stat::of(pid) else { return true };
+    stat.number(FLAGS).is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// Returns fields 4 and 3 of `/proc/PID/stat` (proc(5)); the name in field 2 may contain spaces and parentheses.
 fn parent_and_state(pid: u32) -> Option<(u32, char)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((fields.next()?.parse().ok()?, state))
+    let stat = Stat::of(pid)?;
+    let state = stat.field(3)?.chars().next()?;
+    Some((stat.field(4)?.parse().ok()?, state))
+}
+
+/// The text of `/proc/PID/stat` (proc(5)).
+struct Stat(String);
+
+impl Stat {
+    fn of(pid: u32) -> Option<Self> {
+        fs::read_to_string(format!("/proc/{pid}/stat")).ok().map(Self)
+    }
+
+    /// Returns a field, from 3 on; the name in field 2 may contain spaces and parentheses.
+    fn field(&self, number: usize) -> Option<&str> {
+        self.0[self.0.rfind(')')? + 1..].split_whitespace().nth(number - 3)
+    }
+
+    fn number(&self, field: usize) -> Option<u64> {
+        self.field(field)?.parse().ok()
+    }
+}
+
+/// Returns a process that listens on a TCP port of this machine, if it can be seen.
+///
+/// `/proc/net/tcp` has a line for each socket (proc(5)): the local address and port in hexadecimal, the state, and the inode. The
+/// processes of other users hide their files.
+pub(crate) fn listener(port: u16) -> Option<u32> {
+    let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|table| fs::read_to_string(table).ok())
+        .flat_map(|table| table.lines().filter_map(|line| inode_of_listener(line, port)).collect::<Vec<_>>())
+        .collect();
+    all().into_iter().find(|pid| !inodes.is_empty() && has_socket(*pid, &inodes))
+}
+
+/// Returns the inode of a line of the table, if its socket listens on the port.
+fn inode_of_listener(line: &str, port: u16) -> Option<String> {
+    const LISTENS: &str = "0A";
+    let mut words = line.split_whitespace();
+    let (_, local) = words.nth(1)?.rsplit_once(':')?;
+    let state = words.nth(1)?;
+    let is_it = state == LISTENS && u16::from_str_radix(local, 16) == Ok(port);
+    words.nth(5).filter(|_| is_it).map(|inode| format!("socket:[{inode}]"))
+}
+
+/// Returns true if a process has one of these sockets open.
+fn has_socket(pid: u32, sockets: &[String]) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let targets = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    targets.into_iter().any(|target| sockets.iter().any(|socket| target.as_os_str() == socket.as_str()))
 }
 
 #[cfg(test)]

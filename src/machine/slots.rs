@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use super::inventory::Processors;
+use super::inventory::{Processors, numbers};
 use super::telemetry::{GpuMeter, HostMemory, VISIBLE_GPUS, nvml::Visible};
 use crate::model::Slot;
 
@@ -207,15 +207,6 @@ fn physical(folder: &Path, allowed: &BTreeSet<u32>) -> Vec<Core> {
     let mut cores: Vec<Core> = cores.into_values().collect();
     cores.sort();
     cores
-}
-
-/// Returns the numbers of a list like `0-3,8`.
-fn numbers(list: &str) -> BTreeSet<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    list.trim().split(',').filter_map(range).flatten().collect()
 }
 
 #[cfg(test)]

@@ -62,6 +62,11 @@ pub struct Trial {
 }
 
 impl Trial {
+    /// Makes a trial that took no time and had the machine to itself.
+    pub(crate) fn new(number: u32, purpose: Purpose, config: Config, outcome: Outcome) -> Self {
+        Self { number, purpose, config, outcome, elapsed: Duration::ZERO, ended_at: None, slot: None }
+    }
+
     /// Returns its GPU time in seconds: its wall time times the GPUs of its slot, or times `whole` if the slot names no
     /// GPUs.
     pub fn gpu_seconds(&self, whole: u32) -> f64 {

@@ -1,6 +1,6 @@
 //! Writes the GPUs of a machine, each alone or grouped by model.
 
-use super::labelled::{Page, listed, unless_empty};
+use super::labelled::{Page, listed};
 use crate::machine::{BUSY, GpuFacts, Holder, Mig, Pcie, Power, Warning};
 use crate::model::{
     PRECISIONS, PrecisionFacts,
@@ -31,7 +31,7 @@ fn group_lines(gpus: &[&GpuFacts], page: &mut Page) {
     let hidden = (!gpus[0].is_visible).then_some(HIDDEN);
     page.line(&format!("{} GPUs", gpus.len()), &listed([Some(gpus[0].name.as_str()), hidden]));
     for (_, (label, words)) in rows[0].iter().enumerate().filter(|(at, _)| is_common(*at)) {
-        unless_empty(page, label, words);
+        page.unless_empty(label, words);
     }
     for (gpu, rows) in gpus.iter().zip(&rows) {
         let differing = rows.iter().enumerate().filter(|(at, (_, words))| !is_common(*at) && !words.is_empty());
@@ -139,10 +139,10 @@ fn gpu_lines(gpu: &GpuFacts, page: &mut Page) {
         None => show_bytes(total),
     });
     page.line(" is", &listed([capability(gpu), multiprocessors(gpu), memory, gpu.mig.as_ref().map(mig_words)]));
-    unless_empty(page, " computes", &precisions(gpu));
-    unless_empty(page, " link", &links(gpu));
-    unless_empty(page, " power", &gpu.power.map(power_words).unwrap_or_default());
-    unless_empty(page, " used by", &users(gpu).unwrap_or_default());
+    page.unless_empty(" computes", &precisions(gpu));
+    page.unless_empty(" link", &links(gpu));
+    page.unless_empty(" power", &gpu.power.map(power_words).unwrap_or_default());
+    page.unless_empty(" used by", &users(gpu).unwrap_or_default());
     meter_lines(gpu, page);
 }
 

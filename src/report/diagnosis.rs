@@ -1,18 +1,15 @@
 //! Writes a diagnosis for the terminal and as JSON.
 
-mod account;
 mod bar;
 mod json;
-mod wrap;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use account::account_lines;
 pub use bar::{Part, parts};
 pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_json};
-use wrap::{hanging, pairs};
 
+use super::labelled::{Page, pairs};
 use super::row::shown_estimate;
 use crate::diagnosis::{
     Account, Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth, host_lines,
@@ -49,48 +46,36 @@ const CURES: usize = 3;
 /// Writes the diagnosis on one screen.
 pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     let (evidence, verdict, columns) = (&examined.evidence, &examined.verdict, occasion.columns);
-    let mut text = String::new();
-    let mut line = |label: &str, content: &str| text.push_str(&hanging(label, content, INDENT, columns));
-    line("job", occasion.job);
-    line("device", occasion.device);
-    line("measured", &measured(evidence));
-    if let Some(words) = samples(evidence) {
-        line("samples", &words);
-    }
+    let mut page = Page::new(INDENT, columns);
+    page.line("job", occasion.job);
+    page.line("device", occasion.device);
+    page.line("measured", &measured(evidence));
+    page.unless_empty("samples", &samples(evidence).unwrap_or_default());
     for flaw in flaws(evidence) {
-        line("warning", &flaw);
+        page.line("warning", &flaw);
     }
-    for (label, content) in Account::of(evidence).iter().flat_map(account_lines) {
-        line(label, &content);
+    for (label, content) in Account::of(evidence).iter().flat_map(bar::account_lines) {
+        page.line(label, &content);
     }
     let parts = parts(evidence);
     if !parts.is_empty() {
-        line("a step", &bar::drawn(&parts, columns.saturating_sub(INDENT)));
-        line("", &pairs(&bar::legend(&parts), columns.saturating_sub(INDENT)));
+        page.line("a step", &bar::drawn(&parts, columns.saturating_sub(INDENT)));
+        page.line("", &pairs(&bar::legend(&parts), columns.saturating_sub(INDENT)));
     }
     for (label, content) in device_lines(evidence) {
-        line(label, &content);
+        page.line(label, &content);
     }
-    if let Some(words) = ceiling(evidence) {
-        line("ceiling", &words);
-    }
-    if let Some(words) = exchange(evidence) {
-        line("ranks", &words);
-    }
-    text.push('\n');
-    text.push_str(&verdict_lines(examined, columns));
-    text.push('\n');
-    text.push_str(&script_lines(evidence, columns));
-    text.push_str(&remedies(evidence, verdict, columns));
-    text.push_str(&probes(examined, columns));
-    text.push_str(&hanging("next", occasion.next, INDENT, columns));
-    text
-}
-
-/// Returns the lines of the script where the host spends its time.
-fn script_lines(evidence: &Evidence, columns: usize) -> String {
-    let shown = host_lines(evidence).into_iter().take(LINES).enumerate();
-    shown.map(|(at, line)| hanging(if at == 0 { "lines" } else { "" }, &line.words(), INDENT, columns)).collect()
+    page.unless_empty("ceiling", &ceiling(evidence).unwrap_or_default());
+    page.unless_empty("ranks", &exchange(evidence).unwrap_or_default());
+    page.add("");
+    verdict_lines(examined, &mut page);
+    page.add("");
+    // The lines of the script where the host spends its time.
+    page.lines("lines", host_lines(evidence).into_iter().take(LINES).map(|line| line.words()));
+    remedies(evidence, verdict, &mut page);
+    probes(examined, &mut page);
+    page.line("next", occasion.next);
+    page.into_text()
 }
 
 /// Returns what cannot be right in the job or in a run of its diagnosis, each once.
@@ -207,41 +192,35 @@ fn shown_worth(worth: &Worth) -> String {
     format!("up to {times:.1}x{by} ({basis}{})", worth.words)
 }
 
-fn verdict_lines(examined: &Examined, columns: usize) -> String {
-    let (verdict, mut text) = (&examined.verdict, String::new());
-    let Some(top) = verdict.top() else { return nothing_found(&examined.evidence, columns) };
+fn verdict_lines(examined: &Examined, page: &mut Page) {
+    let verdict = &examined.verdict;
+    let Some(top) = verdict.top() else { return nothing_found(&examined.evidence, page) };
     let kept = if examined.is_interrupted { ", from the probes before it was stopped" } else { "" };
-    let title = format!("{} ({}{kept})", top.cause.title, verdict.how_sure());
-    text.push_str(&hanging("bottleneck", &title, INDENT, columns));
-    for clue in shown_clues(top) {
-        text.push_str(&hanging("", &clue, INDENT, columns));
-    }
+    page.line("bottleneck", &format!("{} ({}{kept})", top.cause.title, verdict.how_sure()));
+    page.lines("", shown_clues(top));
     if !verdict.is_healthy() {
-        text.push_str(&hanging("worth", &shown_worth(&top.found.worth), INDENT, columns));
+        page.line("worth", &shown_worth(&top.found.worth));
     }
-    for (at, other) in verdict.others().filter(|other| other.sureness >= 0.3).take(OTHERS).enumerate() {
-        let worth = other.found.worth.times.map_or_else(String::new, |times| format!(", worth up to {times:.1}x"));
-        let why = other.found.clues.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)).map_or("", |clue| &clue.text);
-        let words = format!("{}{worth}: {why}", other.cause.title);
-        text.push_str(&hanging(if at == 0 { "also" } else { "" }, &words, INDENT, columns));
-    }
-    text
+    let others = verdict.others().filter(|other| other.sureness >= 0.3).take(OTHERS);
+    page.lines(
+        "also",
+        others.map(|other| {
+            let worth = other.found.worth.times.map_or_else(String::new, |times| format!(", worth up to {times:.1}x"));
+            let why =
+                other.found.clues.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)).map_or("", |clue| &clue.text);
+            format!("{}{worth}: {why}", other.cause.title)
+        }),
+    );
 }
 
 /// Describes a job in which no cause was found, with the parts of a step if the job reports them.
-fn nothing_found(evidence: &Evidence, columns: usize) -> String {
+fn nothing_found(evidence: &Evidence, page: &mut Page) {
     let Some(largest) = largest_part(evidence) else {
         let words = "the steps themselves: the job reports neither phases nor facts; see adapter in docs/spec.md";
-        return hanging("bottleneck", words, INDENT, columns);
+        return page.line("bottleneck", words);
     };
-    let mut text = hanging("bottleneck", &largest, INDENT, columns);
-    text.push_str(&hanging(
-        "",
-        "- what would shorten it was not found; a search can try the job's options",
-        INDENT,
-        columns,
-    ));
-    text
+    page.line("bottleneck", &largest);
+    page.line("", "- what would shorten it was not found; a search can try the job's options");
 }
 
 /// Returns the largest part of a step in words; `None` if the job reports no phase.
@@ -266,24 +245,18 @@ fn shown_opening(opening: &Opening) -> String {
     format!("{}: {}{today}", opening.parameter, values.join(" "))
 }
 
-fn remedies(evidence: &Evidence, verdict: &Verdict, columns: usize) -> String {
-    let mut text = String::new();
-    let Some(top) = verdict.top() else { return text };
+fn remedies(evidence: &Evidence, verdict: &Verdict, page: &mut Page) {
+    let Some(top) = verdict.top() else { return };
     let openings = top.openings(evidence);
-    for (at, opening) in openings.iter().enumerate() {
-        text.push_str(&hanging(if at == 0 { "open" } else { "" }, &shown_opening(opening), INDENT, columns));
-    }
+    page.lines("open", openings.iter().map(shown_opening));
     if openings.is_empty() && !verdict.is_healthy() {
-        text.push_str(&hanging("open", "no parameter fixes this", INDENT, columns));
+        page.line("open", "no parameter fixes this");
     }
-    for (at, cure) in top.cures(evidence).into_iter().take(CURES).enumerate() {
-        let words = format!("{}: {}", cure.what, cure.why);
-        text.push_str(&hanging(if at == 0 { "by hand" } else { "" }, &words, INDENT, columns));
-    }
-    text
+    let cures = top.cures(evidence).into_iter().take(CURES);
+    page.lines("by hand", cures.map(|cure| format!("{}: {}", cure.what, cure.why)));
 }
 
-fn probes(examined: &Examined, columns: usize) -> String {
+fn probes(examined: &Examined, page: &mut Page) {
     let mut ran = vec!["the unmodified job".to_owned()];
     let (mut failed, mut left_out) = (Vec::new(), Vec::<(&str, Vec<&str>)>::new());
     for (differential, result) in &examined.evidence.runs {
@@ -299,16 +272,13 @@ fn probes(examined: &Examined, columns: usize) -> String {
         }
     }
     let elapsed = show_duration(examined.elapsed.max(Duration::from_millis(1)));
-    let mut text = hanging("probes", &format!("{}; {elapsed}", ran.join(", ")), INDENT, columns);
+    page.line("probes", &format!("{}; {elapsed}", ran.join(", ")));
     for reason in failed {
-        text.push_str(&hanging("failed", &reason, INDENT, columns));
+        page.line("failed", &reason);
     }
     let left_out: Vec<String> =
         left_out.into_iter().map(|(reason, labels)| format!("{} ({reason})", labels.join(", "))).collect();
-    if !left_out.is_empty() {
-        text.push_str(&hanging("not run", &left_out.join("; "), INDENT, columns));
-    }
-    text
+    page.unless_empty("not run", &left_out.join("; "));
 }
 
 /// Returns the diagnosis in one line, as in a search's report: the bottleneck, the confidence and its worth.

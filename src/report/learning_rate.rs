@@ -223,7 +223,7 @@ mod tests {
                 ..Measurement::default()
             };
             let (purpose, outcome) = (Purpose::Search, Outcome::Measured(measurement));
-            Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::from_secs(1) }
+            Trial { elapsed: Duration::from_secs(1), ..Trial::new(number, purpose, config, outcome) }
         };
         let history = (1..).zip(&configs).map(trial).collect();
         let baseline = space.locate(&configs[0].0.chosen(&space)).ok();

@@ -1,13 +1,16 @@
 //! Writes a machine on one screen.
 
 use super::devices::{gpus_lines, merged};
-use super::labelled::{INDENT, Page, listed, unless_empty};
+use super::labelled::{Page, listed};
 use crate::machine::{Ceilings, Machine, ceilings::KINDS};
 use crate::model::quantity::{show_bytes, show_number};
 
+/// The column where the text of a line begins.
+const INDENT: usize = 11;
+
 /// Writes the machine and the known ceilings of its GPUs, in lines of at most `width` characters.
 pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> String {
-    let mut page = Page::new(width);
+    let mut page = Page::new(INDENT, width);
     gpus_lines(&machine.gpus, &mut page);
     if let Some((reason, cure)) = machine.without_gpu() {
         page.line("GPU", &format!("none can be used: {reason}"));
@@ -33,12 +36,12 @@ pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> S
 
 fn driver_lines(machine: &Machine, page: &mut Page) {
     let cuda = machine.cuda.as_ref().map(|version| format!("CUDA {version}"));
-    unless_empty(page, "driver", &listed([machine.driver.clone(), cuda]));
+    page.unless_empty("driver", &listed([machine.driver.clone(), cuda]));
     if machine.gpus.is_empty() {
         return;
     }
     let found = machine.libraries.iter().filter(|library| library.absent.is_none());
-    unless_empty(page, "libraries", &found.map(|library| library.name).collect::<Vec<&str>>().join(", "));
+    page.unless_empty("libraries", &found.map(|library| library.name).collect::<Vec<&str>>().join(", "));
     let missing = || machine.libraries.iter().filter(|library| library.absent.is_some());
     for (at, library) in missing().enumerate() {
         let is_last_of_cure = missing().nth(at + 1).is_none_or(|next| next.cure != library.cure);
@@ -64,9 +67,8 @@ fn host_lines(machine: &Machine, page: &mut Page) {
     let machine_memory = host
         .machine_memory_bytes
         .map(|all| format!("limited by the control group; the machine has {}", show_bytes(all)));
-    unless_empty(page, "memory", &listed([amount(host.memory_bytes, host.memory_available_bytes), machine_memory]));
-    unless_empty(
-        page,
+    page.unless_empty("memory", &listed([amount(host.memory_bytes, host.memory_available_bytes), machine_memory]));
+    page.unless_empty(
         "/dev/shm",
         &amount(host.shared_memory_bytes, host.shared_memory_free_bytes).unwrap_or_else(|| "there is none".to_owned()),
     );
@@ -78,7 +80,7 @@ fn host_lines(machine: &Machine, page: &mut Page) {
 
 /// Writes ceilings as a table, in lines of at most `width` characters.
 pub fn ceilings_text(ceilings: &Ceilings, width: usize) -> String {
-    let mut page = Page::new(width);
+    let mut page = Page::new(INDENT, width);
     page.line("ceilings", &format!("of {}, median and the middle half of the samples", ceilings.name));
     let label_width = KINDS.iter().map(|(_, label, _)| label.len()).max().unwrap_or(0);
     for &(kind, label, unit) in KINDS {

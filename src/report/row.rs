@@ -44,15 +44,10 @@ pub(super) fn shown_metric(metric: &str, estimate: Estimate, measurement: &Measu
     let is_exact = metric != "throughput" && estimate.relative_half_width().is_some_and(|half| half < NARROWEST);
     let estimate = if is_exact { Estimate::point(estimate.value) } else { estimate };
     let work = || measurement.unit.strip_suffix("/s").unwrap_or("samples");
-    let times = |estimate: Estimate, factor: f64| Estimate {
-        value: estimate.value * factor,
-        low: estimate.low.map(|low| low * factor),
-        high: estimate.high.map(|high| high * factor),
-    };
     match metric {
         "throughput" => shown_estimate(estimate, &measurement.unit),
         "energy_per_sample" => shown_estimate(estimate, &format!("J/{}", work().trim_end_matches('s'))),
-        COST => shown_estimate(times(estimate, MANY), &format!("per million {}", work())),
+        COST => shown_estimate(estimate.times(MANY), &format!("per million {}", work())),
         "power" => shown_estimate(estimate, "W"),
         "step_time" => shown_estimate(estimate, "s"),
         "peak_memory" | "host_memory" => shown_bytes(estimate),

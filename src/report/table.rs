@@ -7,8 +7,7 @@ use super::care::{Care, left_out};
 use super::ending::{comparison_line, few_configs, settings_lines};
 use super::escape::plain;
 use super::front::front_lines;
-use super::gpus::gpu_summary;
-use super::host::host_words;
+use super::gpus::{gpu_summary, host_words};
 use super::layout::{Column, lay_out};
 use super::marks::Marks;
 use super::row::{

@@ -157,13 +157,13 @@ mod tests {
         for (number, left) in [(0, 4), (1, 3), (2, 2), (3, 1)] {
             assert_eq!(budget.stop(&history, history.elapsed(), 0, reserve), None, "{number}");
             history.push(Trial {
-                ended_at: None,
-                slot: None,
-                number,
-                purpose: crate::model::Purpose::Search,
-                config: space.config(number.into()).unwrap(),
-                outcome: Outcome::Measured(Measurement::default()),
                 elapsed: Duration::from_secs(11),
+                ..Trial::new(
+                    number,
+                    crate::model::Purpose::Search,
+                    space.config(number.into()).unwrap(),
+                    Outcome::Measured(Measurement::default()),
+                )
             });
             assert_eq!(budget.probes_left(&history, history.elapsed(), 1, reserve), left);
         }

@@ -458,13 +458,13 @@ mod tests {
 
     fn trial(space: &Space, number: u32) -> Trial {
         Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose: Purpose::Search,
-            config: space.config(u128::from(number) - 1).unwrap(),
-            outcome: Outcome::Crashed(Failure::new("why")),
             elapsed: Duration::from_millis(1500),
+            ..Trial::new(
+                number,
+                Purpose::Search,
+                space.config(u128::from(number) - 1).unwrap(),
+                Outcome::Crashed(Failure::new("why")),
+            )
         }
     }
 

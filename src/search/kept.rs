@@ -408,7 +408,7 @@ mod tests {
             let throughput = Some(Estimate::point(f64::from(x)));
             let outcome = Outcome::Measured(Measurement { throughput, ..Measurement::default() });
             let (purpose, elapsed) = (Purpose::Search, Duration::from_secs(2));
-            let trial = Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed };
+            let trial = Trial { elapsed, ..Trial::new(number, purpose, config, outcome) };
             journal.record(&trial, &record.space, Some("because"), None).unwrap();
         }
         fs::write(folder.path().join(STUDY), serde_json::to_string(&record).unwrap()).unwrap();

@@ -365,7 +365,7 @@ mod tests {
             None => Outcome::Crashed(Failure::new("why")),
         };
         let config = space().config(u128::from(number)).unwrap();
-        Trial { ended_at: None, slot: None, number, purpose, config, outcome, elapsed: Duration::from_secs(2) }
+        Trial { elapsed: Duration::from_secs(2), ..Trial::new(number, purpose, config, outcome) }
     }
 
     #[test]

@@ -5,7 +5,6 @@ mod extent;
 mod front;
 mod race;
 mod scale;
-mod slots;
 mod whole_run;
 
 use std::collections::HashSet;
@@ -21,11 +20,10 @@ use crate::search::journal;
 use crate::search::rounds::{Noise, Run};
 
 pub use choice::{Ahead, Verdict};
-pub use extent::Alternatives;
+pub use extent::{Alternatives, SlotSeen};
 pub use front::{OnFront, Part};
 pub(crate) use race::Race;
 use scale::Scale;
-pub use slots::SlotSeen;
 pub use whole_run::WholeRun;
 pub(crate) use whole_run::{over_whole_epochs, samples_per_epoch};
 

@@ -1,11 +1,12 @@
 //! CPUs, memory and disk.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::machine::telemetry::{HostMemory, SharedMemory};
+use crate::machine::telemetry::{HostMemory, SharedMemory, cgroup, memory::kib};
 
 /// The machine's resources besides GPUs, and the part of them that this process may use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -55,7 +56,7 @@ pub struct Disk {
 impl Host {
     pub(super) fn look(out: &Path) -> Self {
         let (memory, shared) = (HostMemory::read(), SharedMemory::read());
-        let machine = meminfo_total(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+        let machine = kib(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:");
         let limited = memory.and_then(|memory| machine.filter(|&all| all > memory.total_bytes));
         Self {
             processors: Processors::look(),
@@ -70,18 +71,16 @@ impl Host {
     }
 }
 
-fn meminfo_total(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
 impl Processors {
     /// Reads them now.
     pub fn look() -> Self {
         let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let status = file("/proc/self/status");
-        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map_or(0, counted);
-        let online = counted(&file("/sys/devices/system/cpu/online"));
+        let allowed = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+            .map_or(0, |list| numbers(list).len());
+        let online = numbers(&file("/sys/devices/system/cpu/online")).len();
         let here = std::thread::available_parallelism().map_or(1, usize::from);
         let usable = if allowed == 0 { here } else { allowed };
         Self {
@@ -117,35 +116,20 @@ fn model(cpuinfo: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Counts the numbers of a list like `0-3,8`.
-fn counted(list: &str) -> usize {
-    let count = |part: &str| {
+/// Returns the numbers of a list like `0-3,8`.
+pub(in crate::machine) fn numbers(list: &str) -> BTreeSet<u32> {
+    let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        Some(last.checked_sub(first)? + 1)
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
     };
-    list.trim().split(',').filter_map(count).sum()
+    list.trim().split(',').filter_map(range).flatten().collect()
 }
 
 /// Returns the smallest quota of this process's groups, in cores (kernel documentation, admin-guide/cgroup-v2.rst `cpu.max`,
 /// and scheduler/sched-bwc.rst for version 1).
 fn quota(proc: &Path, root: &Path) -> Option<f64> {
-    let text = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
-    let mut smallest: Option<f64> = None;
-    for line in text.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (_, Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else { continue };
-        let is_version_2 = controllers.is_empty();
-        let base = if is_version_2 { root.to_owned() } else { root.join(controllers) };
-        if !is_version_2 && !controllers.split(',').any(|controller| controller == "cpu") {
-            continue;
-        }
-        let folders = Path::new(group.trim_start_matches('/')).ancestors().map(|folder| base.join(folder));
-        let quotas =
-            folders.filter_map(|folder| if is_version_2 { second_version(&folder) } else { first_version(&folder) });
-        smallest = quotas.chain(smallest).min_by(f64::total_cmp);
-    }
-    smallest
+    let folders = cgroup::folders(proc, root, "cpu").into_iter();
+    folders.filter_map(|folder| second_version(&folder).or_else(|| first_version(&folder))).min_by(f64::total_cmp)
 }
 
 fn second_version(folder: &Path) -> Option<f64> {
@@ -201,18 +185,17 @@ mod tests {
     fn the_first_version_of_control_groups_has_quotas_too() {
         let (proc, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         write(proc.path(), "self/cgroup", "4:memory:/job\n3:cpu,cpuacct:/job\n");
-        write(root.path(), "cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
-        write(root.path(), "cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+        write(root.path(), "cpu/job/cpu.cfs_quota_us", "-1\n");
+        write(root.path(), "cpu/job/cpu.cfs_period_us", "100000\n");
         assert_eq!(quota(proc.path(), root.path()), None);
-        write(root.path(), "cpu,cpuacct/job/cpu.cfs_quota_us", "150000\n");
+        write(root.path(), "cpu/job/cpu.cfs_quota_us", "150000\n");
         assert_eq!(quota(proc.path(), root.path()), Some(1.5));
     }
 
     #[test]
-    fn lists_are_counted() {
-        assert_eq!(counted("0-3,8\n"), 5);
-        assert_eq!(counted("7"), 1);
-        assert_eq!(counted(""), 0);
+    fn lists_of_numbers_are_read() {
+        assert_eq!(numbers("0-3,8\n"), BTreeSet::from([0, 1, 2, 3, 8]));
+        assert_eq!((numbers("7").len(), numbers("").len()), (1, 0));
     }
 
     #[test]

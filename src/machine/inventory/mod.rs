@@ -4,22 +4,25 @@
 
 #[cfg(feature = "cuda")]
 mod cuda;
-mod hardware;
 mod host;
-mod nvml;
 mod warnings;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-pub use hardware::Hardware;
+pub(super) use host::numbers;
 pub use host::{Disk, Host, Processors};
 pub use warnings::{BUSY, RULES, Rule, Warning};
 
-use crate::machine::telemetry::{Device, GpuFacts};
+use crate::machine::telemetry::{
+    Dcgm, Device, GpuFacts, GpuMeter, MeterState, Mig,
+    nvml::{NoNvml, Visible},
+};
+use crate::model::Precision;
 
 /// The version of the JSON; it is raised when a member changes its meaning or is removed.
 pub const FORMAT: u32 = 1;
@@ -65,7 +68,7 @@ impl Machine {
             }],
             ..Self::default()
         });
-        nvml::add_dcgm(&mut machine.gpus);
+        add_dcgm(&mut machine.gpus);
         machine.format = FORMAT;
         machine.host = Host::look(out);
         machine.warnings = warnings::of(&machine);
@@ -112,14 +115,14 @@ fn visible_gpus() -> Vec<GpuFacts> {
     #[cfg(feature = "cuda")]
     cuda::add_devices(&mut machine);
     if machine.gpus.is_empty() {
-        nvml::add(&mut machine);
+        add_nvml(&mut machine);
     }
     machine.gpus
 }
 
 fn look_at_gpus() -> Machine {
     let mut machine = Machine::default();
-    nvml::add(&mut machine);
+    add_nvml(&mut machine);
     #[cfg(feature = "cuda")]
     cuda::add(&mut machine);
     #[cfg(not(feature = "cuda"))]
@@ -133,6 +136,76 @@ fn look_at_gpus() -> Machine {
         machine.driver = Some(kernel.driver);
     }
     machine
+}
+
+/// Adds the GPUs that NVML shows, and the driver's version.
+fn add_nvml(machine: &mut Machine) {
+    let meter = GpuMeter::shared();
+    machine.driver = meter.ok().map(|meter| meter.driver().to_owned());
+    let found = match meter {
+        Ok(meter) => meter.facts(&Visible::of(&BTreeMap::new())).map_err(|reason| NoNvml::told(&reason)),
+        Err(error) => Err(error.clone()),
+    };
+    let absent = found.as_ref().err().map(|error| error.reason.clone());
+    let cure = found.as_ref().err().map(|error| error.cure.to_owned());
+    machine.libraries.push(Library { name: "libnvidia-ml.so.1", absent, cure });
+    machine.gpus = found.unwrap_or_default();
+}
+
+/// Adds the DCGM state of GPUs that lack GPM; GPUs with GPM do not need DCGM. One query serves all GPUs, since a hanging
+/// engine takes seconds.
+fn add_dcgm(gpus: &mut [GpuFacts]) {
+    let mut known = None;
+    for gpu in gpus {
+        let has_gpm = gpu.meters.iter().any(|meter| meter.name == "GPM" && meter.absent.is_none());
+        let is_asked = !gpu.meters.is_empty() && !has_gpm && gpu.mig != Some(Mig::WithoutInstances);
+        let Some(uuid) = gpu.uuid.as_ref().filter(|_| is_asked) else { continue };
+        let absent = match known.get_or_insert_with(Dcgm::known) {
+            Ok(known) if known.contains(uuid) => None,
+            Ok(_) => Some("the host engine does not know this GPU".to_owned()),
+            Err(reason) => Some(reason.clone()),
+        };
+        gpu.meters.insert(1, MeterState { name: "DCGM", absent });
+    }
+}
+
+/// The least capable GPU that a program sees; number formats that it lacks cannot be relied on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hardware {
+    /// The model.
+    pub name: String,
+    /// Compute capability.
+    pub compute_capability: (i32, i32),
+}
+
+impl Hardware {
+    /// Asks the driver for the GPUs that programs see; `None` without GPUs or an answer of the driver.
+    pub fn detect() -> Option<Self> {
+        Self::of(&patiently(visible_gpus)?)
+    }
+
+    /// Returns the least capable of these GPUs.
+    pub fn of(gpus: &[GpuFacts]) -> Option<Self> {
+        let known = gpus
+            .iter()
+            .filter(|gpu| gpu.is_visible)
+            .filter_map(|gpu| Some(Self { name: gpu.name.clone(), compute_capability: gpu.compute_capability? }));
+        known.min_by_key(|hardware| hardware.compute_capability)
+    }
+
+    /// Returns true if it has a precision.
+    pub fn has(&self, precision: Precision) -> bool {
+        precision.is_in_hardware(self.compute_capability)
+    }
+
+    /// Returns why it lacks a precision: `bf16 begins with compute capability 8.0, and Tesla V100 has 7.0`.
+    pub fn lacks(&self, precision: Precision) -> String {
+        let ((since_major, since_minor), (major, minor)) = (precision.since(), self.compute_capability);
+        format!(
+            "{precision} begins with compute capability {since_major}.{since_minor}, and {} has {major}.{minor}",
+            self.name
+        )
+    }
 }
 
 #[cfg(test)]
@@ -154,5 +227,20 @@ mod tests {
     #[test]
     fn a_driver_that_hangs_is_given_up() {
         assert_eq!(patiently(|| 3), Some(3));
+    }
+
+    #[test]
+    fn the_least_able_visible_gpu_counts() {
+        let gpu = |name: &str, compute_capability, is_visible| GpuFacts {
+            name: name.to_owned(),
+            compute_capability: Some(compute_capability),
+            is_visible,
+            ..GpuFacts::default()
+        };
+        let gpus = [gpu("H200", (9, 0), true), gpu("T4", (7, 5), true), gpu("K80", (3, 7), false)];
+        let hardware = Hardware::of(&gpus).unwrap();
+        assert!(hardware.has(Precision::Fp16) && !hardware.has(Precision::Bf16));
+        assert_eq!(hardware.lacks(Precision::Bf16), "bf16 begins with compute capability 8.0, and T4 has 7.5");
+        assert_eq!(Hardware::of(&gpus[2..]), None);
     }
 }

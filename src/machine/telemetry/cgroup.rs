@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Returns the folders of this process's group under a controller and of the groups above it, innermost first. It supports
 /// version 2 and version 1 of control groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/). If both are
 /// in use, version 2 is at `unified`, where systemd puts it.
-pub(super) fn folders(proc: &Path, root: &Path, controller: &str) -> Vec<PathBuf> {
+pub(in crate::machine) fn folders(proc: &Path, root: &Path, controller: &str) -> Vec<PathBuf> {
     let text = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
     let mut folders = Vec::new();
     for line in text.lines() {

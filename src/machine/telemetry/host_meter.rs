@@ -4,9 +4,8 @@
 //! of a probe becomes known only afterwards. So the readings are kept, and the readings nearest to the ends of that part are
 //! compared.
 
-mod pressure;
-mod quota;
 mod tree;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -14,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::{pause_after, thread_time};
 use crate::model::{Metric, Reading, Readings, Source};
-use pressure::Pressure;
-use quota::{Periods, Quota};
 use tree::{Tree, Usage};
+use waiting::{Periods, Pressure, Quota};
 
 /// The kernel's ticks per second of CPU time for user space (`USER_HZ`, time(7); 100 on x86-64 and on aarch64).
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -79,7 +77,7 @@ impl HostMeter {
             proc: proc.to_owned(),
             tree: Tree::new(proc, root),
             group,
-            quotas: quota::find(proc, cgroup_root),
+            quotas: waiting::quotas(proc, cgroup_root),
             samples: Vec::new(),
             held: Vec::new(),
             next: None,

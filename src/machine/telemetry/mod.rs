@@ -1,27 +1,23 @@
 //! Reads changing values of the machine, its memory and its CPUs; it never writes, and every field is optional.
 
-mod cgroup;
+pub(super) mod cgroup;
 mod dcgm;
 mod device;
 mod gpu_facts;
 mod gpu_memory;
-mod host;
 mod host_meter;
-mod kills;
+pub(super) mod memory;
 pub mod nvml;
 mod processors;
 pub mod shared;
 pub(super) mod tool;
-mod tree;
 
 pub use dcgm::Dcgm;
 pub use device::{Device, DeviceChoice, NoGpu, VISIBLE_GPUS};
 pub use gpu_facts::{GpuFacts, Holder, MeterState, Mig, Pcie, Power, RemappedRows};
 pub use gpu_memory::{GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
-pub use host::HostMemory;
 pub use host_meter::HostMeter;
-pub use kills::OomKills;
+pub use memory::{HostMemory, OomKills, anonymous_memory_of, memory_of, shared_memory_of};
 pub use nvml::GpuMeter;
 pub use processors::{ProcessorShares, ProcessorTimes, pause_after, thread_time};
 pub use shared::SharedMemory;
-pub use tree::{anonymous_memory_of, memory_of, shared_memory_of};

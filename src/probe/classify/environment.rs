@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::super::orders::Ending;
 use super::{elastic, ended_by, exception_words, last_words, lines::Line};
-use crate::machine::{process_table, sockets};
+use crate::machine::process_table;
 
 /// Returns a missing module, in the words of the exception that ended the program.
 pub(in super::super) fn missing_module(reported: Option<&str>, lines: &[String], ranks: u32) -> Option<String> {
@@ -64,7 +64,7 @@ pub(super) fn with_holder(reason: String) -> String {
     static PORT: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?i)(?:\bport\D{0,3}|[\]\w.]:)([1-9][0-9]{1,4})\b").ok());
     let port = PORT.as_ref().and_then(|port| port.captures(&reason)?[1].parse::<u16>().ok());
-    let holder = port.and_then(|port| Some((port, sockets::listener(port)?)));
+    let holder = port.and_then(|port| Some((port, process_table::listener(port)?)));
     match holder {
         Some((port, pid)) => format!("{reason}; {} listens on port {port}", process_table::named(pid)),
         None => reason,

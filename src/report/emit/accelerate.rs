@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::framework::{Framework, Key, json, precision};
+use super::framework::{Framework, Key, json, plain_key, precision};
 use super::knob::{Knob, entries};
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
@@ -28,8 +28,8 @@ pub(super) const ACCELERATE: Framework = Framework {
                 Ok(vec![("mixed_precision", json!(name))])
             },
         },
-        Key { knob: Knob::Devices, key: "num_processes", write: |value| Ok(vec![("num_processes", json(value))]) },
-        Key { knob: Knob::Nodes, key: "num_machines", write: |value| Ok(vec![("num_machines", json(value))]) },
+        plain_key!(Devices, "num_processes"),
+        plain_key!(Nodes, "num_machines"),
         Key {
             knob: Knob::Compile,
             key: "dynamo_config.dynamo_backend",

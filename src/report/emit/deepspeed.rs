@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::framework::{Framework, Key, json, precision};
+use super::framework::{Framework, Key, json, plain_key, precision};
 use super::knob::Knob;
 use super::{Chosen, Written};
 use crate::model::Precision;
@@ -12,16 +12,8 @@ pub(super) const DEEPSPEED: Framework = Framework {
     name: "DeepSpeed",
     source: "https://www.deepspeed.ai/docs/config-json/",
     keys: &[
-        Key {
-            knob: Knob::Batch,
-            key: "train_micro_batch_size_per_gpu",
-            write: |value| Ok(vec![("train_micro_batch_size_per_gpu", json(value))]),
-        },
-        Key {
-            knob: Knob::Accumulation,
-            key: "gradient_accumulation_steps",
-            write: |value| Ok(vec![("gradient_accumulation_steps", json(value))]),
-        },
+        plain_key!(Batch, "train_micro_batch_size_per_gpu"),
+        plain_key!(Accumulation, "gradient_accumulation_steps"),
         Key {
             knob: Knob::Precision,
             key: "bf16.enabled",
@@ -39,16 +31,8 @@ pub(super) const DEEPSPEED: Framework = Framework {
                 }
             },
         },
-        Key {
-            knob: Knob::DropLast,
-            key: "dataloader_drop_last",
-            write: |value| Ok(vec![("dataloader_drop_last", json(value))]),
-        },
-        Key {
-            knob: Knob::ZeroStage,
-            key: "zero_optimization.stage",
-            write: |value| Ok(vec![("zero_optimization.stage", json(value))]),
-        },
+        plain_key!(DropLast, "dataloader_drop_last"),
+        plain_key!(ZeroStage, "zero_optimization.stage"),
     ],
     own: &[
         (

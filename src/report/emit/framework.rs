@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::knob::{Entry, Knob, entries};
-use super::yaml::yaml_float;
+use super::plain::yaml_float;
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
 
@@ -45,6 +45,14 @@ pub(super) fn json(value: &Value) -> Json {
         Value::Text(value) => json!(value),
     }
 }
+
+/// Makes the row of a key that takes the value as it is.
+macro_rules! plain_key {
+    ($knob:ident, $key:literal) => {
+        Key { knob: Knob::$knob, key: $key, write: |value| Ok(vec![($key, json(value))]) }
+    };
+}
+pub(super) use plain_key;
 
 /// Returns the precision that a setting names.
 pub(super) fn precision(value: &Value) -> Result<Precision, String> {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::framework::{Framework, Key, json, precision};
+use super::framework::{Framework, Key, json, plain_key, precision};
 use super::knob::Knob;
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
@@ -12,17 +12,9 @@ pub(super) const HUGGINGFACE: Framework = Framework {
     name: "TrainingArguments",
     source: "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments",
     keys: &[
-        Key {
-            knob: Knob::Batch,
-            key: "per_device_train_batch_size",
-            write: |value| Ok(vec![("per_device_train_batch_size", json(value))]),
-        },
-        Key {
-            knob: Knob::Accumulation,
-            key: "gradient_accumulation_steps",
-            write: |value| Ok(vec![("gradient_accumulation_steps", json(value))]),
-        },
-        Key { knob: Knob::LearningRate, key: "learning_rate", write: |value| Ok(vec![("learning_rate", json(value))]) },
+        plain_key!(Batch, "per_device_train_batch_size"),
+        plain_key!(Accumulation, "gradient_accumulation_steps"),
+        plain_key!(LearningRate, "learning_rate"),
         Key {
             knob: Knob::Precision,
             key: "bf16",
@@ -35,36 +27,12 @@ pub(super) const HUGGINGFACE: Framework = Framework {
                 Precision::Fp8 => Err("the Trainer takes fp8 from Accelerate's configuration".to_owned()),
             },
         },
-        Key {
-            knob: Knob::Workers,
-            key: "dataloader_num_workers",
-            write: |value| Ok(vec![("dataloader_num_workers", json(value))]),
-        },
-        Key {
-            knob: Knob::Prefetch,
-            key: "dataloader_prefetch_factor",
-            write: |value| Ok(vec![("dataloader_prefetch_factor", json(value))]),
-        },
-        Key {
-            knob: Knob::PinMemory,
-            key: "dataloader_pin_memory",
-            write: |value| Ok(vec![("dataloader_pin_memory", json(value))]),
-        },
-        Key {
-            knob: Knob::PersistentWorkers,
-            key: "dataloader_persistent_workers",
-            write: |value| Ok(vec![("dataloader_persistent_workers", json(value))]),
-        },
-        Key {
-            knob: Knob::DropLast,
-            key: "dataloader_drop_last",
-            write: |value| Ok(vec![("dataloader_drop_last", json(value))]),
-        },
-        Key {
-            knob: Knob::Checkpoint,
-            key: "gradient_checkpointing",
-            write: |value| Ok(vec![("gradient_checkpointing", json(value))]),
-        },
+        plain_key!(Workers, "dataloader_num_workers"),
+        plain_key!(Prefetch, "dataloader_prefetch_factor"),
+        plain_key!(PinMemory, "dataloader_pin_memory"),
+        plain_key!(PersistentWorkers, "dataloader_persistent_workers"),
+        plain_key!(DropLast, "dataloader_drop_last"),
+        plain_key!(Checkpoint, "gradient_checkpointing"),
         Key {
             knob: Knob::Compile,
             key: "torch_compile",

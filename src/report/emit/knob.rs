@@ -55,83 +55,77 @@ pub struct KnobFacts {
 
 /// All knobs.
 pub const KNOBS: &[KnobFacts] = &[
-    KnobFacts {
-        knob: Knob::Batch,
-        target: Some("dataloader.batch_size"),
-        names: &["per_device_train_batch_size", "train_micro_batch_size_per_gpu", "train_batch_size", "batch_size"],
-        role: Some(Role::Batch),
-    },
-    KnobFacts {
-        knob: Knob::Accumulation,
-        target: None,
-        names: &["gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum", "accumulation"],
-        role: Some(Role::Accumulation),
-    },
-    KnobFacts {
-        knob: Knob::Workers,
-        target: Some("dataloader.num_workers"),
-        names: &["dataloader_num_workers", "num_workers", "workers"],
-        role: Some(Role::Workers),
-    },
-    KnobFacts {
-        knob: Knob::Prefetch,
-        target: Some("dataloader.prefetch_factor"),
-        names: &["dataloader_prefetch_factor", "prefetch_factor", "prefetch"],
-        role: Some(Role::Prefetch),
-    },
-    KnobFacts {
-        knob: Knob::PinMemory,
-        target: Some("dataloader.pin_memory"),
-        names: &["dataloader_pin_memory", "pin_memory", "pin_mem"],
-        role: None,
-    },
-    KnobFacts {
-        knob: Knob::PersistentWorkers,
-        target: Some("dataloader.persistent_workers"),
-        names: &["dataloader_persistent_workers", "persistent_workers"],
-        role: None,
-    },
-    KnobFacts { knob: Knob::DropLast, target: None, names: &["dataloader_drop_last", "drop_last"], role: None },
-    KnobFacts {
-        knob: Knob::Precision,
-        target: Some("torch.precision"),
-        names: &["precision", "mixed_precision", "dtype", "amp_dtype"],
-        role: Some(Role::Precision),
-    },
-    KnobFacts {
-        knob: Knob::Compile,
-        target: Some("torch.compile"),
-        names: &["torch_compile", "compile", "compile_mode", "torch_compile_mode"],
-        role: None,
-    },
-    KnobFacts {
-        knob: Knob::CudnnBenchmark,
-        target: Some("torch.cudnn_benchmark"),
-        names: &["cudnn_benchmark", "benchmark"],
-        role: None,
-    },
-    KnobFacts {
-        knob: Knob::FusedOptimizer,
-        target: Some("torch.fused_optimizer"),
-        names: &["fused_optimizer", "fused"],
-        role: None,
-    },
-    KnobFacts {
-        knob: Knob::Checkpoint,
-        target: Some("torch.checkpoint"),
-        names: &["gradient_checkpointing", "activation_checkpointing", "checkpointing"],
-        role: None,
-    },
-    KnobFacts { knob: Knob::Nodes, target: None, names: &["num_nodes", "nnodes", "nodes", "num_machines"], role: None },
-    KnobFacts {
-        knob: Knob::Devices,
-        target: None,
-        names: &["devices", "gpus", "num_gpus", "nproc_per_node", "num_processes", "world_size"],
-        role: Some(Role::Devices),
-    },
-    KnobFacts { knob: Knob::LearningRate, target: None, names: &["learning_rate", "lr"], role: None },
-    KnobFacts { knob: Knob::ZeroStage, target: None, names: &["zero_stage"], role: None },
+    row(
+        Knob::Batch,
+        Some("dataloader.batch_size"),
+        Some(Role::Batch),
+        &["per_device_train_batch_size", "train_micro_batch_size_per_gpu", "train_batch_size", "batch_size"],
+    ),
+    row(
+        Knob::Accumulation,
+        None,
+        Some(Role::Accumulation),
+        &["gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum", "accumulation"],
+    ),
+    row(
+        Knob::Workers,
+        Some("dataloader.num_workers"),
+        Some(Role::Workers),
+        &["dataloader_num_workers", "num_workers", "workers"],
+    ),
+    row(
+        Knob::Prefetch,
+        Some("dataloader.prefetch_factor"),
+        Some(Role::Prefetch),
+        &["dataloader_prefetch_factor", "prefetch_factor", "prefetch"],
+    ),
+    row(Knob::PinMemory, Some("dataloader.pin_memory"), None, &["dataloader_pin_memory", "pin_memory", "pin_mem"]),
+    row(
+        Knob::PersistentWorkers,
+        Some("dataloader.persistent_workers"),
+        None,
+        &["dataloader_persistent_workers", "persistent_workers"],
+    ),
+    row(Knob::DropLast, None, None, &["dataloader_drop_last", "drop_last"]),
+    row(
+        Knob::Precision,
+        Some("torch.precision"),
+        Some(Role::Precision),
+        &["precision", "mixed_precision", "dtype", "amp_dtype"],
+    ),
+    row(
+        Knob::Compile,
+        Some("torch.compile"),
+        None,
+        &["torch_compile", "compile", "compile_mode", "torch_compile_mode"],
+    ),
+    row(Knob::CudnnBenchmark, Some("torch.cudnn_benchmark"), None, &["cudnn_benchmark", "benchmark"]),
+    row(Knob::FusedOptimizer, Some("torch.fused_optimizer"), None, &["fused_optimizer", "fused"]),
+    row(
+        Knob::Checkpoint,
+        Some("torch.checkpoint"),
+        None,
+        &["gradient_checkpointing", "activation_checkpointing", "checkpointing"],
+    ),
+    row(Knob::Nodes, None, None, &["num_nodes", "nnodes", "nodes", "num_machines"]),
+    row(
+        Knob::Devices,
+        None,
+        Some(Role::Devices),
+        &["devices", "gpus", "num_gpus", "nproc_per_node", "num_processes", "world_size"],
+    ),
+    row(Knob::LearningRate, None, None, &["learning_rate", "lr"]),
+    row(Knob::ZeroStage, None, None, &["zero_stage"]),
 ];
+
+const fn row(
+    knob: Knob,
+    target: Option<&'static str>,
+    role: Option<Role>,
+    names: &'static [&'static str],
+) -> KnobFacts {
+    KnobFacts { knob, target, names, role }
+}
 
 /// A setting to write, with its knob.
 #[derive(Debug, Clone, PartialEq)]

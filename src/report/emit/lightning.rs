@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::framework::{Framework, Key, json, precision};
+use super::framework::{Framework, Key, json, plain_key, precision};
 use super::knob::Knob;
 use super::{Chosen, Written};
 use crate::model::{Precision, Value};
@@ -12,11 +12,7 @@ pub(super) const LIGHTNING: Framework = Framework {
     name: "Lightning",
     source: "https://lightning.ai/docs/pytorch/stable/common/trainer.html#trainer-class-api",
     keys: &[
-        Key {
-            knob: Knob::Accumulation,
-            key: "trainer.accumulate_grad_batches",
-            write: |value| Ok(vec![("trainer.accumulate_grad_batches", json(value))]),
-        },
+        plain_key!(Accumulation, "trainer.accumulate_grad_batches"),
         Key {
             knob: Knob::Precision,
             key: "trainer.precision",
@@ -38,39 +34,15 @@ pub(super) const LIGHTNING: Framework = Framework {
                 Ok(vec![("trainer.precision", json!(name))])
             },
         },
-        Key { knob: Knob::Devices, key: "trainer.devices", write: |value| Ok(vec![("trainer.devices", json(value))]) },
-        Key {
-            knob: Knob::Nodes,
-            key: "trainer.num_nodes",
-            write: |value| Ok(vec![("trainer.num_nodes", json(value))]),
-        },
-        Key {
-            knob: Knob::CudnnBenchmark,
-            key: "trainer.benchmark",
-            write: |value| Ok(vec![("trainer.benchmark", json(value))]),
-        },
-        Key { knob: Knob::Batch, key: "data.batch_size", write: |value| Ok(vec![("data.batch_size", json(value))]) },
-        Key {
-            knob: Knob::Workers,
-            key: "data.num_workers",
-            write: |value| Ok(vec![("data.num_workers", json(value))]),
-        },
-        Key {
-            knob: Knob::Prefetch,
-            key: "data.prefetch_factor",
-            write: |value| Ok(vec![("data.prefetch_factor", json(value))]),
-        },
-        Key {
-            knob: Knob::PinMemory,
-            key: "data.pin_memory",
-            write: |value| Ok(vec![("data.pin_memory", json(value))]),
-        },
-        Key {
-            knob: Knob::PersistentWorkers,
-            key: "data.persistent_workers",
-            write: |value| Ok(vec![("data.persistent_workers", json(value))]),
-        },
-        Key { knob: Knob::DropLast, key: "data.drop_last", write: |value| Ok(vec![("data.drop_last", json(value))]) },
+        plain_key!(Devices, "trainer.devices"),
+        plain_key!(Nodes, "trainer.num_nodes"),
+        plain_key!(CudnnBenchmark, "trainer.benchmark"),
+        plain_key!(Batch, "data.batch_size"),
+        plain_key!(Workers, "data.num_workers"),
+        plain_key!(Prefetch, "data.prefetch_factor"),
+        plain_key!(PinMemory, "data.pin_memory"),
+        plain_key!(PersistentWorkers, "data.persistent_workers"),
+        plain_key!(DropLast, "data.drop_last"),
     ],
     own: &[
         (

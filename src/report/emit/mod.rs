@@ -6,23 +6,21 @@ mod deepspeed;
 mod env;
 mod framework;
 mod huggingface;
-mod json;
 mod knob;
 mod lightning;
 mod own_command;
+mod plain;
 mod route;
 mod shell;
-mod toml;
-mod yaml;
 
 use crate::model::{Settings, Space};
 use crate::probe::adapter::Applied;
 
 pub use framework::{Framework, Key, Pairs};
 pub use knob::{KNOBS, Knob, KnobFacts};
+pub use plain::yaml_scalar;
 pub use route::Run;
 pub use shell::shell_word;
-pub use yaml::yaml_scalar;
 
 /// The frameworks with a format of their own.
 pub const FRAMEWORKS: &[(&str, Framework)] = &[
@@ -110,9 +108,9 @@ fn next(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
 
 /// All formats, the default first. `docs/emit.md` describes each.
 pub const FORMATS: &[Format] = &[
-    Format { name: "toml", about: "batch_size = 64", write: |chosen| whole(toml::write(chosen.settings)) },
-    Format { name: "json", about: "{\"batch_size\": 64}", write: |chosen| whole(json::write(chosen.settings)) },
-    Format { name: "yaml", about: "batch_size: 64", write: |chosen| whole(yaml::write(chosen.settings)) },
+    Format { name: "toml", about: "batch_size = 64", write: |chosen| whole(plain::toml(chosen.settings)) },
+    Format { name: "json", about: "{\"batch_size\": 64}", write: |chosen| whole(plain::json(chosen.settings)) },
+    Format { name: "yaml", about: "batch_size: 64", write: |chosen| whole(plain::yaml(chosen.settings)) },
     Format {
         name: "args",
         about: "the arguments of the command that carry settings, quoted for a shell",

@@ -121,13 +121,13 @@ mod tests {
 
     fn trial(number: u32) -> Trial {
         Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose: Purpose::Search,
-            config: space().config(number.into()).unwrap(),
-            outcome: Outcome::Crashed(Failure::new("why")),
             elapsed: std::time::Duration::from_secs(1),
+            ..Trial::new(
+                number,
+                Purpose::Search,
+                space().config(number.into()).unwrap(),
+                Outcome::Crashed(Failure::new("why")),
+            )
         }
     }
 

@@ -9,7 +9,7 @@
 //! not used: it hides its state, drives the search instead of answering, and takes all random numbers from one generator. Its next
 //! step depends on more than the history.
 
-use super::{Entry, Proposal, Strategy, View, draw, random};
+use super::{Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Outcome, Permutation, Space};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -47,7 +47,7 @@ fn next(view: &View<'_>) -> Option<Config> {
         return random::propose(view);
     }
     let walk = Walk::of(view);
-    let draw = Draws(draw::seed_of_draw(view));
+    let draw = Draws(view.seed_of_draw());
     let from = |config: &Config| near(view, config, 1, &draw).or_else(|| near(view, config, u32::MAX, &draw));
     let best = || view.best().map(|(trial, _)| &trial.config);
     // If all neighbours are known, the best config may have some left; if not, the walk starts anew.

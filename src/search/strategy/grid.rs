@@ -5,7 +5,6 @@
 //! in each group, and configs beyond it are ruled out untried. The parameters that memory does not depend on change fastest, so
 //! that ruled-out configs are skipped as a block.
 
-use super::draw::drawn;
 use super::{Entry, PATIENCE, Proposal, Strategy, View};
 use crate::model::{Config, MemoryRole, Parameter, Space, Walk};
 
@@ -28,16 +27,12 @@ pub(super) struct Grid {
 impl Strategy for Grid {
     fn propose(&mut self, view: &View<'_>) -> Option<Proposal> {
         // Rules can make a dead end larger than the walk's patience; random draws may still find what lies beyond it.
-        self.next(view).or_else(|| drawn(view, &|config| view.is_open(config))).map(Proposal::from)
+        let is_open = |config: &Config| view.is_open(config);
+        self.next_among(view, &is_open).or_else(|| view.drawn(&is_open)).map(Proposal::from)
     }
 }
 
 impl Grid {
-    /// The first config that is open.
-    fn next(&mut self, view: &View<'_>) -> Option<Config> {
-        self.next_among(view, &|config| view.is_open(config))
-    }
-
     /// Returns the first wanted config. Every wanted config must be open.
     pub(super) fn next_among(&mut self, view: &View<'_>, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
         let trials = view.history.trials().len();

@@ -3,7 +3,6 @@
 mod anneal;
 mod auto;
 mod bayes;
-mod draw;
 mod earlier;
 mod grid;
 mod random;
@@ -15,7 +14,7 @@ pub use bayes::{Parts, bayes_with};
 
 pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
-use crate::model::{Config, History, Measurement, Memory, Objective, Precision, Space, Trial};
+use crate::model::{Config, History, Measurement, Memory, Objective, Permutation, Precision, Space, Trial};
 use crate::probe::stats::NORMAL_95;
 pub(in crate::search) use walls::Lacking;
 use walls::Walls;
@@ -210,6 +209,40 @@ impl<'a> View<'a> {
     /// Returns true if a config needs at least as much memory as a config that did not fit.
     pub fn is_ruled_out(&self, config: &Config) -> bool {
         self.walls.rule_out(self.space, config)
+    }
+
+    /// Returns a different seed for each proposal of each search.
+    pub(in crate::search::strategy) fn seed_of_draw(&self) -> u64 {
+        let number = self.history.trials().len() + self.pending.len();
+        let draw = Permutation::new(1 << 64, self.seed).at(number as u128).unwrap_or(0);
+        u64::try_from(draw).unwrap_or(0)
+    }
+
+    /// Draws a random wanted config, without memory of earlier draws; `None` if wanted configs are rare.
+    pub(in crate::search::strategy) fn drawn(&self, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
+        /// Wanted configs count as rare after `DRAWS` draws. They also count as rare if none of the first `FIRST_DRAWS` draws is
+        /// allowed and may fit. Round numbers.
+        const DRAWS: u128 = 1 << 17;
+        const FIRST_DRAWS: u128 = 1 << 12;
+        /// The number of draws from the configs that the rules allow, if these are a small part of the whole: a round number.
+        const SPARSE_DRAWS: usize = 256;
+        if self.space.is_sparse() {
+            return self.space.draws(self.seed_of_draw(), SPARSE_DRAWS).into_iter().find(|config| is_wanted(config));
+        }
+        let size = self.space.raw_size()?;
+        let order = Permutation::new(size, self.seed_of_draw());
+        let mut is_any_allowed = false;
+        for place in 0..size.min(DRAWS) {
+            if place == FIRST_DRAWS && !is_any_allowed {
+                return None;
+            }
+            let Some(config) = order.at(place).and_then(|index| self.space.config(index)) else { continue };
+            is_any_allowed |= !self.is_ruled_out(&config);
+            if is_wanted(&config) {
+                return Some(config);
+            }
+        }
+        None
     }
 
     /// Returns the configs that are known to need too much memory, without configs for which that follows from another config.

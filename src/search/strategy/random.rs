@@ -2,7 +2,6 @@
 //!
 //! Every proposal is drawn among the open configs, so it needs no memory of earlier ones.
 
-use super::draw::{drawn, seed_of_draw};
 use super::{Entry, Proposal, Strategy, View, grid::Grid};
 use crate::model::{Config, Walk};
 
@@ -21,7 +20,7 @@ impl Strategy for Random {
 /// Returns a random open config.
 pub(super) fn propose(view: &View<'_>) -> Option<Config> {
     let is_open = |config: &Config| view.is_open(config);
-    drawn(view, &is_open).or_else(|| rare(view, seed_of_draw(view), &is_open))
+    view.drawn(&is_open).or_else(|| rare(view, view.seed_of_draw(), &is_open))
 }
 
 /// Finds a config if the rules leave so little that random draws miss it. It walks through settings in random order and cuts off
@@ -74,15 +73,12 @@ mod tests {
             let Some(proposal) = strategy.propose(&view) else { break };
             let score = 100.0 + f64::from(proposal.config.level(1).unwrap());
             let measured = Measurement { throughput: Some(Estimate::point(score)), ..Measurement::default() };
-            trials.push(Trial {
-                ended_at: None,
-                slot: None,
-                number: u32::try_from(trials.len()).unwrap() + 1,
-                purpose: Purpose::Search,
-                config: proposal.config.clone(),
-                outcome: Outcome::Measured(measured),
-                elapsed: std::time::Duration::ZERO,
-            });
+            trials.push(Trial::new(
+                u32::try_from(trials.len()).unwrap() + 1,
+                Purpose::Search,
+                proposal.config.clone(),
+                Outcome::Measured(measured),
+            ));
             found.push(proposal.config);
         }
         found

@@ -86,8 +86,6 @@ impl<'a> Walls<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Expression, Failure, MemoryRole, Outcome, Parameter, Permutation, Purpose, Trial, Walk};
 
@@ -115,14 +113,13 @@ mod tests {
                 .collect();
             let history: History = (1..)
                 .zip(&failed)
-                .map(|(number, &(config, memory))| Trial {
-                    ended_at: None,
-                    slot: None,
-                    number,
-                    purpose: Purpose::Search,
-                    config: config.clone(),
-                    outcome: Outcome::OutOfMemory { memory, failure: Failure::new("full") },
-                    elapsed: Duration::ZERO,
+                .map(|(number, &(config, memory))| {
+                    Trial::new(
+                        number,
+                        Purpose::Search,
+                        config.clone(),
+                        Outcome::OutOfMemory { memory, failure: Failure::new("full") },
+                    )
                 })
                 .collect();
             let objective = Objective::default();

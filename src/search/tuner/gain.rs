@@ -120,8 +120,6 @@ pub(super) fn noise_of(best: &Estimate) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Measurement, Parameter, Purpose, Space, Trial};
 
@@ -138,14 +136,8 @@ mod tests {
         let space = space();
         (1..)
             .take(trials)
-            .map(|number| Trial {
-                ended_at: None,
-                slot: None,
-                number,
-                purpose: Purpose::Search,
-                config: space.config(number.into()).unwrap(),
-                outcome: measured(100.0, half),
-                elapsed: Duration::ZERO,
+            .map(|number| {
+                Trial::new(number, Purpose::Search, space.config(number.into()).unwrap(), measured(100.0, half))
             })
             .collect()
     }

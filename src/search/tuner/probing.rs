@@ -129,15 +129,9 @@ impl Search<'_, '_> {
         if self.is_doubted(slot, &request, &outcome, on_event) {
             return Ok(());
         }
-        let trial = Trial {
-            number: request.number,
-            purpose: request.purpose,
-            config: request.config().clone(),
-            outcome,
-            elapsed: began.elapsed(),
-            ended_at: journal::unix_time(),
-            slot: self.slots.slot(slot).cloned(),
-        };
+        let trial = Trial::new(request.number, request.purpose, request.config().clone(), outcome);
+        let (elapsed, ended_at) = (began.elapsed(), journal::unix_time());
+        let trial = Trial { elapsed, ended_at, slot: self.slots.slot(slot).cloned(), ..trial };
         self.record(trial, Some(&request.proposal), on_event)
     }
 

@@ -207,15 +207,9 @@ impl Search<'_, '_> {
                     Some(first) => ratios.push((request.settings.clone(), rate.value / first)),
                 }
             }
-            let trial = Trial {
-                number: request.number,
-                purpose: Purpose::Round,
-                config: request.config().clone(),
-                outcome,
-                elapsed,
-                ended_at: journal::unix_time(),
-                slot: self.slots.slot(slot).cloned(),
-            };
+            let trial = Trial::new(request.number, Purpose::Round, request.config().clone(), outcome);
+            let (ended_at, slot) = (journal::unix_time(), self.slots.slot(slot).cloned());
+            let trial = Trial { elapsed, ended_at, slot, ..trial };
             self.record(trial, None, on_event)?;
         }
         if is_complete {

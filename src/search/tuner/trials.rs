@@ -142,8 +142,6 @@ impl Leader {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Estimate, Failure, Measurement, Outcome, Parameter, Purpose, Space};
     use crate::search::strategy;
@@ -160,15 +158,7 @@ mod tests {
             let measured = Measurement { throughput: Some(Estimate::point(rate)), ..Measurement::default() };
             let outcome =
                 if number % 6 == 0 { Outcome::Crashed(Failure::new("no")) } else { Outcome::Measured(measured) };
-            history.push(Trial {
-                ended_at: None,
-                slot: None,
-                number,
-                purpose,
-                config: space.config(u128::from(number)).unwrap(),
-                outcome,
-                elapsed: Duration::ZERO,
-            });
+            history.push(Trial::new(number, purpose, space.config(u128::from(number)).unwrap(), outcome));
             let of_all = strategy::best(&objective, &history).map(|(trial, score)| (trial.number, score));
             let kept = leader.of(&objective, &history).map(|(trial, score)| (trial.number, score));
             assert_eq!(kept, of_all, "after {number}");

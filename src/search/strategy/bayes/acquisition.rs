@@ -4,10 +4,9 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::candidates::Chunk;
-use super::feasibility::Feasibility;
 use super::kernel::Factor;
 use super::normal::{Improvement, exp, ln, ln_expected_improvement};
-use super::process::{Belief, Process};
+use super::process::{Belief, Feasibility, Process};
 use crate::model::Config;
 
 /// A function that adds alternative means for a config, as differences, each with its probability.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::acquisition::Choice;
 use super::candidates::{Chunk, shuffled};
-use super::draw;
 use crate::model::{Config, History, Space};
 use crate::search::strategy::{Earlier, Proposal, View};
 
@@ -145,7 +144,7 @@ pub(super) fn spread(space: &Space, ranked: Vec<Choice>, thought: Thought) -> Ve
 
 /// Puts random configs among the configs that a model has chosen.
 pub(super) fn mixed(view: &View<'_>, candidates: &[Chunk], chosen: Vec<Proposal>) -> Vec<Proposal> {
-    let mut drawn = shuffled(candidates, draw::seed_of_draw(view)).filter(|config| view.is_open(config));
+    let mut drawn = shuffled(candidates, view.seed_of_draw()).filter(|config| view.is_open(config));
     let mut batch: Vec<Proposal> = Vec::new();
     for proposal in chosen {
         if batch.len() % ONE_IN == ONE_IN - 1
@@ -177,13 +176,8 @@ mod tests {
         let space = Space::new([Parameter::range("x", 0, 99, 1)]).unwrap();
         let config = space.config(0).unwrap();
         let trial = |number| Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose: Purpose::Search,
-            config: config.clone(),
-            outcome: Outcome::Crashed(Failure::new("as scripted")),
             elapsed,
+            ..Trial::new(number, Purpose::Search, config.clone(), Outcome::Crashed(Failure::new("as scripted")))
         };
         let history: History = (1..20).map(trial).collect();
         let pending = vec![config.clone(); slots - 1];

@@ -4,7 +4,7 @@ use super::Known;
 use super::candidates::{Chunk, shuffled};
 use super::points::{Points, axes};
 use crate::model::{Config, MemoryRole, Parameter, Permutation, Space};
-use crate::search::strategy::{View, draw, random};
+use crate::search::strategy::{View, random};
 
 /// Proposes the start, then configs far from the known configs.
 pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Config> {
@@ -75,7 +75,7 @@ fn smaller_at(space: &Space, config: &Config, at: usize, level: u32) -> Option<C
 fn farthest(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
     /// A round number, as a bound on the time of a proposal.
     const DRAWS: usize = 60;
-    let drawn = shuffled(candidates, draw::seed_of_draw(view));
+    let drawn = shuffled(candidates, view.seed_of_draw());
     let drawn: Vec<&Config> = drawn.filter(|config| view.is_open(config)).take(DRAWS).collect();
     let tried: Vec<&Config> = view.history.trials().iter().map(|trial| &trial.config).chain(view.pending).collect();
     let axes = axes(view.space);

@@ -7,7 +7,6 @@ mod acquisition;
 mod batch;
 mod candidates;
 mod earlier;
-mod feasibility;
 mod first;
 mod fit;
 mod kernel;
@@ -16,7 +15,6 @@ mod mean;
 mod memory_model;
 mod model;
 mod normal;
-mod parts;
 mod physics;
 mod plateau;
 mod points;
@@ -31,11 +29,10 @@ use candidates::{Chunk, Listed, chunks};
 use earlier::Lesson;
 use memory_model::MemoryNeed;
 use model::Model;
-pub use parts::Parts;
 use physics::Physics;
 use schedule::Kept;
 
-use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, draw, random};
+use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Outcome, Trial};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -100,6 +97,39 @@ fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
     }
     let config = study.leaders(view.space, view.start).find(|config| view.is_open(config))?;
     Some(Proposal { reason: Some(format!("tries the best of {}", study.place())), ..Proposal::from(config) })
+}
+
+/// The parts of [`auto`](super::STRATEGIES). Each part can be left out, to measure what it contributes.
+///
+/// Normal searches have all parts (`bayes` all but the physics); an ablation leaves out one at a time.
+///
+/// ```
+/// use gputune::search::strategy::{Parts, bayes_with};
+///
+/// let without_noise = Parts { noise: false, ..Parts::default() };
+/// let strategy = bayes_with(without_noise);
+/// # drop(strategy);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a part of its own")]
+pub struct Parts {
+    /// The process starts from the model of a training step, if throughput counts and the space has parameters that the
+    /// model knows; else from a constant. It needs `logarithm`.
+    pub physics: bool,
+    /// Each trial's noise follows from its own interval; else all trials have the same noise.
+    pub noise: bool,
+    /// A second process predicts how likely a config is to run; else every open config is taken to run.
+    pub feasibility: bool,
+    /// Every open config is scored where the space can be listed; else a sample, as in larger spaces.
+    pub every_config: bool,
+    /// Scores are compared as logarithms if they are positive; else without a transformation.
+    pub logarithm: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { physics: true, noise: true, feasibility: true, every_config: true, logarithm: true }
+    }
 }
 
 /// Returns the method with only some of its parts.
@@ -194,7 +224,7 @@ impl Bayes {
 
 /// Returns a sample of the space.
 fn sample(view: &View<'_>, known: &Known<'_>) -> Vec<Chunk> {
-    chunks(view.space, candidates::sample(view, &known.leaders(), draw::seed_of_draw(view)))
+    chunks(view.space, candidates::sample(view, &known.leaders(), view.seed_of_draw()))
 }
 
 fn physics_and_memory(view: &View<'_>, known: &Known<'_>, parts: Parts) -> (Option<Physics>, Option<MemoryNeed>) {
@@ -268,15 +298,7 @@ mod tests {
 
     fn push(history: &mut History, config: Config, outcome: Outcome) {
         let number = u32::try_from(history.trials().len() + 1).unwrap();
-        history.push(Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose: Purpose::Search,
-            config,
-            outcome,
-            elapsed: Duration::ZERO,
-        });
+        history.push(Trial::new(number, Purpose::Search, config, outcome));
     }
 
     fn measured(value: f64, width: f64) -> Outcome {

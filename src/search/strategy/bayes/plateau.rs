@@ -69,8 +69,6 @@ fn has_new_setting(view: &View<'_>, known: &Known<'_>) -> impl Fn(&Config) -> bo
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{Estimate, History, Measurement, Objective, Outcome, Parameter, Purpose, Space, Trial};
 
@@ -81,14 +79,9 @@ mod tests {
 
     fn history(space: &Space, tried: &[[u32; 3]]) -> History {
         let throughput = Some(Estimate::interval(10.0, 9.9, 10.1));
-        let trial = |(levels, number): (&[u32; 3], u32)| Trial {
-            slot: None,
-            number,
-            purpose: Purpose::Search,
-            config: space.with_levels(levels).unwrap(),
-            outcome: Outcome::Measured(Measurement { throughput, ..Measurement::default() }),
-            elapsed: Duration::ZERO,
-            ended_at: None,
+        let outcome = || Outcome::Measured(Measurement { throughput, ..Measurement::default() });
+        let trial = |(levels, number): (&[u32; 3], u32)| {
+            Trial::new(number, Purpose::Search, space.with_levels(levels).unwrap(), outcome())
         };
         tried.iter().zip(1..).map(trial).collect()
     }

@@ -1,7 +1,5 @@
 //! Checks that the limit of a simulated memory is found in few probes.
 
-use std::time::Duration;
-
 use super::*;
 use crate::model::{Estimate, Failure, History, Measurement, MemoryUse, Purpose, Settings};
 use crate::search::strategy::strategy;
@@ -48,15 +46,7 @@ fn search(need: impl Fn(f64, f64) -> f64, probes: u32) -> (Space, Vec<Trial>) {
         let Some(proposal) = auto.propose(&view) else { break };
         let outcome = probe(&space.settings(&proposal.config), &need);
         let config = proposal.config;
-        history.push(Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose: Purpose::Search,
-            config,
-            outcome,
-            elapsed: Duration::ZERO,
-        });
+        history.push(Trial::new(number, Purpose::Search, config, outcome));
     }
     let trials = history.trials().iter().map(|trial| Trial::clone(trial)).collect();
     (space, trials)
@@ -125,7 +115,7 @@ fn trial(space: &Space, number: u32, batch: i64, precision: &str, need: impl Fn(
     let settings = [("batch_size", Value::from(batch)), ("precision", precision.into()), ("checkpoint", false.into())];
     let config = space.locate(&settings.into_iter().collect()).unwrap();
     let outcome = probe(&space.settings(&config), need);
-    Trial { ended_at: None, slot: None, number, purpose: Purpose::Search, config, outcome, elapsed: Duration::ZERO }
+    Trial::new(number, Purpose::Search, config, outcome)
 }
 
 #[test]

@@ -9,9 +9,7 @@
 //! share of its time that it waited for data. The formula for the device follows Pollux (Qiao et al., OSDI 2021), the formula for
 //! the loader follows Plumber (Kuchnik et al., MLSys 2022).
 
-mod dual;
 pub(super) mod numbers;
-mod others;
 mod priors;
 mod step;
 
@@ -124,13 +122,13 @@ impl Physics {
             }
         }
         let mut drawn = vec![found.numbers.clone()];
-        for mut other in others::drawn(&found, &unknowns) {
+        for mut other in numbers::drawn(&found, &unknowns) {
             // The unit follows from the other coefficients and the measured values.
             observed.set_unit(&mut other);
             drawn.push(other);
         }
         let costs: Vec<f64> = drawn.iter().map(|raw| numbers::cost_at(&unknowns, raw, &observed)).collect();
-        let others = drawn.iter().zip(others::weights(&costs)).skip(1).filter(|(_, weight)| *weight > LEAST_WEIGHT);
+        let others = drawn.iter().zip(numbers::weights(&costs)).skip(1).filter(|(_, weight)| *weight > LEAST_WEIGHT);
         let others = others.map(|(raw, weight)| (Numbers::new(raw, self.middle), weight)).collect();
         let prior = found.prior;
         (Numbers::found(found, &unknowns, self.middle, others), prior)
@@ -147,7 +145,7 @@ impl Physics {
             return None;
         }
         let drawn: Vec<Numbers> =
-            others::expected(&self.unknowns).iter().map(|raw| Numbers::new(raw, self.middle)).collect();
+            numbers::expected(&self.unknowns).iter().map(|raw| Numbers::new(raw, self.middle)).collect();
         let speed = |config: &Config| {
             let asked = self.asked(view.space, config);
             let speeds: Vec<f64> = drawn.iter().map(|numbers| numbers.step(&asked).speed).collect();

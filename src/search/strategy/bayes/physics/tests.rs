@@ -1,7 +1,6 @@
 //! Tests `auto` on simulated pipelines in several regimes, with workers, a queue and shared cores.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::model::{
     Config, Estimate, History, Measurement, Objective, Outcome, Parameter, Purpose, Role, Settings, Space, Timing,
@@ -101,15 +100,7 @@ fn regret(name: &str, probes: u32, answer: impl Fn(&Settings) -> Outcome) -> f64
         let view = View::new(&space, &objective, &history, &[], None).with(probes, 3);
         let Some(proposal) = auto.propose(&view) else { break };
         let outcome = answer(&space.settings(&proposal.config));
-        let trial = Trial {
-            ended_at: None,
-            slot: None,
-            number,
-            purpose: Purpose::Search,
-            config: proposal.config,
-            outcome,
-            elapsed: Duration::ZERO,
-        };
+        let trial = Trial::new(number, Purpose::Search, proposal.config, outcome);
         history.push(trial);
     }
     let score = |config: Config| objective.score_of(&answer(&space.settings(&config)));

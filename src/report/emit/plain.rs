@@ -1,15 +1,33 @@
-//! One `name: value` line for each setting; strings are quoted, so that `no` stays a string.
+//! The settings as JSON, TOML or YAML: names and values alone.
 
 use std::fmt::Write as _;
 
 use crate::model::{Settings, Value};
 
-pub(super) fn write(settings: &Settings) -> String {
+/// Writes one JSON object, with names in order.
+pub(super) fn json(settings: &Settings) -> String {
+    // Settings are names and scalars, which can always be serialised.
+    serde_json::to_string_pretty(settings).unwrap_or_default() + "\n"
+}
+
+/// Writes one `name = value` line for each setting.
+pub(super) fn toml(settings: &Settings) -> String {
     let mut text = String::new();
     for (name, value) in settings.iter() {
-        let _ = writeln!(text, "{name}: {}", yaml_scalar(value));
+        let value = match value {
+            Value::Bool(value) => toml::Value::from(*value),
+            Value::Int(value) => toml::Value::from(*value),
+            Value::Float(value) => toml::Value::from(*value),
+            Value::Text(value) => toml::Value::from(value.as_str()),
+        };
+        let _ = writeln!(text, "{name} = {value}");
     }
     text
+}
+
+/// Writes one `name: value` line for each setting; strings are quoted, so that `no` stays a string.
+pub(super) fn yaml(settings: &Settings) -> String {
+    settings.iter().map(|(name, value)| format!("{name}: {}\n", yaml_scalar(value))).collect()
 }
 
 /// Returns a value that every YAML reader reads alike. Strings are quoted, and numbers have the exponent of YAML 1.1, which reads
