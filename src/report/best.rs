@@ -291,12 +291,12 @@ fn is_here(folder: &str) -> bool {
 /// Makes the report on the best config; `None` if no config is feasible.
 pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
     let best = study.best()?;
+    let Ranked { config, measurement, estimate, .. } = &best.winner;
     let other = |entry: &Ranked| Other { config: study.settings(&entry.config), throughput: throughput(study, entry) };
     let searched = study.history.count_searched();
-    let number =
-        |metric: &str| study.objective.estimate_of(metric, &best.winner.measurement).map(|number| number.value);
+    let number = |metric: &str| study.objective.estimate_of(metric, measurement).map(|number| number.value);
     Some(BestReport {
-        config: study.settings(&best.winner.config),
+        config: study.settings(config),
         command: None,
         applied: BTreeMap::new(),
         edits: None,
@@ -305,17 +305,13 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         objective: Optimized {
             metric: study.objective.metric().to_owned(),
             direction: study.objective.direction(),
-            estimate: best.winner.estimate,
+            estimate: *estimate,
         },
         parts: parts(study, &best.winner),
         front: front(study),
         baseline: best.baseline.as_ref().map(other),
         verdict: best.verdict,
-        as_it_is: best
-            .winner
-            .config
-            .is_as_it_is()
-            .then(|| study.space.settings(&best.winner.config).chosen(&study.space)),
+        as_it_is: config.is_as_it_is().then(|| study.space.settings(config).chosen(&study.space)),
         speedup: best.speedup,
         unproven_speedup: best.unproven_speedup,
         run: study.whole_run(&best),
@@ -325,20 +321,20 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
             speedup: ahead.speedup,
             rounds: ahead.rounds,
         }),
-        not_verified: arrival::unverified(&study.space, &study.settings(&best.winner.config), &best.winner.measurement),
+        not_verified: arrival::unverified(&study.space, &study.settings(config), measurement),
         exchange: study.history.exchange().map(|(_, exchange)| exchange.clone()),
         closed: study.history.closed().into_iter().map(str::to_owned).collect(),
         no_difference: without_difference(study),
         energy_per_sample_j: number("energy_per_sample"),
         cost_per_sample: number(COST),
-        peak_memory_bytes: best.winner.measurement.memory.peak_bytes,
-        memory_headroom: best.winner.measurement.memory_headroom(),
-        host: best.winner.measurement.machine.host.clone(),
-        compute: Compute::of(&best.winner.measurement, None, None),
-        gpus: best.winner.measurement.machine.gpus.clone(),
-        numerics: best.winner.measurement.numerics.clone(),
-        is_unstable: best.winner.measurement.timing.is_unstable,
-        outliers: best.winner.measurement.timing.outliers.clone(),
+        peak_memory_bytes: measurement.memory.peak_bytes,
+        memory_headroom: measurement.memory_headroom(),
+        host: measurement.machine.host.clone(),
+        compute: Compute::of(measurement, None, None),
+        gpus: measurement.machine.gpus.clone(),
+        numerics: measurement.numerics.clone(),
+        is_unstable: measurement.timing.is_unstable,
+        outliers: measurement.timing.outliers.clone(),
         diagnosis: Bottleneck::of(study),
         learning_rate: LearningRate::of(study, None),
         ties: best.ties.iter().map(other).collect(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::redact::redacted;
 use crate::machine::Device;
-use crate::model::{Direction, Estimate, GpuUse, Measurement, Parameter, Settings, Trial};
+use crate::model::{Direction, Estimate, GpuUse, Parameter, Settings, Trial};
 use crate::search::{Header, Study};
 
 /// One of the two studies.
@@ -326,16 +326,11 @@ fn side(side: &Side<'_>, metric: &str) -> SideReport {
                 unit: measurement.unit.clone(),
                 peak_memory_bytes: measurement.memory.peak_bytes,
                 memory_headroom: measurement.memory_headroom(),
-                data_wait: data_wait(measurement),
+                data_wait: super::row::data_wait(measurement),
                 gpus: measurement.machine.gpus.clone(),
             }
         }),
     }
-}
-
-fn data_wait(measurement: &Measurement) -> Option<f64> {
-    let share = measurement.phase_seconds.get("data_wait")? / measurement.timing.step_seconds?;
-    share.is_finite().then_some(share)
 }
 
 fn marks(

@@ -159,7 +159,6 @@ fn are_alike(fact: Option<&str>, a: &Measurement, b: &Measurement) -> bool {
     let of_both = |read: fn(&Measurement) -> Option<f64>| read(a).zip(read(b));
     let is_same =
         |pair: Option<(f64, f64)>| pair.is_none_or(|(a, b)| (a - b).abs() <= SAME_SIZE * a.abs().max(b.abs()));
-    #[expect(clippy::cast_precision_loss, reason = "sizes are compared")]
     let memory = |m: &Measurement| m.memory.peak_bytes.map(|bytes| bytes as f64);
     fact.is_none_or(|fact| a.facts.get(fact) == b.facts.get(fact))
         && is_same(of_both(|m| m.timing.samples_per_step))

@@ -272,14 +272,8 @@ impl Unit {
     pub(super) fn shown(self, number: f64) -> String {
         use crate::model::quantity::{show_bytes, show_number, show_seconds};
         match self {
-            #[expect(clippy::float_cmp, reason = "whole numbers are exact")]
             Self::Number if number.abs() < 1000.0 && number.trunc() == number => number.to_string(),
             Self::Number => show_number(number),
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a size, shown in three digits"
-            )]
             Self::Bytes => show_bytes(number as u64),
             Self::Share => format!("{} %", show_number(number * 100.0)),
             Self::Seconds => show_seconds(number),

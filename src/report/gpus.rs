@@ -85,7 +85,6 @@ fn value(gpu: &GpuUse, metric: Metric) -> Option<f64> {
 }
 
 fn bytes(gpu: &GpuUse, metric: Metric) -> Option<String> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, never negative")]
     value(gpu, metric).map(|bytes| show_bytes(bytes.max(0.0) as u64))
 }
 
@@ -143,7 +142,6 @@ pub(super) fn host_words(host: &Readings) -> Option<String> {
     let mut words = Vec::new();
     words.extend(value(Metric::CpuCores).map(|cores| format!("{} {cores:.1} cores", Metric::CpuCores.label())));
     let reads = value(Metric::ReadRate).filter(|rate| *rate >= NOTABLE_READS);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown in three digits")]
     words.extend(reads.map(|rate| format!("{} {}/s", Metric::ReadRate.label(), show_bytes(rate as u64))));
     for metric in [Metric::CpuPressure, Metric::IoPressure, Metric::MemoryPressure] {
         if let Some(Reading { value, source }) = host.get(&metric).filter(|reading| reading.value >= NOTABLE) {

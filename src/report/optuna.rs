@@ -216,7 +216,6 @@ fn measured(measurement: &Measurement) -> Vec<(String, Json)> {
 /// Formats seconds of Unix time as ISO 8601 in UTC, to the microsecond. The date is computed by `civil_from_days` of Howard
 /// Hinnant, "chrono-compatible low-level date algorithms".
 fn timestamp(seconds: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "microseconds of a time that a clock has")]
     let micros = (seconds.clamp(0.0, 1e11) * 1e6).round() as i64;
     let (seconds, micros) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
     let (days, time) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));

@@ -57,7 +57,6 @@ pub(super) fn shown_metric(metric: &str, estimate: Estimate, measurement: &Measu
 }
 
 fn shown_bytes(estimate: Estimate) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size, shown with three digits")]
     let bytes = show_bytes(estimate.value as u64);
     match estimate.relative_half_width() {
         Some(half) if half.is_finite() => format!("{bytes} ± {:.1} %", half * 100.0),
@@ -122,6 +121,12 @@ pub fn shown_outcome(objective: &Objective, outcome: &Outcome) -> String {
         Judgement::Infeasible { reason, .. } if number.is_empty() => reason,
         Judgement::Infeasible { reason, .. } => format!("{number}; {reason}"),
     }
+}
+
+/// Returns the share of a step that waits for data.
+pub(super) fn data_wait(measurement: &Measurement) -> Option<f64> {
+    let share = measurement.phase_seconds.get("data_wait")? / measurement.timing.step_seconds?;
+    share.is_finite().then_some(share)
 }
 
 /// The mark after a number whose interval is wider than requested.

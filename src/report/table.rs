@@ -157,11 +157,8 @@ fn free(trial: &Trial) -> Option<String> {
     Some(format!("{:.0} %", headroom * 100.0))
 }
 
-/// Returns the share of a step that waits for data.
 fn data_wait(trial: &Trial) -> Option<String> {
-    let measurement = trial.outcome.measurement()?;
-    let share = measurement.phase_seconds.get("data_wait")? / measurement.timing.step_seconds?;
-    share.is_finite().then(|| format!("{:.0} %", share * 100.0))
+    Some(format!("{:.0} %", super::row::data_wait(trial.outcome.measurement()?)? * 100.0))
 }
 
 /// Returns how busy the multiprocessors of all GPUs were, if the GPUs report it.

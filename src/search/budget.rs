@@ -120,7 +120,6 @@ impl Budget {
             return left;
         }
         let time = self.for_probes().saturating_sub(elapsed + self.at_most_half(reserve));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let in_time = (time.div_duration_f64(expected) * f64::from(beside.max(1))) as u32;
         left.min(in_time)
     }

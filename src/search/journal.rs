@@ -468,10 +468,15 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_recorded_comes_back() {
+    fn place() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
+        (folder, path)
+    }
+
+    #[test]
+    fn what_is_recorded_comes_back() {
+        let (_folder, path) = place();
         let space = space();
         let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
         assert!(recovered.trials.is_empty());
@@ -487,8 +492,7 @@ mod tests {
 
     #[test]
     fn cut_at_any_byte_it_heals_and_keeps_every_whole_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
+        let (_folder, path) = place();
         let space = space();
         let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
         journal.record(&trial(&space, 1), &space, None, None).unwrap();
@@ -509,8 +513,7 @@ mod tests {
 
     #[test]
     fn another_command_is_refused_with_the_difference() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
+        let (_folder, path) = place();
         drop(Journal::open(&path, &header("a"), &space()).unwrap());
         let error = Journal::open(&path, &header("b"), &space()).unwrap_err();
         assert!(error.to_string().ends_with(r#"command.argv was "a" and is "b""#), "{error}");
@@ -518,8 +521,7 @@ mod tests {
 
     #[test]
     fn a_second_writer_is_refused_until_the_first_is_gone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
+        let (_folder, path) = place();
         let first = Journal::open(&path, &header("a"), &space()).unwrap();
         assert!(matches!(Journal::open(&path, &header("a"), &space()), Err(JournalError::Locked { .. })));
         drop(first);
@@ -528,8 +530,7 @@ mod tests {
 
     #[test]
     fn damage_before_the_last_line_is_an_error_that_names_the_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
+        let (_folder, path) = place();
         let space = space();
         let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
         journal.record(&trial(&space, 1), &space, None, None).unwrap();

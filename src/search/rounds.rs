@@ -114,7 +114,7 @@ impl Noise {
             squares += sum_of_squares(&differences);
             degrees += differences.len().saturating_sub(1);
         }
-        Self { variance: squares / as_number(degrees), degrees, processes_apart: PROCESSES_APART }
+        Self { variance: squares / degrees as f64, degrees, processes_apart: PROCESSES_APART }
     }
 
     /// Returns how much higher `a` is than `b`, from the rounds that have both; `None` without such rounds.
@@ -124,14 +124,13 @@ impl Noise {
         let value = stats::mean(&differences)?;
         let borrowed = self.degrees.min(BORROWED);
         let degrees = differences.len() - 1 + borrowed;
-        let squares = sum_of_squares(&differences) + as_number(borrowed) * self.variance;
-        let error =
-            if degrees == 0 { 0.0 } else { (squares / as_number(degrees) / as_number(differences.len())).sqrt() };
+        let squares = sum_of_squares(&differences) + borrowed as f64 * self.variance;
+        let error = if degrees == 0 { 0.0 } else { (squares / degrees as f64 / differences.len() as f64).sqrt() };
         let seen = |runs: &mut dyn Iterator<Item = Option<u32>>| {
             let mut processes: Vec<Option<u32>> = runs.collect();
             processes.sort_unstable();
             processes.dedup();
-            as_number(processes.len()).recip()
+            (processes.len() as f64).recip()
         };
         let seen = seen(&mut pairs.iter().map(|(a, _)| a.process)) + seen(&mut pairs.iter().map(|(_, b)| b.process));
         let of_epochs = |runs: &[Run]| runs.iter().map(|run| run.of_epochs).fold(0.0, f64::max);
@@ -155,8 +154,8 @@ impl Noise {
         if rounds < FIRST_LOOK || processes(a) < 2 || processes(b) < 2 {
             return false;
         }
-        let share = as_number(FIRST_LOOK) / as_number(rounds) / as_number(rounds + 1);
-        let tail = FALSE_CLAIM / 2.0 * share / as_number(compared.max(1));
+        let share = FIRST_LOOK as f64 / rounds as f64 / (rounds + 1) as f64;
+        let tail = FALSE_CLAIM / 2.0 * share / compared.max(1) as f64;
         let is_beyond_noise = difference.value > difference.half_width(tail);
         let wins = WON_ALL + usize::try_from(compared.max(1).ilog2()).unwrap_or(0);
         let is_beyond_processes = difference.value > stats::normal_quantile(tail) * difference.of_processes;
@@ -166,7 +165,7 @@ impl Noise {
     /// Returns true if `a` was higher than `b` in every round, and either clearly so or beyond the interval of the
     /// difference. A proof needs more: enough rounds and processes, and a smaller share of errors for each look.
     pub(crate) fn seems_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
-        let tail = FALSE_CLAIM / 2.0 / as_number(compared.max(1));
+        let tail = FALSE_CLAIM / 2.0 / compared.max(1) as f64;
         let is_beyond_noise = |difference: Uncertain| difference.value > difference.half_width(tail);
         let lowest = lowest_difference(a, b).unwrap_or(0.0);
         let rounds = paired(a, b).count();
@@ -226,11 +225,6 @@ fn differences(pairs: &[(&Run, &Run)], is_rate: bool) -> Vec<f64> {
 fn sum_of_squares(values: &[f64]) -> f64 {
     let middle = stats::mean(values).unwrap_or(0.0);
     values.iter().map(|value| (value - middle).powi(2)).sum()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn as_number(count: usize) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub const FORMAT: u32 = 1;
 pub const FILE: &str = "status.json";
 
 /// The current state of a search.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The version of the format.
     pub format: u32,
@@ -152,19 +152,10 @@ impl Watched {
             name: name.to_owned(),
             pid: std::process::id(),
             machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            written_ms: 0,
-            elapsed_s: 0.0,
             time_s: budget.time.as_secs_f64(),
-            expected_s: None,
             gpu_time_s: budget.gpu_time.map(|time| (0.0, time.as_secs_f64())),
-            searched: 0,
             probes: budget.probes,
-            rounds: 0,
-            in_round: None,
-            probe: None,
-            slots: Vec::new(),
-            best: None,
-            ended: None,
+            ..Status::default()
         };
         let earlier = wall_time(recovered);
         let (begin, objective) = (Instant::now(), objective.clone());

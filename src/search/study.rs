@@ -214,14 +214,7 @@ impl Study {
         /// The fraction of a level that counts, so that sums in another order are equal.
         const PARTS: f64 = 1e9;
         let bytes = entry.measurement.memory.peak_bytes.filter(|_| by_memory).unwrap_or(0);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_precision_loss,
-            clippy::cast_sign_loss,
-            reason = "a logarithm of a size, in steps"
-        )]
         let memory = ((bytes.max(1) as f64).ln() / MEMORY_STEP.ln()).round() as u64;
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
         let size: f64 = self
             .space
             .parameters()
@@ -233,7 +226,6 @@ impl Study {
         let changes = self.baseline.as_ref().map_or(0, |baseline| {
             entry.config.levels().zip(baseline.levels()).filter(|(level, other)| level != other).count()
         });
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of shares, in parts")]
         let size = (size * PARTS).round() as u64;
         (memory, size, changes)
     }

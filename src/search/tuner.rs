@@ -4,7 +4,6 @@ mod calibration;
 mod checks;
 mod experiments;
 mod gain;
-mod health;
 mod limits;
 mod plausible;
 mod probes;

@@ -187,7 +187,6 @@ impl Ceilings {
 
     /// Returns the share of a precision's ceiling that `operations_per_second` reach on this many such GPUs.
     pub fn share(&self, precision: Precision, operations_per_second: f64, gpus: usize) -> Option<f64> {
-        #[expect(clippy::cast_precision_loss, reason = "a handful")]
         let ceiling = self.matmul(precision)? * gpus.max(1) as f64;
         Some(operations_per_second / ceiling)
     }

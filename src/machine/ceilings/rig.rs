@@ -80,7 +80,6 @@ impl Products {
 impl Timed for Products {
     /// Counts one multiplication and one addition for each term.
     fn work(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let side = self.side as f64;
         2.0 * side.powi(3)
     }
@@ -137,7 +136,6 @@ impl DeviceCopies {
 
 impl Timed for DeviceCopies {
     fn work(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let bytes = self.from.len() as f64;
         bytes * self.weight
     }
@@ -179,7 +177,6 @@ impl HostCopies {
 }
 
 impl Timed for HostCopies {
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     fn work(&self) -> f64 {
         self.device.len() as f64
     }

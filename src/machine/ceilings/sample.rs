@@ -97,9 +97,7 @@ fn warm_up(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<u32, S
 
 /// Returns the quantile of sorted numbers at this share, interpolated between neighbours.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a handful")]
     let place = share * (sorted.len() - 1) as f64;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the numbers")]
     let at = place.floor() as usize;
     let next = sorted[(at + 1).min(sorted.len() - 1)];
     sorted[at] + (next - sorted[at]) * (place - place.floor())

@@ -51,7 +51,6 @@ fn one<'w>(
     prepare: &mut dyn FnMut() -> Result<Box<dyn Timed + 'w>, String>,
 ) -> Result<Ceiling, String> {
     let left = limit - clock.now();
-    #[expect(clippy::cast_precision_loss, reason = "a handful")]
     let share = (left - RESERVE) / kinds_left.max(1) as f64 - PREPARATION;
     let mut pace = Pace::default();
     pace.limit = share.clamp(SHORTEST, pace.limit);

@@ -93,16 +93,12 @@ impl Processors {
 
     /// Returns true if a quota allows less than the usable cores.
     pub fn has_quota(&self) -> bool {
-        #[expect(clippy::cast_precision_loss, reason = "a handful")]
-        let usable = self.usable as f64;
-        self.quota.is_some_and(|quota| quota < usable)
+        self.quota.is_some_and(|quota| quota < self.usable as f64)
     }
 
     /// Returns the number of cores that can really be kept busy.
     pub fn effective(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "a handful")]
-        let usable = self.usable as f64;
-        self.quota.map_or(usable, |quota| quota.min(usable))
+        self.quota.unwrap_or(f64::INFINITY).min(self.usable as f64)
     }
 }
 

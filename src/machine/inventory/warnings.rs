@@ -170,7 +170,6 @@ pub const RULES: &[Rule] = &[
         cure: "give the container more (--cpus), and keep workers and OMP_NUM_THREADS within the quota",
         find: |machine| {
             let processors = &machine.host.processors;
-            #[expect(clippy::cast_precision_loss, reason = "a handful")]
             let below = processors.quota.filter(|&quota| quota < processors.usable as f64);
             let seen = processors.usable;
             below

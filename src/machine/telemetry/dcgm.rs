@@ -122,7 +122,6 @@ impl Dcgm {
         let rows: Vec<&Row> = heard.rows.iter().filter(is_within).collect();
         let mean = |at: usize| {
             let values: Vec<f64> = rows.iter().filter_map(|row| row.values[at]).collect();
-            #[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
         let metrics = FIELDS.iter().enumerate();

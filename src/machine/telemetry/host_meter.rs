@@ -237,7 +237,6 @@ fn rise(then: u64, now: u64) -> f64 {
     float(now.saturating_sub(then))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of a probe are far below 2^53")]
 fn float(number: u64) -> f64 {
     number as f64
 }

@@ -50,7 +50,6 @@ impl ProcessorTimes {
         let stolen = self.stolen.saturating_sub(earlier.stolen);
         let own = self.own.saturating_sub(earlier.own).min(busy);
         let all = busy + idle + stolen;
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
         let share = |ticks: u64| ticks as f64 / all as f64;
         (all >= FEWEST_TICKS).then(|| ProcessorShares {
             own: share(own),

@@ -78,12 +78,6 @@ pub(super) fn drawn(parts: &[Part], width: usize) -> String {
     let mut end = 0.0;
     for part in parts {
         end += part.share;
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a width"
-        )]
         let until = (end * width as f64).round() as usize;
         let drawn = bar.chars().count();
         let least = usize::from(part.share >= 0.01);

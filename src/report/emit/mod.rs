@@ -1,9 +1,7 @@
 //! Writes the best config as text for other programs.
 
 mod accelerate;
-mod args;
 mod deepspeed;
-mod env;
 mod framework;
 mod huggingface;
 mod knob;
@@ -12,6 +10,7 @@ mod own_command;
 mod plain;
 mod route;
 mod shell;
+mod words;
 
 use crate::model::{Settings, Space};
 use crate::probe::adapter::Applied;
@@ -114,12 +113,12 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "args",
         about: "the arguments of the command that carry settings, quoted for a shell",
-        write: args::write,
+        write: words::arguments,
     },
     Format {
         name: "env",
         about: "the variables of the command that carry settings, NAME=value, quoted for a shell",
-        write: env::write,
+        write: words::variables,
     },
     Format { name: "command", about: "the whole command, and the lines to write into the script", write: next },
     Format {

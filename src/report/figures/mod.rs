@@ -1,11 +1,8 @@
-//! The figures of a study: each kind has one file and one row of the table.
+//! The figures of a study: each kind is a row of the table.
 
-mod against;
-mod memory;
 mod parallel;
 mod phases;
-mod plane;
-mod progress;
+mod points;
 
 use super::figure::{Axis, Drawing, Figure, Mark, Scale, Series, Tick, Unit};
 use super::row::result_name;
@@ -31,19 +28,19 @@ pub const FIGURES: &[FigureRow] = &[
         name: "against",
         title: "Against each parameter",
         about: "The objective against each parameter, with 95 % intervals; failed trials are at the lower edge.",
-        build: against::build,
+        build: points::against,
     },
     FigureRow {
         name: "front",
         title: "Front",
         about: "The first two metrics that count against each other, with the configs that no other beats.",
-        build: plane::build,
+        build: points::plane,
     },
     FigureRow {
         name: "memory",
         title: "Memory",
         about: "Peak device memory against the batch size, with the total memory and the headroom below it.",
-        build: memory::build,
+        build: points::memory,
     },
     FigureRow {
         name: "phases",
@@ -55,7 +52,7 @@ pub const FIGURES: &[FigureRow] = &[
         name: "progress",
         title: "Best so far",
         about: "The result of each probe, and the best so far.",
-        build: progress::build,
+        build: points::progress,
     },
     FigureRow {
         name: "parallel",
@@ -228,7 +225,6 @@ fn ticks_of(parameter: &Parameter, levels: &[Option<u32>]) -> Vec<Tick> {
     if levels.len() > FEW { Vec::new() } else { levels.iter().filter_map(tick).collect() }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
 pub(super) fn float(count: usize) -> f64 {
     count as f64
 }

@@ -113,7 +113,6 @@ fn readings(host: &Readings, facts: &mut Facts) {
     for row in METRICS {
         let Some(reading) = host.get(&row.metric) else { continue };
         let value = reading.value;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size, shown in three digits")]
         let shown = match row.unit {
             Unit::Share => format!("{} %", show_number(value * 100.0)),
             Unit::Bytes => show_bytes(value as u64),

@@ -35,7 +35,6 @@ impl Message {
     /// Adds a `float`.
     pub(super) fn float(mut self, field: u64, value: f64) -> Self {
         self.varint(field << 3 | 5);
-        #[expect(clippy::cast_possible_truncation, reason = "the field has so many bits")]
         self.bytes.extend((value as f32).to_le_bytes());
         self
     }

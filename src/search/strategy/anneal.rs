@@ -76,7 +76,6 @@ struct Draws(u64);
 
 impl Draws {
     /// A number from 0 to 1.
-    #[expect(clippy::cast_precision_loss, reason = "a share")]
     fn share(&self) -> f64 {
         const PARTS: u128 = 1 << 53;
         Permutation::new(PARTS, self.0).at(0).unwrap_or(0) as f64 / PARTS as f64
@@ -101,7 +100,6 @@ impl<'v> Walk<'v> {
             })
             .collect();
         let scale = Scale::of(scored.iter().map(|(_, _, score)| *score));
-        #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
         let planned = match view.probes_left {
             u32::MAX => UNLIMITED,
             left => (view.history.count_searched() + view.pending.len()) as f64 + f64::from(left),
@@ -114,7 +112,6 @@ impl<'v> Walk<'v> {
             };
             // A distant config restarts the walk. Among the first configs, the best is the start.
             let is_restart = number >= FIRST && !is_one_step(view.space, at, config);
-            #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
             let share = (number as f64 / planned).min(1.0);
             let temperature = if number < FIRST { 0.0 } else { HOT * libm::pow(COLD / HOT, share) };
             let draw = Draws(view.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));

@@ -11,9 +11,7 @@ use crate::model::{
     Config, Direction, History, Judgement, LocateError, Objective, Outcome, Parameter, Settings, Space, Value,
 };
 use crate::search::journal::{self, JournalError, Line, WarmStart};
-
-/// The file with the trials in a search's folder.
-const JOURNAL: &str = "journal.jsonl";
+use crate::search::kept::JOURNAL;
 
 /// Why an earlier study cannot be learned from.
 #[derive(Debug, thiserror::Error)]
@@ -201,7 +199,6 @@ impl EarlierStudy {
             let settings = settings.collect::<Vec<_>>().join("; ");
             return Err(EarlierError::NoneWithin { place: place(), settings });
         }
-        #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
         let mean = |scores: &[f64]| scores.iter().map(|score| score / scores.len() as f64).sum::<f64>();
         let points = found.into_values().map(|(levels, scores)| Point { levels, score: mean(&scores) });
         Ok(Earlier::new(self.place.clone(), within, common, points.collect(), objective.direction()))
@@ -341,7 +338,6 @@ impl Earlier {
     fn nearest(&self, space: &Space, start: Option<&Config>, point: &Point) -> Option<Config> {
         let setting = |(at, parameter): (usize, &Parameter)| {
             let level = match self.parameters.binary_search(&at) {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a level, or not a number")]
                 Ok(common) => Some(point.levels[common]).filter(|level| !level.is_nan()).map(|l| l.round() as u32),
                 Err(_) => start.and_then(|start| start.level(at)),
             };

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use super::TuneError;
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Event, Purpose, Role, Space, Trial};
-use crate::probe::stats::NORMAL_95;
+use crate::probe::stats::{self, NORMAL_95};
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
 
@@ -263,18 +263,13 @@ impl Search<'_, '_> {
 /// Returns the largest slowdown that counts as none: the chance difference between means of this many runs, but between half the
 /// widest tie and the widest tie.
 fn most_lost(runs: usize, between_runs: f64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a handful")]
     let by_chance = NORMAL_95 * between_runs * (2.0 / runs.max(1) as f64).sqrt();
     by_chance.clamp(WIDEST_TIE / 2.0, WIDEST_TIE)
 }
 
 /// Returns the mean, or zero without ratios.
-#[expect(clippy::cast_precision_loss, reason = "a handful")]
 fn mean(ratios: &[f64]) -> f64 {
-    if ratios.is_empty() {
-        return 0.0;
-    }
-    ratios.iter().sum::<f64>() / ratios.len() as f64
+    stats::mean(ratios).unwrap_or(0.0)
 }
 
 #[cfg(test)]

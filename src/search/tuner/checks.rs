@@ -148,7 +148,6 @@ impl Search<'_, '_> {
         }
         let left = self.time_left();
         let in_time = left.saturating_sub(self.trials.time_to_start()).div_duration_f64(reference_step(measurement));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let count = measurement.first_losses.len().min(in_time as usize);
         if count < numerics::FEWEST || self.setup.is_stopped() {
             return Ok(Err(NO_TIME.to_owned()));

@@ -151,7 +151,6 @@ fn batches(measurement: &Measurement) -> Option<(u32, f64)> {
     let per_step = fact("accumulation").unwrap_or(1.0).max(1.0);
     let steps = (EPOCH_SECONDS / measurement.timing.step_seconds?).max(FEWEST_STEPS);
     let queued = fact("loader.workers").unwrap_or(0.0) * fact("loader.prefetch_factor").unwrap_or(2.0);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
     let batches = (steps * per_step).max(2.0 * queued).min(whole).ceil() as u32;
     Some((batches, per_step))
 }

@@ -92,12 +92,10 @@ impl SmallGains {
 
 /// Returns the number of gains that are summed.
 fn together(space: &Space) -> usize {
-    #[expect(clippy::cast_precision_loss, reason = "a logarithm")]
     let configs = match space.count() {
         Count::Exact(count) => count as f64,
         Count::Unknown => f64::INFINITY,
     };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
     let bits = configs.log2().ceil().clamp(0.0, 64.0) as usize;
     bits.clamp(TOGETHER.0, TOGETHER.1)
 }

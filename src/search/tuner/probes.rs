@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::health::Health;
 use super::request::Request;
-use super::retries::PutBack;
+use super::retries::{Health, PutBack};
 use super::rounds::RoundUnderWay;
 use crate::model::{Config, History, Judgement, Measurement, Objective};
 use crate::probe::stats::median;

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::TuneError;
-use super::health::Health;
 use super::probes::UnderWay;
 use super::request::{Done, Request, Work};
+use super::retries::Health;
 use super::search::{OnEvent, Search};
 use super::slots::Ended;
 use crate::model::{Event, Measurement, Outcome, Purpose, Slot, Trial};

@@ -133,7 +133,6 @@ impl Search<'_, '_> {
         let needs_another = |config: &&Config| race.needs_another_process(config, may_be_last);
         let for_starts = left.saturating_sub(self.time_for_round(configs.len()));
         let most = for_starts.div_duration_f64(self.trials.time_to_start().max(Duration::from_millis(1)));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let restarts: Vec<Config> = configs.iter().filter(needs_another).take(most as usize).cloned().collect();
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len(), left: self.expected_left() });
@@ -171,7 +170,7 @@ impl Search<'_, '_> {
         }
         let is_complete = is_enough && disturbed.is_none();
         self.rounds.failures = if is_complete { 0 } else { self.rounds.failures + 1 };
-        let elapsed = began.elapsed().div_f64(as_number(count));
+        let elapsed = began.elapsed().div_f64(count as f64);
         if is_complete {
             let seconds: f64 = duelled.blocks.iter().map(|block| block.end_s - block.begin_s).sum();
             self.rounds.slice_time += Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -291,9 +290,4 @@ fn of_round(
     of_round.timing.epoch_factor = whole;
     of_round.round = Some(InRound { number, process, slices });
     of_round
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a handful")]
-fn as_number(count: usize) -> f64 {
-    count as f64
 }

@@ -88,7 +88,6 @@ impl Periods {
     /// file are sums over CPUs, so they are no share.
     pub(super) fn share(&self, now: &Self) -> Option<f64> {
         let (all, throttled) = (now.all.checked_sub(self.all)?, now.throttled.checked_sub(self.throttled)?);
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
         let share = throttled as f64 / all.max(1) as f64;
         Some(share.min(1.0))
     }

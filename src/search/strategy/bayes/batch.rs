@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::acquisition::Choice;
 use super::candidates::{Chunk, shuffled};
+use super::schedule;
 use crate::model::{Config, History, Space};
-use crate::search::strategy::{Earlier, Proposal, View};
+use crate::search::strategy::{Proposal, View};
 
 /// The time of a thought: the median over 500 trials is 16 to 39 ms (benches/results/suggest.md).
 const THOUGHT: f64 = 0.025;
@@ -54,9 +55,7 @@ fn pace(view: &View<'_>) -> usize {
     if seconds <= 0.0 || view.pending.is_empty() {
         return 1;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a number of slots")]
     let rate = (view.pending.len() + 1) as f64 * count / seconds;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of trials, at most 2^16")]
     let trials = (rate * THOUGHT / SHARE).ceil().clamp(1.0, 65_536.0) as usize;
     trials.next_power_of_two()
 }
@@ -66,10 +65,10 @@ fn thought_at(searched: usize, pace: usize) -> usize {
     if searched < pace { 1 << searched.max(1).ilog2() } else { searched - searched % pace }
 }
 
-/// The last batch, and everything that it depends on.
+/// The last batch, and the trials that were known at its thought.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    last: Option<(Basis, Vec<Proposal>)>,
+    last: schedule::Kept<Vec<Proposal>>,
     past: Past,
 }
 
@@ -97,13 +96,6 @@ impl Past {
     }
 }
 
-#[derive(Debug)]
-struct Basis {
-    space: Arc<()>,
-    history: Arc<()>,
-    asked: String,
-}
-
 impl Kept {
     /// Returns the batch of a thought.
     pub(super) fn of(
@@ -112,20 +104,9 @@ impl Kept {
         thought: Thought,
         think: impl FnOnce(&History) -> Vec<Proposal>,
     ) -> &[Proposal] {
-        let earlier: Vec<u64> = view.earlier.iter().map(Earlier::id).collect();
-        let asked = format!(
-            "{:?} {:?} {earlier:?} {} {} {thought:?}",
-            view.objective, view.precision_speeds, view.seed, view.between_runs
-        );
-        let (space, history) = (view.space.identity(), view.history.identity());
-        let last = self.last.take().filter(|(basis, _)| {
-            Arc::ptr_eq(&basis.space, space) && Arc::ptr_eq(&basis.history, history) && basis.asked == asked
-        });
-        let make = || {
-            let batch = think(self.past.at(view, thought));
-            (Basis { space: Arc::clone(space), history: Arc::clone(history), asked }, batch)
-        };
-        &self.last.insert(last.unwrap_or_else(make)).1
+        let Self { last, past } = self;
+        let more = format!("{} {} {thought:?}", view.seed, view.between_runs);
+        last.of(view, &more, || think(past.at(view, thought)))
     }
 }
 

@@ -129,7 +129,6 @@ fn between(axis: Axis, parameter: &Parameter, level: f64) -> f64 {
     if level.is_nan() {
         return axis.place(parameter, None);
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a level is not negative, and fits")]
     let low = level.floor() as u32;
     let (share, place) = (level - f64::from(low), |level| axis.place(parameter, Some(level)));
     if share > 0.0 { (1.0 - share) * place(low) + share * place(low + 1) } else { place(low) }

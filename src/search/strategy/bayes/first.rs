@@ -30,7 +30,6 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
             if !parameter.is_ordinal() {
                 return f64::from(u8::from(level != Some(0)));
             }
-            #[expect(clippy::cast_precision_loss, reason = "a share")]
             let share = |levels: u64| levels as f64 / parameter.len().saturating_sub(1).max(1) as f64;
             // The larger of two middle settings counts as the middle, since most numbers are resources.
             let place = share(level.unwrap_or(0).into()) - share(parameter.len() / 2);
@@ -43,7 +42,6 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
     let mut number = 0_u128;
     let mut jitter = || {
         number += 1;
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
         let share = order.at(number).unwrap_or(0) as f64 / (1_u64 << 32) as f64;
         JITTER * share
     };

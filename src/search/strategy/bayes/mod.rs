@@ -111,7 +111,6 @@ fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
 /// # drop(strategy);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a part of its own")]
 pub struct Parts {
     /// The process starts from the model of a training step, if throughput counts and the space has parameters that the
     /// model knows; else from a constant. It needs `logarithm`.
@@ -243,7 +242,7 @@ fn fitted<'m>(
     // Failures also count as turns, though the fit does not change until the next score.
     let is_its_turn = !lessons.is_empty() && mean::is_its_turn(known.trials.len());
     let fit = |known: &Known<'_>| Model::of(view, known, physics, (lessons, is_its_turn), parts, is_of_many);
-    kept.of(view, known, is_its_turn, fit)
+    kept.fit(view, known, is_its_turn, fit)
 }
 
 /// The evidence in a history, trial by trial.
@@ -429,7 +428,7 @@ mod tests {
             let learns = |strategy: &mut Bayes| {
                 let known = Known::of(&view);
                 let turn = mean::is_its_turn(known.trials.len());
-                strategy.fitted.of(&view, &known, turn, |_| panic!("it is fitted")).learns_from_earlier()
+                strategy.fitted.fit(&view, &known, turn, |_| panic!("it is fitted")).learns_from_earlier()
             };
             let learned = learns(&mut lived);
             assert_eq!(learned, learns(&mut new));

@@ -67,7 +67,6 @@ impl Improvement {
     /// Returns a number that is not less than [`ln_expected_improvement`], and hardly larger.
     pub(super) fn bound(&self, mean: f64, deviation: f64, best: f64) -> f64 {
         let z = (mean - best) / deviation;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the table")]
         let unit = if (FROM..TO).contains(&z) {
             let step = (((z - FROM) * STEPS) as usize).min(self.ends.len() - 1);
             self.ends[step]

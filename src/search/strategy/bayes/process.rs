@@ -213,7 +213,6 @@ impl Feasibility {
         if failed == 0 {
             return None;
         }
-        #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
         let prior = (ran.len() - failed + 1) as f64 / (ran.len() + 1) as f64;
         let values = ran.iter().map(|&ran| f64::from(u8::from(ran)) - prior).collect();
         let data = Data { points, values, noise: vec![0.0; ran.len()] };

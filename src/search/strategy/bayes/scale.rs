@@ -38,7 +38,6 @@ impl Scale {
         let spread = (top - middle).max(1e-9 * top.abs().max(1.0));
         let mut scale = Self { kind, limit: middle - 2.0 * spread, spread, mean: 0.0, deviation: 1.0 };
         let drawn: Vec<f64> = raw.iter().map(|&raw| scale.drawn(raw)).collect();
-        #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
         let count = drawn.len().max(1) as f64;
         scale.mean = drawn.iter().sum::<f64>() / count;
         let square = drawn.iter().map(|value| (value - scale.mean) * (value - scale.mean)).sum::<f64>() / count;

@@ -22,7 +22,7 @@ pub(super) fn fitted(scored: usize) -> usize {
     at
 }
 
-/// The last fit, with everything that it depends on.
+/// The last value that was made from a view, with everything that it depends on.
 #[derive(Debug)]
 pub(super) struct Kept<T> {
     last: Option<(Basis, T)>,
@@ -33,7 +33,6 @@ struct Basis {
     space: Arc<()>,
     history: Arc<()>,
     asked: String,
-    trials: usize,
 }
 
 impl<T> Default for Kept<T> {
@@ -43,9 +42,20 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Returns the fit to the part of the history that the schedule names. `turn` is anything else that the fit depends
-    /// on.
-    pub(super) fn of<'v>(
+    /// Returns the value for a view; `more` is anything else that it depends on.
+    pub(super) fn of(&mut self, view: &View<'_>, more: &str, make: impl FnOnce() -> T) -> &T {
+        let earlier: Vec<u64> = view.earlier.iter().map(Earlier::id).collect();
+        let asked = format!("{:?} {:?} {earlier:?} {more}", view.objective, view.precision_speeds);
+        let (space, history) = (view.space.identity(), view.history.identity());
+        let last = self.last.take().filter(|(basis, _)| {
+            Arc::ptr_eq(&basis.space, space) && Arc::ptr_eq(&basis.history, history) && basis.asked == asked
+        });
+        let make = || (Basis { space: Arc::clone(space), history: Arc::clone(history), asked }, make());
+        &self.last.insert(last.unwrap_or_else(make)).1
+    }
+
+    /// Returns the fit to the part of the history that the schedule names. `turn` is anything else that the fit depends on.
+    pub(super) fn fit<'v>(
         &mut self,
         view: &View<'v>,
         known: &Known<'v>,
@@ -53,20 +63,7 @@ impl<T> Kept<T> {
         fit: impl FnOnce(&Known<'v>) -> T,
     ) -> &T {
         let known = known.up_to(fitted(known.scored.len()));
-        let earlier: Vec<u64> = view.earlier.iter().map(Earlier::id).collect();
-        let asked = format!("{:?} {:?} {earlier:?} {turn}", view.objective, view.precision_speeds);
-        let (space, history) = (view.space.identity(), view.history.identity());
-        let last = self.last.take().filter(|(basis, _)| {
-            Arc::ptr_eq(&basis.space, space)
-                && Arc::ptr_eq(&basis.history, history)
-                && basis.asked == asked
-                && basis.trials == known.trials.len()
-        });
-        let make = || {
-            let trials = known.trials.len();
-            (Basis { space: Arc::clone(space), history: Arc::clone(history), asked, trials }, fit(&known))
-        };
-        &self.last.insert(last.unwrap_or_else(make)).1
+        self.of(view, &format!("{turn} {}", known.trials.len()), || fit(&known))
     }
 }
 

@@ -253,7 +253,6 @@ fn need(numbers: &[f64], asked: &Asked, slopes: &mut [f64]) -> f64 {
 }
 
 fn told(outcome: &Outcome, objective: &Objective, capacity: Option<u64>) -> Option<Told> {
-    #[expect(clippy::cast_precision_loss, reason = "sizes are compared as shares")]
     let share = |bytes: u64, capacity: u64| {
         let usable = capacity.saturating_sub(objective.headroom().of(capacity)).max(1);
         ln((bytes.max(1)) as f64 / usable as f64)

@@ -26,7 +26,6 @@ fn probe(settings: &Settings, need: impl Fn(f64, f64) -> f64) -> Outcome {
     if need > CAPACITY {
         return Outcome::OutOfMemory { memory: outcome::Memory::Device, failure: Failure::new("CUDA out of memory") };
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
     let bytes = |gib: f64| Some((gib * GIB) as u64);
     Outcome::Measured(Measurement {
         throughput: Some(Estimate::point(1000.0 * speed * batch / (40.0 + batch))),

@@ -211,7 +211,6 @@ impl Chance {
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        #[expect(clippy::cast_precision_loss, reason = "53 bits")]
         let share = ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
         share
     }

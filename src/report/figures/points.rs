@@ -1,0 +1,201 @@
+//! Plots trials as points: the result of each probe, the result against each parameter, two metrics of a front, and peak memory.
+
+use super::{Along, Scatter, Studied, figure, float, metric_unit};
+use crate::model::{Direction, Estimate, Goal, MemoryRole, Purpose, Role, Trial, quantity::show_bytes};
+use crate::report::figure::{Axis, Drawing, Figure, Limit, Line, Mark, Points, Scale, Unit, id_of};
+
+/// Plots the result of each probe, and the best value to date.
+pub(super) fn progress(studied: &Studied<'_>) -> Vec<Figure> {
+    let mut scatter = Scatter::default();
+    let mut line = Line { label: "best so far".to_owned(), is_steps: true, x: Vec::new(), y: Vec::new() };
+    for trial in studied.study.history.trials() {
+        let (x, counted) = (f64::from(trial.number), studied.counted(trial));
+        scatter.push(studied.mark(trial), trial.number, x, counted);
+        let may_win = trial.purpose == Purpose::Baseline || trial.purpose == Purpose::Search;
+        let score = studied.study.objective.score_of(&trial.outcome).is_some();
+        let Some(counted) = counted.filter(|_| may_win && score) else { continue };
+        if line.y.last().is_none_or(|best| studied.is_better(counted.value, *best)) {
+            line.x.push(x);
+            line.y.push(counted.value);
+        }
+    }
+    if !scatter.has_numbers() {
+        return Vec::new();
+    }
+    let (y, result) = (studied.result_axis(), studied.result());
+    let text = match (line.y.first(), line.y.last(), line.x.last()) {
+        (Some(first), Some(last), Some(probe)) => format!(
+            "The best {result} so far rises from {} to {}, which probe {} reached.{}",
+            y.shown(*first),
+            y.shown(*last),
+            y.unit.shown(*probe),
+            scatter.failures()
+        )
+        .replace("rises", if studied.is_better(1.0, 2.0) { "falls" } else { "rises" }),
+        _ => format!("No probe so far may win.{}", scatter.failures()),
+    };
+    if let (Some(last), Some(end)) = (line.y.last().copied(), studied.study.history.trials().last()) {
+        line.x.push(f64::from(end.number));
+        line.y.push(last);
+    }
+    let x = Axis::linear("probe", Unit::Number);
+    let line = (!line.x.is_empty()).then_some(line);
+    let drawing = Drawing::Points(Points { x, y, series: scatter.done(), line, limits: Vec::new() });
+    vec![figure("progress", "progress".to_owned(), format!("best {result} so far"), text, drawing)]
+}
+
+/// Plots the result against each parameter.
+pub(super) fn against(studied: &Studied<'_>) -> Vec<Figure> {
+    let is_searched = |at: &usize| studied.study.space.parameters()[*at].len() > 1;
+    (0..studied.study.space.parameters().len()).filter(is_searched).filter_map(|at| one(studied, at)).collect()
+}
+
+/// Makes the figure of one parameter; `None` if nothing was measured.
+fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
+    let along = Along::of(studied.study, at);
+    let mut scatter = Scatter::default();
+    let mut best: Vec<(f64, f64)> = Vec::new();
+    let mut absent = 0;
+    for trial in studied.study.history.trials() {
+        let Some(place) = along.place(&trial.config) else {
+            absent += 1;
+            continue;
+        };
+        let counted = studied.counted(trial);
+        scatter.push(studied.mark(trial), trial.number, place, counted);
+        let may_win = !trial.purpose.is_repeated() && studied.study.objective.score_of(&trial.outcome).is_some();
+        let Some(counted) = counted.filter(|_| may_win) else { continue };
+        match best.iter_mut().find(|(x, _)| *x == place) {
+            Some((_, y)) if studied.is_better(counted.value, *y) => *y = counted.value,
+            Some(_) => {}
+            None => best.push((place, counted.value)),
+        }
+    }
+    if !scatter.has_numbers() {
+        return None;
+    }
+    best.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (name, result, y) = (along.axis.label.clone(), studied.result(), studied.result_axis());
+    let shown = |&(x, value): &(f64, f64)| format!("{} at {}", y.shown(value), along.axis.shown(x));
+    let mut each: Vec<String> = best.iter().map(shown).collect();
+    const TOLD: usize = 12;
+    if each.len() > TOLD {
+        each.truncate(TOLD);
+        each.push("and so on".to_owned());
+    }
+    let mut text = format!("The best {result} at each {name}: {}.{}", each.join(", "), scatter.failures());
+    match absent {
+        0 => {}
+        1 => text += &format!(" 1 trial does not use {name}."),
+        _ => text += &format!(" {absent} trials do not use {name}."),
+    }
+    let (x, limits, series) = (along.axis, Vec::new(), scatter.done());
+    // Between category names a line would have no meaning.
+    let line = (x.scale != Scale::Categories && best.len() > 1).then(|| Line {
+        label: "best at each setting".to_owned(),
+        is_steps: false,
+        x: best.iter().map(|(x, _)| *x).collect(),
+        y: best.iter().map(|(_, y)| *y).collect(),
+    });
+    let drawing = Drawing::Points(Points { x, y, series, line, limits });
+    let title = format!("{result} against {name}");
+    Some(figure("against", format!("against-{}-{}", at + 1, id_of(&name)), title, text, drawing))
+}
+
+/// Plots the first two metrics of a front against each other.
+pub(super) fn plane(studied: &Studied<'_>) -> Vec<Figure> {
+    let study = studied.study;
+    let [first, second, ..] = study.objective.goals() else { return Vec::new() };
+    let number = |goal: &Goal, trial: &Trial| {
+        let estimate = study.objective.estimate_of(&goal.metric, trial.outcome.measurement()?)?;
+        estimate.value.is_finite().then_some(estimate)
+    };
+    let mut scatter = Scatter::default();
+    for trial in study.history.trials() {
+        let Some((x, y)) = number(second, trial).zip(number(first, trial)) else { continue };
+        scatter.push(studied.mark(trial), trial.number, x.value, Some(y));
+    }
+    if !scatter.has_numbers() {
+        return Vec::new();
+    }
+    let front = if study.objective.is_pareto() { study.front() } else { Vec::new() };
+    let mut ends: Vec<(f64, f64)> =
+        front.iter().filter_map(|member| Some((member.numbers.get(1)?.value, member.numbers.first()?.value))).collect();
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let axis = |goal: &Goal| {
+        let better = if goal.direction == Direction::Maximize { "more" } else { "less" };
+        Axis::linear(format!("{} ({better} is better)", goal.metric), metric_unit(&goal.metric))
+    };
+    let (x, y) = (axis(second), axis(first));
+    let mut text = format!("{} of {} measured trials are on the front.", front.len(), study.history.trials().len());
+    if !study.objective.is_pareto() {
+        text = format!("{} and {} of each trial.", first.metric, second.metric);
+    }
+    if let ([(low, of_low), .., (high, of_high)], true) = (ends.as_slice(), study.objective.is_pareto()) {
+        let end = |a: f64, b: f64| format!("{} {} at {} {}", first.metric, y.shown(b), second.metric, x.shown(a));
+        text += &format!(" It goes from {} to {}.", end(*low, *of_low), end(*high, *of_high));
+    }
+    let line = (ends.len() > 1).then(|| Line {
+        label: "front".to_owned(),
+        is_steps: false,
+        x: ends.iter().map(|(x, _)| *x).collect(),
+        y: ends.iter().map(|(_, y)| *y).collect(),
+    });
+    let title = format!("{} against {}", first.metric, second.metric);
+    let drawing = Drawing::Points(Points { x, y, series: scatter.done(), line, limits: Vec::new() });
+    vec![figure("front", "front".to_owned(), title, text, drawing)]
+}
+
+/// Plots peak device memory against the parameters that it grows with, and the memory capacity.
+pub(super) fn memory(studied: &Studied<'_>) -> Vec<Figure> {
+    let study = studied.study;
+    let parameters = study.space.parameters();
+    let of_role = parameters.iter().position(|parameter| parameter.role() == Some(Role::Batch));
+    let grows = || parameters.iter().position(|parameter| parameter.memory_role() == MemoryRole::Grows);
+    let Some(at) = of_role.or_else(grows) else { return Vec::new() };
+    let along = Along::of(study, at);
+    let mut scatter = Scatter::default();
+    let (mut capacity, mut most) = (None, 0);
+    for trial in study.history.trials() {
+        let Some(place) = along.place(&trial.config) else { continue };
+        let mark = studied.mark(trial);
+        let measurement = trial.outcome.measurement();
+        let peak = measurement.and_then(|measurement| measurement.memory.peak_bytes);
+        capacity = measurement.and_then(|measurement| measurement.memory.capacity_bytes).max(capacity);
+        most = most.max(peak.unwrap_or(0));
+        match peak {
+            Some(peak) => scatter.push(mark, trial.number, place, Some(Estimate::point(bytes(peak)))),
+            None if mark == Mark::OutOfMemory => scatter.push(mark, trial.number, place, None),
+            None => {}
+        }
+    }
+    if !scatter.has_numbers() {
+        return Vec::new();
+    }
+    let mut limits = Vec::new();
+    let mut text = format!("The largest peak is {}", show_bytes(most));
+    // A limit more than this many times above all points would leave no room for the points.
+    const FAR: u64 = 4;
+    if let Some(capacity) = capacity {
+        let free = study.objective.headroom().of(capacity);
+        text += &format!(" of {} in total; {} must stay free.", show_bytes(capacity), show_bytes(free));
+        if capacity / FAR <= most {
+            limits.push(Limit { label: format!("all memory, {}", show_bytes(capacity)), at: bytes(capacity) });
+            let limit = capacity.saturating_sub(free);
+            if free > 0 {
+                limits.push(Limit { label: format!("limit, {}", show_bytes(limit)), at: bytes(limit) });
+            }
+        }
+    } else {
+        text += "; how much there is was not told.";
+    }
+    text += &scatter.failures().replace("failed", "ran out of memory");
+    let title = format!("memory against {}", along.axis.label);
+    let y = Axis::linear("peak memory", Unit::Bytes);
+    let drawing = Drawing::Points(Points { x: along.axis, y, series: scatter.done(), line: None, limits });
+    vec![figure("memory", "memory".to_owned(), title, text, drawing)]
+}
+
+fn bytes(size: u64) -> f64 {
+    usize::try_from(size).map_or(f64::INFINITY, float)
+}
