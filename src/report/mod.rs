@@ -36,6 +36,7 @@ mod redact;
 mod row;
 mod screen;
 mod spending;
+mod subject;
 mod table;
 mod tensorboard;
 mod trials;
@@ -57,7 +58,7 @@ pub use figure::{
     Strand, Tick, Unit,
 };
 pub use figures::{FIGURES, FigureRow, figures};
-pub use format::{Output, Place, REPORTS, ReportFormat, Subject, report_format, terminal};
+pub use format::{REPORTS, ReportFormat, report_format, terminal};
 pub use front::front_table;
 pub use learning_rate::{LearningRate, Rate};
 pub use machine::{ceilings_text, machine_text};
@@ -68,5 +69,6 @@ pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_outcome, shown_result};
 pub use screen::{Screen, Tone, shortened, wrap};
 pub use spending::Spending;
+pub use subject::{Output, Place, Subject};
 pub use table::{table, verdict};
 pub use trials::trials_csv;

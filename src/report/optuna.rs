@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::format::{Output, Subject};
 use super::redact::redacted;
+use super::subject::{Output, Subject};
 use super::tensorboard::times;
 use crate::model::{Direction, Judgement, Measurement, Objective, Outcome, Parameter, Shape, Trial, Value};
 use crate::search::Study;

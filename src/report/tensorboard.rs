@@ -8,7 +8,7 @@ mod wire;
 
 use std::path::PathBuf;
 
-use super::format::{Output, Subject};
+use super::subject::{Output, Subject};
 use crate::model::{Line, Measurement, Outcome, Parameter, Value};
 use crate::search::Study;
 use wire::{Message, record};

@@ -15,7 +15,6 @@ use crate::report::bottleneck::Bottleneck;
 use crate::report::care::Care;
 use crate::report::ending::{after_rounds, comparative, no_config_is_faster};
 use crate::report::figures::Studied;
-use crate::report::format::older;
 use crate::report::front::front_lines;
 use crate::report::gpus::gpu_summary;
 use crate::report::gpus::host_words;
@@ -23,6 +22,7 @@ use crate::report::importance::importance;
 use crate::report::row::shown_ratio;
 use crate::report::row::{shown_metric, shown_numerics, shown_result};
 use crate::report::spending::Spending;
+use crate::report::subject::older;
 use crate::search::{Best, StopReason, Study, Verdict};
 
 /// The head of the page.
