@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gain::SmallGains;
-use probes::Probes;
+use probes::{Probes, Rounds};
 use search::{Clock, OnEvent, Search, Sees, SideBySide};
 pub use serving::Arrival;
 use serving::Arrivals;
@@ -481,7 +481,7 @@ impl<'p> Tuner<'p> {
             side_by_side: SideBySide { is_known, is_fair: !compares_slots, result: None },
             probes: Probes::new(slots.count()),
             slots,
-            rounds: rounds::Rounds::default(),
+            rounds: Rounds::default(),
             trials: Trials::new(history, journal, last_number),
             sees: Sees {
                 warm_start: &warm_start,

@@ -5,17 +5,12 @@
 //! power. See Mohan et al., "Looking beyond GPUs for DNN scheduling on multi-tenant clusters", OSDI 2022. A config that wins side
 //! by side need not win alone.
 
-use std::num::NonZeroU32;
-
 use super::TuneError;
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Event, Purpose, Role, Space, Trial};
 use crate::probe::stats::{self, NORMAL_95};
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
-
-/// The part of the usual time that a comparison measures: a third.
-pub(super) const PART: NonZeroU32 = NonZeroU32::new(3).expect("three is not zero");
 
 /// How far runs of one config are apart, as a standard deviation: runs on a quiet machine were 1 to 7% apart.
 const BETWEEN_RUNS: f64 = 0.03;

@@ -1,11 +1,10 @@
 //! The probes of a search: under way in the slots, and waiting to be retried.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-use super::request::Request;
+use super::request::{Request, Round};
 use super::retries::{Health, PutBack};
-use super::rounds::RoundUnderWay;
 use crate::model::{Config, History, Judgement, Measurement, Objective};
 use crate::probe::stats::median;
 use crate::search::strategy::SoFar;
@@ -17,6 +16,42 @@ pub(super) struct UnderWay {
     pub(super) began: Instant,
     /// The measurement, while the cost of the exchange between ranks is being measured.
     pub(super) waits_for_exchange: Option<Measurement>,
+}
+
+/// A round under way.
+#[derive(Debug)]
+pub(super) struct RoundUnderWay {
+    pub(super) round: Round,
+    pub(super) began: Instant,
+}
+
+/// The state of the rounds in this run of the search.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    /// The time of the slices in all complete rounds.
+    pub(super) slice_time: Duration,
+    /// How many configs these rounds had.
+    pub(super) configs: u32,
+    /// The time for the checks of the config that would be named now: its losses in full precision, and the end of its epochs.
+    pub(super) time_for_checks: Duration,
+    /// The failed rounds in a row.
+    pub(super) failures: u32,
+    /// Why rounds could not be measured in a better way. Each reason is told once.
+    pub(super) fallbacks: BTreeSet<String>,
+    /// The configs for which a run with short epochs was tried.
+    pub(super) ends_tried: Vec<Config>,
+    /// True if no further config is probed and only rounds go on.
+    pub(super) is_in_last_rounds: bool,
+    /// True if the rounds so far show which config to name.
+    pub(super) is_clear: bool,
+}
+
+impl RoundUnderWay {
+    /// Returns how long the round takes, if each config takes this long.
+    pub(super) fn takes(&self, each: Duration) -> Duration {
+        let count = u32::try_from(self.round.requests.len()).unwrap_or(u32::MAX);
+        self.began.elapsed().max(each * count)
+    }
 }
 
 /// The probes under way, and the configs that are retried later.

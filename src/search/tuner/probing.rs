@@ -8,8 +8,10 @@ use super::request::{Done, Request, Work};
 use super::retries::Health;
 use super::search::{OnEvent, Search};
 use super::slots::Ended;
+use crate::diagnosis;
 use crate::model::{Event, Measurement, Outcome, Purpose, Slot, Trial};
 use crate::search::journal;
+use crate::search::strategy::Proposal;
 
 impl Search<'_, '_> {
     /// Begins a probe in a free slot.
@@ -175,5 +177,46 @@ impl Search<'_, '_> {
 
     pub(super) fn named(&self, slot: usize) -> String {
         self.slots.slot(slot).map_or_else(|| "this slot".to_owned(), ToString::to_string)
+    }
+
+    /// Keeps a trial that was not disturbed, with the proposal that led to it.
+    pub(super) fn record(
+        &mut self,
+        trial: Trial,
+        proposal: Option<&Proposal>,
+        on_event: OnEvent<'_>,
+    ) -> Result<(), TuneError> {
+        let (space, objective) = (&self.setup.space, &self.setup.objective);
+        self.probes.put_back.is_undisturbed(&trial.config);
+        if let Some(journal) = &mut self.trials.journal {
+            let reason = proposal.and_then(|proposal| proposal.reason.as_deref());
+            journal.record(&trial, space, reason, proposal.and_then(|proposal| proposal.gain))?;
+        }
+        let judgement = trial.outcome.measurement().map(|measurement| objective.judge(measurement));
+        let is_best = !trial.purpose.is_repeated() && self.trials.is_best(&trial, objective);
+        let shown = if trial.config.is_as_it_is() {
+            journal::settings_of(&trial, space)
+        } else {
+            self.trials.set_by(&trial.config, space)
+        };
+        on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
+        if let Some(measurement) = trial.outcome.measurement().filter(|_| trial.purpose == Purpose::Baseline) {
+            let flaw = measurement.flaw().map(|flaw| format!("warning: {flaw}"));
+            for text in diagnosis::out_of_reach(space, measurement).into_iter().chain(flaw) {
+                on_event(Event::Remark { text: &text });
+            }
+        }
+        self.trials.history.push(trial);
+        Ok(())
+    }
+
+    /// Replaces a trial that a later check has changed.
+    pub(super) fn amend(&mut self, trial: Trial, on_event: OnEvent<'_>) -> Result<(), TuneError> {
+        if let Some(journal) = &mut self.trials.journal {
+            journal.record(&trial, &self.setup.space, None, None)?;
+        }
+        on_event(Event::Amended { trial: &trial, settings: &self.trials.set_by(&trial.config, &self.setup.space) });
+        self.trials.history.amend(trial);
+        Ok(())
     }
 }

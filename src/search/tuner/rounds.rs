@@ -1,9 +1,9 @@
 //! Measures configs in rounds: the baseline, the incumbent and a few more configs in short slices, seconds apart.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::TuneError;
+use super::probes::RoundUnderWay;
 use super::request::{Request, Round, Work};
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
@@ -25,42 +25,6 @@ const MOST_OPEN: usize = 6;
 
 /// The failed rounds in a row after which rounds end.
 const MOST_FAILURES: u32 = 3;
-
-/// A round under way.
-#[derive(Debug)]
-pub(super) struct RoundUnderWay {
-    pub(super) round: Round,
-    began: Instant,
-}
-
-/// The state of the rounds in this run of the search.
-#[derive(Debug, Default)]
-pub(super) struct Rounds {
-    /// The time of the slices in all complete rounds.
-    slice_time: Duration,
-    /// How many configs these rounds had.
-    configs: u32,
-    /// The time for the checks of the config that would be named now: its losses in full precision, and the end of its epochs.
-    pub(super) time_for_checks: Duration,
-    /// The failed rounds in a row.
-    failures: u32,
-    /// Why rounds could not be measured in a better way. Each reason is told once.
-    fallbacks: BTreeSet<String>,
-    /// The configs for which a run with short epochs was tried.
-    pub(super) ends_tried: Vec<Config>,
-    /// True if no further config is probed and only rounds go on.
-    pub(super) is_in_last_rounds: bool,
-    /// True if the rounds so far show which config to name.
-    pub(super) is_clear: bool,
-}
-
-impl RoundUnderWay {
-    /// Returns how long the round takes, if each config takes this long.
-    pub(super) fn takes(&self, each: Duration) -> Duration {
-        let count = u32::try_from(self.round.requests.len()).unwrap_or(u32::MAX);
-        self.began.elapsed().max(each * count)
-    }
-}
 
 impl Search<'_, '_> {
     /// Returns true if another round may run.

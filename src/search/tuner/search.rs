@@ -1,13 +1,12 @@
 //! The loop of a search: it probes and records proposals until the search ends.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::calibration::PART;
 use super::gain::{self, SmallGains};
-use super::probes::Probes;
+use super::probes::{Probes, Rounds};
 use super::request::Request;
-use super::rounds::Rounds;
 use super::seen::{Open, Seen};
 pub(super) use super::slots::OnEvent;
 use super::slots::Slots;
@@ -72,7 +71,7 @@ pub(super) struct Sees<'s> {
 
 /// The next work of a free slot.
 enum Next {
-    Probe(Request),
+    Probe(Box<Request>),
     /// A round of these configs.
     Round(Vec<Config>),
     /// Nothing, until another probe is over.
@@ -80,6 +79,9 @@ enum Next {
     /// The end of the search, once the running probes are over.
     End(StopReason),
 }
+
+/// The part of the usual time that a comparison measures: a third.
+const PART: NonZeroU32 = NonZeroU32::new(3).expect("three is not zero");
 
 /// Half the interval width, as a share, at which a config is known well enough before its rounds.
 const COARSE: f64 = 0.1;
@@ -149,7 +151,7 @@ impl Search<'_, '_> {
                     continue;
                 }
                 match self.next(slot, strategy)? {
-                    Next::Probe(request) => self.begin(slot, request, on_event),
+                    Next::Probe(request) => self.begin(slot, *request, on_event),
                     Next::Round(configs) => self.begin_round(slot, configs, on_event),
                     Next::Wait => break,
                     Next::End(reason) => end = Some(reason),
@@ -203,7 +205,7 @@ impl Search<'_, '_> {
             return Ok(Next::End(StopReason::Interrupted));
         }
         if let Some(request) = self.for_elsewhere(slot) {
-            return Ok(Next::Probe(request));
+            return Ok(Next::Probe(Box::new(request)));
         }
         let stop = self.reason_to_stop();
         // The first probe has the machine to itself: later probes are compared with it.
@@ -238,7 +240,7 @@ impl Search<'_, '_> {
         self.sees.gains.hear(request.proposal.gain, noise);
         Ok(match self.sees.gains.are_enough(&self.trials.history) {
             Some(reason) => Next::End(reason),
-            None => Next::Probe(request),
+            None => Next::Probe(Box::new(request)),
         })
     }
 

@@ -3,12 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::TuneError;
-use super::search::{OnEvent, Search};
-use crate::diagnosis;
-use crate::model::{Config, Event, History, Objective, Purpose, Settings, Space, Trial, front};
-use crate::search::journal::{self, Journal};
-use crate::search::strategy::Proposal;
+use crate::model::{Config, History, Objective, Settings, Space, Trial, front};
+use crate::search::journal::Journal;
 
 /// The trials of a search.
 pub(super) struct Trials {
@@ -57,7 +53,7 @@ impl Trials {
     }
 
     /// Returns true if a trial is better than all before. For a front: if no trial before is as good in every metric.
-    fn is_best(&mut self, trial: &Trial, objective: &Objective) -> bool {
+    pub(super) fn is_best(&mut self, trial: &Trial, objective: &Objective) -> bool {
         let Some(scores) = objective.scores_of(&trial.outcome) else { return false };
         if objective.is_pareto() {
             let mut known = self.history.searched().filter_map(|trial| objective.scores_of(&trial.outcome));
@@ -65,49 +61,6 @@ impl Trials {
         }
         let best = self.best(objective).map(|(_, top)| top);
         objective.score_of(&trial.outcome).is_some_and(|score| best.is_none_or(|top| score > top))
-    }
-}
-
-impl Search<'_, '_> {
-    /// Keeps a trial that was not disturbed, with the proposal that led to it.
-    pub(super) fn record(
-        &mut self,
-        trial: Trial,
-        proposal: Option<&Proposal>,
-        on_event: OnEvent<'_>,
-    ) -> Result<(), TuneError> {
-        let (space, objective) = (&self.setup.space, &self.setup.objective);
-        self.probes.put_back.is_undisturbed(&trial.config);
-        if let Some(journal) = &mut self.trials.journal {
-            let reason = proposal.and_then(|proposal| proposal.reason.as_deref());
-            journal.record(&trial, space, reason, proposal.and_then(|proposal| proposal.gain))?;
-        }
-        let judgement = trial.outcome.measurement().map(|measurement| objective.judge(measurement));
-        let is_best = !trial.purpose.is_repeated() && self.trials.is_best(&trial, objective);
-        let shown = if trial.config.is_as_it_is() {
-            journal::settings_of(&trial, space)
-        } else {
-            self.trials.set_by(&trial.config, space)
-        };
-        on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
-        if let Some(measurement) = trial.outcome.measurement().filter(|_| trial.purpose == Purpose::Baseline) {
-            let flaw = measurement.flaw().map(|flaw| format!("warning: {flaw}"));
-            for text in diagnosis::out_of_reach(space, measurement).into_iter().chain(flaw) {
-                on_event(Event::Remark { text: &text });
-            }
-        }
-        self.trials.history.push(trial);
-        Ok(())
-    }
-
-    /// Replaces a trial that a later check has changed.
-    pub(super) fn amend(&mut self, trial: Trial, on_event: OnEvent<'_>) -> Result<(), TuneError> {
-        if let Some(journal) = &mut self.trials.journal {
-            journal.record(&trial, &self.setup.space, None, None)?;
-        }
-        on_event(Event::Amended { trial: &trial, settings: &self.trials.set_by(&trial.config, &self.setup.space) });
-        self.trials.history.amend(trial);
-        Ok(())
     }
 }
 

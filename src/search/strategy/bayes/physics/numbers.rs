@@ -211,8 +211,7 @@ impl Chance {
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let share = ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
-        share
+        ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Returns a nearly normal number: the sum of twelve uniform ones.
