@@ -101,9 +101,7 @@ impl Bottleneck {
                 lines.push(format!("limit     of both: {}", is.line()));
             }
             (was, is) => {
-                lines.extend(
-                    was.as_ref().map(|was| format!("limit     baseline: {} ({})", was.title, was.how_sure())),
-                );
+                lines.extend(was.as_ref().map(|was| format!("limit     baseline: {} ({})", was.title, was.how_sure())));
                 let label = if was.is_some() { "" } else { "limit" };
                 lines.extend(is.as_ref().map(|is| format!("{label:<10}best: {}", is.line())));
             }

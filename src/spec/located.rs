@@ -1,20 +1,46 @@
 //! Parts of a spec that keep their places: a value, and a table whose keys are free.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+/// Gives a type the JSON Schema of another type.
+macro_rules! schema_of {
+    ($type:ty => $written:ty, $parameter:ident: $bound:path) => {
+        impl<$parameter: $bound> JsonSchema for $type {
+            fn inline_schema() -> bool {
+                <$written as JsonSchema>::inline_schema()
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                <$written as JsonSchema>::schema_name()
+            }
+
+            fn schema_id() -> Cow<'static, str> {
+                <$written as JsonSchema>::schema_id()
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                <$written as JsonSchema>::json_schema(generator)
+            }
+        }
+    };
+}
+
+schema_of!(Located<T> => T, T: JsonSchema);
+schema_of!(Entries<T> => BTreeMap<String, T>, T: JsonSchema);
+pub(super) use schema_of;
+
 /// A value with its place in the file, in bytes.
-#[derive(Debug, Clone, JsonSchema)]
-#[schemars(transparent)]
+#[derive(Debug, Clone)]
 pub(super) struct Located<T> {
     pub(super) value: T,
-    #[schemars(skip)]
     pub(super) span: Range<usize>,
 }
 
@@ -27,9 +53,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
 }
 
 /// A table whose keys are free, in the order of the file.
-#[derive(Debug, Clone, JsonSchema)]
-#[schemars(transparent)]
-pub(super) struct Entries<T>(#[schemars(with = "BTreeMap<String, T>")] pub(super) Vec<(Located<String>, T)>);
+#[derive(Debug, Clone)]
+pub(super) struct Entries<T>(pub(super) Vec<(Located<String>, T)>);
 
 impl<T> Default for Entries<T> {
     fn default() -> Self {

@@ -1,15 +1,16 @@
 //! Values of a spec with a meaning of their own, such as a share, a duration or a size. Each is checked while it is read.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 
 use super::error::suggestion;
-use super::located::Located;
+use super::located::{Located, schema_of};
 use crate::model::quantity::{QuantityError, parse_bytes, parse_duration};
 use crate::model::{self, Value};
 use crate::probe::RateUnit;
@@ -26,9 +27,10 @@ pub(super) trait Check {
 }
 
 /// A value of a kind, after its check.
-#[derive(Debug, JsonSchema)]
-#[schemars(transparent, bound = "C: Check")]
-pub(super) struct Valid<C: Check>(#[schemars(with = "C::Written")] pub(super) C::Meaning);
+#[derive(Debug)]
+pub(super) struct Valid<C: Check>(pub(super) C::Meaning);
+
+schema_of!(Valid<C> => C::Written, C: Check);
 
 impl<C: Check<Meaning: Copy>> Valid<C> {
     /// Returns the value, or else the usual one.
