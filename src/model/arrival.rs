@@ -62,11 +62,7 @@ pub fn used(space: &Space, facts: &Facts, set: &Settings) -> Settings {
         if is_active {
             let known = told(parameter, facts).or_else(|| set.get(parameter.name()).cloned());
             let value = known.unwrap_or_else(|| Value::Text(AS_IT_IS.to_owned()));
-            used = used
-                .iter()
-                .map(|(name, value)| (name.to_owned(), value.clone()))
-                .chain([(parameter.name().to_owned(), value)])
-                .collect();
+            used.push(parameter.name(), value);
         }
     }
     used
@@ -147,9 +143,9 @@ pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -
             (Some(Role::Precision), _) | (None, "precision") => precision_arrived(parameter, set, fact)?,
             (Some(Role::Batch), _) => batch_arrived(space, settings, set, measurement)?,
             (Some(Role::Workers), _) => workers_arrived(set, fact, measurement)?,
-            (Some(Role::Prefetch), _) => number(fact)? == set.as_f64()?,
+            (Some(Role::Prefetch), _) => fact.as_number()? == set.as_f64()?,
             // A step with several losses runs several backward passes, so the count may be a multiple of the setting.
-            (Some(Role::Accumulation), _) => number(fact)? % set.as_f64()? == 0.0,
+            (Some(Role::Accumulation), _) => fact.as_number()? % set.as_f64()? == 0.0,
             (None, "loader.pin_memory" | "loader.persistent_workers") => match (set, fact) {
                 (Value::Bool(set), Fact::Flag(found)) => set == found,
                 _ => return None,
@@ -160,7 +156,7 @@ pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -
         (!arrived).then(|| Mismatch {
             parameter: parameter.name().to_owned(),
             set: set.clone(),
-            found: shown(fact),
+            found: fact.to_string(),
             fact: name.to_owned(),
         })
     })
@@ -176,21 +172,6 @@ pub fn unverified(space: &Space, settings: &Settings, measurement: &Measurement)
     let is_set = |parameter: &&Parameter| settings.get(parameter.name()).is_some_and(|value| !value.is_as_it_is());
     let open = space.parameters().iter().filter(is_set).filter(|parameter| !is_told(parameter));
     open.map(|parameter| parameter.name().to_owned()).collect()
-}
-
-fn number(fact: &Fact) -> Option<f64> {
-    match fact {
-        Fact::Number(number) => Some(*number),
-        Fact::Flag(_) | Fact::Text(_) => None,
-    }
-}
-
-fn shown(fact: &Fact) -> String {
-    match fact {
-        Fact::Number(number) => number.to_string(),
-        Fact::Flag(flag) => flag.to_string(),
-        Fact::Text(text) => text.clone(),
-    }
 }
 
 /// Returns true if a precision was applied; `None` if the setting names no precision, or a precision that no fact reports.
@@ -241,7 +222,7 @@ fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &
 /// Returns true if a number of workers was applied. Launchers with one process per device often divide the workers among the
 /// processes.
 fn workers_arrived(set: &Value, fact: &Fact, measurement: &Measurement) -> Option<bool> {
-    let (set, found) = (set.as_f64()?, number(fact)?);
+    let (set, found) = (set.as_f64()?, fact.as_number()?);
     let ranks = f64::from(measurement.ranks.unwrap_or(1));
     let shares = [set, (set / ranks).floor(), (set / ranks).ceil()];
     Some(shares.contains(&found))

@@ -3,8 +3,9 @@
 mod table;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 pub use table::{FACTS, FactRow, KINDS_OF_FILES, Kind};
 
@@ -29,8 +30,8 @@ const MOST: usize = 512;
 const LONGEST: usize = 4096;
 
 /// One fact: a number, a flag, or a string.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a number, a boolean or a text")]
 pub enum Fact {
     /// A number in the unit that [`FACTS`] gives.
     Number(f64),
@@ -40,21 +41,23 @@ pub enum Fact {
     Text(String),
 }
 
-impl<'de> Deserialize<'de> for Fact {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// The serialized formats of a fact; non-finite numbers are written as strings.
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a number, a boolean or a text")]
-        enum Written {
-            Flag(bool),
-            Number(f64),
-            Text(String),
+impl Fact {
+    /// Returns the number, if the fact is a number.
+    pub fn as_number(&self) -> Option<f64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Flag(_) | Self::Text(_) => None,
         }
-        Ok(match Written::deserialize(deserializer)? {
-            Written::Flag(flag) => Self::Flag(flag),
-            Written::Number(number) => Self::Number(number),
-            Written::Text(text) => Self::Text(text),
-        })
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Flag(flag) => flag.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
     }
 }
 
@@ -76,10 +79,7 @@ impl Facts {
 
     /// Returns the number of this name.
     pub fn number(&self, name: &str) -> Option<f64> {
-        match self.get(name)? {
-            Fact::Number(number) => Some(*number),
-            Fact::Flag(_) | Fact::Text(_) => None,
-        }
+        self.get(name)?.as_number()
     }
 
     /// Returns the flag of this name.
@@ -106,19 +106,15 @@ impl Facts {
     /// Returns the numbers whose names are `prefix` followed by a whole number, such as `loader_only.rate.4`. The key is
     /// that whole number.
     pub fn numbered(&self, prefix: &str) -> BTreeMap<u32, f64> {
-        let of_it = |(name, fact): (&str, &Fact)| match fact {
-            Fact::Number(number) => Some((name.strip_prefix(prefix)?.parse().ok()?, *number)),
-            Fact::Flag(_) | Fact::Text(_) => None,
-        };
+        let of_it = |(name, fact): (&str, &Fact)| Some((name.strip_prefix(prefix)?.parse().ok()?, fact.as_number()?));
         self.iter().filter_map(of_it).collect()
     }
 
     /// Returns a number as each rank reported it, keyed by rank. Rank 0 is included if it reported it.
     pub fn by_rank(&self, name: &str) -> BTreeMap<u32, f64> {
         let of_rank = |(full, fact): (&str, &Fact)| {
-            let Fact::Number(number) = fact else { return None };
             let (rank, rest) = rank_and_name(full);
-            (rest == name).then_some((rank, *number))
+            (rest == name).then_some((rank, fact.as_number()?))
         };
         self.iter().filter_map(of_rank).collect()
     }

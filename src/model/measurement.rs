@@ -1,15 +1,12 @@
-//! The measurement of a probe.
+//! The measurement of a probe: its numbers with their intervals, and what they show about the job.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::account::Account;
-use super::estimate::Estimate;
-use super::exchange::Exchange;
+use super::account::{Account, Spent};
 use super::fact::Facts;
 use super::metric::{GpuUse, Metric, Readings};
-use super::spent::Spent;
 
 /// The numbers of a probe that ended well. In JSON, its parts are flattened into it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -279,6 +276,79 @@ impl Measurement {
     }
 }
 
+/// A number with its uncertainty, if known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The best single number.
+    pub value: f64,
+    /// Lower end of the 95% interval; absent if the spread is unknown, as after one observation.
+    pub low: Option<f64>,
+    /// Upper end of the 95% interval; absent together with `low`.
+    pub high: Option<f64>,
+}
+
+impl Estimate {
+    /// Makes an estimate without an interval.
+    pub fn point(value: f64) -> Self {
+        Self { value, low: None, high: None }
+    }
+
+    /// Makes an estimate with a 95% interval.
+    pub fn interval(value: f64, low: f64, high: f64) -> Self {
+        Self { value, low: Some(low), high: Some(high) }
+    }
+
+    /// Returns the estimate of a number that is this many times as large.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        let of = |number: f64| number * factor;
+        Self { value: of(self.value), low: self.low.map(of), high: self.high.map(of) }
+    }
+
+    /// Returns half the width of the interval as a share of the value.
+    pub fn relative_half_width(&self) -> Option<f64> {
+        Some((self.high? - self.low?) / 2.0 / self.value.abs())
+    }
+}
+
+/// The result of an experiment next to the first probe of a search.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Exchange {
+    /// The share of the time that unhidden communication between ranks takes, from 0 to 1; `None` if it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exposed: Option<Estimate>,
+    /// Parameters that keep their settings of that probe, since changing them could gain next to nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub closes: Vec<String>,
+    /// The share and the closed parameters, in words.
+    pub words: String,
+}
+
+impl Measurement {
+    /// Returns why the job cannot train for a whole epoch, or trains less than its rate says; `None` if nothing shows that.
+    pub fn flaw(&self) -> Option<String> {
+        let facts = &self.facts;
+        if let Some(place) = facts.text("loader.repeats") {
+            return Some(format!(
+                "all workers of the loader yield the same samples ({place}): each must take its own part, with \
+                 torch.utils.data.get_worker_info()"
+            ));
+        }
+        let (samples, batch) = (facts.number("loader.samples")?, facts.number("loader.batch_size")?);
+        if batch > samples {
+            return Some(format!("the data set has {samples} samples, fewer than a batch of {batch}"));
+        }
+        let is_left_over = facts.flag("loader.drop_last") == Some(false) && samples % batch == 1.0 && batch > 1.0;
+        (is_left_over && facts.flag("batch_norm_1d") == Some(true)).then(|| {
+            format!(
+                "the last batch of an epoch has 1 sample ({samples} samples, {batch} in a batch), on which BatchNorm1d fails: \
+                 set drop_last=True in the DataLoader"
+            )
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,5 +361,33 @@ mod tests {
         };
         assert_eq!(measurement.metric("memory_headroom"), Some(0.25));
         assert_eq!(measurement.metric("no such metric"), None);
+    }
+
+    use crate::model::Fact;
+
+    #[test]
+    fn facts_tell_what_cannot_be_right() {
+        let with = |samples: f64, batch: f64, drop_last: bool, batch_norm: bool| {
+            let mut measurement = Measurement::default();
+            let facts = [
+                ("loader.samples", Fact::Number(samples)),
+                ("loader.batch_size", Fact::Number(batch)),
+                ("loader.drop_last", Fact::Flag(drop_last)),
+                ("batch_norm_1d", Fact::Flag(batch_norm)),
+            ];
+            facts.into_iter().for_each(|(name, fact)| measurement.facts.insert(0, name, fact));
+            measurement.flaw()
+        };
+        assert!(with(100.0, 128.0, false, false).unwrap().starts_with("the data set has 100 samples"));
+        assert!(with(129.0, 64.0, false, true).unwrap().starts_with("the last batch of an epoch has 1 sample"));
+        for sound in [
+            (129.0, 64.0, true, true),
+            (129.0, 64.0, false, false),
+            (128.0, 64.0, false, true),
+            (9.0, 1.0, false, true),
+        ] {
+            assert_eq!(with(sound.0, sound.1, sound.2, sound.3), None, "{sound:?}");
+        }
+        assert_eq!(Measurement::default().flaw(), None);
     }
 }

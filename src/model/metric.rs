@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use table::{METRICS, MetricRow, Origin, SOURCES, SourceRow};
+pub use table::{METRICS, Metric, MetricRow, Origin, SOURCES, Source, SourceRow};
 
 /// The numbers of one device over the measured window; numbers that the device did not report are absent.
 pub type Readings = BTreeMap<Metric, Reading>;
@@ -18,65 +18,6 @@ pub struct Reading {
     pub value: f64,
     /// The source of the number.
     pub source: Source,
-}
-
-/// A metric that is read from a device. [`METRICS`] describes its meaning and its common misreadings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Metric {
-    /// Share of time in which a multiprocessor had a warp, as the mean over all multiprocessors.
-    SmActive,
-    /// Warps on the multiprocessors, as a share of the most that they can hold.
-    SmOccupancy,
-    /// Cycles in which the tensor cores worked.
-    TensorActive,
-    /// Use of the device memory's bandwidth.
-    DramActive,
-    /// Time in which at least one kernel ran.
-    GpuBusy,
-    /// Bytes from the host to the device.
-    PcieReceived,
-    /// Bytes from the device to the host.
-    PcieSent,
-    /// Bytes from other GPUs.
-    NvlinkReceived,
-    /// Bytes to other GPUs.
-    NvlinkSent,
-    /// The largest amount of device memory that the probe's own processes held.
-    MemoryOwn,
-    /// The largest amount of device memory that other processes held.
-    MemoryOthers,
-    /// Mean power.
-    Power,
-    /// Energy of the window.
-    Energy,
-    /// Mean clock of the multiprocessors.
-    SmClock,
-    /// Mean clock of the device memory.
-    MemoryClock,
-    /// Time in which a power limit lowered the clocks.
-    ThrottledByPower,
-    /// Time in which heat lowered the clocks.
-    ThrottledByHeat,
-    /// Memory errors that ECC could not correct.
-    EccErrors,
-    /// Xid errors that the driver reported.
-    XidErrors,
-    /// CPU time of the probe's processes, in cores.
-    CpuCores,
-    /// The largest memory of the probe's processes together; pages that they share count once.
-    HostMemory,
-    /// Bytes per second that the probe's processes read from storage.
-    ReadRate,
-    /// Time in which at least one task waited for a CPU.
-    CpuPressure,
-    /// Time in which at least one task waited for storage.
-    IoPressure,
-    /// Time in which at least one task waited for memory.
-    MemoryPressure,
-    /// Share of the control group's CPU quota periods in which the quota throttled the probe.
-    CpuThrottled,
 }
 
 /// The unit of a metric's value.
@@ -115,29 +56,6 @@ impl Unit {
             Self::Cores => "cores",
         }
     }
-}
-
-/// The source of a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Source {
-    /// NVML's GPU performance monitoring, from two samples.
-    Gpm,
-    /// A host engine of DCGM that was running.
-    Dcgm,
-    /// NVML: counters and states.
-    Nvml,
-    /// NVML's buffer of samples.
-    NvmlSamples,
-    /// NVML's list of processes.
-    NvmlProcesses,
-    /// Memory in use now minus the memory in use before the probe.
-    Difference,
-    /// The kernel's files of processes and pressure (`/proc`).
-    Proc,
-    /// The kernel's files of control groups.
-    Cgroup,
 }
 
 /// The use of one GPU during the measured window of a probe.

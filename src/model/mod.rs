@@ -6,33 +6,24 @@
 
 mod account;
 pub mod arrival;
-mod estimate;
 pub mod event;
-mod exchange;
 pub mod fact;
-mod flaw;
-mod line;
 mod measurement;
 pub mod metric;
 pub mod objective;
 pub mod outcome;
 pub mod precision;
 pub mod quantity;
-mod run_length;
 mod slot;
 pub mod space;
-mod spent;
 pub mod trial;
 
-pub use account::Account;
-pub use estimate::Estimate;
+pub use account::{Account, Spent};
 pub use event::{DeviceReadings, Event, Progress};
-pub use exchange::Exchange;
 pub use fact::{FACTS, Fact, Facts};
-pub use line::{Line, settings_of};
 pub use measurement::{
-    EpochEnd, FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
-    STEPS_PER_SECOND, Timing,
+    EpochEnd, Estimate, Exchange, FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers,
+    SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,
 };
 pub(crate) use metric::Together;
 pub use metric::{GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};
@@ -42,11 +33,10 @@ pub use objective::{
 };
 pub use outcome::{Failure, Memory, Outcome};
 pub use precision::{PRECISIONS, Precision, PrecisionFacts};
-pub use run_length::{RunLength, RunLengthError};
+pub use quantity::{RunLength, RunLengthError};
 pub use slot::Slot;
 pub use space::{
     AS_IT_IS, Advance, Config, Count, Derived, Expression, ExpressionError, FUNCTIONS, LocateError, MemoryRole, Owner,
     Parameter, Permutation, Role, Settings, Shape, Space, SpaceBuilder, SpaceError, Value, Walk,
 };
-pub use spent::Spent;
-pub use trial::{History, Purpose, Trial, wall_time};
+pub use trial::{History, Line, Purpose, Trial, settings_of, wall_time};

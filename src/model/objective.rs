@@ -3,7 +3,6 @@
 mod constraint;
 pub mod front;
 mod goal;
-mod headroom;
 mod scalarised;
 mod weighted;
 
@@ -12,16 +11,14 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::model::outcome::{Estimate, Measurement, Memory, Outcome};
-use crate::model::quantity;
-use crate::model::run_length::RunLength;
+use crate::model::quantity::{self, RunLength};
 use crate::model::space::Config;
 use crate::model::trial::{History, Trial};
 use scalarised::Scalarised;
 use weighted::Weighted;
 
-pub use constraint::{Constraint, ConstraintError};
+pub use constraint::{Constraint, ConstraintError, Headroom};
 pub use goal::{COST, Direction, Goal, Price};
-pub use headroom::Headroom;
 
 /// Which of several configs within the noise is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -238,20 +235,21 @@ impl Objective {
     /// Returns the name of the number to optimise: the metric; `score` for a product of several metrics; the first metric if
     /// the result is a front.
     pub fn metric(&self) -> &str {
+        self.plain().map_or("score", |goal| &goal.metric)
+    }
+
+    /// Returns the goal whose metric is the number to optimise; `None` if the number is a score of several metrics.
+    fn plain(&self) -> Option<&Goal> {
         match &self.kind {
-            Kind::Single(goal) => &goal.metric,
-            Kind::Pareto(goals) => goals.first().map_or("", |goal| goal.metric.as_str()),
-            Kind::Weighted(_) | Kind::Scalarised(_) => "score",
+            Kind::Single(goal) => Some(goal),
+            Kind::Pareto(goals) => goals.first(),
+            Kind::Weighted(_) | Kind::Scalarised(_) => None,
         }
     }
 
     /// Returns the direction in which [`metric`](Self::metric) is better.
     pub fn direction(&self) -> Direction {
-        match &self.kind {
-            Kind::Single(goal) => goal.direction,
-            Kind::Pareto(goals) => goals.first().map_or(Direction::Maximize, |goal| goal.direction),
-            Kind::Weighted(_) | Kind::Scalarised(_) => Direction::Maximize,
-        }
+        self.plain().map_or(Direction::Maximize, |goal| goal.direction)
     }
 
     /// Returns the goals in the order of their declaration.
@@ -343,8 +341,7 @@ impl Objective {
     pub fn estimate(&self, measurement: &Measurement) -> Option<Estimate> {
         let numbers = || self.numbers(measurement).ok();
         match &self.kind {
-            Kind::Single(goal) => self.estimate_of(&goal.metric, measurement),
-            Kind::Pareto(goals) => self.estimate_of(&goals.first()?.metric, measurement),
+            Kind::Single(_) | Kind::Pareto(_) => self.estimate_of(&self.plain()?.metric, measurement),
             Kind::Weighted(weighted) => Some(weighted.score(&numbers()?)),
             Kind::Scalarised(question) => Some(question.score(&numbers()?)),
         }
@@ -357,10 +354,7 @@ impl Objective {
 
     /// Returns the number to maximise: the metric, or its negative if less is better.
     pub fn score(&self, metric: f64) -> f64 {
-        match self.direction() {
-            Direction::Maximize => metric,
-            Direction::Minimize => -metric,
-        }
+        self.direction().score(metric)
     }
 
     /// Returns the goals' numbers, or why a measurement without one of them is infeasible.
@@ -380,10 +374,8 @@ impl Objective {
 
     fn numbers_of(&self, outcome: &Outcome) -> Option<Vec<f64>> {
         let measurement = outcome.measurement()?;
-        match self.judge(measurement) {
-            Judgement::Feasible(_) => Some(self.numbers(measurement).ok()?.iter().map(|number| number.value).collect()),
-            Judgement::Infeasible { .. } => None,
-        }
+        self.score_of(outcome)?;
+        Some(self.numbers(measurement).ok()?.iter().map(|number| number.value).collect())
     }
 
     /// Judges if a measurement is feasible, and how good it is.
@@ -437,15 +429,6 @@ impl Objective {
     pub fn scores_of(&self, outcome: &Outcome) -> Option<Vec<f64>> {
         let numbers = self.numbers_of(outcome)?;
         Some(self.goals().iter().zip(numbers).map(|(goal, number)| goal.score(number)).collect())
-    }
-
-    /// Returns the score of an outcome that was measured at least in part. A probe that was stopped early cannot win, but
-    /// its score shows which configs are not better.
-    pub fn partial_score_of(&self, outcome: &Outcome) -> Option<f64> {
-        match self.judge(outcome.measurement()?) {
-            Judgement::Feasible(score) => Some(score),
-            Judgement::Infeasible { .. } => None,
-        }
     }
 
     /// Returns true if the objective is the largest throughput and nothing else.

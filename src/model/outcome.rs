@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::estimate::Estimate;
 pub use super::measurement::{
-    FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
-    Timing,
+    Estimate, FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
+    STEPS_PER_SECOND, Timing,
 };
 
 /// The kind of memory that ran out.

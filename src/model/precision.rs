@@ -35,38 +35,22 @@ pub struct PrecisionFacts {
     pub since: (i32, i32),
 }
 
+const fn facts(
+    precision: Precision,
+    name: &'static str,
+    also: &'static [&'static str],
+    since: (i32, i32),
+) -> PrecisionFacts {
+    PrecisionFacts { precision, name, also, since }
+}
+
 /// All precisions.
 pub const PRECISIONS: &[PrecisionFacts] = &[
-    PrecisionFacts {
-        precision: Precision::Fp32,
-        name: "fp32",
-        also: &["f32", "float32", "float", "32", "full"],
-        since: (1, 0),
-    },
-    PrecisionFacts {
-        precision: Precision::Tf32,
-        name: "tf32",
-        also: &["tensorfloat32", "tensor_float_32"],
-        since: (8, 0),
-    },
-    PrecisionFacts {
-        precision: Precision::Bf16,
-        name: "bf16",
-        also: &["bfloat16", "bf16-mixed", "bf16-true"],
-        since: (8, 0),
-    },
-    PrecisionFacts {
-        precision: Precision::Fp16,
-        name: "fp16",
-        also: &["f16", "float16", "half", "16", "16-mixed", "16-true", "fp16-mixed"],
-        since: (5, 3),
-    },
-    PrecisionFacts {
-        precision: Precision::Fp8,
-        name: "fp8",
-        also: &["f8", "float8", "fp8_e4m3", "e4m3", "float8_e4m3fn", "fp8-mixed"],
-        since: (8, 9),
-    },
+    facts(Precision::Fp32, "fp32", &["f32", "float32", "float", "32", "full"], (1, 0)),
+    facts(Precision::Tf32, "tf32", &["tensorfloat32", "tensor_float_32"], (8, 0)),
+    facts(Precision::Bf16, "bf16", &["bfloat16", "bf16-mixed", "bf16-true"], (8, 0)),
+    facts(Precision::Fp16, "fp16", &["f16", "float16", "half", "16", "16-mixed", "16-true", "fp16-mixed"], (5, 3)),
+    facts(Precision::Fp8, "fp8", &["f8", "float8", "fp8_e4m3", "e4m3", "float8_e4m3fn", "fp8-mixed"], (8, 9)),
 ];
 
 impl Precision {

@@ -1,4 +1,4 @@
-//! A probed config with its outcome, and the history of all trials.
+//! A probed config with its outcome, its line in the journal, and the history of all trials.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::exchange::Exchange;
-use crate::model::measurement::Measurement;
-use crate::model::outcome::{Estimate, Outcome};
+use crate::model::arrival;
+use crate::model::measurement::{Estimate, Exchange, Measurement};
+use crate::model::outcome::Outcome;
 use crate::model::slot::Slot;
-use crate::model::space::{Config, Settings, Space, Value};
+use crate::model::space::{Config, LocateError, Settings, Space, Value};
 
 /// The reason why a config was probed; it determines how carefully.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,9 +133,9 @@ impl History {
     /// Replaces the throughput of a measured trial; `place` is its index.
     pub(crate) fn set_throughput(&mut self, place: usize, throughput: Option<Estimate>) {
         let Some(trial) = self.trials.get_mut(place) else { return };
-        let other = with(Arc::clone(trial), throughput);
-        if !Arc::ptr_eq(trial, &other) {
-            (*trial, self.identity) = (other, Arc::default());
+        let is_other = trial.outcome.measurement().is_some_and(|run| run.throughput != throughput);
+        if is_other && let Outcome::Measured(run) = &mut Arc::make_mut(trial).outcome {
+            (run.throughput, self.identity) = (throughput, Arc::default());
         }
     }
 
@@ -234,15 +234,6 @@ impl History {
     }
 }
 
-/// Returns a trial with another throughput, if it was measured; the same trial if nothing changes.
-fn with(mut trial: Arc<Trial>, throughput: Option<Estimate>) -> Arc<Trial> {
-    let is_other = trial.outcome.measurement().is_some_and(|run| run.throughput != throughput);
-    if is_other && let Outcome::Measured(run) = &mut Arc::make_mut(&mut trial).outcome {
-        run.throughput = throughput;
-    }
-    trial
-}
-
 /// Returns the total wall time of trials; time in which several ran in parallel counts once.
 pub fn wall_time<'t>(trials: impl IntoIterator<Item = &'t Trial>) -> Duration {
     let (beside, alone): (Vec<&Trial>, Vec<&Trial>) =
@@ -267,6 +258,69 @@ impl<T: Into<Arc<Trial>>> FromIterator<T> for History {
         let mut history = Self::default();
         trials.into_iter().for_each(|trial| history.push(trial));
         history
+    }
+}
+
+/// One finished trial, as a line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// The trial's number.
+    pub trial: u32,
+    /// Why it was run.
+    pub purpose: Purpose,
+    /// Names and values; for an unmodified job, the settings that it reports.
+    pub config: Settings,
+    /// For an unmodified job, the few settings that it was given nevertheless; `None` for all other trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_it_is: Option<Settings>,
+    /// Why the strategy proposed it, if it gives a reason. (A failure has a `reason` on the same line.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The gain that the strategy expected, as a share of the best result at that time, if it gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_gain: Option<f64>,
+    /// Wall time of the probe in seconds.
+    pub elapsed_s: f64,
+    /// When the probe ended, in seconds of Unix time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<f64>,
+    /// The slot that it ran in, if probes ran in parallel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl Line {
+    /// Returns the trial, with its config in the space.
+    ///
+    /// # Errors
+    /// The space has no such config.
+    pub fn trial(&self, space: &Space) -> Result<Trial, LocateError> {
+        let config = match &self.as_it_is {
+            Some(set) => space.as_it_is_with(set),
+            None => space.locate(&self.config.chosen(space)),
+        };
+        Ok(Trial {
+            number: self.trial,
+            purpose: self.purpose,
+            config: config?,
+            outcome: self.outcome.clone(),
+            elapsed: Duration::try_from_secs_f64(self.elapsed_s).unwrap_or_default(),
+            ended_at: self.ended_at,
+            slot: self.slot.clone(),
+        })
+    }
+}
+
+/// Returns the settings of a trial; for an unmodified job, the settings that it reports.
+pub fn settings_of(trial: &Trial, space: &Space) -> Settings {
+    match trial.outcome.measurement() {
+        Some(measurement) if trial.config.is_as_it_is() => {
+            arrival::used(space, &measurement.facts, &space.settings(&trial.config))
+        }
+        _ => space.settings(&trial.config),
     }
 }
 

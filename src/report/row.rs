@@ -158,7 +158,7 @@ pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     trials.sort_by(|a, b| {
         let (a, b) = (&a.outcome, &b.outcome);
         better_first(study.objective.score_of(a), study.objective.score_of(b))
-            .then(better_first(study.objective.partial_score_of(a), study.objective.partial_score_of(b)))
+            .then(better_first(study.objective.score_of(a), study.objective.score_of(b)))
             .then(b.measurement().is_some().cmp(&a.measurement().is_some()))
     });
     trials

@@ -4,23 +4,15 @@ use std::ops::Range;
 
 use super::collected::Collected;
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{Located, StepTable};
+use super::file::StepTable;
+use super::located::Located;
 use super::parameter::{Definition, Part, part};
 use super::step::some_settings;
 use crate::model::{Space, Value};
 use crate::probe::{
     Template,
-    adapter::{self, ADAPTERS, Accepts, Adapter, Applied, By, Needs, TARGETS, Target, TargetError},
+    adapter::{Accepts, Applied, By, Needs, TARGETS, Target, TargetError},
 };
-
-/// The adapter that `[step]` names, if it names one.
-pub(super) fn adapter(source: &SourceFile, step: &StepTable) -> Result<Option<&'static Adapter>, SpecError> {
-    let Some(name) = &step.adapter else { return Ok(None) };
-    adapter::adapter(&name.value).map(Some).ok_or_else(|| {
-        let hint = suggestion(&name.value, ADAPTERS.iter().map(|adapter| adapter.name));
-        source.error(name.span.clone(), format!("there is no adapter `{}`", name.value), hint)
-    })
-}
 
 /// Returns warnings about things in the spec that keep an adapter's hook from being loaded.
 pub(super) fn warnings(step: &StepTable) -> Vec<String> {
@@ -37,7 +29,7 @@ pub(super) fn warnings(step: &StepTable) -> Vec<String> {
     let path = option.map(|option| {
         format!(
             "Python leaves PYTHONPATH out with `{option}`, so the hook of the adapter `{}` cannot come in",
-            adapter.value
+            adapter.0.name
         )
     });
     path.into_iter().collect()
@@ -142,7 +134,7 @@ fn check_alone(
     let error = |message: String, hint: String| Err(source.error(text.span.clone(), message, hint));
     let Applied { parameter, name, target, .. } = applied;
     if let By::Hook(adapter) = target.by
-        && step.adapter.as_ref().is_none_or(|given| given.value != adapter)
+        && step.adapter.as_ref().is_none_or(|given| given.0.name != adapter)
     {
         let message = format!("`{name}` is set by the adapter `{adapter}`, which [step] does not have");
         return error(message, format!("add adapter = \"{adapter}\" to [step]"));

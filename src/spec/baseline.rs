@@ -1,8 +1,8 @@
 //! Turns `[baseline]` into the settings that a search starts from.
 
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{Entries, Located};
 use super::hardware::{CURE, LeftOut};
+use super::located::{Entries, Located};
 use crate::model::{LocateError, Settings, Space, Value};
 
 /// What `[baseline]` states.

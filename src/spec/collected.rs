@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{Located, RuleTable, SpaceFile, SpaceTable};
+use super::file::{RuleTable, SpaceFile, SpaceTable};
+use super::located::Located;
 use super::parameter::{Definition, Part, expression, part};
 use super::reading;
 use super::shipped::SHIPPED_SPACES;

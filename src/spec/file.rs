@@ -3,102 +3,21 @@
 //! No `untagged` and no `flatten`: both lose the place of a mistake. The JSON Schema comes from these types.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::Range;
 use std::path::PathBuf;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
-use toml::Spanned;
 
 use super::goals::{Aim, Weight};
+use super::located::{Entries, Located};
+use super::values::{
+    Adapter, AtLeastOne, Constraint, Gain, Headroom, Host, Launcher, Listen, Pause, Price, Probes, Ray, Rounds,
+    RunLength, ScratchSize, Share, Size, Slots, Strategy, Time, Unit, Valid,
+};
 use crate::machine::DeviceChoice;
 use crate::model::{OnTie, Role, Value};
 use crate::probe::{Start, Writes};
-
-/// A value with its place in the file, in bytes.
-#[derive(Debug, Clone)]
-pub(super) struct Located<T> {
-    pub(super) value: T,
-    pub(super) span: Range<usize>,
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<T>::deserialize(deserializer)?;
-        let span = spanned.span();
-        Ok(Self { value: spanned.into_inner(), span })
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Located<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn schema_id() -> Cow<'static, str> {
-        T::schema_id()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
-    }
-}
-
-/// A table whose keys are free, in the order of the file.
-#[derive(Debug, Clone)]
-pub(super) struct Entries<T>(pub(super) Vec<(Located<String>, T)>);
-
-impl<T> Default for Entries<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> de::Visitor<'de> for InOrder<T> {
-            type Value = Entries<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table")
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry::<Located<String>, T>()? {
-                    entries.push(entry);
-                }
-                entries.sort_by_key(|(name, _)| name.span.start);
-                Ok(Entries(entries))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder(PhantomData))
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Entries<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        BTreeMap::<String, T>::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        BTreeMap::<String, T>::json_schema(generator)
-    }
-}
 
 /// What gputune searches, and how.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -138,7 +57,7 @@ pub(super) struct SpecFile {
 pub(super) struct RunTable {
     /// How long the training is: `90 epochs`, `100000 steps` (with the batch of the baseline) or `1e9 samples`. Default: what the
     /// script's arguments or its trainer say, else one epoch.
-    pub(super) length: Option<Located<String>>,
+    pub(super) length: Option<Valid<RunLength>>,
 }
 
 /// The training step: what is run, and how its throughput is read.
@@ -165,7 +84,7 @@ pub(super) struct StepTable {
     pub(super) samples_per_step: Option<Located<Value>>,
     /// The hook that comes in with the script's framework, so that the script needs no change: `torch`.
     #[serde(default)]
-    pub(super) adapter: Option<Located<String>>,
+    pub(super) adapter: Option<Valid<Adapter>>,
     /// Which device trains: `auto` (the GPUs where there are any, else the processor), `cpu` (GPUs are hidden from the
     /// step, and not metered), or `gpu` (an error where there is none). Default: auto.
     #[serde(default)]
@@ -182,7 +101,7 @@ pub(super) struct StepTable {
     /// How much one probe may write to its scratch layer: a share of the free disk such as `0.5`, or a size such as
     /// `"20GiB"`. Default: 0.5.
     #[serde(default)]
-    pub(super) scratch_size: Option<Located<Value>>,
+    pub(super) scratch_size: Option<Located<Valid<ScratchSize>>>,
     /// How probes are started: `fresh` (each as a process that imports everything), `warm` (forked from a process that
     /// has done the imports, where that is possible), or `auto` (several configs one after the other in one process,
     /// where only settings differ that can be changed there; else warm, unless that measures otherwise). Default: auto.
@@ -208,7 +127,7 @@ pub(super) struct ThroughputTable {
     /// error is searched.
     pub(super) pattern: Located<String>,
     /// What the number means: `samples/s`, `tokens/s`, `steps/s`, `ms/step` and the like.
-    pub(super) unit: Located<String>,
+    pub(super) unit: Located<Valid<Unit>>,
 }
 
 /// The parameters by name, and what is imported.
@@ -369,24 +288,24 @@ pub(super) struct RuleTable {
 #[serde(deny_unknown_fields, default, expecting = "a table of limits")]
 pub(super) struct LimitsTable {
     /// Device memory that must stay free: a share such as `0.1`, or a size such as `"2GiB"`. Default: 0.1.
-    pub(super) memory_headroom: Option<Located<Value>>,
+    pub(super) memory_headroom: Option<Valid<Headroom>>,
     /// Host memory that must stay available; a probe that leaves less is ended. A share or a size. Default: 0.02.
-    pub(super) host_memory_headroom: Option<Located<Value>>,
+    pub(super) host_memory_headroom: Option<Valid<Headroom>>,
     /// Wall time of one probe, start-up included, such as `"60s"`. Default: 60s.
-    pub(super) probe_time: Option<Located<String>>,
+    pub(super) probe_time: Option<Valid<Time>>,
     /// Time without progress after which a probe is given up. Default: 30s.
-    pub(super) stall_time: Option<Located<String>>,
+    pub(super) stall_time: Option<Valid<Time>>,
     /// Time between asking processes to end and ending them. Default: 5s.
-    pub(super) grace_time: Option<Located<String>>,
+    pub(super) grace_time: Option<Valid<Pause>>,
     /// Longest time spent measuring after warm-up. Default: 10s.
-    pub(super) measure_time: Option<Located<String>>,
+    pub(super) measure_time: Option<Valid<Time>>,
     /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner. Default: 0.02,
     /// and at least 0.1 in a search with rounds.
-    pub(super) precision: Option<Located<f64>>,
+    pub(super) precision: Option<Valid<Share>>,
     /// How far the losses of the first steps may be from those of full precision, as a share. Default: 0.1.
-    pub(super) loss_tolerance: Option<Located<f64>>,
+    pub(super) loss_tolerance: Option<Valid<Share>>,
     /// How much of a probe's output its log keeps, such as `"100MiB"`. Default: all of it.
-    pub(super) log_size: Option<Located<String>>,
+    pub(super) log_size: Option<Valid<Size>>,
 }
 
 /// What better means.
@@ -404,11 +323,11 @@ pub(super) struct ObjectiveTable {
     /// than in all of them.
     pub(super) pareto: Option<Located<Vec<Located<Aim>>>>,
     /// What an hour of the whole run costs, in any currency, for the metric `cost_per_sample`.
-    pub(super) price_per_hour: Option<Located<f64>>,
+    pub(super) price_per_hour: Option<Located<Valid<Price>>>,
     /// What an hour of each GPU that is used costs.
-    pub(super) price_per_gpu_hour: Option<Located<f64>>,
+    pub(super) price_per_gpu_hour: Option<Located<Valid<Price>>>,
     /// Bounds on metrics, such as `"peak_memory < 70GiB"`.
-    pub(super) constraints: Vec<Located<String>>,
+    pub(super) constraints: Vec<Located<Valid<Constraint>>>,
 }
 
 /// How to search, and for how long.
@@ -416,21 +335,21 @@ pub(super) struct ObjectiveTable {
 #[serde(deny_unknown_fields, default, expecting = "a table such as { probes = 24, time = \"20m\" }")]
 pub(super) struct SearchTable {
     /// `auto`, `anneal`, `bayes`, `grid` or `random`. Default: auto.
-    pub(super) strategy: Option<Located<String>>,
+    pub(super) strategy: Option<Valid<Strategy>>,
     /// Probes to run, the baseline included; rounds come on top. Default: 24.
-    pub(super) probes: Option<Located<u32>>,
+    pub(super) probes: Option<Valid<Probes>>,
     /// Wall time of the whole search, its end included. Default: 20m.
-    pub(super) time: Option<Located<String>>,
+    pub(super) time: Option<Valid<Time>>,
     /// Time of GPUs that probes and rounds may take together: the time of each, times the GPUs that it had. Default: any.
-    pub(super) gpu_time: Option<Located<String>>,
+    pub(super) gpu_time: Option<Valid<Time>>,
     /// What chance depends on. Default: 0.
     pub(super) seed: Option<u64>,
     /// The most rounds, in which configs are compared next to each other; with 0 nothing is compared, and nothing is proven.
     /// Default: 1000.
-    pub(super) rounds: Option<Located<u32>>,
+    pub(super) rounds: Option<Valid<Rounds>>,
     /// The gain below which another probe is not worth its cost, as a share of the best, from 0 to 1; what measurements
     /// cannot tell apart is none. 0 for never. Default: 0.01.
-    pub(super) least_gain: Option<Located<f64>>,
+    pub(super) least_gain: Option<Valid<Gain>>,
     /// Which of several configs within the noise is named. Default: the cheapest.
     pub(super) on_tie: Option<OnTie>,
     /// Whether a search without `[baseline]` begins with the unmodified job, with nothing set, as its baseline. Default: true.
@@ -446,15 +365,15 @@ pub(super) struct SearchTable {
 pub(super) struct MachineTable {
     /// How many probes may run side by side, each in its own part of the machine; or `"auto"`: as many as
     /// `gpus_per_slot` and `cores_per_slot` leave room for, else one with the whole machine. Default: auto.
-    pub(super) slots: Option<Located<Value>>,
+    pub(super) slots: Option<Located<Valid<Slots>>>,
     /// GPUs of each slot: as many as the training will have. Default: an equal share.
-    pub(super) gpus_per_slot: Option<Located<u32>>,
+    pub(super) gpus_per_slot: Option<Located<Valid<AtLeastOne>>>,
     /// Physical cores of each slot: as many as the training will have. Default: an equal share.
-    pub(super) cores_per_slot: Option<Located<u32>>,
+    pub(super) cores_per_slot: Option<Located<Valid<AtLeastOne>>>,
     /// Where probes run: `"local"`, `"slurm"` for all nodes of the allocation, `"ssh"` for `hosts`, `"ray"` for jobs of a Ray
     /// cluster, or `"dial"` for workers that dial in. Default: `"dial"` where there is `listen`, `"slurm"` in an allocation of
     /// several nodes, `"ssh"` where there are `hosts`, else `"local"`.
-    pub(super) launcher: Option<Located<String>>,
+    pub(super) launcher: Option<Valid<Launcher>>,
     /// Whether it is measured first whether slots disturb each other; `false` takes them to be as good as alone. Default:
     /// true.
     pub(super) compare_slots: Option<bool>,
@@ -462,16 +381,16 @@ pub(super) struct MachineTable {
     /// by `srun` or `mpirun`, as the training will. Default: false.
     pub(super) spans_nodes: Option<Located<bool>>,
     /// Machines to run probes on, as `ssh` takes them. Default: none.
-    pub(super) hosts: Vec<Located<String>>,
+    pub(super) hosts: Vec<Valid<Host>>,
     /// Where workers dial in, as `HOST:PORT`; port 0 is any that is free. Default: on loopback, or for `"ray"` the address that
     /// faces the cluster.
-    pub(super) listen: Option<Located<String>>,
+    pub(super) listen: Option<Valid<Listen>>,
     /// The file with the token that workers show, which only its user may read. Default: none; `"ray"` has one of its own.
     pub(super) token_file: Option<Located<String>>,
     /// How many workers Ray starts. Default: 1.
-    pub(super) workers: Option<Located<u32>>,
+    pub(super) workers: Option<Valid<AtLeastOne>>,
     /// Where Ray's jobs API answers. Default: that of `RAY_API_SERVER_ADDRESS`, else `"http://127.0.0.1:8265"`.
-    pub(super) ray: Option<Located<String>>,
+    pub(super) ray: Option<Valid<Ray>>,
     /// A part of the name of the GPUs to search on, such as `"H100"`, where there are several models. Default: all.
     pub(super) only: Option<String>,
 }

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
-use super::file::Located;
+use super::located::Located;
 use crate::model::Direction;
 
 /// A metric of `pareto`: its name, or a table with its direction.

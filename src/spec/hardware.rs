@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use super::collected::Collected;
 use super::error::SpecError;
-use super::file::{Located, StepTable};
+use super::file::StepTable;
+use super::located::Located;
 use crate::machine::{DeviceChoice, Hardware, VISIBLE_GPUS};
 use crate::model::{Precision, Value};
 use crate::probe::adapter::Applied;

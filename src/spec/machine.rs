@@ -2,24 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{Located, MachineTable, StepTable};
+use super::error::{SourceFile, SpecError};
+use super::file::{MachineTable, StepTable};
+use super::values::Valid;
 use crate::machine::{Device, Shares, VISIBLE_GPUS};
-use crate::model::Value;
 use crate::probe::relay::{NoRelays, Relays};
 use crate::probe::worker::{Commands, LAUNCHERS, Launcher, Start, Wanted};
 
-/// The launcher that needs no worker.
-const LOCAL: &str = "local";
-
-/// The most slots: far more than any machine has, and few enough to be told apart.
-const MOST_SLOTS: i64 = 1024;
-
 pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable) -> Result<Shares, SpecError> {
     let shares = Shares {
-        slots: table.slots.as_ref().map(|slots| count(source, slots)).transpose()?.flatten(),
-        gpus: share(source, table.gpus_per_slot.as_ref(), "gpus_per_slot")?,
-        cores: share(source, table.cores_per_slot.as_ref(), "cores_per_slot")?,
+        slots: table.slots.as_ref().and_then(|slots| slots.value.0),
+        gpus: table.gpus_per_slot.as_ref().map(|gpus| gpus.value.0),
+        cores: table.cores_per_slot.as_ref().map(|cores| cores.value.0),
         only: table.only.clone(),
     };
     let chosen = step.env.0.iter().find(|(name, _)| name.value == VISIBLE_GPUS);
@@ -111,27 +105,21 @@ impl Engine {
 /// The launcher that is named, or else the one that fits where this runs, with what it needs.
 pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine, SpecError> {
     let folder = source.path.parent().unwrap_or(Path::new(""));
-    let text = |text: &Option<Located<String>>| text.as_ref().map(|text| text.value.clone());
     let mut engine = Engine {
         launcher: None,
         span: None,
         token_file: table.token_file.as_ref().map(|file| folder.join(&file.value)),
-        listen: listen(source, table.listen.as_ref())?,
-        hosts: hosts(source, table)?,
-        ray: text(&table.ray),
-        workers: share(source, table.workers.as_ref(), "workers")?.unwrap_or(1),
+        listen: table.listen.as_ref().map(|at| at.0.clone()),
+        hosts: table.hosts.iter().map(|host| host.0.clone()).collect(),
+        ray: table.ray.as_ref().map(|at| at.0.clone()),
+        workers: Valid::or(table.workers.as_ref(), 1),
     };
-    if let Some(ray) = table.ray.as_ref().filter(|ray| !ray.value.starts_with("http://")) {
-        let message = format!("`{}` is not the address of a Ray head", ray.value);
-        return Err(source.error(ray.span.clone(), message, "write ray = \"http://head:8265\": its jobs API"));
-    }
     match &table.launcher {
         None => {
             let wanted = engine.wanted(Path::new(""), &Shares::default());
             engine.launcher = LAUNCHERS.iter().find(|launcher| (launcher.is_here)(&wanted));
         }
-        Some(named) if named.value != LOCAL => engine.launcher = Some(launcher(source, named)?),
-        Some(_) => {}
+        Some(named) => engine.launcher = named.0,
     }
     if let Some(spans) = table.spans_nodes.as_ref().filter(|spans| spans.value) {
         // On a machine without an allocation the spec can still be checked.
@@ -148,57 +136,6 @@ pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine
         engine.span = Some(Span { commands, hosts: engine.hosts.clone() });
     }
     Ok(engine)
-}
-
-fn launcher(source: &SourceFile, named: &Located<String>) -> Result<&'static Launcher, SpecError> {
-    LAUNCHERS.iter().find(|launcher| launcher.name == named.value).ok_or_else(|| {
-        let hint = suggestion(&named.value, LAUNCHERS.iter().map(|launcher| launcher.name).chain([LOCAL]));
-        source.error(named.span.clone(), format!("there is no launcher `{}`", named.value), hint)
-    })
-}
-
-fn listen(source: &SourceFile, listen: Option<&Located<String>>) -> Result<Option<String>, SpecError> {
-    let Some(listen) = listen else { return Ok(None) };
-    let is_address =
-        listen.value.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if !is_address {
-        let message = format!("`{}` is no address to listen on", listen.value);
-        return Err(source.error(listen.span.clone(), message, "write listen = \"10.0.0.5:7331\": HOST:PORT"));
-    }
-    Ok(Some(listen.value.clone()))
-}
-
-/// The machines that are named.
-fn hosts(source: &SourceFile, table: &MachineTable) -> Result<Vec<String>, SpecError> {
-    let is_one = |host: &str| !host.is_empty() && !host.starts_with('-') && !host.contains(char::is_whitespace);
-    match table.hosts.iter().find(|host| !is_one(&host.value)) {
-        Some(host) => {
-            let message = format!("`{}` is no name of a machine", host.value);
-            Err(source.error(host.span.clone(), message, "write it as for `ssh`: gpu1, user@gpu1 or ssh://gpu1:2222"))
-        }
-        None => Ok(table.hosts.iter().map(|host| host.value.clone()).collect()),
-    }
-}
-
-fn count(source: &SourceFile, slots: &Located<Value>) -> Result<Option<u32>, SpecError> {
-    match &slots.value {
-        Value::Text(text) if text == "auto" => Ok(None),
-        Value::Int(count @ 1..=MOST_SLOTS) => Ok(u32::try_from(*count).ok()),
-        other => {
-            let message = format!("`slots` is \"auto\" or a number from 1 to {MOST_SLOTS}, and this is {other}");
-            Err(source.error(slots.span.clone(), message, "write slots = 2"))
-        }
-    }
-}
-
-fn share(source: &SourceFile, share: Option<&Located<u32>>, name: &str) -> Result<Option<u32>, SpecError> {
-    match share {
-        Some(share) if share.value == 0 => {
-            let message = format!("`{name}` must be at least 1");
-            Err(source.error(share.span.clone(), message, format!("write {name} = 1, or leave it out")))
-        }
-        share => Ok(share.map(|share| share.value)),
-    }
 }
 
 #[cfg(test)]

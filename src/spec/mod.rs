@@ -11,6 +11,7 @@ mod file;
 mod goals;
 mod hardware;
 mod keys;
+mod located;
 mod machine;
 mod objective;
 mod parameter;
@@ -22,13 +23,11 @@ mod shipped;
 mod space;
 mod step;
 mod syntax;
+mod values;
 mod warm_start;
-mod writes;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub use error::{SpecError, suggestion};
 pub use hardware::LeftOut;
@@ -37,19 +36,16 @@ pub use shipped::SHIPPED_SPACES;
 pub use step::StepSpec;
 
 use crate::machine::{Device, Hardware, NoGpu, Shares, VISIBLE_GPUS, nvml::Visible};
-use crate::model::{Headroom, Objective, Settings, Space, Value, quantity};
+use crate::model::{Objective, Settings, Space};
 use crate::probe::{
     Limits, Template,
     adapter::{Applied, Apply, Numerics},
 };
 use crate::search::{Budget, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES};
 use error::SourceFile;
-use file::{LimitsTable, Located, SearchTable, SpecFile};
-
-/// Upper limits: larger numbers are mistakes, and sums of times and counts could overflow. Round numbers.
-const MOST_PROBES: u32 = 1_000_000;
-const MOST_ROUNDS: u32 = 100_000;
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+use file::{LimitsTable, SearchTable, SpecFile};
+use located::Located;
+use values::Valid;
 
 /// The contents of a spec, as parts of a search.
 #[derive(Debug)]
@@ -106,12 +102,13 @@ impl Spec {
     pub fn load_for(path: &Path, detect: &dyn Fn() -> Option<Hardware>) -> Result<Self, SpecError> {
         let source = SourceFile::read(path)?;
         let file: SpecFile = reading::read(&source)?;
-        let adapter = apply::adapter(&source, &file.step.value)?;
+        let adapter = file.step.value.adapter.as_ref().map(|adapter| adapter.0);
         let engine = machine::engine(&source, &file.machine)?;
         let (space, applied, left_out) = space::build(&source, &file.space, &file.rules, &file.step.value, detect)?;
         let stated =
             file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
-        let (strategy, seed) = (strategy(&source, &file.search)?, file.search.seed.unwrap_or(0));
+        let (strategy, seed) =
+            (Valid::or(file.search.strategy.as_ref(), STRATEGIES[0].name), file.search.seed.unwrap_or(0));
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let step = step.spanning(engine.span.clone());
         let objective = objective::build(&source, &file)?;
@@ -133,8 +130,8 @@ impl Spec {
         Ok(Self {
             path: path.to_owned(),
             text: source.text.clone(),
-            limits: limits(&source, &file.limits)?,
-            budget: budget(&source, &file.search)?,
+            limits: limits(&file.limits),
+            budget: budget(&file.search),
             machine: machine::build(&source, &file.machine, &file.step.value)?,
             engine,
             compares_slots: file.machine.compare_slots.unwrap_or(true),
@@ -228,119 +225,27 @@ pub fn schema() -> serde_json::Value {
     schemars::schema_for!(SpecFile).to_value()
 }
 
-fn strategy(source: &SourceFile, table: &SearchTable) -> Result<&'static str, SpecError> {
-    let Some(name) = &table.strategy else { return Ok(STRATEGIES[0].name) };
-    STRATEGIES.iter().find(|entry| entry.name == name.value).map(|entry| entry.name).ok_or_else(|| {
-        let hint = suggestion(&name.value, STRATEGIES.iter().map(|entry| entry.name));
-        source.error(name.span.clone(), format!("there is no strategy `{}`", name.value), hint)
-    })
-}
-
-fn limits(source: &SourceFile, table: &LimitsTable) -> Result<Limits, SpecError> {
-    let mut limits = Limits::default();
-    let mut precision = limits.precision();
-    for (text, limit) in [
-        (&table.probe_time, &mut limits.probe_time),
-        (&table.stall_time, &mut limits.stall_time),
-        (&table.measure_time, &mut limits.measure_time),
-    ] {
-        if let Some(text) = text {
-            *limit = positive_duration(source, text)?;
-        }
-    }
-    if let Some(text) = &table.grace_time {
-        limits.grace_time = duration(source, text)?;
-    }
-    for (name, given, usual, limit) in [
-        ("precision", &table.precision, "0.02", &mut precision),
-        ("loss_tolerance", &table.loss_tolerance, "0.1", &mut limits.loss_tolerance),
-    ] {
-        let Some(share) = given else { continue };
-        if !(share.value > 0.0 && share.value < 1.0) {
-            let message = format!("`{name}` is a share between 0 and 1, and this is {}", share.value);
-            return Err(source.error(share.span.clone(), message, format!("write {name} = {usual}")));
-        }
-        *limit = share.value;
-    }
-    limits.precision = table.precision.as_ref().map(|_| precision);
-    if let Some(value) = &table.host_memory_headroom {
-        limits.host_memory_headroom = headroom(source, value)?;
-    }
-    if let Some(text) = &table.log_size {
-        let bytes = quantity::parse_bytes(&text.value);
-        limits.log_size = Some(bytes.map_err(|error| unreadable(source, &text.span, &error.to_string()))?);
-    }
-    Ok(limits)
-}
-
-fn budget(source: &SourceFile, table: &SearchTable) -> Result<Budget, SpecError> {
-    let mut budget = Budget::default();
-    if let Some(probes) = &table.probes {
-        if !(1..=MOST_PROBES).contains(&probes.value) {
-            let message = format!("`probes` must be from 1 to {MOST_PROBES}, and this is {}", probes.value);
-            return Err(source.error(probes.span.clone(), message, "write probes = 24"));
-        }
-        budget.probes = probes.value;
-    }
-    if let Some(text) = &table.time {
-        budget.time = positive_duration(source, text)?;
-    }
-    if let Some(text) = &table.gpu_time {
-        budget.gpu_time = Some(positive_duration(source, text)?);
-    }
-    if let Some(rounds) = &table.rounds {
-        if rounds.value > MOST_ROUNDS {
-            let message = format!("`rounds` must be from 0 to {MOST_ROUNDS}, and this is {}", rounds.value);
-            return Err(source.error(rounds.span.clone(), message, "leave it out, and `time` is the limit"));
-        }
-        budget.rounds = rounds.value;
-    }
-    if let Some(gain) = &table.least_gain {
-        if !(0.0..=1.0).contains(&gain.value) {
-            let message = format!("`least_gain` must be from 0 to 1, and this is {}", gain.value);
-            return Err(source.error(gain.span.clone(), message, "write least_gain = 0.01"));
-        }
-        budget.least_gain = gain.value;
-    }
-    Ok(budget)
-}
-
-fn duration(source: &SourceFile, text: &Located<String>) -> Result<Duration, SpecError> {
-    let parsed =
-        quantity::parse_duration(&text.value).map_err(|error| unreadable(source, &text.span, &error.to_string()))?;
-    if parsed > LONGEST {
-        return Err(source.error(
-            text.span.clone(),
-            "this is longer than a year",
-            "write it like `60s`, `20m` or `12h`",
-        ));
-    }
-    Ok(parsed)
-}
-
-fn positive_duration(source: &SourceFile, text: &Located<String>) -> Result<Duration, SpecError> {
-    match duration(source, text)? {
-        Duration::ZERO => Err(source.error(text.span.clone(), "this time is zero", "write it like `60s` or `20m`")),
-        longer => Ok(longer),
+fn limits(table: &LimitsTable) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        probe_time: Valid::or(table.probe_time.as_ref(), usual.probe_time),
+        stall_time: Valid::or(table.stall_time.as_ref(), usual.stall_time),
+        measure_time: Valid::or(table.measure_time.as_ref(), usual.measure_time),
+        grace_time: Valid::or(table.grace_time.as_ref(), usual.grace_time),
+        precision: table.precision.as_ref().map(|precision| precision.0),
+        loss_tolerance: Valid::or(table.loss_tolerance.as_ref(), usual.loss_tolerance),
+        host_memory_headroom: Valid::or(table.host_memory_headroom.as_ref(), usual.host_memory_headroom),
+        log_size: table.log_size.as_ref().map(|size| size.0),
     }
 }
 
-/// Makes the error for a text in the wrong form; what the reader says about the form becomes the hint.
-fn unreadable(source: &SourceFile, span: &Range<usize>, error: &str) -> SpecError {
-    let (message, hint) = error.split_once("; ").unwrap_or((error, "compare it with examples/quickstart.toml"));
-    source.error(span.clone(), message, hint)
-}
-
-fn headroom(source: &SourceFile, value: &Located<Value>) -> Result<Headroom, SpecError> {
-    let error = |message: String| {
-        source.error(value.span.clone(), message, "write a share such as 0.1, or a size such as \"2GiB\"")
-    };
-    match (&value.value, value.value.as_f64()) {
-        (_, Some(share)) if (0.0..1.0).contains(&share) => Ok(Headroom::Fraction(share)),
-        (_, Some(share)) => Err(error(format!("{share} is no share of memory: it must be from 0 to below 1"))),
-        (Value::Text(text), None) => quantity::parse_bytes(text)
-            .map(Headroom::Bytes)
-            .map_err(|_| error(format!("`{text}` is no size and no share"))),
-        (other, None) => Err(error(format!("a {} is no amount of memory", other.kind()))),
+fn budget(table: &SearchTable) -> Budget {
+    let usual = Budget::default();
+    Budget {
+        probes: Valid::or(table.probes.as_ref(), usual.probes),
+        time: Valid::or(table.time.as_ref(), usual.time),
+        gpu_time: table.gpu_time.as_ref().map(|time| time.0),
+        rounds: Valid::or(table.rounds.as_ref(), usual.rounds),
+        least_gain: Valid::or(table.least_gain.as_ref(), usual.least_gain),
     }
 }

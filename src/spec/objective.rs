@@ -3,12 +3,11 @@
 use std::ops::Range;
 
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{Entries, Located, ObjectiveTable, SpecFile};
+use super::file::{ObjectiveTable, SpecFile};
 use super::goals::{Aim, Weight};
-use super::headroom;
-use crate::model::{
-    COST, Constraint, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, RunLength, Space,
-};
+use super::located::{Entries, Located};
+use super::values::{Constraint, Valid};
+use crate::model::{COST, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, Space};
 
 /// The time of the whole training. It is shortest where the throughput over whole epochs is largest, which is the default objective.
 const RUN_TIME: &str = "run_time";
@@ -29,20 +28,13 @@ pub(super) fn build(source: &SourceFile, file: &SpecFile) -> Result<Objective, S
     };
     let mut objective = objective.on_tie(search.on_tie.unwrap_or_default());
     if let Some(value) = &limits.memory_headroom {
-        objective = objective.memory_headroom(headroom(source, value)?);
+        objective = objective.memory_headroom(value.0);
     }
-    for text in &table.constraints {
-        let constraint = Constraint::parse(&text.value).map_err(|error| {
-            let hint = "for example \"peak_memory < 70GiB\" or \"loss <= 2.5\"";
-            source.error(text.span.clone(), error.to_string(), hint)
-        })?;
-        objective = objective.constraint(constraint);
+    for constraint in &table.constraints {
+        objective = objective.constraint(constraint.value.0.clone());
     }
     if let Some(length) = &file.run.length {
-        let parsed = RunLength::parse(&length.value);
-        let hint = "for example \"90 epochs\", \"100000 steps\" or \"1e9 samples\"";
-        objective =
-            objective.run_length(parsed.map_err(|error| source.error(length.span.clone(), error.to_string(), hint))?);
+        objective = objective.run_length(length.0);
     }
     match price {
         Some(price) => Ok(objective.price(price)),
@@ -180,49 +172,26 @@ fn front(source: &SourceFile, pareto: &Located<Vec<Located<Aim>>>) -> Result<Obj
 }
 
 fn price(source: &SourceFile, table: &ObjectiveTable) -> Result<Option<Price>, SpecError> {
-    let (price, name, make): (_, _, fn(f64) -> Price) = match (&table.price_per_hour, &table.price_per_gpu_hour) {
-        (Some(_), Some(per_gpu)) => {
-            return Err(source.error(
-                per_gpu.span.clone(),
-                "`price_per_hour` and `price_per_gpu_hour` exclude each other",
-                "keep the first where the whole run has one price, the second where each GPU is paid for",
-            ));
-        }
-        (Some(price), None) => (price, "price_per_hour", Price::PerHour),
-        (None, Some(price)) => (price, "price_per_gpu_hour", Price::PerGpuHour),
-        (None, None) => return Ok(None),
-    };
-    if !(price.value > 0.0 && price.value.is_finite()) {
-        let message = format!("`{name}` must be a number larger than 0, and this is {}", price.value);
-        return Err(source.error(price.span.clone(), message, format!("write {name} = 2.5")));
+    match (&table.price_per_hour, &table.price_per_gpu_hour) {
+        (Some(_), Some(per_gpu)) => Err(source.error(
+            per_gpu.span.clone(),
+            "`price_per_hour` and `price_per_gpu_hour` exclude each other",
+            "keep the first where the whole run has one price, the second where each GPU is paid for",
+        )),
+        (Some(price), None) => Ok(Some(Price::PerHour(price.value.0))),
+        (None, per_gpu) => Ok(per_gpu.as_ref().map(|price| Price::PerGpuHour(price.value.0))),
     }
-    Ok(Some(make(price.value)))
 }
 
 /// Checks that there is no price if no goal needs one.
 fn needs_no_price(source: &SourceFile, table: &ObjectiveTable) -> Result<(), SpecError> {
-    let texts = || [&table.maximize, &table.minimize].into_iter().flatten();
-    let place = texts()
-        .filter(|metric| metric.value == COST)
-        .map(|metric| &metric.span)
-        .chain(
-            table
-                .weights
-                .iter()
-                .flat_map(|weights| &weights.value.0)
-                .filter(|(name, _)| name.value == COST)
-                .map(|(name, _)| &name.span),
-        )
-        .chain(
-            table
-                .pareto
-                .iter()
-                .flat_map(|pareto| &pareto.value)
-                .filter(|aim| aim.value.metric == COST)
-                .map(|aim| &aim.span),
-        )
-        .chain(table.constraints.iter().filter(|text| is_about_cost(&text.value)).map(|text| &text.span))
-        .next();
+    let metrics = [&table.maximize, &table.minimize].into_iter().flatten().map(|metric| (&metric.value, &metric.span));
+    let weights = table.weights.iter().flat_map(|weights| &weights.value.0).map(|(name, _)| (&name.value, &name.span));
+    let front = table.pareto.iter().flat_map(|pareto| &pareto.value).map(|aim| (&aim.value.metric, &aim.span));
+    let mut goals = metrics.chain(weights).chain(front);
+    let goal = goals.find(|(metric, _)| *metric == COST).map(|(_, span)| span);
+    let is_about_cost = |constraint: &&Located<Valid<Constraint>>| constraint.value.0.metric() == COST;
+    let place = goal.or_else(|| table.constraints.iter().find(is_about_cost).map(|constraint| &constraint.span));
     match place {
         Some(span) => Err(source.error(
             span.clone(),
@@ -231,8 +200,4 @@ fn needs_no_price(source: &SourceFile, table: &ObjectiveTable) -> Result<(), Spe
         )),
         None => Ok(()),
     }
-}
-
-fn is_about_cost(text: &str) -> bool {
-    Constraint::parse(text).is_ok_and(|constraint| constraint.metric() == COST)
 }

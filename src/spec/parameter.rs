@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::error::{SourceFile, SpecError};
-use super::file::{Located, ParameterTable, RoleKey};
+use super::file::{ParameterTable, RoleKey};
+use super::located::Located;
 use crate::model::{Expression, FUNCTIONS, MemoryRole, Parameter, Role, Value};
 use crate::probe::{
     BUILTINS,

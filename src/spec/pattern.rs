@@ -6,7 +6,7 @@ use regex::bytes::RegexBuilder;
 
 use super::error::{SourceFile, SpecError};
 use super::file::{StepTable, ThroughputTable};
-use crate::probe::{Rate, RateUnit};
+use crate::probe::Rate;
 
 const EXAMPLE: &str = "write pattern = '([0-9.]+) samples/s'";
 
@@ -34,16 +34,13 @@ pub(super) fn build(source: &SourceFile, table: &ThroughputTable, step: &StepTab
         let message = "the pattern has several groups, so which is the number?";
         return Err(source.error(pattern.span.clone(), message, hint));
     }
-    let parsed = RateUnit::parse(&unit.value).map_err(|_| {
-        let message = format!("`{}` is no unit of a rate", unit.value);
-        source.error(unit.span.clone(), message, "write it like `samples/s`, `steps/s` or `ms/step`")
-    })?;
-    if parsed.counts_steps() && step.samples_per_step.is_none() {
+    let unit_of_rate = unit.value.0.clone();
+    if unit_of_rate.counts_steps() && step.samples_per_step.is_none() {
         let message = "a rate of steps does not tell how fast samples are trained";
         let hint = "add samples_per_step to [step], for example samples_per_step = \"batch_size\"";
         return Err(source.error(unit.span.clone(), message, hint));
     }
-    Ok(Rate::Pattern { pattern: compiled, unit: parsed })
+    Ok(Rate::Pattern { pattern: compiled, unit: unit_of_rate })
 }
 
 /// Returns the reason from the last line of a pattern's error, and the place at which carets in the line above point.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::collected::Collected;
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::Located;
+use super::located::Located;
 use super::parameter::{expression, functions};
 use crate::model::{ExpressionError, Owner, SpaceError};
 

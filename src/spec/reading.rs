@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{SourceFile, SpecError, suggestion};
+use super::values::Wrong;
 use super::{keys, syntax};
 
 /// Reads a file as tables.
@@ -61,6 +62,9 @@ const SPACE_FILE: [&str; 2] = ["space", "rules"];
 /// Makes the error for a mistake that serde found.
 fn mistake(source: &SourceFile, error: &toml::de::Error, document: &DeTable<'_>) -> SpecError {
     let (span, message) = (error.span().unwrap_or(0..0), error.message());
+    if let Some((span, message, hint)) = Wrong::parts(message) {
+        return invalid(source, span, message, hint, document);
+    }
     let place = find(document, &span, &mut Vec::new());
     let path = place.as_ref().map_or(&[][..], |(path, _)| path.as_slice());
     if let Some((name, names)) = choice(message, "unknown field ") {
@@ -83,6 +87,17 @@ fn mistake(source: &SourceFile, error: &toml::de::Error, document: &DeTable<'_>)
         Some((path, value)) => wrong_kind(source, span, path, value),
         None => source.error(span, message, "compare it with examples/quickstart.toml"),
     }
+}
+
+/// Makes the error for a value that its check refused.
+fn invalid(source: &SourceFile, span: Range<usize>, message: &str, hint: &str, document: &DeTable<'_>) -> SpecError {
+    let (path, _) = find(document, &span, &mut Vec::new()).unwrap_or((Vec::new(), &DeValue::Boolean(false)));
+    let message = message.strip_prefix("{key}").map_or(message.to_owned(), |rest| keys::subject(&path) + rest);
+    let hint = match keys::find(&path).filter(|_| hint.is_empty()) {
+        Some(key) => format!("write {}", key.example),
+        None => hint.replace("{key}", path.last().map_or("", String::as_str)),
+    };
+    source.error(span, message, hint)
 }
 
 fn missing(source: &SourceFile, span: Range<usize>, path: &[String], name: &str) -> SpecError {

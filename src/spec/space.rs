@@ -2,8 +2,9 @@
 
 use super::collected::Collected;
 use super::error::{SourceFile, SpecError};
-use super::file::{Located, RuleTable, SpaceTable, StepTable};
+use super::file::{RuleTable, SpaceTable, StepTable};
 use super::hardware::{self, LeftOut};
+use super::located::Located;
 use super::{apply, places};
 use crate::machine::Hardware;
 use crate::model::Space;

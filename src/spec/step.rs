@@ -5,14 +5,15 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use super::error::{SourceFile, SpecError, suggestion};
-use super::file::{FileTable, Located, StepTable};
+use super::file::{FileTable, StepTable};
+use super::located::Located;
 use super::machine::Span;
 use super::parameter::expression;
-use super::{pattern, places, writes};
+use super::{pattern, places};
 use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
 use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
 use crate::probe::{
-    BUILTINS, CommandStep, Rate, Start, StepTemplate, Template, WritesWish, adapter::Apply, as_it_is_needs,
+    BUILTINS, CommandStep, Rate, Start, StepTemplate, Template, Writes, WritesWish, adapter::Apply, as_it_is_needs,
 };
 
 /// The command to run, and how its throughput is read.
@@ -165,7 +166,7 @@ pub(super) fn build(
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
         ranks: table.ranks.as_ref().map(|text| ranks(source, text, space)).transpose()?,
         device,
-        writes: writes::build(source, table)?,
+        writes: writes(source, table)?,
         start: start(source, table)?,
         spans: None,
     })
@@ -183,6 +184,26 @@ fn start(source: &SourceFile, table: &StepTable) -> Result<Start, SpecError> {
         return Err(source.error(start.span.clone(), message, "write adapter = \"torch\", or leave `start` out"));
     }
     Ok(start.value)
+}
+
+/// Reads what should happen to a probe's writes.
+fn writes(source: &SourceFile, table: &StepTable) -> Result<WritesWish, SpecError> {
+    let (writes, size) = (table.writes.as_ref(), table.scratch_size.as_ref());
+    match (writes.map(|writes| writes.value), size) {
+        (Some(Writes::Guard), _) if table.adapter.is_none() => {
+            let span = writes.map_or(0..0, |writes| writes.span.clone());
+            let message = "`writes = \"guard\"` needs an adapter: the guards are in its hook";
+            Err(source.error(span, message, "write adapter = \"torch\", or leave `writes` out"))
+        }
+        (Some(Writes::Allow), Some(size)) => {
+            let message = "`scratch_size` says nothing where `writes = \"allow\"`: nothing is scratch";
+            let hint = "write a share of the free disk such as 0.5, or a size such as \"20GiB\"";
+            Err(source.error(size.span.clone(), message, hint))
+        }
+        (writes, size) => {
+            Ok(WritesWish { writes, scratch_size: size.map(|size| size.value.0), ..WritesWish::default() })
+        }
+    }
 }
 
 /// The folder that a spec stands in; absolute, so that it means the same in the child.

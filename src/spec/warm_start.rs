@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::error::{SourceFile, SpecError};
-use super::file::{Located, SearchTable};
+use super::file::SearchTable;
+use super::located::Located;
 use crate::model::{Objective, Space};
 use crate::search::{EarlierError, EarlierStudy, strategy::LEARNING};
 

@@ -88,7 +88,7 @@ impl Plan<'_> {
         const NORMAL_95: f64 = 1.96;
         let (deviation, _) = Self::FIRST_READING;
         let normal = (0..TERMS).map(|_| random.random_range(-0.5..0.5)).sum::<f64>();
-        let score = objective.partial_score_of(outcome)? * (1.0 + deviation * normal);
+        let score = objective.score_of(outcome)? * (1.0 + deviation * normal);
         (!objective.is_pareto()).then_some(SoFar { score, half_width: NORMAL_95 * deviation })
     }
 

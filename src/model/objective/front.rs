@@ -72,7 +72,8 @@ fn place(score: f64, by_logarithm: bool) -> f64 {
     if score > 0.0 { libm::log(score) } else { -libm::log(-score) }
 }
 
-fn ends(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
+/// Returns the smallest and the largest number; infinities in the wrong order without numbers.
+pub(super) fn ends(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
     numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(number), high.max(number)))
 }
 

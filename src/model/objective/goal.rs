@@ -15,6 +15,16 @@ pub enum Direction {
     Minimize,
 }
 
+impl Direction {
+    /// Returns the number to maximise: the metric, or its negative if less is better.
+    pub(super) fn score(self, metric: f64) -> f64 {
+        match self {
+            Self::Maximize => metric,
+            Self::Minimize => -metric,
+        }
+    }
+}
+
 /// A metric and the direction in which it is better.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Goal {
@@ -60,10 +70,7 @@ impl Goal {
 
     /// Returns the number to maximise: the metric, or its negative if less is better.
     pub fn score(&self, metric: f64) -> f64 {
-        match self.direction {
-            Direction::Maximize => metric,
-            Direction::Minimize => -metric,
-        }
+        self.direction.score(metric)
     }
 }
 

@@ -10,6 +10,7 @@
 use super::front;
 use super::goal::{Goal, with_half_width};
 use crate::model::outcome::Estimate;
+use crate::model::space::permutation::{GAMMA, mix, share};
 
 /// The weight of the sum that is added to the maximum, the rho of ParEGO. If two configs are equal in the worst goal, the
 /// config that is better in the other goals scores higher.
@@ -46,15 +47,10 @@ impl Scalarised {
             .map(|at| {
                 let is_ratio = known.iter().all(|row| row[at] > 0.0);
                 let place = |row: &[f64]| goals[at].score(transformed(is_ratio, row[at]));
-                let range = |rows: &mut dyn Iterator<Item = f64>| {
-                    rows.fold(None, |ends: Option<(f64, f64)>, point| {
-                        let (low, high) = ends.unwrap_or((point, point));
-                        Some((low.min(point), high.max(point)))
-                    })
-                };
-                let ends = range(&mut on_front.iter().map(|&row| place(&known[row])));
-                let all = range(&mut known.iter().map(|row| place(row)));
-                Axis::of(is_ratio, ends, all)
+                let ends =
+                    |rows: &mut dyn Iterator<Item = f64>| Some(front::ends(rows)).filter(|(low, high)| low <= high);
+                let on_front = ends(&mut on_front.iter().map(|&row| place(&known[row])));
+                Axis::of(is_ratio, on_front, ends(&mut known.iter().map(|row| place(row))))
             })
             .collect();
         let size = weights.iter().zip(&axes).map(|(weight, axis)| weight * axis.size()).sum();
@@ -143,16 +139,9 @@ fn root(free: usize) -> f64 {
     (0..64).fold(2.0, |root, _| libm::pow(1.0 + root, power))
 }
 
-/// Returns the start of the sequence, from 0 to 1: the seed, well mixed (Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", 2014).
+/// Returns the start of the sequence, from 0 to 1: the seed, well mixed.
 fn begin(seed: u64, dimension: u64) -> f64 {
-    let mut mixed = seed.wrapping_add(dimension.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^= mixed >> 31;
-    #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
-    let share = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
-    share
+    share(mix(seed.wrapping_add(dimension.wrapping_add(1).wrapping_mul(GAMMA))))
 }
 
 #[cfg(test)]

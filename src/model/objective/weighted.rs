@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::goal::{Direction, Goal, with_half_width};
+use super::goal::{Goal, with_half_width};
 use crate::model::outcome::Estimate;
 
 /// Goals with weights that add up to one.
@@ -37,10 +37,7 @@ impl Weighted {
         for (at, ((goal, weight), metric)) in self.goals.iter().zip(&self.weights).zip(metrics).enumerate() {
             let reference = self.reference.as_ref().and_then(|numbers| numbers.get(at)).copied().unwrap_or(1.0);
             let ratio = libm::log(metric.value / reference);
-            logarithm += match goal.direction {
-                Direction::Maximize => weight * ratio,
-                Direction::Minimize => -weight * ratio,
-            };
+            logarithm += weight * goal.score(ratio);
             if let Some(width) = metric.relative_half_width() {
                 half = Some(half.unwrap_or(0.0) + weight * width);
             }

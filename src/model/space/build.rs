@@ -3,8 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::expression::KEYWORDS;
-use super::plan::{Plan, Slots};
+use super::plan::{Plan, Slots, is_absent};
 use super::{Derived, Expression, ExpressionError, FUNCTIONS, Parameter, Space, Value};
 
 /// The owner of an expression in a space.
@@ -100,11 +102,21 @@ fn quoted(names: &[String]) -> String {
 }
 
 /// Collects the parts of a [`Space`].
-#[derive(Default)]
+#[derive(Default, Deserialize)]
 pub struct SpaceBuilder {
-    parameters: Vec<Parameter>,
-    derived: Vec<Derived>,
-    rules: Vec<Expression>,
+    pub(super) parameters: Vec<Parameter>,
+    #[serde(default)]
+    pub(super) derived: Vec<Derived>,
+    #[serde(default)]
+    pub(super) rules: Vec<Expression>,
+}
+
+impl TryFrom<SpaceBuilder> for Space {
+    type Error = SpaceError;
+
+    fn try_from(parts: SpaceBuilder) -> Result<Self, SpaceError> {
+        parts.build()
+    }
 }
 
 impl SpaceBuilder {
@@ -152,9 +164,8 @@ impl SpaceBuilder {
         for parameter in &self.parameters {
             check_settings(parameter)?;
         }
-        let graph = Graph::resolve(&self.parameters, &self.derived, &self.rules, &slots)?;
+        let graph = Graph::resolve(&self, &slots)?;
         let all: Vec<usize> = (0..self.parameters.len()).collect();
-        let plan = Plan::new(&graph, &all);
         let Self { parameters, derived, rules } = self;
         Ok(Space {
             parameters,
@@ -162,7 +173,8 @@ impl SpaceBuilder {
             rules,
             only: None,
             slots,
-            plan,
+            plan: Plan::new(&graph, &all),
+            graph,
             found: super::Found::default(),
             identity: Arc::default(),
         })
@@ -198,7 +210,20 @@ fn check_settings(parameter: &Parameter) -> Result<(), SpaceError> {
     }
 }
 
+/// Returns each expression with its owner: conditions, then derived values, then rules.
+fn expressions<'s>(
+    parameters: &'s [Parameter],
+    derived: &'s [Derived],
+    rules: &'s [Expression],
+) -> impl Iterator<Item = (Owner, Option<&'s Expression>)> {
+    let conditions = parameters.iter().map(|at| (Owner::When(at.name().to_owned()), at.condition()));
+    let derived = derived.iter().map(|value| (Owner::Derive(value.name.clone()), Some(&value.expression)));
+    let rules = rules.iter().enumerate().map(|(place, rule)| (Owner::Rule(place), Some(rule)));
+    conditions.chain(derived).chain(rules)
+}
+
 /// The parameters that each expression depends on, directly or through derived values and conditions.
+#[derive(Default)]
 pub(super) struct Graph {
     conditions: Vec<Vec<usize>>,
     derived: Vec<Vec<usize>>,
@@ -207,34 +232,10 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Builds the graph of a space whose names are known to resolve.
-    pub(super) fn of(space: &Space) -> Self {
-        Self::resolve(&space.parameters, &space.derived, &space.rules, &space.slots).unwrap_or_else(|_| Self {
-            conditions: vec![Vec::new(); space.parameters.len()],
-            derived: Vec::new(),
-            derived_order: Vec::new(),
-            rules: Vec::new(),
-        })
-    }
-
-    fn resolve(
-        parameters: &[Parameter],
-        derived: &[Derived],
-        rules: &[Expression],
-        slots: &HashMap<String, usize>,
-    ) -> Result<Self, SpaceError> {
-        let mut expressions: Vec<(Option<&Expression>, Owner)> = Vec::new();
-        for parameter in parameters {
-            expressions.push((parameter.condition(), Owner::When(parameter.name().to_owned())));
-        }
-        for value in derived {
-            expressions.push((Some(&value.expression), Owner::Derive(value.name.clone())));
-        }
-        for (place, rule) in rules.iter().enumerate() {
-            expressions.push((Some(rule), Owner::Rule(place)));
-        }
+    fn resolve(parts: &SpaceBuilder, slots: &HashMap<String, usize>) -> Result<Self, SpaceError> {
+        let SpaceBuilder { parameters, derived, rules } = parts;
         let mut direct = Vec::new();
-        for (expression, owner) in expressions {
+        for (owner, expression) in expressions(parameters, derived, rules) {
             let mut needs = Vec::new();
             for name in expression.into_iter().flat_map(Expression::names) {
                 let Some(&slot) = slots.get(name) else {
@@ -350,55 +351,48 @@ impl Closure<'_> {
     }
 }
 
-/// Evaluates every expression on some configs, including configs that the rules forbid.
-pub(super) fn try_expressions(space: &Space) -> Result<(), SpaceError> {
-    /// Configs tried: a round number, chosen to keep building a space quick. An error in any other config is reported when
-    /// it occurs.
-    const CONFIGS: u64 = 2000;
-    let mut slots = Slots::new(space);
-    let size = space.raw_size().unwrap_or(1 << 126);
-    let order = super::Permutation::new(size, 0);
-    let picks = (0..u128::from(CONFIGS).min(size)).filter_map(|place| order.at(place)).chain([0, size - 1]);
-    for index in picks {
-        let mut rest = index;
-        let mut levels = vec![0; space.parameters.len()];
-        for (level, parameter) in levels.iter_mut().zip(&space.parameters).rev() {
-            *level = u32::try_from(rest % u128::from(parameter.len())).unwrap_or(0);
-            rest /= u128::from(parameter.len());
+impl Space {
+    /// Evaluates all expressions on some configs, including configs that the rules forbid.
+    ///
+    /// # Errors
+    /// The first expression that cannot be evaluated, with its owner and the settings.
+    pub fn try_expressions(&self) -> Result<(), SpaceError> {
+        /// Configs tried: a round number, chosen to keep building a space quick. An error in any other config is reported when
+        /// it occurs.
+        const CONFIGS: u64 = 2000;
+        let mut slots = Slots::new(self);
+        let size = self.raw_size().unwrap_or(1 << 126);
+        let order = super::Permutation::new(size, 0);
+        let picks = (0..u128::from(CONFIGS).min(size)).filter_map(|place| order.at(place)).chain([0, size - 1]);
+        for levels in picks.filter_map(|index| self.raw_levels(index)) {
+            self.plan.run(self, &mut slots, &levels);
+            self.try_one(&slots)?;
         }
-        space.plan.run(space, &mut slots, &levels);
-        try_one(space, &slots)?;
+        Ok(())
     }
-    Ok(())
-}
 
-fn try_one(space: &Space, slots: &Slots) -> Result<(), SpaceError> {
-    let conditions = space
-        .parameters
-        .iter()
-        .filter_map(|parameter| Some((parameter.condition()?, Owner::When(parameter.name().to_owned()), true)));
-    let derived = space.derived.iter().map(|value| (&value.expression, Owner::Derive(value.name.clone()), false));
-    let rules = space.rules.iter().enumerate().map(|(place, rule)| (rule, Owner::Rule(place), true));
-    for (expression, owner, is_condition) in conditions.chain(derived).chain(rules) {
-        let lookup = |name: &str| super::plan::lookup(space, slots, name);
-        if expression.names().iter().any(|name| lookup(name).is_none()) {
-            continue;
+    fn try_one(&self, slots: &Slots) -> Result<(), SpaceError> {
+        let lookup = |name: &str| super::plan::lookup(self, slots, name);
+        for (owner, expression) in expressions(&self.parameters, &self.derived, &self.rules) {
+            let Some(expression) = expression.filter(|known| !is_absent(self, slots, known)) else { continue };
+            let result = match owner {
+                Owner::Derive(_) => expression.value(lookup).map(|_| ()),
+                Owner::When(_) | Owner::Rule(_) => expression.holds(lookup).map(|_| ()),
+            };
+            if let Err(source) = result {
+                let named: super::Settings =
+                    expression.names().iter().filter_map(|name| Some((name.clone(), lookup(name)?.clone()))).collect();
+                return Err(SpaceError::Evaluation { owner, settings: named.line(), source });
+            }
         }
-        let result =
-            if is_condition { expression.holds(lookup).map(|_| ()) } else { expression.value(lookup).map(|_| ()) };
-        if let Err(source) = result {
-            let named: super::Settings =
-                expression.names().iter().filter_map(|name| Some((name.clone(), lookup(name)?.clone()))).collect();
-            return Err(SpaceError::Evaluation { owner, settings: named.line(), source });
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::space::{Advance, Walk};
+    use crate::model::space::{Advance, Role, Walk};
 
     fn expression(text: &str) -> Expression {
         Expression::parse(text).unwrap()
@@ -462,5 +456,43 @@ mod tests {
         assert_eq!(Walk::new(&space).advance(&mut 100), Advance::End);
         assert_eq!(space.first(), None);
         assert_eq!(space.count(), super::super::Count::Exact(0));
+    }
+
+    #[test]
+    fn a_space_survives_json_with_all_that_its_parameters_state() {
+        let space = Space::builder()
+            .parameter(Parameter::powers_of_two("batch_size", 8, 1024))
+            .parameter(Parameter::range("workers", 0, 16, 2))
+            .parameter(Parameter::float_range("ratio", 0.1, 0.5, 0.1).plays(None))
+            .parameter(Parameter::values("whole", [1.0, 2.5]))
+            .parameter(Parameter::values("precision", ["fp32", "bf16"]).full_precision("fp32").plays(Role::Precision))
+            .parameter(Parameter::values("prefetch", [2, 4]).when(Expression::parse("workers > 0").unwrap()))
+            .derive("pieces", Expression::parse("1024 / batch_size").unwrap())
+            .rule(Expression::parse("batch_size * workers <= 8192").unwrap())
+            .build()
+            .unwrap();
+        let read: Space = serde_json::from_str(&serde_json::to_string(&space).unwrap()).unwrap();
+        for (before, after) in space.parameters().iter().zip(read.parameters()) {
+            assert_eq!(before.definition(), after.definition());
+            assert_eq!(before.role(), after.role());
+            assert_eq!(before.memory_role(), after.memory_role());
+            assert_eq!(before.in_full_precision(), after.in_full_precision());
+            assert_eq!((before.value(0), before.value(1)), (after.value(0), after.value(1)));
+        }
+        assert_eq!(space.count().to_string(), read.count().to_string());
+        assert_eq!(read.derived()[0].expression().text(), "1024 / batch_size");
+        assert_eq!(read.parameters()[3].value(0), Value::Float(1.0));
+    }
+
+    #[test]
+    fn parts_that_make_no_space_are_an_error() {
+        for text in [
+            r#"{"parameters":[]}"#,
+            r#"{"parameters":[{"name":"x","levels":{"listed":[]}}]}"#,
+            r#"{"parameters":[{"name":"x","levels":{"listed":[1]},"when":"y > ("}]}"#,
+            r#"{"parameters":[{"name":"x","levels":{"listed":[1]}}],"rules":["z > 1"]}"#,
+        ] {
+            assert!(serde_json::from_str::<Space>(text).is_err(), "{text}");
+        }
     }
 }

@@ -3,15 +3,12 @@
 //! A space is never listed. A [`Config`] is a vector of levels, one for each parameter. Everything else (settings, index,
 //! neighbours, the walk over all configs) is computed from it on demand.
 
-mod around;
+mod allowed;
 mod build;
-mod count;
 mod expression;
-mod left;
 mod memory_order;
 mod parameter;
-mod parts;
-mod permutation;
+pub(super) mod permutation;
 mod plan;
 mod rules;
 mod settings;
@@ -24,8 +21,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
+pub use allowed::Count;
 pub use build::{Owner, SpaceBuilder, SpaceError};
-pub use count::Count;
 pub use expression::{Expression, ExpressionError, FUNCTIONS};
 pub use parameter::{MemoryRole, Parameter, Role, Shape};
 pub use permutation::Permutation;
@@ -33,6 +30,7 @@ pub use settings::Settings;
 pub use value::{AS_IT_IS, Value};
 pub use walk::{Advance, Walk};
 
+use build::Graph;
 use plan::{Plan, Slots};
 
 /// One setting for every active parameter, as levels.
@@ -105,16 +103,27 @@ type Predicate = Arc<dyn Fn(&Config) -> bool + Send + Sync>;
 /// assert_eq!(space.settings(&config).line(), "batch_size=8 workers=0 accumulation=8");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A file has the parameters, derived values and rules; a restriction by a function is not written.
+#[derive(Serialize, Deserialize)]
+#[serde(try_from = "SpaceBuilder")]
 pub struct Space {
     parameters: Vec<Parameter>,
     derived: Vec<Derived>,
     rules: Vec<Expression>,
+    #[serde(skip)]
     only: Option<Predicate>,
     /// Slot of each name: parameters first, then derived values.
+    #[serde(skip)]
     slots: HashMap<String, usize>,
+    #[serde(skip)]
+    graph: Graph,
+    #[serde(skip)]
     plan: Plan,
+    #[serde(skip)]
     found: Found,
     /// A unique address that identifies this space in caches of results about it.
+    #[serde(skip)]
     identity: Arc<()>,
 }
 
@@ -210,10 +219,9 @@ impl Space {
     pub fn with_only(&self, level: impl Fn(&Parameter) -> Option<u32>) -> Result<Self, SpaceError> {
         let kept =
             |parameter: &Parameter| level(parameter).map_or_else(|| parameter.clone(), |level| parameter.only(level));
-        let builder = self.parameters.iter().map(kept).fold(Self::builder(), SpaceBuilder::parameter);
-        let derived = self.derived.iter().cloned();
-        let builder = derived.fold(builder, |builder, value| builder.derive(value.name, value.expression));
-        let mut space = self.rules.iter().cloned().fold(builder, SpaceBuilder::rule).build()?;
+        let parameters = self.parameters.iter().map(kept).collect();
+        let builder = SpaceBuilder { parameters, derived: self.derived.clone(), rules: self.rules.clone() };
+        let mut space = builder.build()?;
         space.only.clone_from(&self.only);
         Ok(space)
     }
@@ -262,6 +270,14 @@ impl Space {
     /// `None` past the end, if a rule forbids the config, or if an inactive parameter is not at its first level. In the last
     /// case, the same config has another index.
     pub fn config(&self, index: u128) -> Option<Config> {
+        let levels = self.raw_levels(index)?;
+        let config = self.canonical(&levels)?;
+        let canonical = levels.iter().zip(&config.levels).all(|(&raw, &level)| level != INACTIVE || raw == 0);
+        (canonical && self.is_member(&config)).then_some(config)
+    }
+
+    /// Returns the levels at an index of the raw product; `None` past the end.
+    fn raw_levels(&self, index: u128) -> Option<Vec<u32>> {
         let mut rest = index;
         let mut levels = vec![0; self.parameters.len()];
         for (level, parameter) in levels.iter_mut().zip(&self.parameters).rev() {
@@ -269,12 +285,7 @@ impl Space {
             *level = u32::try_from(rest % count).ok()?;
             rest /= count;
         }
-        if rest > 0 {
-            return None;
-        }
-        let config = self.canonical(&levels)?;
-        let canonical = levels.iter().zip(&config.levels).all(|(&raw, &level)| level != INACTIVE || raw == 0);
-        (canonical && self.is_member(&config)).then_some(config)
+        (rest == 0).then_some(levels)
     }
 
     /// Returns the index of a config; the inverse of [`config`](Self::config). `None` in spaces beyond 2^126 configs, and
@@ -313,12 +324,8 @@ impl Space {
     /// Returns true if the config belongs to the space: its levels exist, its active parameters match the conditions, and
     /// the rules hold.
     pub fn allows(&self, config: &Config) -> bool {
-        config.levels.len() == self.parameters.len()
+        self.has_levels_of(config)
             && !config.is_as_it_is()
-            && config
-                .levels()
-                .zip(&self.parameters)
-                .all(|(level, parameter)| level.is_none_or(|level| u64::from(level) < parameter.len()))
             && self.canonical(&config.levels).as_ref() == Some(config)
             && self.is_member(config)
     }
@@ -396,31 +403,18 @@ impl Space {
 
     /// Returns true if each parameter of the config has an existing level, or is inactive or unset.
     pub(crate) fn has_levels_of(&self, config: &Config) -> bool {
+        self.has_levels(&config.levels)
+    }
+
+    fn has_levels(&self, levels: &[u32]) -> bool {
         let is_one = |(&level, parameter): (&u32, &Parameter)| level >= UNSET || u64::from(level) < parameter.len();
-        config.levels.len() == self.parameters.len() && config.levels.iter().zip(&self.parameters).all(is_one)
+        levels.len() == self.parameters.len() && levels.iter().zip(&self.parameters).all(is_one)
     }
 
     /// Returns the allowed config with these levels, one for each parameter. Levels of inactive parameters are ignored.
     pub(crate) fn with_levels(&self, levels: &[u32]) -> Option<Config> {
-        let exist = levels.len() == self.parameters.len()
-            && levels
-                .iter()
-                .zip(&self.parameters)
-                .all(|(&level, parameter)| level == INACTIVE || u64::from(level) < parameter.len());
+        let exist = self.has_levels(levels) && !levels.contains(&UNSET);
         exist.then(|| self.canonical(levels)).flatten().filter(|config| self.is_member(config))
-    }
-
-    /// Returns the number of configs under the conditions and rules.
-    pub fn count(&self) -> Count {
-        *self.found.count.get_or_init(|| count::count(self))
-    }
-
-    /// Evaluates all expressions on some configs.
-    ///
-    /// # Errors
-    /// The first expression that cannot be evaluated, with its owner and the settings.
-    pub fn try_expressions(&self) -> Result<(), SpaceError> {
-        build::try_expressions(self)
     }
 
     fn canonical(&self, levels: &[u32]) -> Option<Config> {

@@ -20,7 +20,7 @@ impl Permutation {
         let bits = (u128::BITS - len.saturating_sub(1).leading_zeros()).max(2);
         let mut state = seed;
         let keys = std::array::from_fn(|_| {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            state = state.wrapping_add(GAMMA);
             mix(state)
         });
         Self { len, half_bits: bits.div_ceil(2), keys }
@@ -51,11 +51,20 @@ impl Permutation {
     }
 }
 
+/// The step of SplitMix64 from one state to the next.
+pub(in crate::model) const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-pub(super) fn mix(mut word: u64) -> u64 {
+pub(in crate::model) fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ (word >> 31)
+}
+
+/// Returns a word as a number from 0 to below 1.
+#[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
+pub(in crate::model) fn share(word: u64) -> f64 {
+    (word >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]

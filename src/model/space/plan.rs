@@ -2,11 +2,11 @@
 //! values.
 
 use super::build::Graph;
-use super::{Config, Expression, INACTIVE, Space, Value};
+use super::{Config, Expression, ExpressionError, INACTIVE, Space, Value};
 
 /// The order of the parameters, each condition after the parameters it uses, and the expressions that become computable at
 /// each place.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) order: Vec<usize>,
     ready: Vec<Ready>,
@@ -42,14 +42,6 @@ impl Slots {
     pub(super) fn config(&self) -> Config {
         Config { levels: self.levels.clone().into() }
     }
-}
-
-/// The result of an expression while some names may be inactive.
-enum Verdict<T> {
-    Known(T),
-    /// It depends on an inactive parameter.
-    Absent,
-    Failed,
 }
 
 impl Plan {
@@ -94,7 +86,7 @@ impl Plan {
     /// Returns true if the parameter at this place is active, given the earlier parameters.
     pub(super) fn is_active(&self, space: &Space, slots: &Slots, depth: usize) -> bool {
         let condition = space.parameters[self.order[depth]].condition();
-        condition.is_none_or(|when| matches!(holds(space, slots, when), Verdict::Known(true)))
+        condition.is_none_or(|when| matches!(holds(space, slots, when), Some(Ok(true))))
     }
 
     /// Sets the level of the parameter at this place and computes the expressions that are then ready. The error is the
@@ -105,14 +97,14 @@ impl Plan {
         slots.values[parameter] = (level != INACTIVE).then(|| space.parameters[parameter].value(level));
         for &derived in &self.ready[depth].derived {
             let expression = &space.derived[derived].expression;
-            slots.values[space.parameters.len() + derived] = match value(space, slots, expression) {
-                Verdict::Known(value) => Some(value),
-                Verdict::Absent => None,
-                Verdict::Failed => return Err(expression.text().to_owned()),
-            };
+            let value = (!is_absent(space, slots, expression))
+                .then(|| expression.value(|name| lookup(space, slots, name)))
+                .transpose();
+            let value = value.map_err(|_| expression.text().to_owned())?;
+            slots.values[space.parameters.len() + derived] = value;
         }
         for &rule in &self.ready[depth].rules {
-            if matches!(holds(space, slots, &space.rules[rule]), Verdict::Known(false) | Verdict::Failed) {
+            if matches!(holds(space, slots, &space.rules[rule]), Some(Ok(false) | Err(_))) {
                 return Err(space.rules[rule].text().to_owned());
             }
         }
@@ -149,21 +141,12 @@ fn push_after_conditions(graph: &Graph, wanted: &[usize], parameter: usize, orde
     order.push(parameter);
 }
 
-fn value(space: &Space, slots: &Slots, expression: &Expression) -> Verdict<Value> {
-    if is_absent(space, slots, expression) {
-        return Verdict::Absent;
-    }
-    expression.value(|name| lookup(space, slots, name)).map_or(Verdict::Failed, Verdict::Known)
+/// Evaluates a condition; `None` if it depends on an inactive parameter.
+fn holds(space: &Space, slots: &Slots, condition: &Expression) -> Option<Result<bool, ExpressionError>> {
+    (!is_absent(space, slots, condition)).then(|| condition.holds(|name| lookup(space, slots, name)))
 }
 
-fn holds(space: &Space, slots: &Slots, condition: &Expression) -> Verdict<bool> {
-    if is_absent(space, slots, condition) {
-        return Verdict::Absent;
-    }
-    condition.holds(|name| lookup(space, slots, name)).map_or(Verdict::Failed, Verdict::Known)
-}
-
-fn is_absent(space: &Space, slots: &Slots, expression: &Expression) -> bool {
+pub(super) fn is_absent(space: &Space, slots: &Slots, expression: &Expression) -> bool {
     expression.names().iter().any(|name| lookup(space, slots, name).is_none())
 }
 

@@ -1,6 +1,5 @@
 //! The names and values of one config, as a probe, a file or a person gets them.
 
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Value;
@@ -38,8 +37,8 @@ impl Settings {
     /// Returns the settings without the derived values of a space.
     #[must_use]
     pub fn chosen(&self, space: &super::Space) -> Self {
-        let is_derived = |name: &str| space.derived().iter().any(|derived| derived.name() == name);
-        Self { entries: self.entries.iter().filter(|(name, _)| !is_derived(name)).cloned().collect() }
+        let derived: Vec<&str> = space.derived().iter().map(super::Derived::name).collect();
+        self.without(&derived)
     }
 
     /// Returns the settings without these names.
@@ -72,7 +71,7 @@ impl Settings {
         changed
     }
 
-    pub(super) fn push(&mut self, name: &str, value: Value) {
+    pub(in crate::model) fn push(&mut self, name: &str, value: Value) {
         self.entries.push((name.to_owned(), value));
     }
 
@@ -99,11 +98,7 @@ impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Settings {
 
 impl Serialize for Settings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.entries.len()))?;
-        for (name, value) in self.iter() {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
+        serializer.collect_map(self.iter())
     }
 }
 

@@ -1,6 +1,5 @@
 //! Walks through all allowed configs one after the other, cutting off dead ends as soon as a rule fails.
 
-use super::build::Graph;
 use super::plan::{Plan, Slots};
 use super::rules::Ahead;
 use super::{Config, INACTIVE, MemoryRole, Permutation, Space};
@@ -66,7 +65,7 @@ impl<'s> Walk<'s> {
     ///
     /// `order` must name each parameter of the space, by its place; otherwise the configs are not whole.
     pub fn over(space: &'s Space, order: &[usize]) -> Self {
-        let plan = Plan::new(&Graph::of(space), order);
+        let plan = Plan::new(&space.graph, order);
         let ahead = space.groups().ahead(&plan.order);
         let next = vec![0; plan.order.len()];
         Self { space, next, depth: Some(0), plan, orders: Orders::Ascending, slots: Slots::new(space), ahead }

@@ -95,9 +95,7 @@ impl<'v> Walk<'v> {
             .searched()
             .enumerate()
             .filter(|(_, trial)| !matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted))
-            .filter_map(|(number, trial)| {
-                Some((number, &trial.config, view.objective.partial_score_of(&trial.outcome)?))
-            })
+            .filter_map(|(number, trial)| Some((number, &trial.config, view.objective.score_of(&trial.outcome)?)))
             .collect();
         let scale = Scale::of(scored.iter().map(|(_, _, score)| *score));
         let planned = match view.probes_left {

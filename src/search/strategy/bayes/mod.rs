@@ -257,7 +257,7 @@ impl<'v> Known<'v> {
     fn of(view: &View<'v>) -> Self {
         let says_nothing = |trial: &&Trial| matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted);
         let trials: Vec<&Trial> = view.history.searched().filter(|trial| !says_nothing(trial)).collect();
-        let score = |trial: &&'v Trial| Some((*trial, view.objective.partial_score_of(&trial.outcome)?));
+        let score = |trial: &&'v Trial| Some((*trial, view.objective.score_of(&trial.outcome)?));
         Self { scored: trials.iter().filter_map(score).collect(), trials }
     }
 

@@ -270,7 +270,7 @@ fn feasibility(
     let is_explained = |trial: &Trial| memory.is_some_and(|memory| memory.explains(view.space, view.objective, trial));
     let kept: Vec<&Trial> = known.trials.iter().copied().filter(|trial| !is_explained(trial)).collect();
     let kept = &kept[kept.len().saturating_sub(most)..];
-    let ran: Vec<bool> = kept.iter().map(|trial| view.objective.partial_score_of(&trial.outcome).is_some()).collect();
+    let ran: Vec<bool> = kept.iter().map(|trial| view.objective.score_of(&trial.outcome).is_some()).collect();
     let points = Points::of(view.space, axes, kept.iter().map(|trial| &trial.config));
     Feasibility::of(points, &ran, axes.len())
 }
