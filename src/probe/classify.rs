@@ -354,6 +354,10 @@ mod tests {
             ),
             ("Error out of memory at line 82 in file /src/csrc/ops.cu", Memory::Device),
             (
+                "RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"../c10/cuda/CUDACachingAllocator.cpp\":1154, please report a bug to PyTorch.",
+                Memory::Device,
+            ),
+            (
                 "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 2415919104 bytes.",
                 Memory::Host,
             ),

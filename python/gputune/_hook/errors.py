@@ -18,6 +18,7 @@ _OUT_OF_MEMORY = (
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # a handle takes memory
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "NVML_SUCCESS == r INTERNAL ASSERT FAILED",  # the allocator gets no numbers for its message (pytorch#112377)
 )
 
 #: Messages of attention if the kernels that `torch.sdpa` allows do not accept its inputs.

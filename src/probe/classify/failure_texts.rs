@@ -61,6 +61,9 @@ pub(super) const SIGNATURES: &[Signature] = &[
     device("mps backend out of memory"),
     device("allocation was preemptively rejected because it would exceed"),
     device("memory mapping failed with oom"),
+    // The allocator asks NVML for the numbers in its message. NVML refuses in a MIG instance and in some containers, so this
+    // assertion takes the place of the message (pytorch#112377).
+    device("nvml_success == r internal assert failed"),
     // The CUDA driver and runtime, as other programs quote them.
     device("cuda_error_out_of_memory"),
     device("cudaerrormemoryallocation"),
