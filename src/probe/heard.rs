@@ -198,10 +198,11 @@ impl Heard {
                 }
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
-            Event::Memory { allocated, reserved, other, capacity, retries } => {
+            Event::Memory { device, goes_on, allocated, reserved, other, capacity, retries, failures } => {
                 // Memory outside the framework takes its share of the same device.
                 let peak_bytes = allocated.max(reserved).map(|peak| peak.saturating_add(other.unwrap_or(0)));
-                self.totals.memory(rank, MemoryReport { peak_bytes, capacity_bytes: capacity, retries });
+                let report = MemoryReport { device, goes_on, peak_bytes, capacity_bytes: capacity, retries, failures };
+                self.totals.memory(rank, report);
             }
             // If a step has several marks, the first mark counts.
             Event::Mark { name } if rank == 0 => {

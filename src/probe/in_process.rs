@@ -261,7 +261,7 @@ fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: 
     let waited = totals.current(DATA_WAIT);
     window.push(StepReport { at, seconds: took.as_secs_f64(), amount, waited, mark: done.mark });
     let (peak_bytes, capacity_bytes) = (done.peak_memory_bytes, done.memory_capacity_bytes);
-    totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, retries: None });
+    totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, ..MemoryReport::default() });
     totals.step(Some(took.as_secs_f64()), done.loss, done.mark.is_some());
     if let Some(flops) = done.flops {
         totals.metric(FLOPS, flops);

@@ -86,6 +86,12 @@ pub enum Event {
     },
     /// Device memory, in bytes.
     Memory {
+        /// The number of the device, for a process with several devices.
+        #[serde(default)]
+        device: u32,
+        /// True if the peaks also cover the time of the last report of this device.
+        #[serde(default)]
+        goes_on: bool,
         /// The peak of the memory that tensors hold.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         allocated: Option<u64>,
@@ -98,9 +104,12 @@ pub enum Event {
         /// The device's memory capacity.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         capacity: Option<u64>,
-        /// How often the allocator freed its caches and tried again.
+        /// How often the allocator freed its caches and tried again, in total.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retries: Option<u64>,
+        /// How often an allocation has failed since the last report of this device.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failures: Option<u64>,
     },
     /// The current step is unusual, so its time says nothing about other steps.
     Mark {

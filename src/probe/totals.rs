@@ -91,6 +91,11 @@ impl Totals {
         self.memory.push(rank, self.steps, report);
     }
 
+    /// Returns true if an allocation failed since the last regular report of device memory.
+    pub(super) fn has_failed_allocations(&self) -> bool {
+        self.memory.has_failed_allocations
+    }
+
     /// Makes the measurement from these reports and a throughput.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
         // Uses the share of warm-up, since a printed rate stands for several steps.
@@ -132,8 +137,9 @@ impl Totals {
             memory: MemoryUse {
                 peak_bytes: memory.steady,
                 warmup_peak_bytes: memory.warmup.filter(|warmup| Some(*warmup) > memory.steady),
-                capacity_bytes: self.memory.capacity_bytes,
-                allocator_retries: self.memory.retries,
+                capacity_bytes: memory.capacity,
+                allocator_retries: memory.retries,
+                warmup_allocator_retries: memory.warmup_retries.filter(|retries| *retries > 0),
             },
             ..Measurement::default()
         }
@@ -182,7 +188,8 @@ mod tests {
     #[test]
     fn the_peaks_of_warm_up_and_after_it_are_told_apart() {
         let mut totals = Totals::default();
-        let report = |peak| MemoryReport { peak_bytes: Some(peak), capacity_bytes: Some(100), retries: None };
+        let report =
+            |peak| MemoryReport { peak_bytes: Some(peak), capacity_bytes: Some(100), ..MemoryReport::default() };
         totals.memory(0, report(90));
         totals.step(None, None, false);
         for _ in 0..8 {

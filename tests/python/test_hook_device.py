@@ -72,6 +72,9 @@ class OnADevice(unittest.TestCase):
         first = result.steps[0]["time"]
         waits = [entry for entry in result.card if entry["kind"] == "wait" and entry["by"] == "hook"]
         late = [entry for entry in waits if entry["seconds"] > 1e-3 and entry["time"] > first]
+        emptied = [entry for entry in late if entry["name"] == "empty_cache"]
+        self.assertLessEqual(len(emptied), 1, "the cache is emptied once, in a marked step")
+        late = [entry for entry in late if entry not in emptied]
         self.assertEqual([entry for entry in late if not entry["where"].endswith(" wait")], [])
         self.assertLessEqual(len(late), 1)
 
@@ -208,6 +211,83 @@ class Waiting(OnADevice):
                 share = self.share(result, "data_wait")
                 self.assertGreaterEqual(share, least)
                 self.assertLess(share, most)
+
+
+@needs_stand_in
+class Memory(OnADevice):
+    """On the stand-in, whose allocator counts only what a script asks of it."""
+
+    GIB = 1 << 30
+
+    def run_memory(self, segments=(), stop_after=None, apply=None, **env):
+        settings = {name: str(value) for name, value in env.items()}
+        return harness.run(
+            "memory.py", apply, stop_after=stop_after, env=settings, device=DEVICE, segments=segments
+        )
+
+    def peaks(self, result, name="reserved"):
+        """In GiB, beside the number of steps before each report, and whether it goes on."""
+        steps, found = 0, []
+        for event in result.events:
+            steps += event["event"] == "step"
+            if event["event"] == "memory" and event["device"] == 0:
+                found.append((steps, event["goes_on"], event[name] / self.GIB))
+        return found
+
+    def test_the_cache_of_warm_up_is_no_steady_peak_and_the_peaks_of_the_script_are_reset_once(self):
+        result = self.run_memory(TUNING=20)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        peaks = self.peaks(result)
+        warm_up = [peak for peak in peaks if peak[0] <= 3]
+        self.assertEqual({peak for _, _, peak in warm_up}, {23.0})
+        self.assertEqual({peak for steps, _, peak in peaks if steps > 3}, {3.0})
+        self.assertEqual([steps for steps, goes_on, _ in peaks if not goes_on], [peaks[0][0], peaks[len(warm_up)][0]])
+        self.assertEqual(result.named("mark")[:1], [{**result.named("mark")[0], "name": "memory"}])
+        resets = [entry for entry in result.card if entry["name"] == "reset_peak_memory_stats"]
+        self.assertEqual(len(resets), 1)
+        self.assertIn("peak 3.0", result.output)
+        parts = [result.facts[f"memory.{part}"] / self.GIB for part in ("allocated", "active", "reserved", "inactive_split")]
+        self.assertEqual(parts, [3.0, 3.0, 3.0, 0.0])
+
+    def test_a_smaller_batch_in_the_same_process_does_not_count_the_larger_batch_that_the_script_still_holds(self):
+        size = "dataloader.batch_size"
+        result = self.run_memory(({size: 8},), 15, {size: 64}, STEPS=1000)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        large, small = (self.peaks(part) for part in result.segments)
+        self.assertEqual((large[-1][2], small[-1][2]), (17.0, 3.0))
+        self.assertGreaterEqual(small[0][2], 10.0, "the first step still holds the larger batch")
+        self.assertEqual([goes_on for _, goes_on, _ in small][:1], [False])
+
+    def test_retries_are_told_from_the_start_of_the_process_on(self):
+        result = self.run_memory(EARLY=200)
+        retries = [event["retries"] for event in result.named("memory")]
+        self.assertEqual(set(retries), {2})  # one retry, one error: all before the first report
+        result = self.run_memory(TRIED=200, TRY=30)
+        retries = [event["retries"] for event in result.named("memory")]
+        self.assertEqual((retries[0], retries[-1]), (0, 2))
+
+    def test_capacity_is_what_the_script_allows_itself(self):
+        result = self.run_memory(FRACTION=0.25)
+        self.assertEqual({event["capacity"] / self.GIB for event in result.named("memory")}, {21.0})  # and the context
+
+    def test_two_devices_of_a_process_are_told_apart(self):
+        result = self.run_memory(SECOND=7, CARD_DEVICES=2)
+        last = {event["device"]: event["reserved"] / self.GIB for event in result.named("memory")}
+        self.assertEqual(last, {0: 3.0, 1: 7.0})
+        self.assertEqual(result.facts["memory.reserved"], 7.0 * self.GIB)
+
+    def test_a_missing_engine_is_lack_of_memory_only_if_an_allocation_has_just_failed(self):
+        for env, kind in (
+            ({"ENGINE": 1}, "failed"),
+            ({"ENGINE": 1, "TRIED": 200}, "out_of_memory"),
+            ({"ENGINE": 1, "TRIED": 200, "TRY": 1}, "out_of_memory"),
+            ({"ENGINE": 1, "EARLY": 200, "TRY": 30}, "failed"),
+        ):
+            with self.subTest(env):
+                result = self.run_memory(**env)
+                self.assertEqual([kind for kind, _ in result.errors], [kind], result.output)
+                told = [event for event in result.named("memory") if event["failures"] > 0]
+                self.assertEqual(bool(told) and told[-1] is result.named("memory")[-1], kind == "out_of_memory")
 
 
 class Replaying(OnADevice):

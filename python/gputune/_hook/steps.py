@@ -17,7 +17,7 @@ from gputune._hook.errors import lacks_memory
 from gputune._hook.graphs import CapturedStep, Graphs
 from gputune._hook.loader import Loaders
 from gputune._hook.losses import FIRST_LOSSES, Losses, mean
-from gputune._hook.marks import Marks
+from gputune._hook.marks import WARM_UP_STEPS, Marks
 from gputune._hook.memory import Memory
 from gputune._hook.samples import Samples
 from gputune._hook.session import Session
@@ -88,6 +88,7 @@ class Steps:
         """Called before the first step with other settings."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
         """Seconds per step that backward waits for other ranks."""
+        self._warm_up_ends = WARM_UP_STEPS  # after which step
         self._is_told = False  # the final report was sent
         self._waited = 0.0
         self._computed = (0, 0.0)  # steps, and their seconds without data wait and communication
@@ -103,7 +104,7 @@ class Steps:
 
     def note_failure(self, error: Exception) -> None:
         """Counts lacks of memory before the first step: a script that catches them may skip every batch."""
-        if self.number > 0 or not lacks_memory(error):
+        if self.number > 0 or not lacks_memory(error, self._memory):
             return
         self._lacks += 1
         if self._lacks == _MOST_LACKS:
@@ -188,6 +189,8 @@ class Steps:
             self._losses.want()
             self._memory.report()
         self._report()
+        if self.number >= self._warm_up_ends and self._memory.is_in_warm_up and not clock.is_capturing():
+            self._end_warm_up()
         if is_edge:
             self._at_edge(False)
         if self.number == 1:
@@ -195,6 +198,13 @@ class Steps:
         for ending in self.endings:
             ending(bool(marks))
         self._stopping.after_step(self.number, now)
+
+    def _end_warm_up(self) -> None:
+        """Separates the memory of the first steps from that of later steps. The next step has to allocate again."""
+        self._memory.empty_cache()
+        self._report()
+        self._memory.end_warm_up()
+        self._marks.note("memory")
 
     def _end_replayed(self, step: CapturedStep) -> None:
         self._forwards, self.samples.inputs = step.forwards, step.samples
@@ -219,6 +229,7 @@ class Steps:
                 last = self._pending[-1]
                 last.clock.wait(last.end)
             self._report()
+            self._memory.report()
         except RuntimeError:  # the device has failed; the script gets the error itself
             self._pending.clear()
         if self.number > 0 and not self._is_told:
@@ -245,6 +256,7 @@ class Steps:
     def begin_anew(self) -> None:
         """Resets the measurements before the first step with other settings."""
         self._computed = (0, 0.0)
+        self._warm_up_ends = self.number + 1  # later steps may use blocks of the old batch that are free after the first
         self._losses.want()
         self._memory.begin_anew()
         for begin in self.beginnings:

@@ -177,11 +177,14 @@ impl Reporter {
     /// The probe is gone.
     pub fn memory(&mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> io::Result<()> {
         self.send(&Event::Memory {
+            device: 0,
+            goes_on: false,
             allocated: Some(peak_bytes),
             reserved: None,
             other: None,
             capacity: capacity_bytes,
             retries: None,
+            failures: None,
         })
     }
 
