@@ -243,7 +243,7 @@ class Memory(OnADevice):
         self.assertEqual({peak for steps, _, peak in peaks if steps > 3}, {3.0})
         self.assertEqual([steps for steps, goes_on, _ in peaks if not goes_on], [peaks[0][0], peaks[len(warm_up)][0]])
         self.assertEqual(result.named("mark")[:1], [{**result.named("mark")[0], "name": "memory"}])
-        resets = [entry for entry in result.card if entry["name"] == "reset_peak_memory_stats"]
+        resets = [entry for entry in result.card if (entry["kind"], entry["name"]) == ("memory", "reset_peak_memory_stats")]
         self.assertEqual(len(resets), 1)
         self.assertIn("peak 3.0", result.output)
         parts = [result.facts[f"memory.{part}"] / self.GIB for part in ("allocated", "active", "reserved", "inactive_split")]
@@ -288,6 +288,35 @@ class Memory(OnADevice):
                 self.assertEqual([kind for kind, _ in result.errors], [kind], result.output)
                 told = [event for event in result.named("memory") if event["failures"] > 0]
                 self.assertEqual(bool(told) and told[-1] is result.named("memory")[-1], kind == "out_of_memory")
+
+
+class Compiling(OnADevice):
+    """Gradients that are added up, where the compiler's CUDA graphs overwrite what they have made."""
+
+    def losses(self, apply, **env):
+        result = harness.run("transformer.py", apply, stop_after=None, env=env, device=DEVICE)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual(result.applied, set(apply))
+        return result.losses + [float(result.output.split("weights ")[1].split()[0])]
+
+    def test_parts_of_a_batch_add_up_under_graphs(self):
+        accumulation = {"torch.grad_accumulation": 4}
+        alone = self.losses(accumulation)
+        for apply, env in (
+            ({**accumulation, "torch.compile": "reduce-overhead"}, {}),
+            ({**accumulation, "torch.compile": "max-autotune-no-cudagraphs"}, {}),
+            (accumulation, {"MODE": "max-autotune"}),
+        ):
+            with self.subTest(apply, env=env):
+                for one, other in zip(alone, self.losses(apply, **env), strict=True):
+                    self.assertAlmostEqual(one, other, places=4)
+
+    @needs_stand_in
+    def test_the_stand_in_overwrites_gradients_of_a_graph_as_torch_does(self):
+        env = {"MODE": "reduce-overhead", "PARTS": "2"}
+        result = harness.run("transformer.py", stop_after=None, env=env, device=DEVICE, has_probe=False)
+        self.assertEqual(result.code, 1)
+        self.assertIn("overwritten by a subsequent run", result.output)
 
 
 class Replaying(OnADevice):

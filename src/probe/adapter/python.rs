@@ -64,6 +64,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/operations.py"
     "gputune/_hook/optimizers.py"
     "gputune/_hook/outside.py"
+    "gputune/_hook/own_gradients.py"
     "gputune/_hook/parts.py"
     "gputune/_hook/patching.py"
     "gputune/_hook/precision.py"

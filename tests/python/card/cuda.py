@@ -189,8 +189,9 @@ def install_accelerator(accelerator: Any) -> None:
     accelerator.is_available = _asked("accelerator.is_available", lambda: _driver.ask("is_available") > 0)
     accelerator.device_count = device_count
     accelerator.current_accelerator = current
-    accelerator.current_stream = streams.current_stream
-    accelerator.synchronize = streams.synchronize
+    # Dynamo knows functions by their identity, so these are others than those of torch.cuda.
+    accelerator.current_stream = lambda device=None: streams.current_stream(device)
+    accelerator.synchronize = lambda device=None: streams.synchronize(device)
     accelerator.set_device_index = accelerator.set_device_idx = _used("accelerator.set_device_index", None)
     accelerator.current_device_index = accelerator.current_device_idx = _used("accelerator.current_device_index", 0)
 
