@@ -441,11 +441,12 @@ mod tests {
     fn a_missing_algorithm_is_lack_of_memory_only_when_an_allocation_failed() {
         let engine = "RuntimeError: GET was unable to find an engine to execute this computation";
         let failed = MemoryFacts { has_failed_allocations: true, ..facts(false) };
+        let unfailed = facts(false);
         let memory = |line: &str, facts| out_of_memory(&[line.to_owned()], facts).map(|(memory, _)| memory);
-        assert_eq!(memory(engine, &facts(false)), None);
+        assert_eq!(memory(engine, &unfailed), None);
         assert_eq!(memory(engine, &failed), Some(Memory::Device));
         assert_eq!(memory("ValueError: bad", &failed), None, "the script caught the failed allocation");
-        for (facts, is_memory) in [(&failed, true), (&facts(false), false)] {
+        for (facts, is_memory) in [(&failed, true), (&unfailed, false)] {
             let outcome = reported(ErrorKind::Failed, engine, &[], facts, Failure::new);
             assert_eq!(matches!(outcome, Outcome::OutOfMemory { memory: Memory::Device, .. }), is_memory);
         }

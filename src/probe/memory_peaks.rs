@@ -65,7 +65,10 @@ struct Reported {
 #[derive(Debug, Default)]
 pub(super) struct MemoryPeaks {
     peaks: Vec<Peak>,
+    /// Reports with other retries than the report before, and the first report of each device.
     retries: Vec<Retries>,
+    /// The largest number of steps before a report of retries, without the first reports.
+    latest: Option<usize>,
     /// What each device of each rank has reported.
     reported: BTreeMap<(u32, u32), Reported>,
     capacity_bytes: Option<u64>,
@@ -95,7 +98,11 @@ impl MemoryPeaks {
             let (after, before) = reported.retries.unwrap_or_default();
             let is_first = reported.retries.is_none();
             reported.retries = Some((steps, total.max(before)));
-            self.retries.push(Retries { after, count: total.saturating_sub(before), is_first });
+            self.latest = if is_first { self.latest } else { self.latest.max(Some(after)) };
+            let count = total.saturating_sub(before);
+            if is_first || count > 0 {
+                self.retries.push(Retries { after, count, is_first });
+            }
             fold(&mut self.retries, |one, other| Retries {
                 after: one.after.min(other.after),
                 count: one.count.saturating_add(other.count),
@@ -128,11 +135,13 @@ impl MemoryPeaks {
             self.retries.iter().filter(kept).map(|retries| retries.count).reduce(u64::saturating_add)
         };
         let warmup_retries = count(&is_warmup);
+        let is_known = self.latest.is_some_and(|latest| latest >= warmup_steps);
+        let retries = count(&|retries| !is_warmup(retries)).unwrap_or(0);
         Split {
             warmup: warmup.map(|peak| peak.bytes),
             steady: steady.map(|peak| peak.bytes),
             capacity: steady.and_then(|peak| peak.capacity).or(self.capacity_bytes),
-            retries: count(&|retries| !is_warmup(retries)).or(warmup_retries),
+            retries: if is_known { Some(retries) } else { warmup_retries },
             warmup_retries,
         }
     }

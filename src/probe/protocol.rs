@@ -76,6 +76,9 @@ pub enum Event {
         /// Further numbers.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_nothing")]
         metrics: BTreeMap<String, Number>,
+        /// False if the phases of this step were not timed.
+        #[serde(default = "is_timed", skip_serializing_if = "Clone::clone")]
+        timed: bool,
     },
     /// Time spent in a phase of the current step.
     Phase {
@@ -201,6 +204,10 @@ impl Setting {
     }
 }
 
+fn is_timed() -> bool {
+    true
+}
+
 fn first_version() -> u32 {
     1
 }
@@ -288,6 +295,7 @@ mod tests {
             loss: Some(0.25),
             flops: Some(1e12),
             metrics: BTreeMap::from([("accuracy".to_owned(), Number(0.5))]),
+            timed: false,
         };
         for event in [
             step,

@@ -79,13 +79,33 @@ class OnADevice(unittest.TestCase):
         self.assertLessEqual(len(late), 1)
 
     def share(self, result, name):
-        """Of the time of the steps, without the first."""
-        seconds, step = 0.0, 0
+        """Of the time of the steps whose phases were timed, without the first."""
+        whole = told = current = 0.0
+        ended = None
         for event in result.events:
-            step += event["event"] == "step"
-            if event["event"] == "phase" and event["name"] == name and step > 0:
-                seconds += event["seconds"]
-        return seconds / (result.steps[-1]["time"] - result.steps[0]["time"])
+            if event["event"] == "phase" and event["name"] == name:
+                current += event["seconds"]
+            elif event["event"] == "step":
+                if ended is not None and event.get("timed", True):
+                    whole, told = whole + event["time"] - ended, told + current
+                ended, current = event["time"], 0.0
+        return told / whole
+
+
+class Cost(OnADevice):
+    @needs_stand_in
+    def test_marks_that_are_dear_are_made_in_a_few_steps_and_around_all_evaluations(self):
+        result = self.run_images(WORKERS=0, STEPS=200, EPOCHS=2, CARD_EVENT_MICROSECONDS=300)
+        timed = [step.get("timed", True) for step in result.steps]
+        self.assertEqual(timed[:3], [True] * 3)
+        self.assertLess(timed.count(True), 0.1 * len(timed))
+        self.assertGreaterEqual(timed.count(True), 5, "phases are known in any case")
+        self.assertLess(int(result.output.split("recorded ")[1].split()[0]), 3 * len(timed))
+        self.assertLessEqual({"forward", "backward", "optimizer", "host_to_device", "evaluation"}, result.phases)
+        self.assertTrue(all(later["time"] > step["time"] for step, later in zip(result.steps, result.steps[1:])))
+        for before, event in zip(result.events, result.events[1:]):
+            if event["event"] == "step" and not event.get("timed", True):
+                self.assertTrue(before["event"] != "phase" or before["name"] == "data_wait", before)
 
 
 class Asking(OnADevice):
@@ -145,7 +165,7 @@ class Moving(OnADevice):
         self.assertEqual(result.facts["precision"], "bf16")
         self.assertEqual(len(result.steps), 24)
         if DEVICE == harness.STAND_IN:
-            made = int(result.output.split("events ")[1])
+            made = int(result.output.split("events ")[1].split()[0])
             self.assertLess(made, 300, "events are kept for copies that are none")
 
     def test_parameters_that_stay_on_the_host(self):

@@ -23,9 +23,6 @@ from gputune._hook.session import Session
 
 _NEEDED = ("device_count", "memory_stats", "mem_get_info", "reset_peak_memory_stats", "empty_cache")
 
-#: Facts about the fullest device, and the numbers of `torch.cuda.memory_stats` that they are.
-_PARTS = ("allocated", "active", "reserved", "inactive_split")
-
 #: Getter and setter of the share of a device that this process may reserve. Older versions of torch have no getter.
 _GET_SHARE, _SET_SHARE = "get_per_process_memory_fraction", "set_per_process_memory_fraction"
 
@@ -85,8 +82,11 @@ class Memory:
             if fullest is None or fullest["reserved_bytes.all.peak"] < stats["reserved_bytes.all.peak"]:
                 fullest = stats
         if fullest is not None and rank_and_ranks()[0] == 0:
-            for part in _PARTS:
-                self._facts.say(f"memory.{part}", fullest.get(f"{part}_bytes.all.peak"))
+            say = self._facts.say
+            say("memory.allocated", fullest.get("allocated_bytes.all.peak"))
+            say("memory.active", fullest.get("active_bytes.all.peak"))
+            say("memory.reserved", fullest.get("reserved_bytes.all.peak"))
+            say("memory.inactive_split", fullest.get("inactive_split_bytes.all.peak"))
 
     def report_failures(self) -> bool:
         """Reports allocations that failed since the last report. True if there are any."""

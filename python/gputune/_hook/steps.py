@@ -20,6 +20,7 @@ from gputune._hook.losses import FIRST_LOSSES, Losses, mean
 from gputune._hook.marks import WARM_UP_STEPS, Marks
 from gputune._hook.memory import Memory
 from gputune._hook.samples import Samples
+from gputune._hook.sampling import Sampling
 from gputune._hook.session import Session
 from gputune._hook.step_times import StepTimes
 from gputune._hook.stopping import Stopping
@@ -53,6 +54,10 @@ class Step:
     segments: list[Segment]
     marks: list[str]
     losses: list[Any] = field(default_factory=list)
+    is_timed: bool = True
+    """True if the phases of this step were timed."""
+    cost: float = 0.0
+    """Seconds that its marks took."""
 
 
 class Steps:
@@ -74,6 +79,7 @@ class Steps:
         self._clock_optimizer: Optional[weakref.ReferenceType[Any]] = None
         self._pending: deque[Step] = deque()
         self._losses = Losses()
+        self._sampling = Sampling()
         self.losses_per_step: Optional[int] = None
         """How often gradients were computed for the last step; `None` if no loss was seen."""
         self._forwards = 0
@@ -162,7 +168,8 @@ class Steps:
             self._phases.settle()
         self._phases.restart()
         clock = self._phases.clock
-        end = clock.mark()
+        is_timed = not clock.is_sparse
+        end = self._phases.last_end = clock.mark_end()
         samples, waits = self._loaders.step(self._forwards, self._losses.count)
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
         if self.number == 1:
@@ -179,10 +186,14 @@ class Steps:
                 self._phases.take(),
                 marks,
                 self._losses.take(self.number),
+                is_timed,
+                clock.take_cost() if clock.is_of_device else 0.0,
             )
         )
         self._forwards = 0
         now = time.perf_counter()
+        if clock.is_of_device:
+            clock.is_sparse = not self._sampling.is_due(now) and self.number > WARM_UP_STEPS
         is_edge = now - self._edge >= _WINDOW_SECONDS
         if is_edge:
             self._edge = now
@@ -277,16 +288,21 @@ class Steps:
         if _client.user_steps:  # the script reports its steps itself
             return
         events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in step.marks]
+        began = time.perf_counter()
         times = StepTimes(step.clock, step.end, step.segments)
         wait_seconds = times.data_wait(*step.waits)
         if wait_seconds > 0:
             events.append(("phase", {"name": "data_wait", "seconds": wait_seconds}))
         sums = times.phases()
         times.release()
+        if step.is_timed and step.number > WARM_UP_STEPS:
+            self._sampling.pay(step.cost + time.perf_counter() - began)
         self._take_from_backward(sums)
         for name, seconds in sums.items():
             events.append(("phase", {"name": name, "seconds": seconds}))
         fields: dict[str, Any] = {"time": step.clock.time(step.end)}
+        if not step.is_timed:
+            fields["timed"] = False
         self._add_compute(step, fields["time"], wait_seconds + sums.get(COMMUNICATION, 0.0))
         if step.samples is not None:
             fields["samples"] = step.samples
@@ -305,6 +321,6 @@ class Steps:
 
     def _add_compute(self, step: Step, ended: float, waited: float) -> None:
         last, self._last_time = self._last_time, ended
-        if last is not None and not step.marks and step.number > FIRST_LOSSES // 4:
+        if last is not None and step.is_timed and not step.marks and step.number > FIRST_LOSSES // 4:
             steps, seconds = self._computed
             self._computed = (steps + 1, seconds + max(ended - last - waited, 0.0))

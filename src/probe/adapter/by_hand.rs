@@ -196,7 +196,9 @@ pub(super) const COMPILE: ByHand = ByHand {
     call: Some(OwnCall {
         names: &["torch.compile"],
         arguments: |value| match text(value) {
-            "default" | "reduce-overhead" | "max-autotune" | "max-autotune-no-cudagraphs" => Some(vec![("mode", python(value))]),
+            "default" | "reduce-overhead" | "max-autotune" | "max-autotune-no-cudagraphs" => {
+                Some(vec![("mode", python(value))])
+            }
             "off" => Some(Vec::new()),
             _ => None,
         },

@@ -74,6 +74,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/replaying.py"
     "gputune/_hook/run_length.py"
     "gputune/_hook/samples.py"
+    "gputune/_hook/sampling.py"
     "gputune/_hook/scaling.py"
     "gputune/_hook/scratch_layer.py"
     "gputune/_hook/session.py"
