@@ -40,7 +40,7 @@ impl Block {
         add(&mut self.usual.phases, other.usual.phases);
     }
 
-    /// Returns the seconds of a phase, if usual steps that were not timed are `factor` times as long as those that were.
+    /// Returns the seconds of a phase. `factor` is the time of all usual steps over the time of the timed usual steps.
     fn of(&self, name: &str, factor: f64) -> f64 {
         let sum = |phases: &BTreeMap<String, f64>| phases.get(name).copied().unwrap_or(0.0);
         sum(&self.phases) + factor * sum(&self.usual.phases)

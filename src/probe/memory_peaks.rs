@@ -1,4 +1,4 @@
-//! Keeps peaks of device memory and retries of allocators, and separates those of warm-up.
+//! Keeps peaks of device memory and retries of allocators. Separates warm-up from later steps.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ struct Retries {
     is_first: bool,
 }
 
-/// What is known of one device since its last report.
+/// The state of one device at its last report.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reported {
     /// The number of steps at the last report of a peak.
@@ -69,7 +69,7 @@ pub(super) struct MemoryPeaks {
     retries: Vec<Retries>,
     /// The largest number of steps before a report of retries, without the first reports.
     latest: Option<usize>,
-    /// What each device of each rank has reported.
+    /// The state of each device of each rank.
     reported: BTreeMap<(u32, u32), Reported>,
     capacity_bytes: Option<u64>,
     /// True if an allocation failed since the last report with a peak.

@@ -13,7 +13,7 @@ use crate::probe::stats;
 /// The number of values kept of each phase and metric. Older values are dropped.
 const KEPT: usize = 4096;
 
-/// What a step counts for.
+/// Properties of a step that decide where it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StepKind {
     /// True if the step was unusual.

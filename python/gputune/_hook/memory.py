@@ -1,7 +1,7 @@
 """Reports the memory of the device's allocator. On a CPU it reports nothing: gputune sees the processes' memory.
 
-Compilers and autotuners fill the allocator's cache in the first steps, and the peak of reserved memory after a reset is
-the cache as it is. So the hook empties the cache and resets the peaks once, after the first steps with the same settings.
+Compilers and autotuners fill the allocator's cache in the first steps. After a reset, the peak of reserved memory begins
+at the size of the cache. So the hook empties the cache and resets the peaks once, after the first steps with the same settings.
 Each reset also changes the peaks that the script reads. Tested on a stand-in; no GPU has run it yet.
 """
 
@@ -29,7 +29,7 @@ _GET_SHARE, _SET_SHARE = "get_per_process_memory_fraction", "set_per_process_mem
 
 @dataclass
 class _Reported:
-    """What is known of one device since its last report."""
+    """The state of one device at its last report."""
 
     retries: int = 0
     """Retries that do not count, as they happened with other settings."""
@@ -47,7 +47,7 @@ class Memory:
         self._session = session
         self._facts = facts
         self._module: Any = None
-        self._is_anew = True  # no steps ended warm-up yet
+        self._is_anew = True  # warm-up goes on
         self._reported: defaultdict[int, _Reported] = defaultdict(_Reported)
 
     def install(self) -> None:

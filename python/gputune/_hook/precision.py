@@ -188,7 +188,7 @@ class Precision(Treatment):
 def set_tf32(is_on: bool) -> None:
     """Sets TF32 for matrix products, convolutions and recurrent layers, whatever switches the script has used.
 
-    Torch 2.9 added a switch `fp32_precision` beside each old switch. Reading an old switch raises if the two differ. The
+    Torch 2.9 added a switch `fp32_precision` for each old switch. Reading an old switch raises if the two differ. The
     old setter of matrix products does nothing if its own value stays the same, so it gets the other value first. The new
     switches come last: the old ones leave convolutions on their parent, which may be "tf32" (pytorch's
     `aten/src/ATen/Context.cpp`).

@@ -211,7 +211,7 @@ class Steps:
         self._stopping.after_step(self.number, now)
 
     def _end_warm_up(self) -> None:
-        """Separates the memory of the first steps from that of later steps. The next step has to allocate again."""
+        """Separates the memory of warm-up from the memory of later steps. The next step has to allocate again."""
         self._memory.empty_cache()
         self._report()
         self._memory.end_warm_up()
