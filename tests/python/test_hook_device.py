@@ -310,8 +310,12 @@ class Memory(OnADevice):
                 self.assertEqual(bool(told) and told[-1] is result.named("memory")[-1], kind == "out_of_memory")
 
 
+@needs_stand_in
 class Compiling(OnADevice):
-    """Gradients that are added up, where the compiler's CUDA graphs overwrite what they have made."""
+    """Gradients that are added up, where the compiler's CUDA graphs overwrite what they have made.
+
+    On a real GPU `gpu/acceptance` has a script for this, as compiling takes long there.
+    """
 
     def losses(self, apply, **env):
         result = harness.run("transformer.py", apply, stop_after=None, env=env, device=DEVICE)
@@ -331,7 +335,6 @@ class Compiling(OnADevice):
                 for one, other in zip(alone, self.losses(apply, **env), strict=True):
                     self.assertAlmostEqual(one, other, places=4)
 
-    @needs_stand_in
     def test_the_stand_in_overwrites_gradients_of_a_graph_as_torch_does(self):
         env = {"MODE": "reduce-overhead", "PARTS": "2"}
         result = harness.run("transformer.py", stop_after=None, env=env, device=DEVICE, has_probe=False)
