@@ -51,6 +51,9 @@ class Backward:
             self._phases.enter("backward")
             try:
                 original(tensors, *args, **kwargs)
+            except Exception as error:
+                self._steps.note_failure(error)
+                raise
             finally:
                 self._phases.leave()
                 self.is_inside = False

@@ -109,8 +109,11 @@ class Steps:
         self.samples.add_input(args, kwargs)
 
     def note_failure(self, error: Exception) -> None:
-        """Counts lacks of memory before the first step: a script that catches them may skip every batch."""
-        if self.number > 0 or not lacks_memory(error, self._memory):
+        """Counts lacks of memory before the first step: a script that catches them may skip every batch.
+
+        Reports failed allocations in any step, as they explain what the script prints.
+        """
+        if not lacks_memory(error, self._memory) or self.number > 0:
             return
         self._lacks += 1
         if self._lacks == _MOST_LACKS:

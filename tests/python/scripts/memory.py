@@ -29,7 +29,18 @@ def attempt(name):
         pass
 
 
-model = nn.Linear(4, 1).cuda()
+class Net(nn.Linear):
+    """A layer for which cuDNN finds no algorithm, once `fails` is set."""
+
+    fails = False
+
+    def forward(self, inputs):
+        if self.fails:
+            raise RuntimeError("GET was unable to find an engine to execute this computation")
+        return super().forward(inputs)
+
+
+model = Net(4, 1).cuda()
 if "FRACTION" in os.environ:
     torch.cuda.set_per_process_memory_fraction(float(os.environ["FRACTION"]), 0)
 if "EARLY" in os.environ:
@@ -52,15 +63,14 @@ for number, (inputs,) in enumerate(loader, 1):
     if number == TRY and "TRIED" in os.environ:
         attempt("TRIED")
     optimizer.zero_grad()
-    loss = model(inputs.cuda()).square().mean()
-    if number == TRY and "ENGINE" in os.environ:
-        try:
-            raise RuntimeError("GET was unable to find an engine to execute this computation")
-        except RuntimeError:
-            if "CAUGHT" not in os.environ:
-                raise
-            traceback.print_exc()
-            sys.exit(1)
+    model.fails = number == TRY and "ENGINE" in os.environ
+    try:
+        loss = model(inputs.cuda()).square().mean()
+    except RuntimeError:
+        if "CAUGHT" not in os.environ:
+            raise
+        traceback.print_exc()
+        sys.exit(1)
     loss.backward()
     time.sleep(float(os.environ.get("PAUSE", "0.05")))
     optimizer.step()
