@@ -13,7 +13,10 @@ PYTHON_TESTS = GPU_FOLDER.parent / "tests" / "python"
 #: The exit code of unittest where every test was skipped (Python 3.12).
 NO_TESTS_RAN = 5
 #: What is written for a device comes first.
-SUITES = ("test_hook_device", "test_hook", "test_hook_targets", "test_hook_by_hand", "test_hook_timeline")
+SUITES = (
+    *("test_hook_device", "test_hook", "test_hook_targets", "test_hook_by_hand", "test_hook_timeline"),
+    *("test_hook_live", "test_zygote"),  # how probes start on a GPU by default
+)
 
 
 def python(context: Context, report: Report, suite: str) -> None:

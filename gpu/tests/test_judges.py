@@ -69,6 +69,7 @@ class SuitesTest(Reports):
 
     def test_the_suite_for_a_device_comes_first_and_trains_there(self):
         self.assertEqual(suites.SUITES[0], "test_hook_device")
+        self.assertLessEqual({"test_hook_live", "test_zygote"}, set(suites.SUITES))
         self.assertTrue(all((suites.PYTHON_TESTS / f"{suite}.py").exists() for suite in suites.SUITES))
         self.assertIn("GPUTUNE_TEST_DEVICE", (suites.PYTHON_TESTS / "harness.py").read_text())
 

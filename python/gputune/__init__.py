@@ -35,8 +35,13 @@ _FIRST_LOSSES = 16
 #: Seconds between two reads of device values: waiting for the device at every step would slow training down.
 _LOOK_TIME = 0.5
 
+#: Steps after which the peaks of CUDA memory are reset, once: the script's own readings stay right from then on.
+_WARM_UP_STEPS = 3
+
 _steps = 0
 _looked_at = -math.inf
+_goes_on = False  # the peaks also cover the time of the last report
+_is_reset = False
 _nothing: AbstractContextManager[None] = nullcontext()
 
 
@@ -132,9 +137,9 @@ def memory(
 ) -> None:
     """Reports device memory, in bytes: peaks since the last report, use by other processes, and the capacity.
 
-    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device, and resets the peaks. It
-    reports nothing if PyTorch is not loaded or has not used CUDA yet. `retries` is the total number of times that the
-    allocator freed its caches and tried again.
+    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device. It resets the peaks once,
+    after the third step. It reports nothing if PyTorch is not loaded or has not used CUDA yet. `retries` is the total
+    number of times that the allocator freed its caches and tried again.
     """
     reporter = _client.Reporter.current()
     if reporter is None:
@@ -159,6 +164,7 @@ def done() -> None:
 
 
 def _cuda_memory() -> dict[str, int]:
+    global _goes_on, _is_reset
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         if cuda is None or not cuda.is_initialized():
@@ -166,11 +172,15 @@ def _cuda_memory() -> dict[str, int]:
         free, total = cuda.mem_get_info()
         allocated, reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
         held, retries = cuda.memory_reserved(), cuda.memory_stats().get("num_alloc_retries", 0)
-        cuda.reset_peak_memory_stats()
+        goes_on, _goes_on = _goes_on, True
+        if _steps > _WARM_UP_STEPS and not _is_reset:
+            cuda.reset_peak_memory_stats()
+            _goes_on, _is_reset = False, True
     except Exception:  # a device without such counters, or in an error state: the script will notice
         return {}
     other = max(total - free - held, 0)
-    return {"allocated": allocated, "reserved": reserved, "other": other, "capacity": total, "retries": retries}
+    peaks = {"allocated": allocated, "reserved": reserved, "other": other, "capacity": total, "retries": retries}
+    return {**peaks, "goes_on": goes_on}
 
 
 def _is_plain(value: Any) -> bool:

@@ -152,9 +152,13 @@ pub struct MemoryUse {
     /// The device's memory capacity in bytes.
     #[serde(rename = "memory_capacity_bytes", skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
-    /// How often the allocator had to free its caches and try again; any retry means that the config does not fit.
+    /// How often the allocator had to free its caches and try again after warm-up; any retry means that the config does not
+    /// fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_retries: Option<u64>,
+    /// The same during warm-up, if it happened: autotuners try algorithms that need much memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup_allocator_retries: Option<u64>,
 }
 
 /// The meters' readings of the machine while a probe ran.

@@ -29,6 +29,8 @@ pub(super) struct MemoryFacts {
     pub(super) shared_is_full: Option<String>,
     /// The probe's processes.
     pub(super) own: BTreeSet<u32>,
+    /// True if the framework's allocator reported failed allocations at the end.
+    pub(super) has_failed_allocations: bool,
     /// A rank that closed its connection without an orderly end.
     pub(super) lost_rank: Option<u32>,
 }
@@ -158,6 +160,9 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Me
         Some((Meaning::WorkerLost, _)) if facts.oom_killed && worker_signal(lines).is_none_or(Ending::killed) => {
             Some((Memory::Host, "the kernel killed a data worker because memory ran out".to_owned()))
         }
+        Some((Meaning::NoEngine, line)) if facts.has_failed_allocations => {
+            Some((Memory::Device, format!("{}, after an allocation failed", line.trim())))
+        }
         Some((Meaning::DeviceFault, _)) => None,
         _ if facts.oom_killed && fetched_in_vain(lines).is_some() => {
             Some((Memory::Host, "the kernel killed a data worker because memory ran out".to_owned()))
@@ -173,8 +178,8 @@ fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)
     Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
 }
 
-/// Finds the line with the cause: the first line with a known text, because other ranks complain later. A lost data worker can have
-/// many causes, so any other known text takes precedence.
+/// Finds the line with the cause: the first line with a known text, because other ranks complain later. A lost data worker and a
+/// missing algorithm can have many causes, so any other known text takes precedence.
 ///
 /// Indented lines are a second choice, and only for memory: in a Python traceback they quote the source, and the error is further
 /// down.
@@ -182,10 +187,14 @@ fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
     let known = |line: &Line<'_>| failure_texts::meaning(line.text.trim_start());
     let all = || lines.iter().map(|line| Line::of(line));
     let plain = all().filter(|line| !line.is_indented()).filter_map(|line| Some((known(&line)?, line.text)));
-    let lost = |(meaning, _): &(Meaning, &str)| *meaning == Meaning::WorkerLost;
+    let is_vague = |(meaning, _): &(Meaning, &str)| matches!(meaning, Meaning::WorkerLost | Meaning::NoEngine);
     let quoted = all().filter(Line::is_indented).filter_map(|line| Some((known(&line)?, line.text)));
     let quoted = quoted.filter(|(meaning, _)| matches!(meaning, Meaning::OutOfMemory(_)));
-    plain.clone().find(|found| !lost(found)).or_else(|| plain.clone().find(lost)).or_else(|| quoted.clone().next())
+    plain
+        .clone()
+        .find(|found| !is_vague(found))
+        .or_else(|| plain.clone().find(is_vague))
+        .or_else(|| quoted.clone().next())
 }
 
 /// Describes a crash that no known lack of memory explains.
@@ -308,7 +317,13 @@ mod tests {
     use super::*;
 
     fn facts(oom_killed: bool) -> MemoryFacts {
-        MemoryFacts { oom_killed, shared_is_full: None, own: BTreeSet::new(), lost_rank: None }
+        MemoryFacts {
+            oom_killed,
+            shared_is_full: None,
+            own: BTreeSet::new(),
+            has_failed_allocations: false,
+            lost_rank: None,
+        }
     }
 
     fn outcome(ending: Ending, lines: &[&str]) -> Outcome {
@@ -353,6 +368,10 @@ mod tests {
                 Memory::Device,
             ),
             ("Error out of memory at line 82 in file /src/csrc/ops.cu", Memory::Device),
+            (
+                "RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"../c10/cuda/CUDACachingAllocator.cpp\":1154, please report a bug to PyTorch.",
+                Memory::Device,
+            ),
             (
                 "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 2415919104 bytes.",
                 Memory::Host,
@@ -416,6 +435,23 @@ mod tests {
             let outcome = reported(ErrorKind::Failed, line, &[], &facts(false), Failure::new);
             assert!(matches!(outcome, Outcome::Crashed(_)), "{line}");
         }
+    }
+
+    #[test]
+    fn a_missing_algorithm_is_lack_of_memory_only_when_an_allocation_failed() {
+        let engine = "RuntimeError: GET was unable to find an engine to execute this computation";
+        let failed = MemoryFacts { has_failed_allocations: true, ..facts(false) };
+        let unfailed = facts(false);
+        let memory = |line: &str, facts| out_of_memory(&[line.to_owned()], facts).map(|(memory, _)| memory);
+        assert_eq!(memory(engine, &unfailed), None);
+        assert_eq!(memory(engine, &failed), Some(Memory::Device));
+        assert_eq!(memory("ValueError: bad", &failed), None, "the script caught the failed allocation");
+        for (facts, is_memory) in [(&failed, true), (&unfailed, false)] {
+            let outcome = reported(ErrorKind::Failed, engine, &[], facts, Failure::new);
+            assert_eq!(matches!(outcome, Outcome::OutOfMemory { memory: Memory::Device, .. }), is_memory);
+        }
+        let lines = [engine, "RuntimeError: CUDA error: an illegal memory access was encountered"].map(str::to_owned);
+        assert_eq!(out_of_memory(&lines, &failed), None, "a definite text decides");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::orders::{Ending, Report};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
 use super::start_error::start_error;
-use super::totals::Totals;
+use super::totals::{StepKind, Totals};
 use super::{CommandStep, ProbeError, Rate};
 use crate::model::{Account, FLOPS, Facts};
 
@@ -177,7 +177,7 @@ impl Heard {
             self.last_progress = at;
         }
         match event {
-            Event::Step { samples, time, seconds, loss, flops, metrics } => {
+            Event::Step { samples, time, seconds, loss, flops, metrics, timed } => {
                 if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
                     self.diverged.get_or_insert(loss);
                     return Ok(Some(News::Diverged(loss)));
@@ -189,7 +189,7 @@ impl Heard {
                 self.first_step.get_or_insert(at);
                 self.ranks.step(at);
                 let seconds = self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
-                self.totals.step(seconds, loss, self.mark.take().is_some());
+                self.totals.step(seconds, loss, StepKind { is_marked: self.mark.take().is_some(), is_timed: timed });
                 for (name, number) in metrics {
                     self.totals.metric(&name, number.0);
                 }
@@ -198,10 +198,11 @@ impl Heard {
                 }
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
-            Event::Memory { allocated, reserved, other, capacity, retries } => {
+            Event::Memory { device, goes_on, allocated, reserved, other, capacity, retries, failures } => {
                 // Memory outside the framework takes its share of the same device.
                 let peak_bytes = allocated.max(reserved).map(|peak| peak.saturating_add(other.unwrap_or(0)));
-                self.totals.memory(rank, MemoryReport { peak_bytes, capacity_bytes: capacity, retries });
+                let report = MemoryReport { device, goes_on, peak_bytes, capacity_bytes: capacity, retries, failures };
+                self.totals.memory(rank, report);
             }
             // If a step has several marks, the first mark counts.
             Event::Mark { name } if rank == 0 => {

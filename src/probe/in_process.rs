@@ -12,7 +12,7 @@ use super::measuring::patience::{Patience, Sufficiency};
 use super::measuring::window::DATA_WAIT;
 use super::measuring::window::{StepReport, Window};
 use super::memory_peaks::MemoryReport;
-use super::totals::Totals;
+use super::totals::{StepKind, Totals};
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::machine::{GpuMeter, HostMeter, nvml::Visible};
 use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings, Spent};
@@ -261,8 +261,9 @@ fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: 
     let waited = totals.current(DATA_WAIT);
     window.push(StepReport { at, seconds: took.as_secs_f64(), amount, waited, mark: done.mark });
     let (peak_bytes, capacity_bytes) = (done.peak_memory_bytes, done.memory_capacity_bytes);
-    totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, retries: None });
-    totals.step(Some(took.as_secs_f64()), done.loss, done.mark.is_some());
+    totals.memory(0, MemoryReport { peak_bytes, capacity_bytes, ..MemoryReport::default() });
+    let kind = StepKind { is_marked: done.mark.is_some(), is_timed: true };
+    totals.step(Some(took.as_secs_f64()), done.loss, kind);
     if let Some(flops) = done.flops {
         totals.metric(FLOPS, flops);
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::totals::StepKind;
 use crate::model::{Account, Estimate};
 use crate::probe::stats::student_quantile;
 
@@ -17,15 +18,38 @@ struct Block {
     steps: u64,
     seconds: f64,
     phases: BTreeMap<String, f64>,
+    /// The part of the usual steps whose phases were timed. They stand for the usual steps whose phases were not.
+    usual: Usual,
+}
+
+/// Steps without a mark.
+#[derive(Debug, Default)]
+struct Usual {
+    seconds: f64,
+    phases: BTreeMap<String, f64>,
+    untimed_seconds: f64,
 }
 
 impl Block {
     fn add(&mut self, other: Self) {
         self.steps += other.steps;
         self.seconds += other.seconds;
-        for (name, seconds) in other.phases {
-            *self.phases.entry(name).or_default() += seconds;
-        }
+        add(&mut self.phases, other.phases);
+        self.usual.seconds += other.usual.seconds;
+        self.usual.untimed_seconds += other.usual.untimed_seconds;
+        add(&mut self.usual.phases, other.usual.phases);
+    }
+
+    /// Returns the seconds of a phase. `factor` is the time of all usual steps over the time of the timed usual steps.
+    fn of(&self, name: &str, factor: f64) -> f64 {
+        let sum = |phases: &BTreeMap<String, f64>| phases.get(name).copied().unwrap_or(0.0);
+        sum(&self.phases) + factor * sum(&self.usual.phases)
+    }
+}
+
+fn add(sums: &mut BTreeMap<String, f64>, others: BTreeMap<String, f64>) {
+    for (name, seconds) in others {
+        *sums.entry(name).or_default() += seconds;
     }
 }
 
@@ -38,12 +62,18 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Adds a step and its duration in seconds, split by phase.
-    pub(super) fn step(&mut self, seconds: f64, phases: &BTreeMap<String, f64>) {
+    /// Adds a step and its duration in seconds, split by phase. Phases of a step that was not timed do not count.
+    pub(super) fn step(&mut self, seconds: f64, phases: &BTreeMap<String, f64>, kind: StepKind) {
         if !(seconds.is_finite() && seconds > 0.0) {
             return;
         }
-        let step = Block { steps: 1, seconds, phases: phases.clone() };
+        let mut step = Block { steps: 1, seconds, ..Block::default() };
+        match (kind.is_timed, kind.is_marked) {
+            (true, false) => step.usual = Usual { seconds, phases: phases.clone(), untimed_seconds: 0.0 },
+            (true, true) => step.phases.clone_from(phases),
+            (false, false) => step.usual.untimed_seconds = seconds,
+            (false, true) => {}
+        }
         match self.blocks.last_mut() {
             Some(last) if last.steps < self.stride.max(1) => last.add(step),
             _ => self.blocks.push(step),
@@ -63,15 +93,19 @@ impl Ledger {
     /// Returns the account of a run whose first step ended after `start`; `None` if no step was timed.
     pub(super) fn account(&self, start: Duration) -> Option<Account> {
         let steps_s: f64 = self.blocks.iter().map(|block| block.seconds).sum();
-        let mut names: Vec<&String> = self.blocks.iter().flat_map(|block| block.phases.keys()).collect();
+        let usual = |of: fn(&Usual) -> f64| self.blocks.iter().map(|block| of(&block.usual)).sum::<f64>();
+        let (timed, untimed) = (usual(|usual| usual.seconds), usual(|usual| usual.untimed_seconds));
+        let factor = if timed > 0.0 { 1.0 + untimed / timed } else { 0.0 };
+        let keys = |block: &'_ Block| block.phases.keys().chain(block.usual.phases.keys()).cloned().collect::<Vec<_>>();
+        let mut names: Vec<String> = self.blocks.iter().flat_map(keys).collect();
         names.sort_unstable();
         names.dedup();
         let sums: Vec<(String, f64, f64)> = names
             .into_iter()
             .map(|name| {
-                let of = |block: &Block| block.phases.get(name).copied().unwrap_or(0.0);
-                let sum: f64 = self.blocks.iter().map(of).sum();
-                (name.clone(), sum, self.half_width(steps_s, sum, of))
+                let sum: f64 = self.blocks.iter().map(|block| block.of(&name, factor)).sum();
+                let half = self.half_width(steps_s, sum, |block| block.of(&name, factor));
+                (name, sum, half)
             })
             .collect();
         let told: f64 = sums.iter().map(|(_, sum, _)| sum).sum();
@@ -83,7 +117,9 @@ impl Ledger {
             Estimate::point(value)
         };
         let left = (steps_s - told).max(0.0);
-        let of_left = |block: &Block| block.seconds - block.phases.values().sum::<f64>();
+        let all =
+            |block: &Block| block.phases.values().sum::<f64>() + factor * block.usual.phases.values().sum::<f64>();
+        let of_left = |block: &Block| block.seconds - all(block);
         let rest = estimate(left, self.half_width(steps_s, left, of_left));
         let phases = sums.into_iter().map(|(name, sum, half)| (name, estimate(sum * scale, half * scale))).collect();
         (steps_s > 0.0).then_some(Account { start_s: start.as_secs_f64(), steps_s, phases, rest })
@@ -109,6 +145,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
+    const USUAL: StepKind = StepKind { is_marked: false, is_timed: true };
+
     fn phases(told: &[(&str, f64)]) -> BTreeMap<String, f64> {
         told.iter().map(|(name, seconds)| ((*name).to_owned(), *seconds)).collect()
     }
@@ -119,7 +157,7 @@ mod tests {
             let mut ledger = Ledger::default();
             for step in 0..steps {
                 let evaluation = if step % 20 == 19 { 1.0 } else { 0.0 };
-                ledger.step(0.05 + evaluation, &phases(&[("forward", 0.03), ("evaluation", evaluation)]));
+                ledger.step(0.05 + evaluation, &phases(&[("forward", 0.03), ("evaluation", evaluation)]), USUAL);
             }
             let account = ledger.account(Duration::from_secs(4)).unwrap();
             let sum: f64 = account.phases.values().map(|seconds| seconds.value).sum();
@@ -138,7 +176,7 @@ mod tests {
     fn what_differs_from_block_to_block_has_a_wide_interval_and_what_does_not_a_narrow_one() {
         let mut ledger = Ledger::default();
         for step in 0..64 {
-            ledger.step(1.0, &phases(&[("steady", 0.25), ("odd", if step == 7 { 1.0 } else { 0.0 })]));
+            ledger.step(1.0, &phases(&[("steady", 0.25), ("odd", if step == 7 { 1.0 } else { 0.0 })]), USUAL);
         }
         let account = ledger.account(Duration::ZERO).unwrap();
         let width = |name: &str| account.phases[name].high.unwrap() - account.phases[name].low.unwrap();
@@ -148,10 +186,25 @@ mod tests {
     #[test]
     fn a_device_that_works_ahead_takes_no_more_than_the_time_there_is() {
         let mut ledger = Ledger::default();
-        ledger.step(1.0, &phases(&[("forward", 1.0), ("backward", 1.0)]));
-        ledger.step(f64::NAN, &phases(&[("forward", 1.0)]));
+        ledger.step(1.0, &phases(&[("forward", 1.0), ("backward", 1.0)]), USUAL);
+        ledger.step(f64::NAN, &phases(&[("forward", 1.0)]), USUAL);
         let account = ledger.account(Duration::ZERO).unwrap();
         assert_eq!((account.share("forward").value, account.rest.value), (0.5, 0.0));
         assert_eq!(Ledger::default().account(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn usual_steps_that_were_timed_stand_for_those_that_were_not_and_marked_steps_for_themselves() {
+        let mut ledger = Ledger::default();
+        for step in 0..120 {
+            let is_timed = step % 12 == 0;
+            let told = if is_timed { phases(&[("forward", 0.5)]) } else { phases(&[("data_wait", 0.9)]) };
+            ledger.step(1.0, &told, StepKind { is_marked: false, is_timed });
+        }
+        ledger.step(30.0, &phases(&[("evaluation", 30.0)]), StepKind { is_marked: true, is_timed: true });
+        let account = ledger.account(Duration::ZERO).unwrap();
+        let seconds = |name: &str| account.phases[name].value;
+        assert!((seconds("forward") - 60.0).abs() < 1e-9 && (seconds("evaluation") - 30.0).abs() < 1e-9, "{account:?}");
+        assert!((account.rest.value - 60.0).abs() < 1e-9 && !account.phases.contains_key("data_wait"), "{account:?}");
     }
 }

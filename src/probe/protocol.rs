@@ -76,6 +76,9 @@ pub enum Event {
         /// Further numbers.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_nothing")]
         metrics: BTreeMap<String, Number>,
+        /// False if the phases of this step were not timed.
+        #[serde(default = "is_timed", skip_serializing_if = "Clone::clone")]
+        timed: bool,
     },
     /// Time spent in a phase of the current step.
     Phase {
@@ -86,6 +89,12 @@ pub enum Event {
     },
     /// Device memory, in bytes.
     Memory {
+        /// The number of the device, for a process with several devices.
+        #[serde(default)]
+        device: u32,
+        /// True if the peaks also cover the time of the last report of this device.
+        #[serde(default)]
+        goes_on: bool,
         /// The peak of the memory that tensors hold.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         allocated: Option<u64>,
@@ -98,9 +107,12 @@ pub enum Event {
         /// The device's memory capacity.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         capacity: Option<u64>,
-        /// How often the allocator freed its caches and tried again.
+        /// How often the allocator freed its caches and tried again, in total.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retries: Option<u64>,
+        /// How often an allocation has failed since the last report of this device.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failures: Option<u64>,
     },
     /// The current step is unusual, so its time says nothing about other steps.
     Mark {
@@ -192,6 +204,10 @@ impl Setting {
     }
 }
 
+fn is_timed() -> bool {
+    true
+}
+
 fn first_version() -> u32 {
     1
 }
@@ -279,6 +295,7 @@ mod tests {
             loss: Some(0.25),
             flops: Some(1e12),
             metrics: BTreeMap::from([("accuracy".to_owned(), Number(0.5))]),
+            timed: false,
         };
         for event in [
             step,

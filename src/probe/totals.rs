@@ -13,14 +13,23 @@ use crate::probe::stats;
 /// The number of values kept of each phase and metric. Older values are dropped.
 const KEPT: usize = 4096;
 
+/// Properties of a step that decide where it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StepKind {
+    /// True if the step was unusual.
+    pub(super) is_marked: bool,
+    /// True if the phases of the step were timed. A hook on a device times only some steps.
+    pub(super) is_timed: bool,
+}
+
 /// Collects reports in bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     phases: BTreeMap<String, VecDeque<f64>>,
     current: BTreeMap<String, f64>,
     metrics: BTreeMap<String, VecDeque<f64>>,
-    /// True for each kept step that had a mark.
-    marked: VecDeque<bool>,
+    /// True for each kept step that had a mark, or whose phases were not timed.
+    left_out: VecDeque<bool>,
     loss: Option<f64>,
     first_losses: Vec<f64>,
     steps: usize,
@@ -43,12 +52,13 @@ impl Totals {
         self.current.get(phase).copied().unwrap_or(0.0)
     }
 
-    /// Ends the current step. `seconds` is its duration, if known. A marked step does not count in the means of the phases.
-    pub(super) fn step(&mut self, seconds: Option<f64>, loss: Option<f64>, is_marked: bool) {
+    /// Ends the current step. `seconds` is its duration, if known. A marked step, and a step whose phases were not timed, do not count
+    /// in the means of the phases.
+    pub(super) fn step(&mut self, seconds: Option<f64>, loss: Option<f64>, kind: StepKind) {
         if let Some(seconds) = seconds {
-            self.ledger.step(seconds, &self.current);
+            self.ledger.step(seconds, &self.current, kind);
         }
-        push(&mut self.marked, is_marked);
+        push(&mut self.left_out, kind.is_marked || !kind.is_timed);
         self.loss = loss.or(self.loss);
         self.first_losses.extend(loss.filter(|_| self.first_losses.len() < FIRST_LOSSES));
         for (name, seconds) in std::mem::take(&mut self.current) {
@@ -91,6 +101,11 @@ impl Totals {
         self.memory.push(rank, self.steps, report);
     }
 
+    /// Returns true if an allocation failed since the last regular report of device memory.
+    pub(super) fn has_failed_allocations(&self) -> bool {
+        self.memory.has_failed_allocations
+    }
+
     /// Makes the measurement from these reports and a throughput.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
         // Uses the share of warm-up, since a printed rate stands for several steps.
@@ -100,8 +115,8 @@ impl Totals {
             usize::try_from(self.steps as u64 * steady / all).unwrap_or(self.steps).clamp(1, self.steps.max(1));
         let memory = self.memory.split_at(self.steps.saturating_sub(steady));
         let phase_seconds = self.phases.iter().filter_map(|(name, times)| {
-            let newest = times.iter().rev().zip(self.marked.iter().rev()).take(steady);
-            let steady: Vec<f64> = newest.filter(|(_, marked)| !**marked).map(|(time, _)| *time).collect();
+            let newest = times.iter().rev().zip(self.left_out.iter().rev()).take(steady);
+            let steady: Vec<f64> = newest.filter(|(_, left_out)| !**left_out).map(|(time, _)| *time).collect();
             Some((name.clone(), stats::mean(&steady)?))
         });
         let mut metrics: BTreeMap<String, f64> = self
@@ -132,8 +147,9 @@ impl Totals {
             memory: MemoryUse {
                 peak_bytes: memory.steady,
                 warmup_peak_bytes: memory.warmup.filter(|warmup| Some(*warmup) > memory.steady),
-                capacity_bytes: self.memory.capacity_bytes,
-                allocator_retries: self.memory.retries,
+                capacity_bytes: memory.capacity,
+                allocator_retries: memory.retries,
+                warmup_allocator_retries: memory.warmup_retries.filter(|retries| *retries > 0),
             },
             ..Measurement::default()
         }
@@ -152,6 +168,8 @@ mod tests {
     use super::*;
     use crate::probe::measuring::window::{StepReport, Window};
 
+    const USUAL: StepKind = StepKind { is_marked: false, is_timed: true };
+
     fn measured(totals: &Totals, warmup_steps: u64, steps: u64) -> Measurement {
         let mut window = Window::default();
         for step in 1..=warmup_steps + steps {
@@ -167,12 +185,12 @@ mod tests {
     fn a_phase_is_a_mean_over_the_steady_steps_and_absence_is_zero() {
         let mut totals = Totals::default();
         totals.phase("data_wait", 100.0);
-        totals.step(None, Some(2.0), false);
+        totals.step(None, Some(2.0), USUAL);
         for _ in 0..2 {
             totals.phase("data_wait", 1.0);
             totals.phase("data_wait", 1.0);
-            totals.step(None, None, false);
-            totals.step(None, None, false);
+            totals.step(None, None, USUAL);
+            totals.step(None, None, USUAL);
         }
         let measurement = measured(&totals, 1, 4);
         assert_eq!(measurement.phase_seconds["data_wait"], 1.0);
@@ -180,13 +198,25 @@ mod tests {
     }
 
     #[test]
+    fn steps_that_were_not_timed_are_no_part_of_the_mean_of_a_phase() {
+        let mut totals = Totals::default();
+        for step in 0..9 {
+            let is_timed = step % 4 == 1;
+            totals.phase("data_wait", if is_timed { 0.1 } else { 0.7 });
+            totals.step(Some(1.0), None, StepKind { is_timed, ..USUAL });
+        }
+        assert_eq!(measured(&totals, 1, 8).phase_seconds["data_wait"], 0.1);
+    }
+
+    #[test]
     fn the_peaks_of_warm_up_and_after_it_are_told_apart() {
         let mut totals = Totals::default();
-        let report = |peak| MemoryReport { peak_bytes: Some(peak), capacity_bytes: Some(100), retries: None };
+        let report =
+            |peak| MemoryReport { peak_bytes: Some(peak), capacity_bytes: Some(100), ..MemoryReport::default() };
         totals.memory(0, report(90));
-        totals.step(None, None, false);
+        totals.step(None, None, USUAL);
         for _ in 0..8 {
-            totals.step(None, None, false);
+            totals.step(None, None, USUAL);
             totals.memory(0, report(60));
         }
         let measurement = measured(&totals, 1, 8);
@@ -202,7 +232,7 @@ mod tests {
             totals.metric(&format!("metric {step}"), 1.0);
             totals.metric("same", 1.0);
             if step % KEPT == 0 {
-                totals.step(None, None, false);
+                totals.step(None, None, USUAL);
             }
         }
         assert!(totals.metrics.len() <= 256 && totals.phases.len() <= 256);

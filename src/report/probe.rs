@@ -152,7 +152,9 @@ fn memory(measurement: &Measurement) -> Vec<(&'static str, String)> {
         lines.push(("peak memory", format!("{}{rest}", show_bytes(peak))));
     }
     if let Some(retries) = measurement.memory.allocator_retries {
-        lines.push(("", format!("{retries} allocator retries")));
+        let warmup = measurement.memory.warmup_allocator_retries;
+        let warmup = warmup.map(|retries| format!("; {retries} during warm-up")).unwrap_or_default();
+        lines.push(("", format!("{retries} allocator retries{warmup}")));
     }
     lines.extend(gpu_lines(&measurement.machine.gpus));
     if let Some(host) = measurement.machine.host_peak_bytes {

@@ -334,7 +334,7 @@ class InAProbe(unittest.TestCase):
             (lines,) = probe.events()
         self.assertEqual([line["event"] for line in lines], ["hello", "done"])
 
-    def test_memory_of_a_cuda_device_is_read_and_its_peaks_start_anew(self):
+    def test_memory_of_a_cuda_device_is_read_and_its_peaks_start_anew_once(self):
         script = """
             import sys, types
             calls = []
@@ -344,7 +344,9 @@ class InAProbe(unittest.TestCase):
                 memory_stats=lambda: {"num_alloc_retries": 2}, reset_peak_memory_stats=lambda: calls.append("reset"))
             sys.modules["torch"] = types.SimpleNamespace(cuda=cuda, __version__="2.9.9")
             import gputune
-            gputune.step(samples=1)
+            gputune._LOOK_TIME = 0.0
+            for _ in range(6):
+                gputune.step(samples=1)
             print(calls)
         """
         with Probe() as probe:
@@ -353,7 +355,9 @@ class InAProbe(unittest.TestCase):
         self.assertEqual(done.stdout.strip(), "['reset']")
         self.assertEqual(lines[0]["framework"], "torch 2.9.9")
         peaks = {"allocated": 150, "reserved": 300, "other": 150, "capacity": 1000, "retries": 2}
-        self.assertEqual(lines[1], {"event": "memory", **peaks})
+        self.assertEqual(lines[1], {"event": "memory", **peaks, "goes_on": False})
+        memory = [line for line in lines if line["event"] == "memory"]
+        self.assertEqual([line["goes_on"] for line in memory], [False, True, True, True, False, True])
 
 
 class ManyProcesses(unittest.TestCase):

@@ -234,7 +234,9 @@ class Errors(unittest.TestCase):
         self.assertEqual(self.error("import")[0], "failed")
 
     def test_memory_of_the_device(self):
-        self.assertEqual(self.error("memory")[0], "out_of_memory")
+        for fault in ("memory", "nvml"):
+            with self.subTest(fault):
+                self.assertEqual(self.error(fault)[0], "out_of_memory")
 
     def test_memory_of_the_host(self):
         self.assertEqual(self.error("host")[0], "out_of_memory")

@@ -72,17 +72,40 @@ class OnADevice(unittest.TestCase):
         first = result.steps[0]["time"]
         waits = [entry for entry in result.card if entry["kind"] == "wait" and entry["by"] == "hook"]
         late = [entry for entry in waits if entry["seconds"] > 1e-3 and entry["time"] > first]
+        emptied = [entry for entry in late if entry["name"] == "empty_cache"]
+        self.assertLessEqual(len(emptied), 1, "the cache is emptied once, in a marked step")
+        late = [entry for entry in late if entry not in emptied]
         self.assertEqual([entry for entry in late if not entry["where"].endswith(" wait")], [])
         self.assertLessEqual(len(late), 1)
 
     def share(self, result, name):
-        """Of the time of the steps, without the first."""
-        seconds, step = 0.0, 0
+        """Of the time of the steps whose phases were timed, without the first."""
+        whole = told = current = 0.0
+        ended = None
         for event in result.events:
-            step += event["event"] == "step"
-            if event["event"] == "phase" and event["name"] == name and step > 0:
-                seconds += event["seconds"]
-        return seconds / (result.steps[-1]["time"] - result.steps[0]["time"])
+            if event["event"] == "phase" and event["name"] == name:
+                current += event["seconds"]
+            elif event["event"] == "step":
+                if ended is not None and event.get("timed", True):
+                    whole, told = whole + event["time"] - ended, told + current
+                ended, current = event["time"], 0.0
+        return told / whole
+
+
+class Cost(OnADevice):
+    @needs_stand_in
+    def test_marks_that_are_dear_are_made_in_a_few_steps_and_around_all_evaluations(self):
+        result = self.run_images(WORKERS=0, STEPS=200, EPOCHS=2, CARD_EVENT_MICROSECONDS=300)
+        timed = [step.get("timed", True) for step in result.steps]
+        self.assertEqual(timed[:3], [True] * 3)
+        self.assertLess(timed.count(True), 0.1 * len(timed))
+        self.assertGreaterEqual(timed.count(True), 5, "phases are known in any case")
+        self.assertLess(int(result.output.split("recorded ")[1].split()[0]), 3 * len(timed))
+        self.assertLessEqual({"forward", "backward", "optimizer", "host_to_device", "evaluation"}, result.phases)
+        self.assertTrue(all(later["time"] > step["time"] for step, later in zip(result.steps, result.steps[1:])))
+        for before, event in zip(result.events, result.events[1:]):
+            if event["event"] == "step" and not event.get("timed", True):
+                self.assertTrue(before["event"] != "phase" or before["name"] == "data_wait", before)
 
 
 class Asking(OnADevice):
@@ -142,7 +165,7 @@ class Moving(OnADevice):
         self.assertEqual(result.facts["precision"], "bf16")
         self.assertEqual(len(result.steps), 24)
         if DEVICE == harness.STAND_IN:
-            made = int(result.output.split("events ")[1])
+            made = int(result.output.split("events ")[1].split()[0])
             self.assertLess(made, 300, "events are kept for copies that are none")
 
     def test_parameters_that_stay_on_the_host(self):
@@ -208,6 +231,115 @@ class Waiting(OnADevice):
                 share = self.share(result, "data_wait")
                 self.assertGreaterEqual(share, least)
                 self.assertLess(share, most)
+
+
+@needs_stand_in
+class Memory(OnADevice):
+    """On the stand-in, whose allocator counts only what a script asks of it."""
+
+    GIB = 1 << 30
+
+    def run_memory(self, segments=(), stop_after=None, apply=None, **env):
+        settings = {name: str(value) for name, value in env.items()}
+        return harness.run(
+            "memory.py", apply, stop_after=stop_after, env=settings, device=DEVICE, segments=segments
+        )
+
+    def peaks(self, result, name="reserved"):
+        """In GiB, beside the number of steps before each report, and whether it goes on."""
+        steps, found = 0, []
+        for event in result.events:
+            steps += event["event"] == "step"
+            if event["event"] == "memory" and event["device"] == 0:
+                found.append((steps, event["goes_on"], event[name] / self.GIB))
+        return found
+
+    def test_the_cache_of_warm_up_is_no_steady_peak_and_the_peaks_of_the_script_are_reset_once(self):
+        result = self.run_memory(TUNING=20)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        peaks = self.peaks(result)
+        warm_up = [peak for peak in peaks if peak[0] <= 3]
+        self.assertEqual({peak for _, _, peak in warm_up}, {23.0})
+        self.assertEqual({peak for steps, _, peak in peaks if steps > 3}, {3.0})
+        self.assertEqual([steps for steps, goes_on, _ in peaks if not goes_on], [peaks[0][0], peaks[len(warm_up)][0]])
+        self.assertEqual(result.named("mark")[:1], [{**result.named("mark")[0], "name": "memory"}])
+        resets = [entry for entry in result.card if (entry["kind"], entry["name"]) == ("memory", "reset_peak_memory_stats")]
+        self.assertEqual(len(resets), 1)
+        self.assertIn("peak 3.0", result.output)
+        parts = [result.facts[f"memory.{part}"] / self.GIB for part in ("allocated", "active", "reserved", "inactive_split")]
+        self.assertEqual(parts, [3.0, 3.0, 3.0, 0.0])
+
+    def test_a_smaller_batch_in_the_same_process_does_not_count_the_larger_batch_that_the_script_still_holds(self):
+        size = "dataloader.batch_size"
+        result = self.run_memory(({size: 8},), 15, {size: 64}, STEPS=1000)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        large, small = (self.peaks(part) for part in result.segments)
+        self.assertEqual((large[-1][2], small[-1][2]), (17.0, 3.0))
+        self.assertGreaterEqual(small[0][2], 10.0, "the first step still holds the larger batch")
+        self.assertEqual([goes_on for _, goes_on, _ in small][:1], [False])
+
+    def test_retries_are_told_from_the_start_of_the_process_on(self):
+        result = self.run_memory(EARLY=200)
+        retries = [event["retries"] for event in result.named("memory")]
+        self.assertEqual(set(retries), {2})  # one retry, one error: all before the first report
+        result = self.run_memory(TRIED=200, TRY=30)
+        retries = [event["retries"] for event in result.named("memory")]
+        self.assertEqual((retries[0], retries[-1]), (0, 2))
+
+    def test_capacity_is_what_the_script_allows_itself(self):
+        result = self.run_memory(FRACTION=0.25)
+        self.assertEqual({event["capacity"] / self.GIB for event in result.named("memory")}, {21.0})  # and the context
+
+    def test_two_devices_of_a_process_are_told_apart(self):
+        result = self.run_memory(SECOND=7, CARD_DEVICES=2)
+        last = {event["device"]: event["reserved"] / self.GIB for event in result.named("memory")}
+        self.assertEqual(last, {0: 3.0, 1: 7.0})
+        self.assertEqual(result.facts["memory.reserved"], 7.0 * self.GIB)
+
+    def test_a_missing_engine_is_lack_of_memory_only_if_an_allocation_has_just_failed(self):
+        for env, kinds, has_failed in (
+            ({}, ["failed"], False),
+            ({"TRIED": 200, "TRY": 1}, ["out_of_memory"], True),
+            ({"TRIED": 200, "CAUGHT": 1}, [], True),  # then what the script prints is read
+            ({"EARLY": 200, "TRY": 30}, ["failed"], False),
+        ):
+            with self.subTest(env):
+                result = self.run_memory(ENGINE=1, **env)
+                self.assertEqual((result.code, [kind for kind, _ in result.errors]), (1, kinds), result.output)
+                told = [event["failures"] > 0 for event in result.named("memory")]
+                self.assertEqual(bool(told) and told[-1], has_failed)
+
+
+@needs_stand_in
+class Compiling(OnADevice):
+    """Gradients that are added up, where the compiler's CUDA graphs overwrite what they have made.
+
+    On a real GPU `gpu/acceptance` has a script for this, as compiling takes long there.
+    """
+
+    def losses(self, apply, **env):
+        result = harness.run("transformer.py", apply, stop_after=None, env=env, device=DEVICE)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual(result.applied, set(apply))
+        return result.losses + [float(result.output.split("weights ")[1].split()[0])]
+
+    def test_parts_of_a_batch_add_up_under_graphs(self):
+        accumulation = {"torch.grad_accumulation": 4}
+        alone = self.losses(accumulation)
+        for apply, env in (
+            ({**accumulation, "torch.compile": "reduce-overhead"}, {}),
+            ({**accumulation, "torch.compile": "max-autotune-no-cudagraphs"}, {}),
+            (accumulation, {"MODE": "max-autotune"}),
+        ):
+            with self.subTest(apply, env=env):
+                for one, other in zip(alone, self.losses(apply, **env), strict=True):
+                    self.assertAlmostEqual(one, other, places=4)
+
+    def test_the_stand_in_overwrites_gradients_of_a_graph_as_torch_does(self):
+        env = {"MODE": "reduce-overhead", "PARTS": "2"}
+        result = harness.run("transformer.py", stop_after=None, env=env, device=DEVICE, has_probe=False)
+        self.assertEqual(result.code, 1)
+        self.assertIn("overwritten by a subsequent run", result.output)
 
 
 class Replaying(OnADevice):

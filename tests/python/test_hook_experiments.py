@@ -41,7 +41,7 @@ FREE = {
     "loader.first_batch_seconds",
 }
 if harness.KIND == "cuda":
-    FREE.add("tf32.convolutions")
+    FREE |= {"tf32.convolutions", "memory.allocated", "memory.active", "memory.reserved", "memory.inactive_split"}
 SEEN = {
     "loader.item_seconds",
     "loader.item_cpu_seconds",

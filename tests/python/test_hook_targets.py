@@ -2,7 +2,9 @@
 
 import collections
 import math
+import os
 import re
+import subprocess
 import sys
 import unittest
 
@@ -135,6 +137,30 @@ class Precision(Target):
     @harness.on_the_cpu
     def test_tf32_without_a_gpu_is_rejected(self):
         self.assertIn("NVIDIA", self.run_failing("cnn.py", PRECISION, "tf32", "rejected"))
+
+    @unittest.skipIf(VERSION < (2, 9), "torch 2.9 added the switches fp32_precision")
+    def test_tf32_is_set_from_every_state_that_a_script_may_leave(self):
+        for state in (
+            "pass",
+            "b.fp32_precision = 'tf32'",
+            "b.fp32_precision = 'ieee'",
+            "b.cuda.matmul.fp32_precision = 'tf32'",
+            "b.cudnn.fp32_precision = 'ieee'",
+            "b.cudnn.conv.fp32_precision = 'ieee'",
+            "torch.set_float32_matmul_precision('medium')",
+        ):
+            code = (
+                f"import torch; b = torch.backends; {state}\n"
+                "import gputune._hook.install\nfrom gputune._hook.precision import set_tf32\n"
+                "for is_on in (True, False, True, False):\n"
+                "    set_tf32(is_on)\n"
+                "    new = {s.fp32_precision for s in (b.cuda.matmul, b.cudnn.conv, b.cudnn.rnn)}\n"
+                "    print(is_on, *new, b.cuda.matmul.allow_tf32, b.cudnn.allow_tf32)\n"
+            )
+            environment = {**os.environ, "PYTHONPATH": str(harness.PYTHON)}
+            with self.subTest(state):
+                done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+                self.assertEqual(done.stdout, "True tf32 True True\nFalse ieee False False\n" * 2, done.stderr)
 
     @is_older
     def test_fp16_on_a_cpu_that_cannot_is_rejected(self):

@@ -5,6 +5,7 @@ Run with `python -m unittest discover -s tests/python`.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -117,6 +118,32 @@ class TheGuards(unittest.TestCase):
         )
         output, errors = python(code)
         self.assertEqual(output, "an import started 1 native thread\n", errors)
+
+    def test_nvml_may_be_open_but_the_driver_of_cuda_may_not_be_initialised(self):
+        """A library in place of the driver, and a file in place of /dev/nvidiactl, which NVML keeps open."""
+        compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+        if compiler is None:
+            self.skipTest("no C compiler")
+        code = (
+            "import ctypes, sys; from gputune._hook import zygote_guards as guards\n"
+            "guards._NVIDIA_FILES = (sys.argv[1],)\n"
+            "task = {'modules': [], 'environment': {}, 'load_time': [], 'own': []}\n"
+            "held = open(sys.argv[1] + '/nvidiactl', 'w'); print(guards.Guards(task).against_fork())\n"
+            "driver = ctypes.CDLL(sys.argv[1] + '/libcuda.so.1'); print(guards.Guards(task).against_fork())\n"
+            "driver.cuInit(0); print(guards.Guards(task).against_fork())\n"
+        )
+        driver = (
+            "static int is_on;\nint cuInit(unsigned flags) { is_on = 1; return 0; }\n"
+            "int cuDeviceGetCount(int *count) { *count = 1; return is_on ? 0 : 3; }\n"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "driver.c"), "w", encoding="utf-8") as file:
+                file.write(driver)
+            built = os.path.join(folder, "libcuda.so.1")
+            subprocess.run([compiler, "-shared", "-fPIC", "-o", built, file.name], check=True)
+            output, errors = python(code, os.path.realpath(folder))
+        reason = f"an import has opened {os.path.realpath(folder)}/nvidiactl"
+        self.assertEqual(output.splitlines(), ["None", "None", reason], errors)
 
     def test_a_variable_that_the_script_sets_counts_if_it_is_read_at_import(self):
         with EnvironmentReads() as reads:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from gputune._hook.loader_settings import ACCUMULATION
 from gputune._hook.modules import Treatment
+from gputune._hook.own_gradients import OwnGradients
 from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 
@@ -37,6 +38,7 @@ class Accumulation(Treatment):
         self._optimizer: Optional[int] = None
         self._is_caller_known = False
         self._probe: Optional[torch.Tensor] = None  # a parameter whose gradient must survive until the next part
+        self._own_gradients = OwnGradients(hook.session)
         self._calls: dict[int, int] = {}  # parts since the last call of a scheduler
 
     def install(self) -> None:
@@ -47,6 +49,8 @@ class Accumulation(Treatment):
         self._hook.changes[ACCUMULATION] = self._change
         self._hook.modules.treatments.append(self)
         self._hook.backward.scale.append(self._scale)
+        self._hook.backward.after.append(self._keep_gradients)
+        self._own_gradients.install()
         self._hook.optimizers.may_step = self._may_step
         for owner in (Optimizer, nn.Module):
             replace(owner, "zero_grad", self._around_zero_grad)
@@ -102,6 +106,10 @@ class Accumulation(Treatment):
             self._refuse("the script clears the gradients itself, not by zero_grad()")
         return loss / self._parts
 
+    def _keep_gradients(self) -> None:
+        if self._parts > 1 and self._own_gradients.are_needed:
+            self._own_gradients.keep(self._hook.modules.found)
+
     def _refuse_trainers(self) -> None:
         callers = set()
         frame: Any = sys._getframe()
@@ -128,7 +136,11 @@ class Accumulation(Treatment):
 
     def _around_zero_grad(self, original: Function) -> Function:
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
-            if self._done == 0:
+            if self._done > 0:
+                return
+            if self._parts > 1 and self._own_gradients.are_needed:
+                original(owner, set_to_none=False)
+            else:
                 original(owner, *args, **kwargs)
 
         return zero_grad

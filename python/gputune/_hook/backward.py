@@ -26,6 +26,9 @@ class Backward:
 
         The second argument is true if the script has scaled the loss."""
 
+        self.after: list[Callable[[], None]] = []
+        """Called after a backward pass without errors."""
+
     def install(self) -> None:
         replace(torch.autograd, "backward", self._around_backward)
         for owner in scaler_classes():
@@ -47,10 +50,15 @@ class Backward:
             self.is_inside = True
             self._phases.enter("backward")
             try:
-                return original(tensors, *args, **kwargs)
+                original(tensors, *args, **kwargs)
+            except Exception as error:
+                self._steps.note_failure(error)
+                raise
             finally:
                 self._phases.leave()
                 self.is_inside = False
+            for call in self.after:
+                call()
 
         return backward
 

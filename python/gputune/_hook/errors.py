@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from gputune._client import end_now, rank_and_ranks
+from gputune._hook.memory import Memory
 from gputune._hook.session import Session
 from gputune._hook.stopping import Stopping
 
@@ -18,7 +19,12 @@ _OUT_OF_MEMORY = (
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # a handle takes memory
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "NVML_SUCCESS == r INTERNAL ASSERT FAILED",  # the allocator gets no numbers for its message (pytorch#112377)
 )
+
+#: Messages that mean a lack of memory only if an allocation has failed: cuDNN found no algorithm, perhaps as none had enough
+#: memory for its workspace (pytorch#108645).
+_IF_ALLOCATIONS_FAILED = ("unable to find an engine to execute this computation",)
 
 #: Messages of attention if the kernels that `torch.sdpa` allows do not accept its inputs.
 _NO_KERNEL = ("No available kernel", "No viable backend for scaled_dot_product_attention")
@@ -27,18 +33,21 @@ _NO_KERNEL = ("No available kernel", "No viable backend for scaled_dot_product_a
 _REPEATED = ("ChildFailedError",)
 
 
-def lacks_memory(error: BaseException) -> bool:
+def lacks_memory(error: BaseException, memory: Memory) -> bool:
     """True if an exception says that memory ran out."""
     text = f"{type(error).__name__}: {error}"
+    if any(part in text for part in _IF_ALLOCATIONS_FAILED):
+        return memory.report_failures()
     return isinstance(error, MemoryError) or any(part in text for part in _OUT_OF_MEMORY)
 
 
 class Errors:
     """An exception hook that calls the previous hook last."""
 
-    def __init__(self, session: Session, stopping: Stopping) -> None:
+    def __init__(self, session: Session, stopping: Stopping, memory: Memory) -> None:
         self._session = session
         self._stopping = stopping
+        self._memory = memory
 
     def install(self) -> None:
         previous = sys.excepthook
@@ -65,4 +74,4 @@ class Errors:
             self._session.reject("torch.sdpa", str(error))
             return
         message = f"rank {rank}: {text}" if ranks > 1 else text
-        self._session.send("error", kind="out_of_memory" if lacks_memory(error) else "failed", message=message)
+        self._session.send("error", kind="out_of_memory" if lacks_memory(error, self._memory) else "failed", message=message)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-#: Steps after which a compilation is unusual.
-_WARM_UP_STEPS = 3
+#: Steps after which a compilation is unusual. Optimizers make their state in the first step, CUDA graphs are captured in the
+#: second.
+WARM_UP_STEPS = 3
 
 
 class Marks:
@@ -32,5 +33,5 @@ class Marks:
         graphs = dynamo.counters["stats"]["unique_graphs"]
         if graphs > self._graphs:
             self._graphs = graphs
-            if step > _WARM_UP_STEPS:
+            if step > WARM_UP_STEPS:
                 self.note("recompile")

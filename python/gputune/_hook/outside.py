@@ -66,7 +66,7 @@ class Outside:
         self._marks.note(EVALUATION)
         if not self.is_evaluating and not self._phases.is_any_open and self.is_here() and not is_compiling():
             self.is_evaluating = True
-            self._phases.enter(EVALUATION)
+            self._phases.enter_outside(EVALUATION)
 
     def end_step(self, is_marked: bool) -> None:
         """Notes the end of a step: evaluation may come next."""
@@ -84,7 +84,7 @@ class Outside:
         if not self.is_here():
             return False
         self.trains()
-        self._phases.enter(EPOCH_EDGE)
+        self._phases.enter_outside(EPOCH_EDGE)
         return True
 
     def leave_edge(self) -> None:
@@ -92,7 +92,9 @@ class Outside:
 
     def end_epoch(self, begin: Any) -> None:
         """Adds the end of an epoch: the training loader has no more batches, and has ended its workers."""
+        begin = self._phases.last_end if begin is None else begin
         if self.is_here() and begin is not None:
+            self._phases.clock.is_sparse = False
             self._phases.add(EPOCH_EDGE, begin, self._phases.clock.mark())
 
     def _around_save(self, original: Function) -> Function:
@@ -101,7 +103,7 @@ class Outside:
                 return original(*args, **kwargs)
             self._marks.note(CHECKPOINT)
             self._is_saving = True
-            self._phases.enter(CHECKPOINT)
+            self._phases.enter_outside(CHECKPOINT)
             try:
                 return original(*args, **kwargs)
             finally:

@@ -33,21 +33,21 @@ class Hook:
         self.phases = self.phases_type()
         self.outside = Outside(self.phases, self._marks)
         stopping = Stopping()
-        self._memory = Memory(self.session)
         self.facts = Facts(self.session)
+        self._memory = Memory(self.session, self.facts)
         self.loaders = self.loaders_type(self.session, self._marks, stopping, self.facts, self.phases, self.outside)
         self.steps = self.steps_type(self.session, self.phases, self.loaders, self._marks, self._memory, stopping)
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
         self.modules = Modules(self.phases, self.steps, self.outside)
         self._transfers = Transfers(self.phases)
-        self._errors = Errors(self.session, stopping)
+        self._errors = Errors(self.session, stopping, self._memory)
         self.stopping = stopping
         self.changes: dict[str, Callable[[Any], None]] = {}
         """Functions that change the value of a target between two steps."""
 
     def install(self) -> None:
-        parts = (self._errors, self.outside, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)
+        parts = (self._errors, self._memory, self.outside, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)
         for part in parts:
             part.install()
         self.phases.changed.append(self._memory.begin)

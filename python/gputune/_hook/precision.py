@@ -181,19 +181,32 @@ class Precision(Treatment):
 
     def _set_tf32(self) -> None:
         """Sets TF32, again after the script has changed it. Skips the CPU, where the switches differ in meaning."""
-        if self._kind != "cuda":
-            return
-        is_on = self._value != "fp32"
-        try:
-            if torch.backends.cuda.matmul.allow_tf32 != is_on:
-                torch.set_float32_matmul_precision("high" if is_on else "highest")
-            if torch.backends.cudnn.allow_tf32 != is_on:
-                torch.backends.cudnn.allow_tf32 = is_on
-        except RuntimeError:  # torch 2.9 and later refuse these switches once the script has used their successors
-            wanted = "tf32" if is_on else "ieee"
-            torch.backends.cuda.matmul.fp32_precision = wanted
-            torch.backends.cudnn.conv.fp32_precision = wanted
-            torch.backends.cudnn.rnn.fp32_precision = wanted
+        if self._kind == "cuda":
+            set_tf32(self._value != "fp32")
+
+
+def set_tf32(is_on: bool) -> None:
+    """Sets TF32 for matrix products, convolutions and recurrent layers, whatever switches the script has used.
+
+    Torch 2.9 added a switch `fp32_precision` for each old switch. Reading an old switch raises if the two differ. The
+    old setter of matrix products does nothing if its own value stays the same, so it gets the other value first. The new
+    switches come last: the old ones leave convolutions on their parent, which may be "tf32" (pytorch's
+    `aten/src/ATen/Context.cpp`).
+    """
+    wanted = "tf32" if is_on else "ieee"
+    products, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    switches = (products, cudnn.conv, cudnn.rnn) if hasattr(products, "fp32_precision") else ()
+    try:
+        is_set = products.allow_tf32 == cudnn.allow_tf32 == is_on
+    except RuntimeError:
+        is_set = False
+    if is_set and all(switch.fp32_precision == wanted for switch in switches):
+        return
+    for is_high in (not is_on, is_on):
+        torch.set_float32_matmul_precision("high" if is_high else "highest")
+    cudnn.allow_tf32 = is_on
+    for switch in switches:
+        switch.fp32_precision = wanted
 
 
 def _widen_all(outputs: Any) -> Any:

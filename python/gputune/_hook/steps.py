@@ -17,9 +17,10 @@ from gputune._hook.errors import lacks_memory
 from gputune._hook.graphs import CapturedStep, Graphs
 from gputune._hook.loader import Loaders
 from gputune._hook.losses import FIRST_LOSSES, Losses, mean
-from gputune._hook.marks import Marks
+from gputune._hook.marks import WARM_UP_STEPS, Marks
 from gputune._hook.memory import Memory
 from gputune._hook.samples import Samples
+from gputune._hook.sampling import Sampling
 from gputune._hook.session import Session
 from gputune._hook.step_times import StepTimes
 from gputune._hook.stopping import Stopping
@@ -53,6 +54,10 @@ class Step:
     segments: list[Segment]
     marks: list[str]
     losses: list[Any] = field(default_factory=list)
+    is_timed: bool = True
+    """True if the phases of this step were timed."""
+    cost: float = 0.0
+    """Seconds that its marks took."""
 
 
 class Steps:
@@ -74,6 +79,7 @@ class Steps:
         self._clock_optimizer: Optional[weakref.ReferenceType[Any]] = None
         self._pending: deque[Step] = deque()
         self._losses = Losses()
+        self._sampling = Sampling()
         self.losses_per_step: Optional[int] = None
         """How often gradients were computed for the last step; `None` if no loss was seen."""
         self._forwards = 0
@@ -88,6 +94,7 @@ class Steps:
         """Called before the first step with other settings."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
         """Seconds per step that backward waits for other ranks."""
+        self._warm_up_ends = WARM_UP_STEPS  # after which step
         self._is_told = False  # the final report was sent
         self._waited = 0.0
         self._computed = (0, 0.0)  # steps, and their seconds without data wait and communication
@@ -102,8 +109,11 @@ class Steps:
         self.samples.add_input(args, kwargs)
 
     def note_failure(self, error: Exception) -> None:
-        """Counts lacks of memory before the first step: a script that catches them may skip every batch."""
-        if self.number > 0 or not lacks_memory(error):
+        """Counts lacks of memory before the first step: a script that catches them may skip every batch.
+
+        Reports failed allocations in any step, as they explain what the script prints.
+        """
+        if not lacks_memory(error, self._memory) or self.number > 0:
             return
         self._lacks += 1
         if self._lacks == _MOST_LACKS:
@@ -161,7 +171,8 @@ class Steps:
             self._phases.settle()
         self._phases.restart()
         clock = self._phases.clock
-        end = clock.mark()
+        is_timed = not clock.is_sparse
+        end = self._phases.last_end = clock.mark_end()
         samples, waits = self._loaders.step(self._forwards, self._losses.count)
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
         if self.number == 1:
@@ -178,16 +189,22 @@ class Steps:
                 self._phases.take(),
                 marks,
                 self._losses.take(self.number),
+                is_timed,
+                clock.take_cost() if clock.is_of_device else 0.0,
             )
         )
         self._forwards = 0
         now = time.perf_counter()
+        if clock.is_of_device:
+            clock.is_sparse = not self._sampling.is_due(now) and self.number > WARM_UP_STEPS
         is_edge = now - self._edge >= _WINDOW_SECONDS
         if is_edge:
             self._edge = now
             self._losses.want()
             self._memory.report()
         self._report()
+        if self.number >= self._warm_up_ends and self._memory.is_in_warm_up and not clock.is_capturing():
+            self._end_warm_up()
         if is_edge:
             self._at_edge(False)
         if self.number == 1:
@@ -195,6 +212,13 @@ class Steps:
         for ending in self.endings:
             ending(bool(marks))
         self._stopping.after_step(self.number, now)
+
+    def _end_warm_up(self) -> None:
+        """Separates the memory of warm-up from the memory of later steps. The next step has to allocate again."""
+        self._memory.empty_cache()
+        self._report()
+        self._memory.end_warm_up()
+        self._marks.note("memory")
 
     def _end_replayed(self, step: CapturedStep) -> None:
         self._forwards, self.samples.inputs = step.forwards, step.samples
@@ -219,6 +243,7 @@ class Steps:
                 last = self._pending[-1]
                 last.clock.wait(last.end)
             self._report()
+            self._memory.report()
         except RuntimeError:  # the device has failed; the script gets the error itself
             self._pending.clear()
         if self.number > 0 and not self._is_told:
@@ -245,6 +270,7 @@ class Steps:
     def begin_anew(self) -> None:
         """Resets the measurements before the first step with other settings."""
         self._computed = (0, 0.0)
+        self._warm_up_ends = self.number + 1  # later steps may use blocks of the old batch that are free after the first
         self._losses.want()
         self._memory.begin_anew()
         for begin in self.beginnings:
@@ -265,16 +291,21 @@ class Steps:
         if _client.user_steps:  # the script reports its steps itself
             return
         events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in step.marks]
+        began = time.perf_counter()
         times = StepTimes(step.clock, step.end, step.segments)
         wait_seconds = times.data_wait(*step.waits)
         if wait_seconds > 0:
             events.append(("phase", {"name": "data_wait", "seconds": wait_seconds}))
         sums = times.phases()
         times.release()
+        if step.is_timed and step.number > WARM_UP_STEPS:
+            self._sampling.pay(step.cost + time.perf_counter() - began)
         self._take_from_backward(sums)
         for name, seconds in sums.items():
             events.append(("phase", {"name": name, "seconds": seconds}))
         fields: dict[str, Any] = {"time": step.clock.time(step.end)}
+        if not step.is_timed:
+            fields["timed"] = False
         self._add_compute(step, fields["time"], wait_seconds + sums.get(COMMUNICATION, 0.0))
         if step.samples is not None:
             fields["samples"] = step.samples
@@ -293,6 +324,6 @@ class Steps:
 
     def _add_compute(self, step: Step, ended: float, waited: float) -> None:
         last, self._last_time = self._last_time, ended
-        if last is not None and not step.marks and step.number > FIRST_LOSSES // 4:
+        if last is not None and step.is_timed and not step.marks and step.number > FIRST_LOSSES // 4:
             steps, seconds = self._computed
             self._computed = (steps + 1, seconds + max(ended - last - waited, 0.0))

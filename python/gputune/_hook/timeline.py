@@ -25,6 +25,7 @@ class HostClock:
     """Marks are seconds of the host's monotonic clock."""
 
     is_of_device = False
+    is_sparse = False
 
     def __init__(self) -> None:
         self._base = 0.0
@@ -35,6 +36,8 @@ class HostClock:
 
     def mark(self) -> float:
         return time.perf_counter()
+
+    mark_end = mark
 
     def is_reached(self, mark: float) -> bool:
         return True
@@ -80,9 +83,26 @@ class DeviceClock:
         self._base.synchronize()
         self._base_time = time.perf_counter()
         self.is_base_of_step = False
+        self.is_sparse = False
+        """True in steps whose phases are not timed."""
+        self._cost = 0.0
 
     def mark(self) -> Optional[Any]:
-        """An event; `None` while a CUDA graph is captured, which would record the event."""
+        """An event; `None` in steps that are not timed, and while a CUDA graph is captured, which would record it."""
+        if self.is_sparse:
+            return None
+        began = time.perf_counter()
+        event = self.mark_end()
+        self._cost += time.perf_counter() - began
+        return event
+
+    def take_cost(self) -> float:
+        """Seconds that the marks took since the last call."""
+        cost, self._cost = self._cost, 0.0
+        return cost
+
+    def mark_end(self) -> Optional[Any]:
+        """An event at the end of a step; `None` while a CUDA graph is captured."""
         if self.is_capturing():
             return None
         event = self._event()
@@ -156,6 +176,8 @@ class Phases:
         self._open: list[tuple[str, Any]] = []
         self.segments: list[Segment] = []
         self._of_parent: Any = None
+        self.last_end: Any = None
+        """The mark at the end of the last step."""
         self.around_gaps: Optional[tuple[Callable[[], None], Callable[[], None]]] = None
         """Called when a gap between phases ends, and when a gap begins."""
         os.register_at_fork(after_in_child=self._forget)
@@ -190,6 +212,7 @@ class Phases:
         if module is not None or self.clock.is_of_device:
             self.clock = HostClock() if module is None else DeviceClock(device, module)
             self.segments.clear()
+            self.last_end = None
             self._open = [(name, self.clock.mark()) for name, _ in self._open]
         for change in self.changed:
             change(device)
@@ -202,7 +225,13 @@ class Phases:
         self._is_settled = False
         self._open = []
         self.segments = []
+        self.last_end = None
         self.around_gaps = None
+
+    def enter_outside(self, name: str) -> None:
+        """Enters a rare phase between steps, which is timed in any case."""
+        self.clock.is_sparse = False
+        self.enter(name)
 
     def enter(self, name: str) -> None:
         mark = self.clock.mark()

@@ -24,7 +24,10 @@ _OPENBLAS_THREADS = (
     "scipy_openblas_get_num_threads64_",
 )
 
-_DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/accel")
+_DEVICE_FILES = ("/dev/kfd", "/dev/dri", "/dev/accel")
+_NVIDIA_FILES = ("/dev/nvidia",)
+#: `CUDA_ERROR_NOT_INITIALIZED` (CUDA driver API, `CUresult`).
+_NOT_INITIALIZED = 3
 
 
 class Guards:
@@ -76,9 +79,23 @@ def _device() -> Optional[str]:
             path = os.readlink(f"/proc/self/fd/{descriptor}")
         except OSError:
             continue
-        if path.startswith(_DEVICE_FILES):
+        if path.startswith(_DEVICE_FILES) or (path.startswith(_NVIDIA_FILES) and _is_cuda_initialized()):
             return f"an import has opened {path}"
     return None
+
+
+def _is_cuda_initialized() -> bool:
+    """True if this process has initialised the CUDA driver, which no child could then use.
+
+    NVML alone opens /dev/nvidiactl and keeps it open. A child may use CUDA nevertheless (torch/cuda/__init__.py,
+    `_device_count_nvml`). Tested with a library in place of the driver; no GPU has run it yet.
+    """
+    for path in _libraries():
+        if os.path.basename(path).startswith("libcuda.so"):
+            count = _function(path, ("cuDeviceGetCount",))
+            if count is None or count(ctypes.byref(ctypes.c_int())) != _NOT_INITIALIZED:
+                return True
+    return False
 
 
 def _native_threads() -> Optional[str]:

@@ -196,7 +196,9 @@ pub(super) const COMPILE: ByHand = ByHand {
     call: Some(OwnCall {
         names: &["torch.compile"],
         arguments: |value| match text(value) {
-            "default" | "reduce-overhead" | "max-autotune" => Some(vec![("mode", python(value))]),
+            "default" | "reduce-overhead" | "max-autotune" | "max-autotune-no-cudagraphs" => {
+                Some(vec![("mode", python(value))])
+            }
             "off" => Some(Vec::new()),
             _ => None,
         },
@@ -207,7 +209,7 @@ pub(super) const COMPILE: ByHand = ByHand {
         match text(value) {
             _ if names.has_call => Vec::new(),
             "default" => vec![line(Spot::Model, format!("{model} = torch.compile({model})"))],
-            mode @ ("reduce-overhead" | "max-autotune") => {
+            mode @ ("reduce-overhead" | "max-autotune" | "max-autotune-no-cudagraphs") => {
                 vec![line(Spot::Model, format!("{model} = torch.compile({model}, mode=\"{mode}\")"))]
             }
             _ => Vec::new(),

@@ -144,7 +144,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "torch.compile",
         about: "`torch.compile` in this mode; torch 2.0",
-        accepts: Accepts::Names(&["off", "default", "reduce-overhead", "max-autotune"]),
+        accepts: Accepts::Names(&["off", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]),
         by: TORCH,
         needs: Needs::NewProcess,
         numerics: Numerics::Changed(Literal::Text("off")),

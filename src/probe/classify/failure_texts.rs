@@ -9,6 +9,8 @@ use crate::model::Memory;
 pub(super) enum Meaning {
     /// Memory ran out.
     OutOfMemory(Memory),
+    /// cuDNN found no algorithm for an operation. The reason is a lack of memory if an allocation failed.
+    NoEngine,
     /// The GPU or a library on it is in a state from which the process cannot recover. The line gives the reason.
     DeviceFault,
     /// A data worker is gone. The reason depends on the signal and on the kernel's reports.
@@ -47,6 +49,10 @@ const fn worker(text: &'static str) -> Signature {
     Signature { text, at_start: false, means: Meaning::WorkerLost }
 }
 
+const fn engine(text: &'static str) -> Signature {
+    Signature { text, at_start: false, means: Meaning::NoEngine }
+}
+
 /// All signatures. A bare "out of memory" is not a signature, because scripts also print it in warnings.
 pub(super) const SIGNATURES: &[Signature] = &[
     // PyTorch's allocators, present and past (c10/cuda/CUDACachingAllocator.cpp and its siblings).
@@ -61,13 +67,16 @@ pub(super) const SIGNATURES: &[Signature] = &[
     device("mps backend out of memory"),
     device("allocation was preemptively rejected because it would exceed"),
     device("memory mapping failed with oom"),
+    // The allocator asks NVML for the numbers in its message. NVML refuses in a MIG instance and in some containers, so this
+    // assertion takes the place of the message (pytorch#112377).
+    device("nvml_success == r internal assert failed"),
     // The CUDA driver and runtime, as other programs quote them.
     device("cuda_error_out_of_memory"),
     device("cudaerrormemoryallocation"),
     device("cudamalloc retry failed: out of memory"),
     device("cupy.cuda.memory.outofmemoryerror"),
-    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED and "unable to find an engine" are not listed. Shapes, strides
-    // and types that no algorithm supports cause the same messages, however much memory is free.
+    // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED is not listed. Shapes, strides and types that no algorithm
+    // supports cause the same message, however much memory is free.
     device("cublas_status_alloc_failed"),
     // A handle takes memory, and this is the error if memory is missing (EleutherAI/lm-evaluation-harness #1689).
     device("cublas_status_not_initialized when calling `cublascreate"),
@@ -76,6 +85,8 @@ pub(super) const SIGNATURES: &[Signature] = &[
     device("cufft_alloc_failed"),
     device("cudnn_status_alloc_failed"),
     device("cudnn_status_internal_error_device_allocation_failed"),
+    // No algorithm supports the operation, or none had enough memory for its workspace (pytorch#108645).
+    engine("unable to find an engine to execute this computation"),
     // XLA, in JAX and TensorFlow.
     device("resource_exhausted: out of memory"),
     device("resource_exhausted: failed to allocate request"),

@@ -210,7 +210,8 @@ impl Live {
         }
         let figures = self.figures.extract_if(.., |figure| figure.config == *job.config);
         let Some(figure) = figures.last() else { return };
-        if let Err(difference) = same_rate(own, &figure.measurement) {
+        let same = same_rate(own, &figure.measurement).and_then(|()| same_memory(own, &figure.measurement));
+        if let Err(difference) = same {
             let reason = format!("probe {} in such a process: {difference}", figure.number);
             self.close(&figure.changed, &reason);
         }
@@ -265,4 +266,44 @@ fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
         return Err(format!("throughput {:+.1}% against a separate process", difference * 100.0));
     }
     Ok(())
+}
+
+/// Compares the device memory of a config in a separate process and live. The error describes the difference.
+fn same_memory(own: &Measurement, live: &Measurement) -> Result<(), String> {
+    /// The largest allowed difference: the default headroom, which it could use up.
+    const WIDEST: f64 = 0.1;
+    /// The difference that is always allowed: three segments of PyTorch's allocator, whose number depends on the order of
+    /// allocations (`kLargeBuffer` in c10/cuda/CUDACachingAllocator.cpp).
+    const SEGMENTS: f64 = 3.0 * 20.0 * 1024.0 * 1024.0;
+    let is_of_device = own.facts.text("device").is_some_and(|device| device != "cpu");
+    let (Some(before), Some(now)) = (own.memory.peak_bytes, live.memory.peak_bytes) else { return Ok(()) };
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a device")]
+    let (before, now) = (before as f64, now as f64);
+    if !is_of_device || (now - before).abs() <= (WIDEST * before).max(SEGMENTS) {
+        return Ok(());
+    }
+    Err(format!("device memory {:+.1}% against a separate process", (now / before - 1.0) * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fact::Fact;
+
+    #[test]
+    fn memory_of_a_device_that_differs_is_told_and_that_of_the_host_is_not() {
+        let measured = |device: &str, mebibytes: u64| {
+            let mut measurement = Measurement::default();
+            measurement.memory.peak_bytes = Some(mebibytes << 20);
+            measurement.facts.insert(0, "device", Fact::Text(device.to_owned()));
+            measurement
+        };
+        let same = |device, own, live| same_memory(&measured(device, own), &measured(device, live));
+        assert_eq!(same("cuda", 1000, 1090), Ok(()));
+        assert_eq!(same("cuda", 100, 150), Ok(()), "three segments");
+        assert_eq!(same("cuda", 1000, 1500), Err("device memory +50.0% against a separate process".to_owned()));
+        assert_eq!(same("cuda", 1000, 800), Err("device memory -20.0% against a separate process".to_owned()));
+        assert_eq!(same("cpu", 1000, 1500), Ok(()));
+        assert_eq!(same_memory(&measured("cuda", 1000), &Measurement::default()), Ok(()));
+    }
 }

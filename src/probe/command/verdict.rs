@@ -220,6 +220,7 @@ impl Session {
             oom_killed: self.host.oom_killed(),
             shared_is_full: self.host.shared_is_full(),
             own: self.host.own(),
+            has_failed_allocations: self.heard.totals.has_failed_allocations(),
             lost_rank: self.heard.ranks.first_lost(),
         }
     }

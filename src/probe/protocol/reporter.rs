@@ -160,7 +160,7 @@ impl Reporter {
         #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
         let samples = Some(samples as f64);
         let time = Some(self.begin.elapsed().as_secs_f64());
-        self.send(&Event::Step { samples, time, seconds: None, loss, flops, metrics: BTreeMap::new() })
+        self.send(&Event::Step { samples, time, seconds: None, loss, flops, metrics: BTreeMap::new(), timed: true })
     }
 
     /// Reports the duration of a phase of the current step.
@@ -177,11 +177,14 @@ impl Reporter {
     /// The probe is gone.
     pub fn memory(&mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> io::Result<()> {
         self.send(&Event::Memory {
+            device: 0,
+            goes_on: false,
             allocated: Some(peak_bytes),
             reserved: None,
             other: None,
             capacity: capacity_bytes,
             retries: None,
+            failures: None,
         })
     }
 

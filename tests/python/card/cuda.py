@@ -11,13 +11,11 @@ import traceback
 from types import SimpleNamespace
 from typing import Any, Optional
 
-from card import record, streams, tensors
+from card import memory, record, streams, tensors
 
 #: How many devices the machine has, from the environment.
 DEVICES = "CARD_DEVICES"
 
-_GIB = 1 << 30
-_MEMORY = 80 * _GIB
 _FORKED = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
 )
@@ -125,13 +123,14 @@ class _Device:
         pass
 
 
-def _statistics(device: Any = None) -> dict[str, int]:
-    used = {f"{kind}_bytes.all.{value}": _GIB for kind in ("allocated", "reserved") for value in ("current", "peak")}
-    return {**used, "num_alloc_retries": 0, "num_ooms": 0}
-
-
 _PROPERTIES = SimpleNamespace(
-    name="stand-in", major=9, minor=0, total_memory=_MEMORY, multi_processor_count=100, uuid="stand-in", warp_size=32
+    name="stand-in", major=9, minor=0, total_memory=memory.TOTAL, multi_processor_count=100, uuid="stand-in", warp_size=32
+)
+
+_OF_MEMORY = (
+    *("memory_stats", "mem_get_info", "reset_peak_memory_stats", "empty_cache"),
+    *("caching_allocator_alloc", "caching_allocator_delete"),
+    *("set_per_process_memory_fraction", "get_per_process_memory_fraction"),
 )
 
 _FUNCTIONS: dict[str, Any] = {
@@ -147,14 +146,11 @@ _FUNCTIONS: dict[str, Any] = {
     "get_arch_list": _asked("get_arch_list", lambda: []),
     "current_device": _used("current_device", 0),
     "set_device": _used("set_device", None),
-    "memory_stats": _used("memory_stats", _statistics),
-    "mem_get_info": _used("mem_get_info", lambda device=None: (_MEMORY - 2 * _GIB, _MEMORY)),
-    "reset_peak_memory_stats": _used("reset_peak_memory_stats", None),
-    "memory_allocated": _used("memory_allocated", _GIB),
-    "memory_reserved": _used("memory_reserved", _GIB),
-    "max_memory_allocated": _used("max_memory_allocated", _GIB),
-    "max_memory_reserved": _used("max_memory_reserved", _GIB),
-    "empty_cache": _nothing,
+    **{name: _used(name, getattr(memory, name)) for name in _OF_MEMORY},
+    "memory_allocated": _used("memory_allocated", memory.statistic("allocated_bytes.all.current")),
+    "memory_reserved": _used("memory_reserved", memory.statistic("reserved_bytes.all.current")),
+    "max_memory_allocated": _used("max_memory_allocated", memory.statistic("allocated_bytes.all.peak")),
+    "max_memory_reserved": _used("max_memory_reserved", memory.statistic("reserved_bytes.all.peak")),
     "manual_seed": _nothing,
     "manual_seed_all": _nothing,
     "device": _Device,
@@ -193,8 +189,9 @@ def install_accelerator(accelerator: Any) -> None:
     accelerator.is_available = _asked("accelerator.is_available", lambda: _driver.ask("is_available") > 0)
     accelerator.device_count = device_count
     accelerator.current_accelerator = current
-    accelerator.current_stream = streams.current_stream
-    accelerator.synchronize = streams.synchronize
+    # Dynamo knows functions by their identity, so these are others than those of torch.cuda.
+    accelerator.current_stream = lambda device=None: streams.current_stream(device)
+    accelerator.synchronize = lambda device=None: streams.synchronize(device)
     accelerator.set_device_index = accelerator.set_device_idx = _used("accelerator.set_device_index", None)
     accelerator.current_device_index = accelerator.current_device_idx = _used("accelerator.current_device_index", 0)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import contextmanager
 from typing import Any, Iterator, Optional
 
 from card import record
+
+#: What it costs the host to record an event, in microseconds, from the environment: 10 on a real GPU, with Python's part.
+EVENT_COST = "CARD_EVENT_MICROSECONDS"
 
 #: Nanoseconds of a cycle of `torch.cuda._sleep`.
 CYCLE_SECONDS = 1e-9
@@ -52,7 +56,8 @@ class Stream:
 class Event:
     """As `torch.cuda.Event`, with its errors."""
 
-    made = 0
+    made = recorded = 0
+    _cost = float(os.environ.get(EVENT_COST, "0")) * 1e-6
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         Event.made += 1
@@ -60,6 +65,10 @@ class Event:
         self._at: Optional[float] = None
 
     def record(self, stream: Optional[Stream] = None) -> None:
+        Event.recorded += 1
+        until = time.perf_counter() + self._cost
+        while time.perf_counter() < until:
+            pass
         stream = current_stream() if stream is None else stream
         self._at = max(stream.done, time.perf_counter())
 

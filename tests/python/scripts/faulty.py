@@ -35,6 +35,9 @@ for number, (inputs,) in enumerate(loader):
             raise ValueError("five is enough")
         if fault == "memory":
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        if fault == "nvml":  # as in a MIG instance, where NVML gives the allocator no numbers for its message
+            place = "../c10/cuda/CUDACachingAllocator.cpp"
+            raise RuntimeError(f'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "{place}":1154, please report a bug to PyTorch.')
         if fault == "host":
             torch.empty(1 << 60)
         if fault == "helper":  # trains for itself and fails

@@ -165,7 +165,7 @@ def main():
     print("seen", sorted(model.seen))
     print("tf32", torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
     print("milliseconds a step", round(1e3 * (time.perf_counter() - began) / (steps * (epoch + 1)), 1))
-    print("events", getattr(torch.cuda.Event, "made", 0))
+    print("events", getattr(torch.cuda.Event, "made", 0), "recorded", getattr(torch.cuda.Event, "recorded", 0))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ class Net(nn.Module):
 data = TensorDataset(torch.randn(64, 6, 16), torch.randn(64, 1))
 loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(2))
 model = Net().to(DEVICE)
-if os.environ.get("COMPILE"):
+if os.environ.get("MODE"):
+    model = torch.compile(model, mode=os.environ["MODE"])
+elif os.environ.get("COMPILE"):
     model = torch.compile(model, backend=os.environ.get("BACKEND", "inductor"))
 optimizer = getattr(torch.optim, os.environ.get("OPTIMIZER", "AdamW"))(model.parameters(), lr=1e-3)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
@@ -49,6 +51,8 @@ for epoch in range(int(os.environ.get("EPOCHS", "2"))):
         inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
         loss = nn.functional.mse_loss(model(inputs), targets)
         loss.backward()
+        for _ in range(int(os.environ.get("PARTS", "1")) - 1):
+            nn.functional.mse_loss(model(inputs), targets).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         scheduler.step()

@@ -54,7 +54,20 @@ def _with_tensors(module):
     cuda.install_pinning(sys.modules["torch"])
 
 
+def _with_compiler(module):
+    from card import inductor
+
+    inductor.install(module)
+
+
 sys.meta_path.insert(
     0,
-    _Finder({"torch.cuda": _with_cuda, "torch.accelerator": _with_accelerator, "torch.functional": _with_tensors}),
+    _Finder(
+        {
+            "torch.cuda": _with_cuda,
+            "torch.accelerator": _with_accelerator,
+            "torch.functional": _with_tensors,
+            "torch._inductor.compile_fx": _with_compiler,
+        }
+    ),
 )

@@ -1,0 +1,60 @@
+"""Keeps gradients in memory of their own while the parts of a batch add to them under CUDA graphs of `torch.compile`.
+
+The first backward pass of a step puts a gradient where `.grad` is `None`: into memory of the graph, which the next part
+overwrites. Torch then raises "accessing tensor output of CUDAGraphs that has been overwritten" (pytorch#169545) and
+advises buffers outside of the graph. Tested on a stand-in; no GPU has run it yet.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Optional
+
+import torch
+from torch import nn
+
+from gputune._hook.compiling import COMPILE
+from gputune._hook.patching import Function, replace
+from gputune._hook.session import Session
+
+#: The modes that use CUDA graphs, and the option that turns them on (`torch._inductor.list_mode_options`).
+_MODES = ("reduce-overhead", "max-autotune")
+_OPTION = "triton.cudagraphs"
+
+
+class OwnGradients:
+    """Copies the first gradient of each parameter. Later steps set it to zero in place."""
+
+    def __init__(self, session: Session) -> None:
+        self._setting: Optional[str] = session.value(COMPILE)
+        self._is_on_in_script = False
+        self._has_own: set[int] = set()
+        """Identities of the parameters whose gradient is outside of a graph."""
+
+    def install(self) -> None:
+        if hasattr(torch, "compile"):
+            replace(torch, "compile", self._around_compile)
+
+    @property
+    def are_needed(self) -> bool:
+        """True if the trained modules may run in CUDA graphs of torch.compile."""
+        if self._setting is not None:
+            return self._setting in _MODES
+        config = sys.modules.get("torch._inductor.config")
+        return self._is_on_in_script or (config is not None and bool(config.triton.cudagraphs))
+
+    def keep(self, modules: list[nn.Module]) -> None:
+        """Moves gradients out of a graph after a backward pass."""
+        for module in modules:
+            for parameter in module.parameters():
+                if parameter.grad is not None and id(parameter) not in self._has_own:
+                    self._has_own.add(id(parameter))
+                    parameter.grad = parameter.grad.clone()
+
+    def _around_compile(self, original: Function) -> Function:
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            options = kwargs.get("options") or {}
+            self._is_on_in_script |= kwargs.get("mode") in _MODES or bool(options.get(_OPTION))
+            return original(*args, **kwargs)
+
+        return compile
