@@ -34,13 +34,18 @@ if TYPE_CHECKING:
     from ._program import GputuneError
     from ._search import search, tune
     from ._study import Interval, Study, WholeRun, load
+else:  # imported at their first use, as training scripts do not need them
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = {"GputuneError": "_program", "search": "_search", "tune": "_search"}.get(name, "_study")
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
 
 __all__ = ["config", "done", "is_probe", "memory", "phase", "step"]
 __all__ += ["GputuneError", "Interval", "Study", "WholeRun", "load", "search", "tune"]
 __version__ = "0.1.0"
-
-#: Modules of the names that training scripts do not need: they are imported at their first use.
-_MODULES = {"GputuneError": "_program", "search": "_search", "tune": "_search"}
 
 _PHASES = {"data": "data_wait", "h2d": "host_to_device"}
 
@@ -52,12 +57,6 @@ _LOOK_TIME = 0.5
 _steps = 0
 _looked_at = -math.inf
 _nothing: AbstractContextManager[None] = nullcontext()
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, '_study')}"), name)
 
 
 def config(**defaults: Any) -> dict[str, Any]:
