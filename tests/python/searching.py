@@ -148,6 +148,8 @@ class Searches(unittest.TestCase):
         process.kill()
         process.wait()
         self.wait_for(lambda: self.status().get("ended") == {"stopped": "interrupted"})
+        command_line = Path(f"/proc/{self.status()['pid']}/cmdline")
+        self.wait_for(lambda: not command_line.exists() or not command_line.read_bytes())  # it writes its results before
 
     def test_the_module_runs_the_command(self):
         version = subprocess.run([sys.executable, "-m", "gputune", "--version"], capture_output=True, text=True)
