@@ -24,7 +24,10 @@ class Interval(NamedTuple):
 
 
 class WholeRun(NamedTuple):
-    """The time of the whole training, with the baseline and with the best config."""
+    """The time of the whole training, with the baseline and with the best config.
+
+    If `length` counts steps, they are steps of the baseline: the best config trains as many samples.
+    """
 
     length: str
     baseline_seconds: float
@@ -98,9 +101,12 @@ class Study:
 
     def _rows(self) -> list[tuple[str, str]]:
         run, speedup, limit = self.whole_run, self.speedup, self.limit
+        unproven = _interval(self.report.get("unproven_speedup"))
         rows = [("best", " ".join(f"{name}={_text(value)}" for name, value in self.best.items()))]
         if speedup is not None and self.verdict == "faster":
             rows.append(("speedup", _times(speedup)))
+        elif unproven is not None:
+            rows.append(("speedup", f"not proven: {_times(unproven)}"))
         else:
             rows.append(("verdict", self.verdict.replace("_", " ")))
         if run is not None:
