@@ -37,6 +37,6 @@ def output(*arguments: str) -> str:
 def failure(message: str, code: int) -> GputuneError:
     """The error for what a command printed, and the code that `subprocess` reports."""
     exit_code = code if code >= 0 else 128 - code
-    text = message.strip()
-    text = text[len("error: ") :] if text.startswith("error: ") else text
+    lines = f"\n{message.strip()}"
+    text = lines.partition("\nerror: ")[2] or lines[1:]
     return GputuneError(text or f"gputune ended with exit code {exit_code}", exit_code)

@@ -209,7 +209,8 @@ def _line(status: dict[str, Any]) -> str:
     share = 1.0 if "ended" in status else min(elapsed / end, 1.0) if end > 0 else 0.0
     bar = "█" * round(share * 10)
     best = (status.get("best") or {}).get("times_better")
-    parts = [f"{_clock(elapsed)}<{_clock(max(end - elapsed, 0))}", f"{status['rounds']} rounds"]
+    rounds = f"{status['rounds']} round{'' if status['rounds'] == 1 else 's'}"
+    parts = [f"{_clock(elapsed)}<{_clock(max(end - elapsed, 0))}", rounds]
     if best is not None:
         parts.append(f"best {best:.2f}x")
     return f"gputune: {share:4.0%}|{bar:<10}| {searched}/{probes} probes [{', '.join(parts)}]"

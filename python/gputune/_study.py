@@ -76,7 +76,7 @@ class Study:
 
     @property
     def limit(self) -> str | None:
-        """What limits the best config now; `None` if the step reports too little."""
+        """The bottleneck of the best config; `None` if the step reports too little."""
         limit = (self.report.get("diagnosis") or {}).get("is")
         return limit["title"] if limit else None
 
@@ -89,7 +89,7 @@ class Study:
     def trials(self) -> Any:
         """All trials and rounds: a `DataFrame` if pandas is installed, else a list of dictionaries.
 
-        The columns are those of `trials.csv`. A missing value is `None`, in a `DataFrame` as pandas stores it.
+        The columns are the same as in `trials.csv`. A missing value is `None`, in a `DataFrame` as pandas stores it.
         """
         table = csv.DictReader(io.StringIO(_program.output("report", str(self.folder), "--format", "trials")))
         trials = [{name: _value(text) for name, text in row.items()} for row in table]

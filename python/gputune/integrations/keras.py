@@ -9,7 +9,7 @@ from keras.callbacks import Callback
 
 
 class GputuneCallback(Callback):
-    """Reports each batch with its loss, the mean since the start of the epoch. `batch_size` is that of all replicas.
+    """Reports each batch with its loss, the mean since the start of the epoch. `batch_size` counts the samples of all replicas.
 
     With `steps_per_execution`, one report covers the batches of an execution.
     """
