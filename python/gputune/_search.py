@@ -118,7 +118,7 @@ def _run(arguments: list[str], folder: _Path | None, is_shown: bool) -> Study:
         raise _program.GputuneError("a training script must not search for its own config", 2)
     program, begin_ms, is_stopped = _program.path(), time.time() * 1000, False
     prctl = ctypes.CDLL(None).prctl  # loaded here, as little may be done between fork and exec
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as printed:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
         # In its own session the search gets one signal for one Ctrl-C, from this process: a second one would end it at
         # once. If this process is killed, such as a notebook's kernel, the search gets SIGTERM and keeps its results.
         process = subprocess.Popen(
@@ -148,7 +148,8 @@ def _run(arguments: list[str], folder: _Path | None, is_shown: bool) -> Study:
         printed.seek(0)
         message = printed.read()
     if is_stopped:
-        raise KeyboardInterrupt(f"the search was stopped; its results are in {progress.folder}")
+        kept = "" if progress.folder is None else f"; its results are in {progress.folder}"
+        raise KeyboardInterrupt(f"the search was stopped{kept}")
     if process.returncode != 0:
         raise _program.failure(message, process.returncode)
     if is_shown:
