@@ -11,22 +11,41 @@ Outside a probe `config` returns the script's own values. The other functions do
 import nothing. Inside a probe a wrong argument raises `TypeError` or `ValueError`. A lost connection to gputune is no
 error.
 
-In a distributed job every rank may call these functions. Ranks other than 0 report only their memory and losses that
-are not finite; steps and phases count on rank 0 only.
+`gputune.tune("train.py")` and `gputune.search("gputune.toml")` find the fastest settings, and `gputune.load` reads the
+result of a search.
+
+In a distributed job every rank may report. Ranks other than 0 report only their memory and losses that are not finite;
+steps and phases count on rank 0 only.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from . import _client
 
+if TYPE_CHECKING:
+    from ._program import GputuneError
+    from ._search import search, tune
+    from ._study import Interval, Study, WholeRun, load
+else:  # imported at their first use, as training scripts do not need them
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = {"GputuneError": "_program", "search": "_search", "tune": "_search"}.get(name, "_study")
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
 __all__ = ["config", "done", "is_probe", "memory", "phase", "step"]
+__all__ += ["GputuneError", "Interval", "Study", "WholeRun", "load", "search", "tune"]
+__version__ = "0.1.0"
 
 _PHASES = {"data": "data_wait", "h2d": "host_to_device"}
 

@@ -50,6 +50,8 @@ pub(super) struct Asked<'a> {
     pub(super) source: &'a Source,
     pub(super) cwd: &'a Path,
     pub(super) python: &'a str,
+    /// Says nothing of the question to the script.
+    pub(super) is_quiet: bool,
 }
 
 impl Asked<'_> {
@@ -85,7 +87,9 @@ impl Asked<'_> {
         }
         let line = self.command.asking_for_help(self.python);
         let shown = line.join(" ");
-        say!("asking `{shown}` what can be set (at most {}, without a GPU)", quantity::show_duration(HELP_TIME));
+        if !self.is_quiet {
+            say!("asking `{shown}` what can be set (at most {}, without a GPU)", quantity::show_duration(HELP_TIME));
+        }
         let printed = self.ask(line)?;
         let told = if help::is_help(&printed.text) { help::read(&printed.text) } else { Vec::new() };
         if !told.is_empty() {

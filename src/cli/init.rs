@@ -51,6 +51,9 @@ pub(super) struct Args {
     /// Keep a file that is there for the same job
     #[arg(skip)]
     keep: bool,
+    /// Print no progress
+    #[arg(skip)]
+    quiet: bool,
     /// How long the search may take [default: 20m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     time: Option<String>,
@@ -77,8 +80,8 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 
 impl Args {
     /// Makes the arguments for a command that writes its spec to `out`, asks nothing, and keeps a spec of the same job.
-    pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, force: bool) -> Self {
-        Self { yes: true, preset: None, out, force, keep: true, time, script: Vec::new(), command: words }
+    pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, force: bool, quiet: bool) -> Self {
+        Self { yes: true, preset: None, out, force, keep: true, quiet, time, script: Vec::new(), command: words }
     }
 }
 
@@ -117,7 +120,7 @@ pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>)
     let is_any = matches!(preset::recognise(&command, &source), Recognised::As(preset) if preset.name == "any");
     // The training loop may be in an installed package.
     let source = if is_any && !source.speaks_protocol { source.with_packages(&command, &python, &cwd) } else { source };
-    let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python };
+    let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python, is_quiet: args.quiet };
     let Told { arguments, values, told_by } = asked.arguments()?;
     let preset = match args.preset {
         Some(preset) => preset,

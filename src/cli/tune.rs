@@ -47,7 +47,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let out = Path::new(folder::ALL).join(name_of(&words));
     folder::prepare(&out)?;
     let spec = out.join(folder::OWN_SPEC);
-    let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh);
+    let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh, asked.quiet);
     let drafted = init::drafted(&draft, can_be_searched)?;
     if !asked.quiet {
         say!("{}", drafted.summary);

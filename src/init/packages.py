@@ -30,7 +30,8 @@ def files_of(name):
 
 def main():
     sys.path.insert(0, os.getcwd())
-    found, own = set(), set(json.loads(sys.argv[1])) - set(getattr(sys, "stdlib_module_names", ()))
+    # The callbacks of gputune's own package import every framework.
+    found, own = set(), set(json.loads(sys.argv[1])) - set(getattr(sys, "stdlib_module_names", ())) - {"gputune"}
     for name in sorted(own):
         for number, file in enumerate(files_of(name)):
             if number == FILES:

@@ -19,6 +19,7 @@ mod parsers;
 mod plausible;
 mod ranks;
 mod run;
+mod searching;
 mod warm;
 mod wheel;
 mod wild;

@@ -1,5 +1,6 @@
 //! `pip install .` brings the command and the Python package. Without Python or the package index, a line reports the skip.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -58,9 +59,27 @@ fn pip_installs_the_command_and_the_package() {
     let script = "import gputune; gputune.step(samples=1); print(gputune.config(batch_size=8))";
     assert_eq!(printed(&python, &["-c", script]), "{'batch_size': 8}");
     let files = printed(&python, &["-m", "pip", "show", "--files", "gputune"]);
-    for file in ["gputune/__init__.py", "gputune/_client.py", "gputune/py.typed", "bin/gputune"] {
+    for file in ["gputune/__init__.py", "gputune/integrations/lightning.py", "gputune/py.typed", "bin/gputune"] {
         assert!(files.contains(file), "{file} is missing: {files}");
     }
     assert!(!files.contains("sitecustomize"), "it would run in every Python: {files}");
     assert!(files.contains(concat!("Version: ", env!("CARGO_PKG_VERSION"))), "{files}");
+    let module = printed(&python, &["-m", "gputune", "--version"]);
+    let version = printed(&python, &["-c", "import gputune; print('gputune', gputune.__version__)"]);
+    assert_eq!([module, version], [concat!("gputune ", env!("CARGO_PKG_VERSION")); 2]);
+    assert_eq!(tuned(&python, folder.path()), "16 gputune-out/train");
+    let spec = fs::read_to_string(folder.path().join("gputune-out/train/gputune.toml")).unwrap();
+    assert!(spec.contains("preset any"), "the script uses none of the frameworks that gputune's package knows: {spec}");
+}
+
+/// Tunes a script that only imports gputune, and returns the best batch size and the folder of the search.
+fn tuned(python: &Path, folder: &Path) -> String {
+    let script = "import time, gputune\nsize = gputune.config(batch_size=8)['batch_size']\n\
+        while True:\n    time.sleep(0.004)\n    gputune.step(samples=size)\n";
+    fs::write(folder.join("train.py"), script).unwrap();
+    let tune = "import gputune; study = gputune.tune('train.py', time='1m', probes=3, set={'batch_size': 16})\n\
+        print(study.best['batch_size'], study.folder)";
+    let output = Command::new(python).args(["-c", tune]).current_dir(folder).env_remove("PYTHONPATH").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    stdout(&output).trim().to_owned()
 }

@@ -14,6 +14,7 @@ macro_rules! package {
 /// The files of the package `gputune`, by their path below `python/`, and their texts.
 pub const FILES: &[(&str, &str)] = package! {
     "gputune/__init__.py"
+    "gputune/__main__.py"
     "gputune/_client.py"
     "gputune/_hook/__init__.py"
     "gputune/_hook/accumulation.py"
@@ -95,6 +96,14 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/writes.py"
     "gputune/_hook/zygote.py"
     "gputune/_hook/zygote_guards.py"
+    "gputune/_program.py"
+    "gputune/_search.py"
+    "gputune/_study.py"
+    "gputune/integrations/__init__.py"
+    "gputune/integrations/accelerate.py"
+    "gputune/integrations/keras.py"
+    "gputune/integrations/lightning.py"
+    "gputune/integrations/transformers.py"
     "gputune/py.typed"
 };
 
@@ -133,6 +142,12 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_package_has_the_version_of_the_binary() {
+        let version = format!("__version__ = \"{}\"\n", env!("CARGO_PKG_VERSION"));
+        assert!(FILES.iter().any(|(path, text)| *path == "gputune/__init__.py" && text.contains(&version)));
+    }
 
     #[test]
     fn all_files_are_laid_down() {
