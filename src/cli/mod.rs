@@ -21,6 +21,7 @@ macro_rules! say_part {
 mod apply;
 mod asked;
 mod asking;
+mod bare;
 mod best;
 mod check;
 mod cluster;
@@ -36,6 +37,7 @@ mod dialled;
 mod edited;
 mod emit;
 mod exit;
+mod first_run;
 mod folder;
 mod init;
 mod interrupt;

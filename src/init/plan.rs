@@ -6,6 +6,7 @@ use super::equivalent;
 use super::knobs::{KNOBS, Knob, Settings};
 use super::machine::Means;
 use super::preset::Preset;
+use super::seen::Seen;
 use super::settings::{self, literal_number};
 use super::shipped::{self, Line};
 use super::source::Source;
@@ -21,6 +22,8 @@ pub struct Found<'f> {
     pub arguments: &'f [Argument],
     /// The facts from the script's source.
     pub source: &'f Source,
+    /// What its first run showed, if it ran.
+    pub seen: Option<&'f Seen>,
     /// The preset.
     pub preset: &'static Preset,
     /// The machine.
@@ -147,6 +150,9 @@ impl Planner<'_> {
     /// Returns true if the script has or may have a loader. It may have a loader if its source was not read, its framework makes
     /// one, or an argument sets a loader's workers.
     fn may_have_loader(&self) -> bool {
+        if let Some(has_loader) = self.found.seen.and_then(Seen::has_loader) {
+            return has_loader;
+        }
         let source = self.found.source;
         let workers = KNOBS.iter().find(|knob| knob.parameter == "workers").map_or(&[][..], |knob| knob.names);
         let by_framework = matches!(self.found.preset.name, "lightning" | "huggingface" | "deepspeed");
@@ -228,7 +234,7 @@ impl Planner<'_> {
         let given = words.set(&argument, knob.parameter);
         let today = match &given {
             Some(given) => given.value.trim().parse().ok(),
-            None => argument.default_number(),
+            None => argument.default_number().or_else(|| literal_number(&self.today(knob.parameter)?)),
         };
         let today = today.filter(|&today| settings::is_possible(knob.settings, today));
         if let Some(given) = given.as_ref().filter(|_| today.is_none()) {
@@ -276,7 +282,7 @@ impl Planner<'_> {
             self.note("its source has no DataLoader, so that nothing is searched which only a loader has");
             return;
         }
-        let today = today::of(knob.parameter, self.found.source);
+        let today = self.today(knob.parameter);
         let least = i64::from(knob.settings != Settings::Workers);
         let number = today.as_deref().and_then(literal_number).filter(|&number| number >= least);
         let ranks = self.found.command.ranks();
@@ -309,6 +315,12 @@ impl Planner<'_> {
             Way::Target(target),
             Today::seen(today),
         );
+    }
+
+    /// Returns the value that the script uses today: as its first run showed, else as its source shows.
+    fn today(&self, parameter: &str) -> Option<String> {
+        let seen = self.found.seen.and_then(|seen| seen.today(parameter));
+        seen.or_else(|| today::of(parameter, self.found.source))
     }
 
     /// Records the reason why an argument is not searched, once.
