@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use gputune::init::{Command, Seen, Words};
+use gputune::init::{By, Command, Guess, Seen, Words};
 use gputune::model::{Headroom, Outcome};
-use gputune::probe::{CommandProber, Effort, Experiment, Job, Limits, Mode, Writes, supervisor};
+use gputune::probe::{CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes, supervisor};
 
 use super::bare::Bare;
 use super::exit::{Exit, Failed};
@@ -24,26 +24,68 @@ const LIMITS: Limits = Limits {
     log_size: Some(1 << 20),
 };
 
-/// Runs a command until it has made three training steps. Returns what it showed, or `None` if nothing would protect the user's
-/// files from it, or if it cannot be started.
+/// Runs a command until it has made three training steps. A second run follows if only trying shows which option or variable sets
+/// the loader. Returns what the runs showed, or `None` if nothing would protect the user's files from them, or if the command
+/// cannot be started.
 ///
 /// # Errors
 /// The user stopped it.
 pub(super) fn of(command: &Command) -> Result<Option<Seen>, Failed> {
-    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     let Ok(words) = Words::of(command).written() else { return Ok(None) };
-    let Bare { space, step, .. } = Bare::of(&words)?;
+    say!("running `{}` for three steps to see what it uses; its writes are discarded", command.words.join(" "));
+    let Some(run) = run(command, Bare::of(&words)?)? else { return Ok(None) };
+    match &run.outcome {
+        _ if run.has_trained => {}
+        Outcome::Crashed(failure) | Outcome::OutOfMemory { failure, .. } => {
+            say!("  it ended before its first training step: {}", failure.reason);
+        }
+        _ => say!("  gputune saw no training step"),
+    }
+    let seen = Seen::from(run);
+    let guesses = if command.takes_arguments() { seen.guesses() } else { Vec::new() };
+    if guesses.is_empty() {
+        return Ok(Some(seen));
+    }
+    let second = tried(command, &seen, &guesses)?;
+    Ok(Some(seen.with_tried(guesses, &second)))
+}
+
+/// Runs the command again with another value for each guess.
+fn tried(command: &Command, seen: &Seen, guesses: &[Guess]) -> Result<Seen, Failed> {
+    let (mut words, mut variables, mut names) = (Words::of(command), Vec::new(), Vec::new());
+    let arguments = seen.arguments();
+    for Guess { of, value } in guesses {
+        match &of.by {
+            By::Argument(name) => {
+                names.push(name.clone());
+                if let Some(argument) = arguments.iter().find(|argument| argument.spelled() == name) {
+                    words.put(argument, value.to_string());
+                }
+            }
+            By::Variable(name) => {
+                names.push(name.clone());
+                variables.push((name.clone(), Template::parse(&value.to_string())));
+            }
+        }
+    }
+    say!("running it again with other values of {}, to see which of them the loader gets", names.join(", "));
+    let mut bare = Bare::of(&words.written().unwrap_or_default())?;
+    bare.step.template.env = variables;
+    run(command, bare)?.map(Seen::from).ok_or_else(|| Failed::new(Exit::Impossible, "the second run did not start"))
+}
+
+fn run(command: &Command, Bare { space, step, .. }: Bare) -> Result<Option<FirstRun>, Failed> {
+    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     let folder = tempfile::Builder::new().prefix("gputune-").tempdir().map_err(impossible)?;
     let mut prober = CommandProber::new(step, folder.path());
     let writes = prober.protect().map_or(Writes::Allow, |protection| protection.writes());
     // Guards are in the hook, and so in Python only.
     if writes == Writes::Allow || (writes == Writes::Guard && command.inner().script_word().is_none()) {
-        say!("nothing would protect files from a first run, so that it is left out");
+        say!("  left out: nothing would protect files from its writes");
         return Ok(None);
     }
     supervisor::adopt_orphans().map_err(impossible)?;
     let stop = interrupt::stop_flag().map_err(impossible)?;
-    say!("running `{}` for three steps to see what it uses; its writes are discarded", command.words.join(" "));
     let config = space.first().ok_or_else(|| Failed::new(Exit::Impossible, "there is no config to run"))?;
     let settings = space.settings(&config);
     let asked = Experiment::new(Mode::FirstRun);
@@ -58,22 +100,14 @@ pub(super) fn of(command: &Command) -> Result<Option<Seen>, Failed> {
     };
     let mut watch =
         |_: &_| if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    let run = match prober.first_run(&job, &mut watch) {
-        Ok(run) => run,
+    match prober.first_run(&job, &mut watch) {
+        Ok(FirstRun { outcome: Outcome::Interrupted, .. }) => {
+            Err(Failed::new(Exit::Interrupted, "stopped: nothing was written"))
+        }
+        Ok(run) => Ok(Some(run)),
         Err(error) => {
             diagnostic::print_warning(&format!("the first run failed: {error}; settings are read from the source"));
-            return Ok(None);
+            Ok(None)
         }
-    };
-    if matches!(run.outcome, Outcome::Interrupted) {
-        return Err(Failed::new(Exit::Interrupted, "stopped: nothing was written"));
     }
-    match &run.outcome {
-        _ if run.has_trained => {}
-        Outcome::Crashed(failure) | Outcome::OutOfMemory { failure, .. } => {
-            say!("  it ended before its first training step: {}", failure.reason);
-        }
-        _ => say!("  gputune saw no training step"),
-    }
-    Ok(Some(Seen::from(run)))
 }

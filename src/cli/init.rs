@@ -12,6 +12,7 @@ use gputune::init::{
     missing,
     plan::{self, Found, Plan, Way},
     preset::{self, PRESETS, Preset, Recognised},
+    setting_files,
 };
 use gputune::machine::Machine;
 use gputune::model::quantity;
@@ -135,9 +136,12 @@ pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>)
         Failed::new(Exit::Usage, error.to_string()).hint("put the command into a script, and give that")
     };
     let mut plan = plan::plan(&found).map_err(unwritable)?;
-    check(&plan, rate(preset, &source))?;
     let template = if preset.name == "deepspeed" { deepspeed::render(&mut plan, &command, &means, &cwd) } else { None };
-    let templates: Vec<Template> = template.into_iter().collect();
+    let mut templates: Vec<Template> = template.into_iter().collect();
+    if templates.is_empty() {
+        templates = setting_files::render(&mut plan, &found, &cwd);
+    }
+    check(&plan, rate(preset, &source))?;
     let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
     let frame = Frame {

@@ -6,7 +6,7 @@ use super::equivalent;
 use super::knobs::{KNOBS, Knob, Settings};
 use super::machine::Means;
 use super::preset::Preset;
-use super::seen::Seen;
+use super::seen::{By, Seen};
 use super::settings::{self, literal_number};
 use super::shipped::{self, Line};
 use super::source::Source;
@@ -172,7 +172,9 @@ impl Planner<'_> {
         let added = match knob.settings {
             Settings::Precision => self.add_precision(knob),
             Settings::Switch | Settings::RoundingSwitch => self.add_switch(knob),
-            Settings::BatchSize | Settings::Workers | Settings::Prefetch | Settings::Count => self.add_number(knob),
+            Settings::BatchSize | Settings::Workers | Settings::Prefetch | Settings::Count => {
+                self.add_number(knob) || self.add_variable(knob)
+            }
         };
         if !added {
             self.add_target(knob);
@@ -227,9 +229,8 @@ impl Planner<'_> {
     }
 
     fn add_number(&mut self, knob: &Knob) -> bool {
-        let Some(argument) = self.argument(knob.names).filter(|argument| argument.kind.takes_value()) else {
-            return false;
-        };
+        let named = self.argument(knob.names).or_else(|| self.matched(knob.parameter));
+        let Some(argument) = named.filter(|argument| argument.kind.takes_value()) else { return false };
         let mut words = self.plan.words.clone();
         let given = words.set(&argument, knob.parameter);
         let today = match &given {
@@ -255,6 +256,34 @@ impl Planner<'_> {
         self.plan.words = words;
         let today = Today::told(today.map(|today| today.to_string()), given.as_ref());
         self.push(knob.parameter, knob.about, definition, Way::Argument(argument.spelled().to_owned()), today);
+        true
+    }
+
+    /// Returns the option that a second run found to set a parameter.
+    fn matched(&self, parameter: &str) -> Option<Argument> {
+        let By::Argument(name) = self.found.seen?.matched(parameter)? else { return None };
+        self.found.arguments.iter().find(|argument| argument.spelled() == name).cloned()
+    }
+
+    /// Adds a number that the script reads from an environment variable.
+    fn add_variable(&mut self, knob: &Knob) -> bool {
+        let Some(seen) = self.found.seen else { return false };
+        let used = seen.number(knob.parameter);
+        let is_known = |name: &str| knob.names.contains(&Argument::plain(name).as_str());
+        let is_it = |name: &str, value: i64| is_known(name) && used.is_none_or(|used| used == value);
+        let named = seen.variables().find(|variable| is_it(&variable.name, variable.value));
+        let tried = || match seen.matched(knob.parameter) {
+            Some(By::Variable(name)) => seen.variables().find(|variable| variable.name == *name),
+            _ => None,
+        };
+        let Some(variable) = named.or_else(tried) else { return false };
+        let ranks = self.found.command.ranks();
+        let definition = settings::numbers(knob.settings, Some(variable.value), &[], self.found.means, ranks);
+        let Some(definition) = definition else { return false };
+        let target = format!("env.{}", variable.name);
+        let definition = format!("{definition}, apply = \"{target}\"");
+        let today = Today::seen(Some(variable.value.to_string()));
+        self.push(knob.parameter, knob.about, definition, Way::Target(target), today);
         true
     }
 

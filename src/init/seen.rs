@@ -2,10 +2,11 @@
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
+use super::knobs::KNOBS;
 use super::preset::{Preset, preset};
 use crate::model::Facts;
 use crate::model::fact::Fact;
-use crate::probe::{FirstRun, NotedArgument, Notes};
+use crate::probe::{FirstRun, NotedArgument, NotedVariable, Notes};
 
 /// What a script uses, according to its first run.
 #[derive(Debug, Clone)]
@@ -16,7 +17,39 @@ pub struct Seen {
     facts: Facts,
     /// True if it made a training step.
     pub has_trained: bool,
+    /// The options and variables that a second run found to set a parameter of the loader.
+    pub matches: Vec<Match>,
 }
+
+/// An option or a variable that sets a parameter of the loader, whatever its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Match {
+    /// The parameter: `batch_size` or `workers`.
+    pub parameter: &'static str,
+    /// What sets it.
+    pub by: By,
+}
+
+/// What may set a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum By {
+    /// An option of this name.
+    Argument(String),
+    /// A variable of this name.
+    Variable(String),
+}
+
+/// A guess that an option or a variable sets a parameter, and another value to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guess {
+    /// What is guessed.
+    pub of: Match,
+    /// The value to try. No other guess for the parameter has it.
+    pub value: i64,
+}
+
+/// The most guesses that are tried at once. A round number: more options with the same value say nothing.
+const MOST_GUESSES: usize = 12;
 
 /// The presets of packages that call the optimizer.
 const TRAINERS: &[(&str, &str)] = &[
@@ -30,7 +63,7 @@ const TRAINERS: &[(&str, &str)] = &[
 
 impl From<FirstRun> for Seen {
     fn from(run: FirstRun) -> Self {
-        Self { notes: run.notes, facts: run.facts, has_trained: run.has_trained }
+        Self { notes: run.notes, facts: run.facts, has_trained: run.has_trained, matches: Vec::new() }
     }
 }
 
@@ -78,6 +111,60 @@ impl Seen {
             Fact::Flag(flag) => flag.to_string(),
             Fact::Text(text) => text.clone(),
         })
+    }
+
+    /// Returns the variables that this process can set: a shell script around the job sets the others itself.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &NotedVariable> {
+        let may_be_set = |variable: &&NotedVariable| {
+            let ours = std::env::var(&variable.name).ok().and_then(|value| value.trim().parse().ok());
+            !variable.is_set || ours == Some(variable.value)
+        };
+        self.notes.variables.iter().filter(may_be_set)
+    }
+
+    /// Returns the number that the loader got for a parameter; `None` if no loader trained.
+    pub(super) fn number(&self, parameter: &str) -> Option<i64> {
+        self.has_loader().filter(|has_loader| *has_loader)?;
+        self.today(parameter)?.parse().ok()
+    }
+
+    /// Returns the options and variables that have the loader's value but an unknown name.
+    pub fn guesses(&self) -> Vec<Guess> {
+        let of = |parameter: &'static str| {
+            let Some(today) = self.number(parameter) else { return Vec::new() };
+            let knob = |name: &str| KNOBS.iter().find(|knob| knob.names.contains(&Argument::plain(name).as_str()));
+            let is_known = |name: &String| knob(name).is_some_and(|knob| knob.parameter == parameter);
+            let is_other = |name: &String| knob(name).is_some_and(|knob| knob.parameter != parameter);
+            let fits = |noted: &&NotedArgument| {
+                let is_free = noted.kind == "value" && noted.choices.is_empty();
+                is_free && noted.value.as_ref().and_then(serde_json::Value::as_i64) == Some(today)
+            };
+            let names = self.notes.arguments.iter().flat_map(|noted| &noted.names);
+            if names.chain(self.variables().map(|variable| &variable.name)).any(is_known) {
+                return Vec::new();
+            }
+            let arguments = self.notes.arguments.iter().filter(fits).filter(|noted| !noted.names.iter().any(is_other));
+            let arguments = arguments.map(|noted| By::Argument(argument(noted).spelled().to_owned()));
+            let variables = self.variables().filter(|known| known.value == today && !is_other(&known.name));
+            let variables = variables.map(|variable| By::Variable(variable.name.clone()));
+            let values = (1..).filter(|&value| parameter != "workers" || value != today).map(|value| if parameter == "workers" { value } else { today + value });
+            let all = arguments.chain(variables).take(MOST_GUESSES).zip(values);
+            all.map(|(by, value)| Guess { of: Match { parameter, by }, value }).collect()
+        };
+        [of("batch_size"), of("workers")].concat()
+    }
+
+    /// Keeps the guesses whose value the loader got in a second run.
+    #[must_use]
+    pub fn with_tried(mut self, guesses: Vec<Guess>, second: &Self) -> Self {
+        let is_right = |guess: &Guess| second.number(guess.of.parameter) == Some(guess.value);
+        self.matches = guesses.into_iter().filter(is_right).map(|guess| guess.of).collect();
+        self
+    }
+
+    /// Returns what a second run found to set a parameter.
+    pub(super) fn matched(&self, parameter: &str) -> Option<&By> {
+        self.matches.iter().find(|found| found.parameter == parameter).map(|found| &found.by)
     }
 
     /// Returns the line of the script that made the loader that trains.

@@ -30,7 +30,7 @@ use crate::machine::{GpuMeter, nvml::Visible};
 use crate::model::{Config, Failure, Outcome, Progress};
 pub use demands::as_it_is_needs;
 use environment::KnownWords;
-pub use first_run::{FirstRun, NotedArgument, NotedLoader, Notes};
+pub use first_run::{FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes};
 use live::{Held, Live};
 use segments::Answer;
 use session::{Opening, Session};

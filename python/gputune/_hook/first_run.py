@@ -105,19 +105,19 @@ class FirstRun:
         kind: Any = type(os.environ)
         get_item, get = kind.__getitem__, kind.get
 
-        def noted(name: Any, value: Any) -> None:
-            if isinstance(name, str) and isinstance(value, (str, int)) and str(value).lstrip("-").isdecimal():
+        def noted(environ: Any, name: Any, value: Any) -> None:
+            if isinstance(name, str) and isinstance(value, (str, int)) and str(value).isdecimal():
                 if _users_frame(sys._getframe(2), 1) is not None:
-                    self.note("variable", [name, str(value)])
+                    self.note("variable", {"name": name, "value": int(value), "is_set": name in environ})
 
         def __getitem__(environ: Any, name: Any) -> Any:
             value = get_item(environ, name)
-            noted(name, value)
+            noted(environ, name, value)
             return value
 
         def get_or(environ: Any, name: Any, default: Any = None) -> Any:
             value = get(environ, name, default)
-            noted(name, value)
+            noted(environ, name, value)
             return value
 
         kind.__getitem__, kind.get = __getitem__, get_or

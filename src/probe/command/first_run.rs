@@ -49,8 +49,8 @@ pub struct Notes {
     pub arguments: Vec<NotedArgument>,
     /// The files of settings that it read.
     pub files: Vec<PathBuf>,
-    /// The variables with a number that it read, with the number.
-    pub variables: Vec<(String, String)>,
+    /// The variables with a number that it read.
+    pub variables: Vec<NotedVariable>,
     /// The loaders that it made.
     pub loaders: Vec<NotedLoader>,
 }
@@ -74,6 +74,17 @@ pub struct NotedArgument {
     pub value: Option<serde_json::Value>,
 }
 
+/// A variable that a script read.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct NotedVariable {
+    /// Its name.
+    pub name: String,
+    /// Its value, or the script's default.
+    pub value: i64,
+    /// True if the variable is set.
+    pub is_set: bool,
+}
+
 /// A loader that a script made.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NotedLoader {
@@ -93,7 +104,7 @@ enum Line {
     Trainer(String),
     Arguments(Vec<NotedArgument>),
     File(PathBuf),
-    Variable(String, String),
+    Variable(NotedVariable),
     Loader(NotedLoader),
 }
 
@@ -118,8 +129,8 @@ impl Notes {
             Line::Trainer(name) => self.trainer = self.trainer.take().or(Some(name)),
             Line::Arguments(arguments) if !has_arguments => self.arguments.extend(arguments),
             Line::File(path) if !self.files.contains(&path) => self.files.push(path),
-            Line::Variable(name, value) if self.variables.iter().all(|(known, _)| *known != name) => {
-                self.variables.push((name, value));
+            Line::Variable(variable) if self.variables.iter().all(|known| known.name != variable.name) => {
+                self.variables.push(variable);
             }
             Line::Loader(loader) => self.loaders.push(loader),
             _ => {}
@@ -191,14 +202,14 @@ mod tests {
         };
         let (launcher, trainer) = (option("--port"), option("--bs"));
         fs::write(folder.path().join("first-run-10.jsonl"), launcher + "{\"module\": \"torch\"}\n").unwrap();
-        let rest = "{\"file\": \"/a/c.yaml\"}\n{\"variable\": [\"BATCH\", \"4\"]}\n{\"trainer\": \"lightning\"}\nbroken\n\
+        let rest = "{\"file\": \"/a/c.yaml\"}\n{\"variable\": {\"name\": \"BATCH\", \"value\": 4, \"is_set\": false}}\n{\"trainer\": \"lightning\"}\nbroken\n\
                     {\"loader\": {\"place\": \"t.py:3\", \"batch_size\": 4, \"workers\": 0}}\n";
         fs::write(folder.path().join("first-run-11.jsonl"), trainer + rest).unwrap();
         let notes = Notes::read(folder.path());
         assert_eq!(notes.arguments.iter().map(|argument| argument.names.join(",")).collect::<Vec<_>>(), ["--bs"]);
         assert_eq!(notes.trainer.as_deref(), Some("lightning"));
         assert!(notes.modules.contains("torch") && notes.files == [PathBuf::from("/a/c.yaml")]);
-        assert_eq!(notes.variables, [("BATCH".to_owned(), "4".to_owned())]);
+        assert_eq!(notes.variables, [NotedVariable { name: "BATCH".to_owned(), value: 4, is_set: false }]);
         assert_eq!(notes.loaders[0].batch_size, Some(4));
     }
 }
