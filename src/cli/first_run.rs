@@ -39,7 +39,8 @@ pub(super) fn of(command: &Command) -> Result<Option<Seen>, Failed> {
         Outcome::Crashed(failure) | Outcome::OutOfMemory { failure, .. } => {
             say!("  it ended before its first training step: {}", failure.reason);
         }
-        _ => say!("  gputune saw no training step"),
+        _ if run.notes.modules.contains("torch") => say!("  gputune saw no training step"),
+        _ => {}
     }
     let seen = Seen::from(run);
     let guesses = if command.takes_arguments() { seen.guesses() } else { Vec::new() };

@@ -99,13 +99,13 @@ pub(super) struct Drafted {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let Drafted { summary, next } = drafted(args, |_, _| Ok(()))?;
+    let Drafted { summary, next } = drafted(args)?;
     stdout::print(&(summary + &next))?;
     Ok(Exit::Found)
 }
 
-/// Writes a spec, unless `check` refuses the plan.
-pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>) -> Result<Drafted, Failed> {
+/// Writes a spec, unless no search could use it.
+pub(super) fn drafted(args: &Args) -> Result<Drafted, Failed> {
     let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     refuse_to_replace(args)?;
     let asks = !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -141,7 +141,7 @@ pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>)
     if templates.is_empty() {
         templates = setting_files::render(&mut plan, &found, &cwd);
     }
-    check(&plan, rate(preset, &source))?;
+    refuse_what_no_search_can_tune(args, &plan, &rate(preset, &source))?;
     let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
     let frame = Frame {
@@ -177,6 +177,25 @@ fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
         );
     }
     Ok(())
+}
+
+/// Refuses a plan that searches nothing. A command whose throughput cannot be seen is refused if the search follows at once.
+fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, rate: &Rate) -> Result<(), Failed> {
+    let reason = match (plan.parameters.is_empty(), rate) {
+        (true, _) => "gputune found no setting that this command accepts",
+        (false, Rate::Missing) if args.keep => "gputune cannot see how fast this command trains",
+        (false, _) => return Ok(()),
+    };
+    let foreign = plan.preset.foreign_framework();
+    let foreign = foreign.map(|name| format!("; its hook sets and sees PyTorch only, and this script trains with {name}"));
+    let closed = plan.closed.iter().map(|(name, reason)| format!("; {name} is not searched, since {reason}"));
+    let notes: String = plan.notes.iter().map(|note| format!("; {note}")).chain(closed).collect();
+    Err(Failed::new(Exit::Usage, format!("{reason}{}{notes}", foreign.unwrap_or_default())).hint(format!(
+        "add three lines to the script (`pip install` gputune's package, see {}):\n  import gputune\n  \
+         settings = gputune.config(batch_size=64, workers=4)          # at the start; train with these\n  \
+         gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",
+        plan.preset.page
+    )))
 }
 
 fn not_text(word: &std::ffi::OsStr) -> Failed {
@@ -310,9 +329,6 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
     for (way, names) in ways.iter().filter(|(_, names)| !names.is_empty()) {
         text += &format!("  {way:<10} {names}\n");
     }
-    if plan.parameters.is_empty() {
-        text += "  gputune found no setting that the script accepts\n";
-    }
     let file = gputune::report::emit::shell_word(&args.out.display().to_string());
     text += &format!("wrote {file}\n");
     if frame.rate == Rate::Missing {
@@ -328,11 +344,12 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
 /// Describes the next step.
 fn next(args: &Args, frame: &Frame<'_>) -> String {
     let file = gputune::report::emit::shell_word(&args.out.display().to_string());
-    let mut text = "\nnext:\n".to_owned();
-    let diagnose = format!("  gputune diagnose {file}   what the step waits for, in two minutes\n");
-    if super::knows("diagnose") {
-        text += &diagnose;
+    if frame.rate == Rate::Missing {
+        return format!("\nnext, once gputune can see it:\n  gputune search {file}     the best config, in {} at most\n", frame.time);
     }
-    text += &format!("  gputune search {file}     the best config, in {} at most\n", frame.time);
-    text
+    format!(
+        "\nnext:\n  gputune diagnose {file}   what the step waits for, in two minutes\n  \
+         gputune search {file}     the best config, in {} at most\n",
+        frame.time
+    )
 }

@@ -66,7 +66,7 @@ mod writes;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use exit::{Exit, Failed};
 
@@ -155,8 +155,3 @@ pub(crate) fn main() -> ExitCode {
 }
 
 pub(crate) type Result<T = Exit> = std::result::Result<T, Failed>;
-
-/// Returns true if a command has this name.
-fn knows(name: &str) -> bool {
-    Cli::command().find_subcommand(name).is_some()
-}

@@ -160,14 +160,6 @@ fn write_space(plan: &Plan, out: &mut String) {
         out,
         "\n# What may be tried; take out what must stay, add settings, or remove some. docs/spec.md says what can stand here.\n[space]"
     );
-    if plan.parameters.is_empty() {
-        let _ = writeln!(
-            out,
-            "# gputune found no setting that the script accepts. Read the variable GPUTUNE_CONFIG (JSON) in the script,"
-        );
-        let _ = writeln!(out, "# or put \"{{batch_size}}\" into `command` above, where its batch size goes.");
-        let _ = writeln!(out, "batch_size = {{ powers_of_two = [8, 512] }}");
-    }
     let width = plan.parameters.iter().map(|parameter| parameter.name.len()).max().unwrap_or(0);
     for parameter in &plan.parameters {
         let way = match &parameter.way {

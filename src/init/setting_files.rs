@@ -49,7 +49,7 @@ fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Optio
     let entries = entries(&text);
     let mut chosen: Vec<(&Knob, &Entry)> = KNOBS
         .iter()
-        .filter(|knob| matches!(knob.settings, Settings::BatchSize | Settings::Workers | Settings::Prefetch))
+        .filter(|knob| matches!(knob.settings, Settings::BatchSize | Settings::Workers))
         .filter_map(|knob| Some((knob, choose(knob, &entries, plan, found)?)))
         .collect();
     chosen.sort_by_key(|(_, entry)| entry.place.start);

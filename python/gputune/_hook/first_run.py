@@ -105,19 +105,19 @@ class FirstRun:
         kind: Any = type(os.environ)
         get_item, get = kind.__getitem__, kind.get
 
-        def noted(environ: Any, name: Any, value: Any) -> None:
+        def noted(name: Any, value: Any, is_set: bool) -> None:
             if isinstance(name, str) and isinstance(value, (str, int)) and str(value).isdecimal():
                 if _users_frame(sys._getframe(2), 1) is not None:
-                    self.note("variable", {"name": name, "value": int(value), "is_set": name in environ})
+                    self.note("variable", {"name": name, "value": int(value), "is_set": is_set})
 
         def __getitem__(environ: Any, name: Any) -> Any:
             value = get_item(environ, name)
-            noted(environ, name, value)
+            noted(name, value, True)
             return value
 
         def get_or(environ: Any, name: Any, default: Any = None) -> Any:
-            value = get(environ, name, default)
-            noted(environ, name, value)
+            value = get(environ, name, default)  # gets a set variable by `__getitem__`, which notes it first
+            noted(name, value, False)
             return value
 
         kind.__getitem__, kind.get = __getitem__, get_or

@@ -46,7 +46,8 @@ class LoaderState:
     def __init__(self, loader: Any, is_late: bool) -> None:
         self.loader = weakref.ref(loader)
         self.dataset = _reference(loader.dataset)
-        self.dataset_type = type(loader.dataset)
+        kind = type(loader.dataset)
+        self.dataset_type = (kind.__module__, kind.__qualname__)  # Keras makes the class anew for each epoch
         self.has_evidence = is_training(loader)  # its arguments say that it is for training
         self.has_gradients = False  # it was iterated with gradients on
         self.is_late = is_late  # made after the first step
@@ -467,7 +468,7 @@ class Loaders:
         return (
             training is not None
             and state.has_evidence == training.has_evidence
-            and state.dataset_type is training.dataset_type
+            and state.dataset_type == training.dataset_type
         )
 
     def _has_dataset_of_training(self, state: LoaderState) -> bool:
