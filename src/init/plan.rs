@@ -407,7 +407,7 @@ impl Planner<'_> {
             let today = Today::seen(line.first_value());
             self.push(&line.name, &line.about, line.definition.clone(), Way::Target(target.to_owned()), today);
         }
-        if waiting {
+        if waiting && !self.plan.parameters.is_empty() {
             let space = if self.has_loader { self.found.preset.space } else { "nccl" };
             self.plan.notes.push(format!(
                 "on a machine with more GPUs, import = [\"{space}\"] in [space] has further settings for them"
