@@ -24,7 +24,8 @@ impl Bare {
     /// Makes the step of a command in the current folder; the hook of the torch adapter is loaded. `words` are templates.
     pub(super) fn of(words: &[String]) -> Result<Self, Failed> {
         let impossible = |message: String| Failed::new(Exit::Impossible, message);
-        let cwd = std::env::current_dir().map_err(|error| impossible(format!("there is no current folder: {error}")))?;
+        let cwd =
+            std::env::current_dir().map_err(|error| impossible(format!("there is no current folder: {error}")))?;
         let device = Device::choose(DeviceChoice::Auto, &Visible::of(&Default::default()))?;
         // A job without parameters is the only config of a dummy space.
         let space = Space::new([Parameter::values("job", ["as it is"])]);

@@ -80,7 +80,17 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 impl Args {
     /// Makes the arguments for a command that writes its spec to `out`, asks nothing, and keeps a spec of the same job.
     pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, force: bool) -> Self {
-        Self { yes: true, no_run: false, preset: None, out, force, keep: true, time, script: Vec::new(), command: words }
+        Self {
+            yes: true,
+            no_run: false,
+            preset: None,
+            out,
+            force,
+            keep: true,
+            time,
+            script: Vec::new(),
+            command: words,
+        }
     }
 }
 
@@ -187,7 +197,8 @@ fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, rate: &Rate) -> Resu
         (false, _) => return Ok(()),
     };
     let foreign = plan.preset.foreign_framework();
-    let foreign = foreign.map(|name| format!("; its hook sets and sees PyTorch only, and this script trains with {name}"));
+    let foreign =
+        foreign.map(|name| format!("; its hook sets and sees PyTorch only, and this script trains with {name}"));
     let closed = plan.closed.iter().map(|(name, reason)| format!("; {name} is not searched, since {reason}"));
     let notes: String = plan.notes.iter().map(|note| format!("; {note}")).chain(closed).collect();
     Err(Failed::new(Exit::Usage, format!("{reason}{}{notes}", foreign.unwrap_or_default())).hint(format!(
@@ -345,7 +356,10 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
 fn next(args: &Args, frame: &Frame<'_>) -> String {
     let file = gputune::report::emit::shell_word(&args.out.display().to_string());
     if frame.rate == Rate::Missing {
-        return format!("\nnext, once gputune can see it:\n  gputune search {file}     the best config, in {} at most\n", frame.time);
+        return format!(
+            "\nnext, once gputune can see it:\n  gputune search {file}     the best config, in {} at most\n",
+            frame.time
+        );
     }
     format!(
         "\nnext:\n  gputune diagnose {file}   what the step waits for, in two minutes\n  \

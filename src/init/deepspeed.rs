@@ -143,7 +143,8 @@ mod tests {
         let means = Means { cores: 2, gpus: 0, hardware: None, cpu_has_bf16: false, threads: None };
         let (source, preset) = (Source::default(), preset("deepspeed").unwrap());
         let mut plan =
-            plan(&Found { command: &command, arguments: &[], source: &source, seen: None, preset, means: &means }).unwrap();
+            plan(&Found { command: &command, arguments: &[], source: &source, seen: None, preset, means: &means })
+                .unwrap();
         let template = render(&mut plan, &command, &means, folder.path())?;
         Some((plan, template))
     }

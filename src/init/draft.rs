@@ -173,6 +173,9 @@ fn write_space(plan: &Plan, out: &mut String) {
             Way::Target(target) if target.starts_with("env.") => {
                 format!("by the variable {}", target.trim_start_matches("env."))
             }
+            Way::Target(target) if target.starts_with("dataloader.") && plan.loader.is_some() => {
+                format!("by the adapter, in the DataLoader of {}", plan.loader.as_deref().unwrap_or_default())
+            }
             Way::Target(_) if plan.has_arguments() => "by the adapter: the script has no argument for it".to_owned(),
             Way::Target(_) => "by the adapter".to_owned(),
             Way::File(file) => format!("by {file}, rendered for each probe"),

@@ -5,6 +5,7 @@
 //! writes the spec. [`edits`] names the lines of the script that the best config changes.
 
 mod argument;
+mod by_first_run;
 mod calls;
 mod command;
 mod declared;

@@ -6,11 +6,10 @@ use super::equivalent;
 use super::knobs::{KNOBS, Knob, Settings};
 use super::machine::Means;
 use super::preset::Preset;
-use super::seen::{By, Seen};
+use super::seen::Seen;
 use super::settings::{self, literal_number};
 use super::shipped::{self, Line};
 use super::source::Source;
-use super::today;
 use super::words::{Given, Unwritable, Words};
 
 /// Facts about a command.
@@ -77,6 +76,8 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// The number of samples in a step, if nothing counts them.
     pub samples_per_step: Option<String>,
+    /// The line that makes the loader that trains: `train.py:12`.
+    pub loader: Option<String>,
 }
 
 /// Plans the parameters of a command.
@@ -97,6 +98,7 @@ pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
             closed: Vec::new(),
             notes: Vec::new(),
             samples_per_step: None,
+            loader: found.seen.and_then(Seen::place).map(str::to_owned),
         },
         has_loader: false,
     };
@@ -259,34 +261,6 @@ impl Planner<'_> {
         true
     }
 
-    /// Returns the option that a second run found to set a parameter.
-    fn matched(&self, parameter: &str) -> Option<Argument> {
-        let By::Argument(name) = self.found.seen?.matched(parameter)? else { return None };
-        self.found.arguments.iter().find(|argument| argument.spelled() == name).cloned()
-    }
-
-    /// Adds a number that the script reads from an environment variable.
-    fn add_variable(&mut self, knob: &Knob) -> bool {
-        let Some(seen) = self.found.seen else { return false };
-        let used = seen.number(knob.parameter);
-        let is_known = |name: &str| knob.names.contains(&Argument::plain(name).as_str());
-        let is_it = |name: &str, value: i64| is_known(name) && used.is_none_or(|used| used == value);
-        let named = seen.variables().find(|variable| is_it(&variable.name, variable.value));
-        let tried = || match seen.matched(knob.parameter) {
-            Some(By::Variable(name)) => seen.variables().find(|variable| variable.name == *name),
-            _ => None,
-        };
-        let Some(variable) = named.or_else(tried) else { return false };
-        let ranks = self.found.command.ranks();
-        let definition = settings::numbers(knob.settings, Some(variable.value), &[], self.found.means, ranks);
-        let Some(definition) = definition else { return false };
-        let target = format!("env.{}", variable.name);
-        let definition = format!("{definition}, apply = \"{target}\"");
-        let today = Today::seen(Some(variable.value.to_string()));
-        self.push(knob.parameter, knob.about, definition, Way::Target(target), today);
-        true
-    }
-
     /// Returns the target that changes an option's setting while the script trains.
     fn live_target(&self, parameter: &str, argument: &Argument) -> Option<&'static str> {
         let is_alone = self.found.command.ranks() <= 1 && self.found.preset.adapter == Some("torch");
@@ -308,7 +282,12 @@ impl Planner<'_> {
         let Some(line) = self.line(knob.parameter) else { return };
         let Some(target) = line.target().map(str::to_owned) else { return };
         if target.starts_with("dataloader.") && !self.has_loader {
-            self.note("its source has no DataLoader, so that nothing is searched which only a loader has");
+            let which = if self.found.seen.is_some() { "first run" } else { "source" };
+            self.note(&format!("its {which} has no DataLoader, so that nothing is searched which only a loader has"));
+            return;
+        }
+        if target == "dataloader.batch_size" && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
+            self.close("batch_size", "the DataLoader has no batch size: its sampler or its dataset makes the batches");
             return;
         }
         let today = self.today(knob.parameter);
@@ -344,12 +323,6 @@ impl Planner<'_> {
             Way::Target(target),
             Today::seen(today),
         );
-    }
-
-    /// Returns the value that the script uses today: as its first run showed, else as its source shows.
-    fn today(&self, parameter: &str) -> Option<String> {
-        let seen = self.found.seen.and_then(|seen| seen.today(parameter));
-        seen.or_else(|| today::of(parameter, self.found.source))
     }
 
     /// Records the reason why an argument is not searched, once.

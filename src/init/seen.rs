@@ -147,7 +147,9 @@ impl Seen {
             let arguments = arguments.map(|noted| By::Argument(argument(noted).spelled().to_owned()));
             let variables = self.variables().filter(|known| known.value == today && !is_other(&known.name));
             let variables = variables.map(|variable| By::Variable(variable.name.clone()));
-            let values = (1..).filter(|&value| parameter != "workers" || value != today).map(|value| if parameter == "workers" { value } else { today + value });
+            let values = (1..)
+                .filter(|&value| parameter != "workers" || value != today)
+                .map(|value| if parameter == "workers" { value } else { today + value });
             let all = arguments.chain(variables).take(MOST_GUESSES).zip(values);
             all.map(|(by, value)| Guess { of: Match { parameter, by }, value }).collect()
         };

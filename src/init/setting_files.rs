@@ -131,7 +131,8 @@ fn named(found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Named> {
         is_it(path).then(|| Named::Word(word.clone(), prefix))
     });
     let arguments = found.seen?.notes.arguments.iter();
-    let value = |noted: &&crate::probe::NotedArgument| noted.value.as_ref().and_then(|value| value.as_str()).is_some_and(is_it);
+    let value =
+        |noted: &&crate::probe::NotedArgument| noted.value.as_ref().and_then(|value| value.as_str()).is_some_and(is_it);
     let spelled = |noted: &crate::probe::NotedArgument| {
         found.arguments.iter().find(|argument| argument.names == noted.names).cloned()
     };
@@ -182,9 +183,18 @@ mod tests {
     #[test]
     fn numbers_are_found_with_their_sections() {
         for (text, expected) in [
-            ("a: 1\ndata:\n  batch_size: 16   # samples\n  lr: 0.1\nval:\n  batch_size: 8\n", "a=1 data.batch_size=16 val.batch_size=8"),
-            ("{\n  \"train\": {\n    \"batch_size\": 4, \"n\": 2\n  },\n  \"b\": 3\n}", "train.batch_size=4 train.n=2 b=3"),
-            ("seed = 1\n[data]\nbatch_size = 32\n# batch_size = 3\n[data.eval]\nbs = 5\n", "seed=1 data.batch_size=32 data.eval.bs=5"),
+            (
+                "a: 1\ndata:\n  batch_size: 16   # samples\n  lr: 0.1\nval:\n  batch_size: 8\n",
+                "a=1 data.batch_size=16 val.batch_size=8",
+            ),
+            (
+                "{\n  \"train\": {\n    \"batch_size\": 4, \"n\": 2\n  },\n  \"b\": 3\n}",
+                "train.batch_size=4 train.n=2 b=3",
+            ),
+            (
+                "seed = 1\n[data]\nbatch_size = 32\n# batch_size = 3\n[data.eval]\nbs = 5\n",
+                "seed=1 data.batch_size=32 data.eval.bs=5",
+            ),
             ("x: 1.5\ny: '3'\nz: [1, 2]\n", ""),
         ] {
             let shown = |entry: &Entry| {

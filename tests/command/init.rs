@@ -210,7 +210,8 @@ fn what_cannot_be_read_or_written_is_said() {
     assert_eq!(fs::read_dir(path).unwrap().count(), 1, "nothing was written");
     let bytes = std::ffi::OsStr::from_bytes(b"caf\xe9.py");
     fs::write(path.join("latin.py"), b"# caf\xe9\nimport argparse, torch\nDataLoader(x, 4)\n").unwrap();
-    let output = Command::new(support::gputune()).args(["init", "--no-run"]).arg(bytes).current_dir(path).output().unwrap();
+    let output =
+        Command::new(support::gputune()).args(["init", "--no-run"]).arg(bytes).current_dir(path).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("UTF-8"), "{}", stderr(&output));
     let output = init(path, &["latin.py"]);

@@ -300,7 +300,10 @@ model.fit(numpy.random.rand(512, 8), numpy.random.randint(0, 10, 512), batch_siz
 "#;
 
 /// Runs gputune in a folder with these files. The folder `lib` has the package.
-fn with_package(python: &Path, files: &[(&str, &str)]) -> (tempfile::TempDir, impl Fn(&[&str]) -> std::process::Output) {
+fn with_package(
+    python: &Path,
+    files: &[(&str, &str)],
+) -> (tempfile::TempDir, impl Fn(&[&str]) -> std::process::Output) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("lib/mytrainer")).unwrap();
     for (name, text) in files.iter().chain(&[("lib/mytrainer/__init__.py", PACKAGE)]) {
@@ -333,7 +336,8 @@ fn options_and_variables_of_any_name_are_found_by_trying() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = spec();
     assert!(text.contains("\"--nw\"") && text.contains("160, 320], apply = \"dataloader.batch_size\""), "{text}");
-    let probe = gputune(&["probe", "gputune.toml", "--json", "--quiet", "--set", "batch_size=40", "--set", "workers=1"]);
+    let probe =
+        gputune(&["probe", "gputune.toml", "--json", "--quiet", "--set", "batch_size=40", "--set", "workers=1"]);
     let json: serde_json::Value = serde_json::from_str(&stdout(&probe)).unwrap();
     let samples = find(&json, "samples_per_step").and_then(serde_json::Value::as_f64);
     assert_eq!(samples, Some(40.0), "{}{}", stderr(&probe), stdout(&probe));

@@ -61,6 +61,7 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
     if asked is not None and asked.mode == experiment.FIRST_RUN:
         FIRST.watch_loaders(DataLoader)
         hook.steps.checks.append(FIRST.note_trainer)
+        hook.steps.checks.append(lambda: FIRST.note("sized", hook.loaders.is_sized))
     length = RunLength(hook.facts)
     length.install()
     hook.steps.checks.append(length.say)

@@ -364,6 +364,12 @@ class Loaders:
         return None if self._training is None else self._training.counter
 
     @property
+    def is_sized(self) -> Optional[bool]:
+        """True if the batch size of the training loader can be set; `None` without a training loader."""
+        loader = None if self._training is None else self._training.loader()
+        return None if loader is None else self._settings.size_of(loader) is not None
+
+    @property
     def training_number(self) -> Optional[int]:
         return None if self._training is None else self._training.number
 

@@ -51,6 +51,8 @@ pub struct Notes {
     pub files: Vec<PathBuf>,
     /// The variables with a number that it read.
     pub variables: Vec<NotedVariable>,
+    /// Whether the batch size of the loader that trains can be set; `None` without such a loader.
+    pub is_sized: Option<bool>,
     /// The loaders that it made.
     pub loaders: Vec<NotedLoader>,
 }
@@ -106,6 +108,7 @@ enum Line {
     File(PathBuf),
     Variable(NotedVariable),
     Loader(NotedLoader),
+    Sized(Option<bool>),
 }
 
 impl Notes {
@@ -133,6 +136,7 @@ impl Notes {
                 self.variables.push(variable);
             }
             Line::Loader(loader) => self.loaders.push(loader),
+            Line::Sized(is_sized) => self.is_sized = self.is_sized.or(is_sized),
             _ => {}
         }
     }
