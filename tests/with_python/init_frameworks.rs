@@ -303,7 +303,7 @@ model.fit(numpy.random.rand(512, 8), numpy.random.randint(0, 10, 512), batch_siz
 fn with_package(
     python: &Path,
     files: &[(&str, &str)],
-) -> (tempfile::TempDir, impl Fn(&[&str]) -> std::process::Output) {
+) -> (tempfile::TempDir, impl Fn(&[&str]) -> std::process::Output + use<>) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("lib/mytrainer")).unwrap();
     for (name, text) in files.iter().chain(&[("lib/mytrainer/__init__.py", PACKAGE)]) {

@@ -62,6 +62,7 @@ class LoaderState:
         self.is_at_edge = False  # of an epoch: the first batch is still to come
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
+        self.is_sized = False  # its batch size can be set
         self.counter = samples.BatchCounter()
         self.skips = samples.Skips()
         self.said: dict[str, Any] = {}  # its settings, as it may be gone before its iterator
@@ -366,8 +367,7 @@ class Loaders:
     @property
     def is_sized(self) -> Optional[bool]:
         """True if the batch size of the training loader can be set; `None` without a training loader."""
-        loader = None if self._training is None else self._training.loader()
-        return None if loader is None else self._settings.size_of(loader) is not None
+        return None if self._training is None else self._training.is_sized
 
     @property
     def training_number(self) -> Optional[int]:
@@ -438,7 +438,7 @@ class Loaders:
         state.has_gradients = state.has_gradients or torch.is_grad_enabled()
         if self._may_train(state):
             self._set(loader, state)
-        state.batch_size = self._batch_size_of(loader)
+        state.batch_size, state.is_sized = self._batch_size_of(loader), self._settings.size_of(loader) is not None
         if not self._is_first_step_over:
             return False
         if torch.is_grad_enabled() and (state is self._training or self._may_train(state)):
