@@ -1,4 +1,4 @@
-//! Runs a script for a few steps, to learn what it uses.
+//! Runs a script for a few steps, to learn its settings.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -25,8 +25,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Runs a command until it has made three training steps. A second run follows if only trying shows which option or variable sets
-/// the loader. Returns what the runs showed, or `None` if nothing would protect the user's files from them, or if the command
-/// cannot be started.
+/// the loader. Returns `None` if the command cannot be started, or if nothing would protect the user's files.
 ///
 /// # Errors
 /// The user stopped it.

@@ -1,4 +1,4 @@
-//! What a script uses, according to its first run. It wins over what the source seems to say.
+//! The findings of a script's first run. They win over the findings in its source.
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
@@ -8,7 +8,7 @@ use crate::model::Facts;
 use crate::model::fact::Fact;
 use crate::probe::{FirstRun, NotedArgument, NotedVariable, Notes};
 
-/// What a script uses, according to its first run.
+/// The findings of a script's first run.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// The script's options, files and variables.
@@ -30,7 +30,7 @@ pub struct Match {
     pub by: By,
 }
 
-/// What may set a parameter.
+/// An option or a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum By {
     /// An option of this name.
@@ -113,7 +113,7 @@ impl Seen {
         })
     }
 
-    /// Returns the variables that this process can set: a shell script around the job sets the others itself.
+    /// Returns the variables that gputune can set. A shell script around the job may set other variables itself.
     pub(super) fn variables(&self) -> impl Iterator<Item = &NotedVariable> {
         let may_be_set = |variable: &&NotedVariable| {
             let ours = std::env::var(&variable.name).ok().and_then(|value| value.trim().parse().ok());

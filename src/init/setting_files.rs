@@ -113,7 +113,7 @@ fn choose<'e>(knob: &Knob, entries: &'e [Entry], plan: &Plan, found: &Found<'_>)
     let fitting: Vec<&Entry> = entries.iter().filter(trains).filter(is_value).collect();
     let named = |name: &&str| fitting.iter().filter(|entry| Argument::plain(&entry.key) == **name).collect::<Vec<_>>();
     // Two keys of the same name are about different things.
-    match knob.names.iter().map(|name| named(name)).find(|entries| !entries.is_empty())?.as_slice() {
+    match knob.names.iter().map(named).find(|entries| !entries.is_empty())?.as_slice() {
         [only] => Some(only),
         _ => None,
     }

@@ -25,7 +25,7 @@ impl Command {
     /// Reads the shell script that a command runs, if any; the script's first training line becomes the inner command.
     #[must_use]
     pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
-        let text = shell_script(&self, cwd).filter(|_| !self.script_word().is_some());
+        let text = shell_script(&self, cwd).filter(|_| self.script_word().is_none());
         self.wrapped = text.and_then(|text| lines(&text).iter().find_map(|line| trains(line, python)));
         self
     }

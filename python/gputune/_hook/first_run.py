@@ -32,7 +32,7 @@ _TRAINERS = ("deepspeed", "lightning", "pytorch_lightning", "transformers", "trl
 
 
 class FirstRun:
-    """What this process has noted."""
+    """The notes of this process."""
 
     def __init__(self) -> None:
         self._noted: set[str] = set()

@@ -16,7 +16,7 @@ use crate::model::{Facts, Outcome};
 /// The prefix of the files with notes, next to `probe.json` (`first_run.py`).
 const FILE: &str = "first-run-";
 
-/// The steps after which enough is known. The first step has no time, so it is not counted here.
+/// The number of steps with a time after which enough is known. The first step has no time.
 const STEPS: u64 = 2;
 
 /// How long a script without torch may add no note. It has then imported its modules and read its settings. A round number.
@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_secs(4);
 /// How long a command without any note may run: it is no Python. A round number.
 const WITHOUT_NOTES: Duration = Duration::from_secs(10);
 
-/// What the first run of a job showed.
+/// The findings of a job's first run.
 #[derive(Debug, Clone)]
 pub struct FirstRun {
     /// How it ended.
@@ -34,11 +34,11 @@ pub struct FirstRun {
     pub has_trained: bool,
     /// The facts that the hook reported.
     pub facts: Facts,
-    /// What the script uses.
+    /// The notes of its processes.
     pub notes: Notes,
 }
 
-/// What a script uses, according to its first run.
+/// The notes about a script in its first run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Notes {
     /// The packages that it imported, by their first names.
@@ -51,7 +51,7 @@ pub struct Notes {
     pub files: Vec<PathBuf>,
     /// The variables with a number that it read.
     pub variables: Vec<NotedVariable>,
-    /// Whether the batch size of the loader that trains can be set; `None` without such a loader.
+    /// True if the batch size of the training loader can be set; `None` without a training loader.
     pub is_sized: Option<bool>,
     /// The loaders that it made.
     pub loaders: Vec<NotedLoader>,
@@ -112,7 +112,7 @@ enum Line {
 }
 
 impl Notes {
-    /// Reads the notes of all processes. The options of the process that trains replace those of other processes.
+    /// Reads the notes of all processes. If the training process has options, the options of other processes are left out.
     fn read(folder: &Path) -> Self {
         let mut notes = Self::default();
         let texts: Vec<String> = files(folder).iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
@@ -175,7 +175,7 @@ impl Session {
 }
 
 impl CommandProber {
-    /// Runs a job until it has made a few steps, and returns what it showed. The job's experiment is `Mode::FirstRun`.
+    /// Runs a job until it has made a few steps, and returns the findings. The job's experiment is `Mode::FirstRun`.
     ///
     /// # Errors
     /// The command cannot be started.
