@@ -76,7 +76,7 @@ fn settings_in_a_file_and_a_variable_are_found_and_nothing_is_changed() {
 
 #[test]
 fn a_file_that_no_option_names_is_told_and_a_script_that_sets_its_variables_keeps_them() {
-    let script = SCRIPT.replace("open(args.config)", "open('config.json')").replace("\"--config\"", "\"--other\"");
+    let script = SCRIPT.replace("open(args.config)", "open('config.json')").replace("default=\"config.json\"", "default=None");
     let shell = "#!/bin/sh\nexport NUM_WORKERS=1\nexec python3 train.py \"$@\"\n";
     let folder = folder(&[("train.py", &script), ("config.json", CONFIG), ("kept.txt", "kept"), ("train.sh", shell)]);
     let output = gputune(folder.path(), &["init", "--", "sh", "train.sh"]);
