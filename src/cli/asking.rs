@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use gputune::init::{self, Argument, Command, Source, Words, help, hydra};
+use gputune::init::{self, Argument, Command, Seen, Source, Words, help, hydra};
 use gputune::model::quantity;
 use gputune::probe::{Brief, Printed, PrintedEnd};
 use tempfile::TempDir;
@@ -48,6 +48,8 @@ pub(super) struct Told {
 pub(super) struct Asked<'a> {
     pub(super) command: &'a Command,
     pub(super) source: &'a Source,
+    /// What its first run showed.
+    pub(super) seen: Option<&'a Seen>,
     pub(super) cwd: &'a Path,
     pub(super) python: &'a str,
     /// Says nothing of the question to the script.
@@ -81,6 +83,12 @@ impl Asked<'_> {
 
     fn by_help_or_source(&self) -> Result<Told, Failed> {
         let declared = self.declared();
+        // Hydra's own options say nothing about the script's.
+        let seen = self.seen.filter(|_| !self.source.imports("hydra")).map(Seen::arguments).unwrap_or_default();
+        if !seen.is_empty() {
+            let told_by = "Arguments as the script's first run showed them.".to_owned();
+            return Ok(Told { arguments: seen, values: Vec::new(), told_by });
+        }
         if let Some(reason) = scripts::no_help(self.command, self.source, self.cwd) {
             let told_by = if declared.is_empty() { reason } else { FROM_SOURCE.to_owned() };
             return Ok(Told { arguments: declared, values: Vec::new(), told_by });

@@ -4,17 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gputune::diagnosis::{self, Around, Examined, Ran, Session, SessionError};
-use gputune::machine::{Device, DeviceChoice, Machine, nvml::Visible};
-use gputune::model::{Outcome, Parameter, Settings, Space, quantity};
-use gputune::probe::relay::Relays;
-use gputune::probe::{
-    CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, Rate, Start, StepTemplate, Template, WritesWish,
-    adapter::{Apply, adapter},
-    supervisor,
-};
+use gputune::machine::{Device, Machine};
+use gputune::model::{Outcome, Settings, Space, quantity};
+use gputune::probe::{CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, supervisor};
 use gputune::report::{self, Occasion, emit::shell_word};
 use gputune::spec::Spec;
 
+use super::bare::Bare;
 use super::exit::{Exit, Failed};
 use super::{asked, diagnostic, folder, init, interrupt, paths, probe, stdout, writes};
 
@@ -199,33 +195,8 @@ fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
 }
 
 fn of_command(command: &[String]) -> Result<Subject, Failed> {
-    let impossible = |message: String| Failed::new(Exit::Impossible, message);
-    let cwd = std::env::current_dir().map_err(|error| impossible(format!("there is no current folder: {error}")))?;
-    let device = Device::choose(DeviceChoice::Auto, &Visible::of(&Default::default()))?;
-    // A job without parameters is the only config of a dummy space.
-    let space = Space::new([Parameter::values("job", ["as it is"])]);
-    let space = space.map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    let template = StepTemplate {
-        command: command.iter().map(|word| Template::parse(&written::escaped(word))).collect(),
-        env: Vec::new(),
-        cwd,
-        files: Vec::new(),
-        apply: Apply { adapter: adapter("torch"), applied: Vec::new(), seed: 0 },
-    };
-    let step = CommandStep {
-        template,
-        rate: Rate::Events,
-        samples_per_step: None,
-        may_count_steps: true,
-        ranks: None,
-        gputune: paths::gputune_path(),
-        supervisor: PathBuf::from("/proc/self/exe"),
-        is_gpu: device.is_gpu,
-        writes: WritesWish::default(),
-        start: Start::Fresh,
-        slot: None,
-        relays: Relays::default(),
-    };
+    let words: Vec<String> = command.iter().map(|word| written::escaped(word)).collect();
+    let Bare { space, step, device } = Bare::of(&words)?;
     let job = command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
     Ok(Subject {
         space,

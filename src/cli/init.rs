@@ -1,45 +1,47 @@
 //! `gputune init`: writes a first spec for a script.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::{IsTerminal, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::init::{
-    Argument, Command, Means, Source,
-    deepspeed::{self, Template},
+    Argument, Command, Means, Seen, Source, Template, deepspeed,
     draft::{self, Frame, Rate},
     missing,
     plan::{self, Found, Plan, Way},
     preset::{self, PRESETS, Preset, Recognised},
+    setting_files,
 };
 use gputune::machine::Machine;
 use gputune::model::quantity;
-use gputune::spec::Spec;
-use tempfile::NamedTempFile;
 
 use super::asking::{Asked, Told};
 use super::exit::{Exit, Failed};
-use super::{diagnostic, questions, scripts, stdout};
+use super::{diagnostic, first_run, questions, scripts, stdout};
+
+mod written;
 
 /// Write a first spec for a training script
 ///
-/// Reads the script and its --help, and writes a spec with comments. Nothing is trained. On a terminal it asks at most three
-/// questions.
+/// Runs the script for three training steps to see what it uses, and writes a spec with comments. What the script writes in
+/// this time is discarded. On a terminal it asks at most three questions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune init
   gputune init train.py
   gputune init -- python3 train.py --data imgs/
+  gputune init --no-run train.py
   gputune init --yes --preset torchrun -- torchrun --nproc-per-node 8 train.py")]
 pub(super) struct Args {
     /// Ask nothing, take the defaults
     #[arg(short, long)]
     yes: bool,
-    /// The framework of the script [default: by its launcher and imports]
+    /// Do not run the script for a few steps; read its source and its --help only
+    #[arg(long)]
+    no_run: bool,
+    /// The framework of the script [default: as its first run shows, else by its launcher and imports]
     #[arg(long, value_parser = preset_parser())]
     preset: Option<&'static Preset>,
     /// Where the spec is written
@@ -81,7 +83,18 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 impl Args {
     /// Makes the arguments for a command that writes its spec to `out`, asks nothing, and keeps a spec of the same job.
     pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, force: bool, quiet: bool) -> Self {
-        Self { yes: true, preset: None, out, force, keep: true, quiet, time, script: Vec::new(), command: words }
+        Self {
+            yes: true,
+            no_run: false,
+            preset: None,
+            out,
+            force,
+            keep: true,
+            quiet,
+            time,
+            script: Vec::new(),
+            command: words,
+        }
     }
 }
 
@@ -100,13 +113,13 @@ pub(super) struct Drafted {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let Drafted { summary, next } = drafted(args, |_, _| Ok(()))?;
+    let Drafted { summary, next } = drafted(args)?;
     stdout::print(&(summary + &next))?;
     Ok(Exit::Found)
 }
 
-/// Writes a spec, unless `check` refuses the plan.
-pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>) -> Result<Drafted, Failed> {
+/// Writes a spec, unless no search could use it.
+pub(super) fn drafted(args: &Args) -> Result<Drafted, Failed> {
     let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     refuse_to_replace(args)?;
     let asks = !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -117,15 +130,20 @@ pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>)
     let words = if words.is_empty() { scripts::of_folder(&cwd, asks)? } else { words };
     let command = Command::new(words, &python).looked_into(&cwd, &python);
     let source = read_source(&command, &cwd)?;
-    let is_any = matches!(preset::recognise(&command, &source), Recognised::As(preset) if preset.name == "any");
-    // The training loop may be in an installed package.
-    let source = if is_any && !source.speaks_protocol { source.with_packages(&command, &python, &cwd) } else { source };
-    let asked = Asked { command: &command, source: &source, cwd: &cwd, python: &python, is_quiet: args.quiet };
-    let Told { arguments, values, told_by } = asked.arguments()?;
-    let preset = match args.preset {
-        Some(preset) => preset,
-        None => recognised(&command, &source, asks)?,
+    if written::is_there_for(args, &command.words) {
+        return Ok(Drafted { summary: String::new(), next: String::new() });
+    }
+    let seen = if args.no_run { None } else { first_run::of(&command, args.quiet)? };
+    let (source, preset) = recognised(args, &command, source, seen.as_ref(), asks)?;
+    let asked = Asked {
+        command: &command,
+        source: &source,
+        seen: seen.as_ref(),
+        cwd: &cwd,
+        python: &python,
+        is_quiet: args.quiet,
     };
+    let Told { arguments, values, told_by } = asked.arguments()?;
     let time = match &args.time {
         Some(time) => time.clone(),
         None if asks => questions::ask("How long may the search take?", "20m", duration)?,
@@ -133,13 +151,18 @@ pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>)
     };
     let machine = Machine::look(&cwd);
     let means = Means::of(&machine);
-    let found = Found { command: &command, arguments: &arguments, source: &source, preset, means: &means };
+    let seen = seen.as_ref();
+    let found = Found { command: &command, arguments: &arguments, source: &source, seen, preset, means: &means };
     let unwritable = |error: gputune::init::Unwritable| {
         Failed::new(Exit::Usage, error.to_string()).hint("put the command into a script, and give that")
     };
     let mut plan = plan::plan(&found).map_err(unwritable)?;
-    check(&plan, rate(preset, &source))?;
     let template = if preset.name == "deepspeed" { deepspeed::render(&mut plan, &command, &means, &cwd) } else { None };
+    let mut templates: Vec<Template> = template.into_iter().collect();
+    if templates.is_empty() {
+        templates = setting_files::render(&mut plan, &found, &cwd);
+    }
+    refuse_what_no_search_can_tune(args, &plan, &rate(preset, &source))?;
     let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
     let frame = Frame {
@@ -149,10 +172,10 @@ pub(super) fn drafted(args: &Args, check: fn(&Plan, Rate) -> Result<(), Failed>)
         machine: &means.line(),
         told_by: &told_by,
         file: &args.out.display().to_string(),
-        files: template.iter().filter_map(|template| rendered(&args.out, template)).collect(),
+        files: templates.iter().filter_map(|template| written::rendered(&args.out, template)).collect(),
     };
     let text = draft::write(&plan, &frame).map_err(unwritable)?;
-    let spec = write(args, folder, &text, template.as_ref())?;
+    let spec = written::write(args, folder, &text, &templates)?;
     let asked = |warning: &&String| {
         let of_config = plan.parameters.iter().filter(|parameter| parameter.way == Way::Config);
         of_config.into_iter().any(|parameter| warning.contains(&format!("`{}`", parameter.name)))
@@ -175,6 +198,26 @@ fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
         );
     }
     Ok(())
+}
+
+/// Refuses a plan that searches nothing. A command whose throughput cannot be seen is refused if the search follows at once.
+fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, rate: &Rate) -> Result<(), Failed> {
+    let reason = match (plan.parameters.is_empty(), rate) {
+        (true, _) => "gputune found no setting that this command accepts",
+        (false, Rate::Missing) if args.keep => "gputune cannot see how fast this command trains",
+        (false, _) => return Ok(()),
+    };
+    let foreign = plan.preset.foreign_framework();
+    let foreign =
+        foreign.map(|name| format!("; its hook sets and sees PyTorch only, and this script trains with {name}"));
+    let closed = plan.closed.iter().map(|(name, reason)| format!("; {name} is not searched, since {reason}"));
+    let notes: String = plan.notes.iter().map(|note| format!("; {note}")).chain(closed).collect();
+    Err(Failed::new(Exit::Usage, format!("{reason}{}{notes}", foreign.unwrap_or_default())).hint(format!(
+        "add three lines to the script (`pip install` gputune's package, see {}):\n  import gputune\n  \
+         settings = gputune.config(batch_size=64, workers=4)          # at the start; train with these\n  \
+         gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",
+        plan.preset.page
+    )))
 }
 
 fn not_text(word: &std::ffi::OsStr) -> Failed {
@@ -231,7 +274,29 @@ fn warn_of_no_launcher(command: &Command, source: &Source) {
     }
 }
 
-fn recognised(command: &Command, source: &Source, asks: bool) -> Result<&'static Preset, Failed> {
+/// Returns the source, with the modules that the first run imported if the source names no framework, and the preset.
+fn recognised(
+    args: &Args,
+    command: &Command,
+    source: Source,
+    seen: Option<&Seen>,
+    asks: bool,
+) -> Result<(Source, &'static Preset), Failed> {
+    let is_any = matches!(preset::recognise(command, &source), Recognised::As(preset) if preset.name == "any");
+    // The training loop may be in an installed package.
+    let modules = seen.filter(|_| is_any && !source.speaks_protocol).map(|seen| &seen.notes.modules);
+    let source = match modules {
+        Some(modules) => source.with_modules(modules),
+        None => source,
+    };
+    let found = match args.preset.or_else(|| seen?.preset(command)) {
+        Some(preset) => preset,
+        None => by_source(command, &source, asks)?,
+    };
+    Ok((source, found))
+}
+
+fn by_source(command: &Command, source: &Source, asks: bool) -> Result<&'static Preset, Failed> {
     match preset::recognise(command, source) {
         Recognised::As(preset) => Ok(preset),
         Recognised::Unclear(presets) if asks && !presets.is_empty() => {
@@ -269,89 +334,6 @@ fn rate(preset: &Preset, source: &Source) -> Rate {
     }
 }
 
-/// Writes the spec as a whole or not at all, and only once it is known to be accepted.
-fn write(args: &Args, folder: &Path, text: &str, template: Option<&Template>) -> Result<Spec, Failed> {
-    let failed = |error: &std::io::Error| {
-        let message = format!("cannot write {}: {error}", args.out.display());
-        Failed::new(Exit::Impossible, message)
-            .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
-    };
-    let is_kept = args.keep && !args.force && args.out.is_file();
-    // The template is written first, because the spec is not accepted without it. A failure removes the template again.
-    let template = template.and_then(|template| Some((rendered(&args.out, template)?.0, template)));
-    let template = template.filter(|(name, _)| !(is_kept && folder.join(name).exists()));
-    let kept = template.map(|(name, template)| place(&folder.join(name), &template.text, args.force)).transpose();
-    let mut kept = kept.map_err(|error| failed(&error))?;
-    let file = temporary(folder, text).map_err(|error| failed(&error))?;
-    let spec = Spec::load(file.path()).map_err(|error| {
-        let message = format!("the spec for this command would not be accepted: {}", error.message);
-        Failed::new(Exit::Impossible, message)
-            .hint("nothing was written; write the spec by hand, as docs/spec.md says, and report this, please")
-    })?;
-    if is_kept {
-        return same_job(&args.out, spec);
-    }
-    persist(file, &args.out, args.force).map_err(|error| failed(&error))?;
-    if let Some(kept) = &mut kept {
-        kept.stays = true;
-    }
-    Ok(spec)
-}
-
-/// Returns the spec that is there if it runs the same job as a new one.
-fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
-    let old = Spec::load(path)?;
-    let device = |spec: &Spec| spec.device().map_err(Failed::from);
-    if old.fingerprint(&device(&old)?).command == new.fingerprint(&device(&new)?).command {
-        return Ok(old);
-    }
-    let message = format!("{} is there already, and runs another command", path.display());
-    let search = gputune::report::emit::shell_word(&path.display().to_string());
-    Err(Failed::new(Exit::Usage, message).hint(format!(
-        "replace it with --fresh (the old folder is kept), or search it unchanged: gputune search {search}"
-    )))
-}
-
-/// Returns the names of the template, which lies next to the spec, and of the rendered file.
-fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
-    let name = template.config.file_name()?.to_str()?;
-    let stem = out.file_stem()?.to_str()?;
-    Some((format!("{stem}.{name}.in"), name.to_owned()))
-}
-
-/// A file that is removed unless it stays.
-struct Placed {
-    path: PathBuf,
-    stays: bool,
-}
-
-impl Drop for Placed {
-    fn drop(&mut self) {
-        if !self.stays {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn place(path: &Path, text: &str, replaces: bool) -> std::io::Result<Placed> {
-    let file = temporary(path.parent().unwrap_or(Path::new(".")), text)?;
-    persist(file, path, replaces)?;
-    Ok(Placed { path: path.to_owned(), stays: false })
-}
-
-fn temporary(folder: &Path, text: &str) -> std::io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_data())?;
-    Ok(file)
-}
-
-/// Gives a file its name, as a whole or not at all; replaces another file only if that is wanted.
-fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> std::io::Result<()> {
-    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
-    let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
-    kept.map(|_| ()).map_err(|error| error.error)
-}
-
 /// Describes the findings.
 fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> String {
     let names = |is: fn(&Way) -> bool| {
@@ -369,9 +351,6 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
     for (way, names) in ways.iter().filter(|(_, names)| !names.is_empty()) {
         text += &format!("  {way:<10} {names}\n");
     }
-    if plan.parameters.is_empty() {
-        text += "  gputune found no setting that the script accepts\n";
-    }
     let file = gputune::report::emit::shell_word(&args.out.display().to_string());
     text += &format!("wrote {file}\n");
     if frame.rate == Rate::Missing {
@@ -387,11 +366,15 @@ fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> St
 /// Describes the next step.
 fn next(args: &Args, frame: &Frame<'_>) -> String {
     let file = gputune::report::emit::shell_word(&args.out.display().to_string());
-    let mut text = "\nnext:\n".to_owned();
-    let diagnose = format!("  gputune diagnose {file}   what the step waits for, in two minutes\n");
-    if super::knows("diagnose") {
-        text += &diagnose;
+    if frame.rate == Rate::Missing {
+        return format!(
+            "\nnext, once gputune can see it:\n  gputune search {file}     the best config, in {} at most\n",
+            frame.time
+        );
     }
-    text += &format!("  gputune search {file}     the best config, in {} at most\n", frame.time);
-    text
+    format!(
+        "\nnext:\n  gputune diagnose {file}   what the step waits for, in two minutes\n  \
+         gputune search {file}     the best config, in {} at most\n",
+        frame.time
+    )
 }

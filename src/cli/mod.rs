@@ -21,6 +21,7 @@ macro_rules! say_part {
 mod apply;
 mod asked;
 mod asking;
+mod bare;
 mod best;
 mod check;
 mod cluster;
@@ -36,6 +37,7 @@ mod dialled;
 mod edited;
 mod emit;
 mod exit;
+mod first_run;
 mod folder;
 mod init;
 mod interrupt;
@@ -64,7 +66,7 @@ mod writes;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use exit::{Exit, Failed};
 
@@ -153,8 +155,3 @@ pub(crate) fn main() -> ExitCode {
 }
 
 pub(crate) type Result<T = Exit> = std::result::Result<T, Failed>;
-
-/// Returns true if a command has this name.
-fn knows(name: &str) -> bool {
-    Cli::command().find_subcommand(name).is_some()
-}

@@ -3,9 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use gputune::init::draft::Rate;
-use gputune::init::plan::Plan;
-
 use super::asked::Asked;
 use super::exit::{Exit, Failed};
 use super::{folder, init, search};
@@ -48,8 +45,8 @@ pub(super) fn run(args: Args) -> super::Result {
     folder::prepare(&out)?;
     let spec = out.join(folder::OWN_SPEC);
     let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh, asked.quiet);
-    let drafted = init::drafted(&draft, can_be_searched)?;
-    if !asked.quiet {
+    let drafted = init::drafted(&draft)?;
+    if !asked.quiet && !drafted.summary.is_empty() {
         say!("{}", drafted.summary);
     }
     search::run(search::Args::of(spec, out, asked))
@@ -63,20 +60,4 @@ fn name_of(words: &[OsString]) -> String {
     let name = script.and_then(Path::file_stem).or_else(|| module().map(OsString::as_os_str));
     let name = name.or_else(|| paths().next().and_then(Path::file_name)).unwrap_or_default();
     name.to_string_lossy().replace(|sign: char| !(sign.is_alphanumeric() || "._-".contains(sign)), "_")
-}
-
-/// Refuses a job that no search can tune.
-fn can_be_searched(plan: &Plan, rate: Rate) -> Result<(), Failed> {
-    let reason = match (plan.parameters.is_empty(), rate) {
-        (true, _) => "gputune found no setting that this command accepts",
-        (false, Rate::Missing) => "gputune cannot see how fast this command trains",
-        (false, _) => return Ok(()),
-    };
-    let notes: String = plan.notes.iter().map(|note| format!("; {note}")).collect();
-    Err(Failed::new(Exit::Usage, format!("{reason}{notes}")).hint(format!(
-        "add three lines to the script (`pip install` gputune's package, see {}):\n  import gputune\n  \
-         settings = gputune.config(batch_size=64, workers=4)          # at the start; train with these\n  \
-         gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",
-        plan.preset.page
-    )))
 }

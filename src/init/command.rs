@@ -72,9 +72,9 @@ impl Command {
         self.wrapped.as_ref().map_or(self, |wrapped| &wrapped.command)
     }
 
-    /// Returns true if the command names a Python script.
-    pub(super) fn has_script(&self) -> bool {
-        self.script_at.is_some()
+    /// Returns the word that names the Python script or module, if there is one.
+    pub fn script_word(&self) -> Option<&str> {
+        self.words.get(self.script_at?).map(String::as_str)
     }
 
     /// Returns the launcher's name, as the command writes it.
@@ -161,15 +161,6 @@ impl Command {
         words.extend(rest.iter().take_while(|word| !word.starts_with('-')).cloned());
         words.push("--help".to_owned());
         words
-    }
-
-    /// Returns the words that start the interpreter of the script: `python` if the command names none.
-    pub(super) fn interpreter(&self, python: &str) -> Vec<String> {
-        let at = self.words.iter().take(FRONT).position(|word| is_python(word));
-        match at {
-            Some(at) => self.words[..=at].to_vec(),
-            None => vec![self.beside_launcher().unwrap_or_else(|| python.to_owned())],
-        }
     }
 
     /// Returns the interpreter in the launcher's folder, if the command names the launcher by its path.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::command::Command;
 use super::plan::{Plan, Planned, Way};
 use super::settings;
+use super::template::Template;
 use super::words::escaped;
 use crate::init::knobs::Settings;
 use crate::init::machine::Means;
@@ -17,15 +18,6 @@ use crate::init::machine::Means;
 const MOST_BYTES: u64 = 1024 * 1024;
 /// The elements of a bucket if the config states none: the default in DeepSpeed's documentation.
 const BUCKET: i64 = 500_000_000;
-
-/// A config that is rendered for each probe.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
-    /// The text of the template, with settings in it.
-    pub text: String,
-    /// The path of the config; the template replaces it in the command.
-    pub config: PathBuf,
-}
 
 /// Returns the word of a command that names a DeepSpeed config: the text before the file's name, and the file.
 fn config_word(command: &Command, cwd: &Path) -> Option<(String, String, Value)> {
@@ -151,7 +143,8 @@ mod tests {
         let means = Means { cores: 2, gpus: 0, hardware: None, cpu_has_bf16: false, threads: None };
         let (source, preset) = (Source::default(), preset("deepspeed").unwrap());
         let mut plan =
-            plan(&Found { command: &command, arguments: &[], source: &source, preset, means: &means }).unwrap();
+            plan(&Found { command: &command, arguments: &[], source: &source, seen: None, preset, means: &means })
+                .unwrap();
         let template = render(&mut plan, &command, &means, folder.path())?;
         Some((plan, template))
     }

@@ -160,14 +160,6 @@ fn write_space(plan: &Plan, out: &mut String) {
         out,
         "\n# What may be tried; take out what must stay, add settings, or remove some. docs/spec.md says what can stand here.\n[space]"
     );
-    if plan.parameters.is_empty() {
-        let _ = writeln!(
-            out,
-            "# gputune found no setting that the script accepts. Read the variable GPUTUNE_CONFIG (JSON) in the script,"
-        );
-        let _ = writeln!(out, "# or put \"{{batch_size}}\" into `command` above, where its batch size goes.");
-        let _ = writeln!(out, "batch_size = {{ powers_of_two = [8, 512] }}");
-    }
     let width = plan.parameters.iter().map(|parameter| parameter.name.len()).max().unwrap_or(0);
     for parameter in &plan.parameters {
         let way = match &parameter.way {
@@ -180,6 +172,9 @@ fn write_space(plan: &Plan, out: &mut String) {
             }
             Way::Target(target) if target.starts_with("env.") => {
                 format!("by the variable {}", target.trim_start_matches("env."))
+            }
+            Way::Target(target) if target.starts_with("dataloader.") && plan.loader.is_some() => {
+                format!("by the adapter, in the DataLoader of {}", plan.loader.as_deref().unwrap_or_default())
             }
             Way::Target(_) if plan.has_arguments() => "by the adapter: the script has no argument for it".to_owned(),
             Way::Target(_) => "by the adapter".to_owned(),

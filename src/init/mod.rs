@@ -5,6 +5,7 @@
 //! writes the spec. [`edits`] names the lines of the script that the best config changes.
 
 mod argument;
+mod by_first_run;
 mod calls;
 mod command;
 mod declared;
@@ -16,7 +17,6 @@ mod flags;
 mod formats;
 pub mod help;
 pub mod hydra;
-mod installed;
 pub mod knobs;
 mod loaders;
 mod machine;
@@ -27,9 +27,12 @@ mod printed;
 mod ranks;
 mod required;
 mod samples;
+mod seen;
+pub mod setting_files;
 mod settings;
 mod shipped;
 mod source;
+mod template;
 mod today;
 mod told;
 mod usage;
@@ -41,6 +44,8 @@ pub use calls::{Call, calls, literal};
 pub use command::{Command, LAUNCHERS, Launcher};
 pub use machine::Means;
 pub use required::missing;
+pub use seen::{By, Guess, Match, Seen};
 pub use source::Source;
+pub use template::Template;
 pub use told::told;
 pub use words::{Given, Unwritable, Words, truth};

@@ -6,10 +6,10 @@ use super::equivalent;
 use super::knobs::{KNOBS, Knob, Settings};
 use super::machine::Means;
 use super::preset::Preset;
+use super::seen::Seen;
 use super::settings::{self, literal_number};
 use super::shipped::{self, Line};
 use super::source::Source;
-use super::today;
 use super::words::{Given, Unwritable, Words};
 
 /// Facts about a command.
@@ -21,6 +21,8 @@ pub struct Found<'f> {
     pub arguments: &'f [Argument],
     /// The facts from the script's source.
     pub source: &'f Source,
+    /// What its first run showed, if it ran.
+    pub seen: Option<&'f Seen>,
     /// The preset.
     pub preset: &'static Preset,
     /// The machine.
@@ -74,6 +76,8 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// The number of samples in a step, if nothing counts them.
     pub samples_per_step: Option<String>,
+    /// The line that makes the loader that trains: `train.py:12`.
+    pub loader: Option<String>,
 }
 
 /// Plans the parameters of a command.
@@ -94,6 +98,7 @@ pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
             closed: Vec::new(),
             notes: Vec::new(),
             samples_per_step: None,
+            loader: found.seen.and_then(Seen::place).map(str::to_owned),
         },
         has_loader: false,
     };
@@ -147,6 +152,9 @@ impl Planner<'_> {
     /// Returns true if the script has or may have a loader. It may have a loader if its source was not read, its framework makes
     /// one, or an argument sets a loader's workers.
     fn may_have_loader(&self) -> bool {
+        if let Some(has_loader) = self.found.seen.and_then(Seen::has_loader) {
+            return has_loader;
+        }
         let source = self.found.source;
         let workers = KNOBS.iter().find(|knob| knob.parameter == "workers").map_or(&[][..], |knob| knob.names);
         let by_framework = matches!(self.found.preset.name, "lightning" | "huggingface" | "deepspeed");
@@ -166,7 +174,9 @@ impl Planner<'_> {
         let added = match knob.settings {
             Settings::Precision => self.add_precision(knob),
             Settings::Switch | Settings::RoundingSwitch => self.add_switch(knob),
-            Settings::BatchSize | Settings::Workers | Settings::Prefetch | Settings::Count => self.add_number(knob),
+            Settings::BatchSize | Settings::Workers | Settings::Prefetch | Settings::Count => {
+                self.add_number(knob) || self.add_variable(knob)
+            }
         };
         if !added {
             self.add_target(knob);
@@ -221,14 +231,13 @@ impl Planner<'_> {
     }
 
     fn add_number(&mut self, knob: &Knob) -> bool {
-        let Some(argument) = self.argument(knob.names).filter(|argument| argument.kind.takes_value()) else {
-            return false;
-        };
+        let named = self.argument(knob.names).or_else(|| self.matched(knob.parameter));
+        let Some(argument) = named.filter(|argument| argument.kind.takes_value()) else { return false };
         let mut words = self.plan.words.clone();
         let given = words.set(&argument, knob.parameter);
         let today = match &given {
             Some(given) => given.value.trim().parse().ok(),
-            None => argument.default_number(),
+            None => argument.default_number().or_else(|| literal_number(&self.today(knob.parameter)?)),
         };
         let today = today.filter(|&today| settings::is_possible(knob.settings, today));
         if let Some(given) = given.as_ref().filter(|_| today.is_none()) {
@@ -273,10 +282,15 @@ impl Planner<'_> {
         let Some(line) = self.line(knob.parameter) else { return };
         let Some(target) = line.target().map(str::to_owned) else { return };
         if target.starts_with("dataloader.") && !self.has_loader {
-            self.note("its source has no DataLoader, so that nothing is searched which only a loader has");
+            let which = if self.found.seen.is_some() { "first run" } else { "source" };
+            self.note(&format!("its {which} has no DataLoader, so that nothing is searched which only a loader has"));
             return;
         }
-        let today = today::of(knob.parameter, self.found.source);
+        if target == "dataloader.batch_size" && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
+            self.close("batch_size", "the DataLoader has no batch size: its sampler or its dataset makes the batches");
+            return;
+        }
+        let today = self.today(knob.parameter);
         let least = i64::from(knob.settings != Settings::Workers);
         let number = today.as_deref().and_then(literal_number).filter(|&number| number >= least);
         let ranks = self.found.command.ranks();
@@ -366,7 +380,7 @@ impl Planner<'_> {
             let today = Today::seen(line.first_value());
             self.push(&line.name, &line.about, line.definition.clone(), Way::Target(target.to_owned()), today);
         }
-        if waiting {
+        if waiting && !self.plan.parameters.is_empty() {
             let space = if self.has_loader { self.found.preset.space } else { "nccl" };
             self.plan.notes.push(format!(
                 "on a machine with more GPUs, import = [\"{space}\"] in [space] has further settings for them"

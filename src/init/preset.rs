@@ -120,6 +120,14 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
+impl Preset {
+    /// Returns the name of the framework, if it is one that the hook does not know.
+    pub fn foreign_framework(&self) -> Option<&'static str> {
+        let name = self.about.split(':').next()?;
+        (self.adapter.is_none() && !self.modules.is_empty()).then_some(name)
+    }
+}
+
 /// Returns the preset of this name.
 pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)

@@ -228,6 +228,13 @@ impl Source {
         self
     }
 
+    /// Adds modules that the script was seen to import.
+    #[must_use]
+    pub fn with_modules(mut self, modules: &BTreeSet<String>) -> Self {
+        self.modules.extend(modules.iter().cloned());
+        self
+    }
+
     /// Whether there is any source that was read.
     pub fn is_read(&self) -> bool {
         !self.texts.is_empty()

@@ -64,7 +64,11 @@ impl Words {
 
     /// Puts a setting in place of the argument's value; returns the value that the command stated.
     pub fn set(&mut self, argument: &Argument, parameter: &str) -> Option<Given> {
-        let placeholder = format!("{{{parameter}}}");
+        self.put(argument, format!("{{{parameter}}}"))
+    }
+
+    /// Puts a template in place of the argument's value; returns the value that the command stated.
+    pub fn put(&mut self, argument: &Argument, placeholder: String) -> Option<Given> {
         if let Some((at, prefix)) = self.find_assigned(argument) {
             let words = self.words[at].text.clone();
             self.words[at] = template(format!("{}{placeholder}", escaped(&prefix)));

@@ -25,7 +25,7 @@ impl Command {
     /// Reads the shell script that a command runs, if any; the script's first training line becomes the inner command.
     #[must_use]
     pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
-        let text = shell_script(&self, cwd).filter(|_| !self.has_script());
+        let text = shell_script(&self, cwd).filter(|_| self.script_word().is_none());
         self.wrapped = text.and_then(|text| lines(&text).iter().find_map(|line| trains(line, python)));
         self
     }
@@ -67,7 +67,7 @@ fn trains(line: &str, python: &str) -> Option<Wrapped> {
     let forwards = words.iter().any(|word| ALL_ARGUMENTS.contains(&word.as_str()));
     words.retain(|word| !ALL_ARGUMENTS.contains(&word.as_str()));
     let command = Command::new(words, python);
-    let is_training = command.has_script() && command.words.len() > 1;
+    let is_training = command.script_word().is_some() && command.words.len() > 1;
     is_training.then(|| Wrapped { command: Box::new(command), forwards })
 }
 

@@ -43,6 +43,8 @@ pub enum Mode {
     NoCommunication,
     /// Trains in epochs of a few batches, to time what comes between epochs.
     ShortEpochs,
+    /// Trains as usual for three steps, and notes what the script uses.
+    FirstRun,
 }
 
 /// The modes: each with its name in `probe.json` and its description.
@@ -56,6 +58,7 @@ pub const MODES: &[(Mode, &str, &str)] = &[
         "trains as ever, while ranks exchange neither gradients nor weights: what communication costs",
     ),
     (Mode::ShortEpochs, "short_epochs", "trains in epochs of a few batches: what the end of an epoch costs"),
+    (Mode::FirstRun, "first_run", "trains as ever for three steps, and notes what the script uses"),
 ];
 
 impl Experiment {

@@ -56,7 +56,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use brief::{Brief, Printed, PrintedEnd};
-pub use command::{CommandProber, CommandStep, as_it_is_needs};
+pub use command::{
+    CommandProber, CommandStep, FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes, as_it_is_needs,
+};
 use duel::{Bout, Duel, DuelWatch, Duelled, Way};
 pub use experiment::{Experiment, MODES, Mode};
 pub use in_process::{InProcess, Step, StepError, TrainingStep};

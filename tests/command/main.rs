@@ -12,6 +12,7 @@ mod device;
 mod dial;
 mod duel;
 mod experiments;
+mod first_run;
 mod host_meter;
 mod init;
 mod init_wild;

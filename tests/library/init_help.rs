@@ -140,7 +140,7 @@ fn spec(line: &[&str], all: &[Argument], source: &str, preset: &str, gpus: usize
     let command = Command::new(line.iter().map(|&word| word.to_owned()).collect(), "python3");
     let preset = PRESETS.iter().find(|known| known.name == preset).unwrap();
     let (source, means) = (Source::of(source), means(gpus));
-    let found = Found { command: &command, arguments: all, source: &source, preset, means: &means };
+    let found = Found { command: &command, arguments: all, source: &source, seen: None, preset, means: &means };
     let plan = plan::plan(&found).unwrap();
     let frame = Frame {
         cwd: None,
@@ -291,9 +291,9 @@ proptest! {
         let line: Vec<String> = std::iter::once("train.py".to_owned()).chain(words).collect();
         let command = Command::new(line, "python3");
         let (source, means) = (Source::of(&source), means(gpus));
-        let found = Found { command: &command, arguments: &all, source: &source, preset: &PRESETS[preset], means: &means };
-        // A setting that a template cannot express is an error of its own.
-        if let Ok(plan) = plan::plan(&found) {
+        let found = Found { command: &command, arguments: &all, source: &source, seen: None, preset: &PRESETS[preset], means: &means };
+        // A setting that a template cannot express is an error of its own, and a plan without parameters is no spec.
+        if let Some(plan) = plan::plan(&found).ok().filter(|plan| !plan.parameters.is_empty()) {
             let frame = Frame {
                 cwd: None,
                 rate: PRESETS[preset].adapter.map_or(Rate::Missing, Rate::Adapter),

@@ -237,3 +237,122 @@ fn deepspeed() {
         assert_eq!(samples, Some(64.0), "{}", stdout(&probe));
     }
 }
+
+/// A training loop in a package, whose loader keeps one iterator for ever, as ultralytics' `InfiniteDataLoader` does.
+const PACKAGE: &str = r#"
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Repeat:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
+
+class InfiniteDataLoader(DataLoader):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        object.__setattr__(self, "batch_sampler", Repeat(self.batch_sampler))
+        self.iterator = None
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        if self.iterator is None:
+            self.iterator = self._get_iterator()
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+def train(batch, workers):
+    data = TensorDataset(torch.randn(5000, 8), torch.randint(0, 10, (5000,)))
+    loader = InfiniteDataLoader(data, batch_size=batch, num_workers=workers, shuffle=True)
+    model = torch.nn.Linear(8, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    while True:
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+"#;
+
+/// Its options have names that gputune does not know. Its batch size is a variable of an unknown name.
+const OPTIONS: &str = r#"
+import argparse, os
+from mytrainer import train
+parser = argparse.ArgumentParser()
+for name in ("--seed", "--warm", "--nw"):
+    parser.add_argument(name, type=int, default=0)
+args = parser.parse_args()
+train(int(os.environ.get("HOW_MANY", "12")), args.nw)
+"#;
+
+/// Keras makes the loader, and makes another one for each epoch.
+const KERAS: &str = r#"
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras, numpy
+model = keras.Sequential([keras.layers.Dense(10)])
+model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+model.fit(numpy.random.rand(512, 8), numpy.random.randint(0, 10, 512), batch_size=16, epochs=10**6, verbose=0)
+"#;
+
+/// Runs gputune in a folder with these files. The folder `lib` has the package.
+fn with_package(
+    python: &Path,
+    files: &[(&str, &str)],
+) -> (tempfile::TempDir, impl Fn(&[&str]) -> std::process::Output + use<>) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("lib/mytrainer")).unwrap();
+    for (name, text) in files.iter().chain(&[("lib/mytrainer/__init__.py", PACKAGE)]) {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let path = format!("{}:{}", python.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let at = folder.path().to_owned();
+    let gputune = move |words: &[&str]| {
+        let mut command = Command::new(support::gputune());
+        command.args(words).current_dir(&at).env("PATH", &path).env("PYTHONPATH", at.join("lib"));
+        command.env("OMP_NUM_THREADS", "1").env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE").output().unwrap()
+    };
+    (folder, gputune)
+}
+
+#[test]
+fn options_and_variables_of_any_name_are_found_by_trying() {
+    let Some(python) = python_with(&["torch"]) else { return };
+    let shell = "#!/bin/sh\nexport HOW_MANY=20\nexec python3 train.py \"$@\"\n";
+    let (folder, gputune) = with_package(&python, &[("train.py", OPTIONS), ("train.sh", shell)]);
+    let spec = || fs::read_to_string(folder.path().join("gputune.toml")).unwrap();
+    let output = gputune(&["init", "--yes", "--", "python3", "train.py"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = spec();
+    assert!(text.contains("\"train.py\", \"--nw\", \"{workers}\"]"), "{text}");
+    assert!(text.contains("{ values = [3, 6, 12, 24, 48, 96, 192], apply = \"env.HOW_MANY\" }"), "{text}");
+    assert!(text.contains("preset pytorch"), "{text}");
+    // What the shell script exports wins over what gputune would set, so that the adapter sets it.
+    let output = gputune(&["init", "--yes", "--force", "--", "sh", "train.sh"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = spec();
+    assert!(text.contains("\"--nw\"") && text.contains("160, 320], apply = \"dataloader.batch_size\""), "{text}");
+    let probe =
+        gputune(&["probe", "gputune.toml", "--json", "--quiet", "--set", "batch_size=40", "--set", "workers=1"]);
+    let json: serde_json::Value = serde_json::from_str(&stdout(&probe)).unwrap();
+    let samples = find(&json, "samples_per_step").and_then(serde_json::Value::as_f64);
+    assert_eq!(samples, Some(40.0), "{}{}", stderr(&probe), stdout(&probe));
+}
+
+#[test]
+fn keras_on_torch_is_a_job_of_torch() {
+    let Some(python) = python_with(&["torch", "keras"]) else { return };
+    let (folder, gputune) = with_package(&python, &[("train.py", KERAS)]);
+    let output = gputune(&["init", "--yes", "train.py"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = fs::read_to_string(folder.path().join("gputune.toml")).unwrap();
+    assert!(text.contains("{ powers_of_two = [4, 256], apply = \"dataloader.batch_size\" }"), "{text}");
+    let probe = gputune(&["probe", "gputune.toml", "--json", "--quiet", "--set", "batch_size=32"]);
+    let json: serde_json::Value = serde_json::from_str(&stdout(&probe)).unwrap();
+    let samples = find(&json, "samples_per_step").and_then(serde_json::Value::as_f64);
+    assert_eq!(samples, Some(32.0), "{}{}", stderr(&probe), stdout(&probe));
+}

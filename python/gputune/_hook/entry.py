@@ -9,14 +9,21 @@ import sys
 
 from gputune._client import Reporter
 from gputune._hook import import_times, importing, writes
+from gputune._hook.experiment import FIRST_RUN, Experiment
 
 _is_installed = False
 
 
 def await_torch() -> None:
     """Installs the hook after the import of torch. Does nothing outside a probe and a run of `gputune run`."""
+    reporter = Reporter.current()
+    asked = None if reporter is None else Experiment.of(reporter.probe)
+    if asked is not None and asked.mode == FIRST_RUN:
+        from gputune._hook.first_run import FIRST
+
+        FIRST.install()
     if Reporter.hooked() is not None and "torch" not in sys.modules:
-        if Reporter.current() is not None:
+        if reporter is not None:
             import_times.TIMES.install()
         importing.after("torch", lambda module: torch_backend())
 

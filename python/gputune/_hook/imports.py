@@ -15,7 +15,7 @@ from gputune._hook.invocation import parse
 FILE = "imports.json"
 
 #: Names of folders that hold installed packages, not the user's own.
-_PACKAGES = ("site-packages", "dist-packages")
+PACKAGES = ("site-packages", "dist-packages")
 _OURS = ("__main__", "gputune", "sitecustomize", "usercustomize")
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__))
 
@@ -68,7 +68,7 @@ def _describe(item: tuple[str, Any]) -> Optional[tuple[str, Optional[str], bool]
 
 def is_installed(path: str) -> bool:
     """True if a module's file belongs to Python or to an installed package."""
-    if any(part in _PACKAGES for part in path.split(os.sep)):
+    if any(part in PACKAGES for part in path.split(os.sep)):
         return True
     return os.path.abspath(path).startswith(_STANDARD + os.sep)
 

@@ -7,11 +7,13 @@ import sys
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from gputune._client import Reporter
 from gputune._hook import applying, experiment, imports, observer
 from gputune._hook.by_hand import ByHand
 from gputune._hook.data_parallel import DataParallel
+from gputune._hook.first_run import FIRST
 from gputune._hook.import_times import TIMES
 from gputune._hook.live import Live
 from gputune._hook.no_communication import NoCommunication
@@ -56,6 +58,10 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
         _install_no_communication(hook)
     if asked is not None and asked.mode == experiment.SHORT_EPOCHS:
         ShortEpochs(hook, asked.batches).install()
+    if asked is not None and asked.mode == experiment.FIRST_RUN:
+        FIRST.watch_loaders(DataLoader)
+        hook.steps.checks.append(FIRST.note_trainer)
+        hook.steps.checks.append(lambda: FIRST.note("sized", hook.loaders.is_sized))
     length = RunLength(hook.facts)
     length.install()
     hook.steps.checks.append(length.say)

@@ -46,7 +46,8 @@ class LoaderState:
     def __init__(self, loader: Any, is_late: bool) -> None:
         self.loader = weakref.ref(loader)
         self.dataset = _reference(loader.dataset)
-        self.dataset_type = type(loader.dataset)
+        kind = type(loader.dataset)
+        self.dataset_type = (kind.__module__, kind.__qualname__)  # Keras makes the class anew for each epoch
         self.has_evidence = is_training(loader)  # its arguments say that it is for training
         self.has_gradients = False  # it was iterated with gradients on
         self.is_late = is_late  # made after the first step
@@ -61,6 +62,7 @@ class LoaderState:
         self.is_at_edge = False  # of an epoch: the first batch is still to come
         self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
         self.batch_size: Optional[int] = None
+        self.is_sized = False  # its batch size can be set
         self.counter = samples.BatchCounter()
         self.skips = samples.Skips()
         self.said: dict[str, Any] = {}  # its settings, as it may be gone before its iterator
@@ -363,6 +365,11 @@ class Loaders:
         return None if self._training is None else self._training.counter
 
     @property
+    def is_sized(self) -> Optional[bool]:
+        """True if the batch size of the training loader can be set; `None` without a training loader."""
+        return None if self._training is None else self._training.is_sized
+
+    @property
     def training_number(self) -> Optional[int]:
         return None if self._training is None else self._training.number
 
@@ -431,7 +438,7 @@ class Loaders:
         state.has_gradients = state.has_gradients or torch.is_grad_enabled()
         if self._may_train(state):
             self._set(loader, state)
-        state.batch_size = self._batch_size_of(loader)
+        state.batch_size, state.is_sized = self._batch_size_of(loader), self._settings.size_of(loader) is not None
         if not self._is_first_step_over:
             return False
         if torch.is_grad_enabled() and (state is self._training or self._may_train(state)):
@@ -467,7 +474,7 @@ class Loaders:
         return (
             training is not None
             and state.has_evidence == training.has_evidence
-            and state.dataset_type is training.dataset_type
+            and state.dataset_type == training.dataset_type
         )
 
     def _has_dataset_of_training(self, state: LoaderState) -> bool:

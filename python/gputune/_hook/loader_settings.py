@@ -144,8 +144,11 @@ def _sized(sampler: Any) -> Any:
     for _ in range(8):
         inner = getattr(sampler, "batch_sampler", None)
         if inner is None:
-            is_sized = isinstance(getattr(sampler, "batch_size", None), int) and not isinstance(sampler, _SAMPLERS)
-            return sampler if is_sized else None
+            if isinstance(getattr(sampler, "batch_size", None), int) and not isinstance(sampler, _SAMPLERS):
+                return sampler
+            inner = getattr(sampler, "sampler", None)
+            if not isinstance(inner, BatchSampler):
+                return None
         sampler = inner
     return None
 
@@ -165,8 +168,8 @@ def _is_random(sampler: Any) -> bool:
         if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
             return True
         inner = getattr(sampler, "batch_sampler", None)
-        if inner is None and isinstance(sampler, BatchSampler):
-            inner = sampler.sampler
+        if inner is None:
+            inner = getattr(sampler, "sampler", None)
         if inner is None:
             return False
         sampler = inner

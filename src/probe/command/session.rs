@@ -302,6 +302,7 @@ impl Session {
             _ if self.task.mode == Some(Mode::ShortEpochs) => {
                 self.heard.facts.get("epoch_end.seconds").map(|_| Verdict::Enough)
             }
+            _ if self.task.mode == Some(Mode::FirstRun) => self.has_shown_enough(now).then_some(Verdict::Enough),
             (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
             (_, Sufficiency::StillCompiling) => Some(Verdict::StillCompiling),

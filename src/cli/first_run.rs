@@ -1,0 +1,128 @@
+//! Runs a script for a few steps, to learn its settings.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use gputune::init::{By, Command, Guess, Seen, Words};
+use gputune::model::{Headroom, Outcome};
+use gputune::probe::{CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes, supervisor};
+
+use super::bare::Bare;
+use super::exit::{Exit, Failed};
+use super::{diagnostic, interrupt};
+
+/// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.
+const LIMITS: Limits = Limits {
+    probe_time: Duration::from_secs(120),
+    stall_time: Duration::from_secs(60),
+    grace_time: Duration::from_secs(1),
+    measure_time: Duration::from_secs(1),
+    precision: None,
+    host_memory_headroom: Headroom::Fraction(0.02),
+    loss_tolerance: 0.1,
+    log_size: Some(1 << 20),
+};
+
+/// Prints a line on standard error, unless the command is quiet.
+macro_rules! tell {
+    ($is_quiet:expr, $($text:tt)*) => {
+        if !$is_quiet {
+            say!($($text)*);
+        }
+    };
+}
+
+/// Runs a command until it has made three training steps. A second run follows if only trying shows which option or variable sets
+/// the loader. Returns `None` if the command cannot be started, or if nothing would protect the user's files.
+///
+/// # Errors
+/// The user stopped it.
+pub(super) fn of(command: &Command, is_quiet: bool) -> Result<Option<Seen>, Failed> {
+    let Ok(words) = Words::of(command).written() else { return Ok(None) };
+    tell!(
+        is_quiet,
+        "running `{}` for three steps to see what it uses; its writes are discarded",
+        command.words.join(" ")
+    );
+    let Some(run) = run(command, Bare::of(&words)?, is_quiet)? else { return Ok(None) };
+    match &run.outcome {
+        _ if run.has_trained => {}
+        Outcome::Crashed(failure) | Outcome::OutOfMemory { failure, .. } => {
+            tell!(is_quiet, "  it ended before its first training step: {}", failure.reason);
+        }
+        _ if run.notes.modules.contains("torch") => tell!(is_quiet, "  gputune saw no training step"),
+        _ => {}
+    }
+    let seen = Seen::from(run);
+    let guesses = if command.takes_arguments() { seen.guesses() } else { Vec::new() };
+    if guesses.is_empty() {
+        return Ok(Some(seen));
+    }
+    let second = tried(command, &seen, &guesses, is_quiet)?;
+    Ok(Some(seen.with_tried(guesses, &second)))
+}
+
+/// Runs the command again with another value for each guess.
+fn tried(command: &Command, seen: &Seen, guesses: &[Guess], is_quiet: bool) -> Result<Seen, Failed> {
+    let (mut words, mut variables, mut names) = (Words::of(command), Vec::new(), Vec::new());
+    let arguments = seen.arguments();
+    for Guess { of, value } in guesses {
+        match &of.by {
+            By::Argument(name) => {
+                names.push(name.clone());
+                if let Some(argument) = arguments.iter().find(|argument| argument.spelled() == name) {
+                    words.put(argument, value.to_string());
+                }
+            }
+            By::Variable(name) => {
+                names.push(name.clone());
+                variables.push((name.clone(), Template::parse(&value.to_string())));
+            }
+        }
+    }
+    tell!(is_quiet, "running it again with other values of {}, to see which of them the loader gets", names.join(", "));
+    let mut bare = Bare::of(&words.written().unwrap_or_default())?;
+    bare.step.template.env = variables;
+    run(command, bare, is_quiet)?
+        .map(Seen::from)
+        .ok_or_else(|| Failed::new(Exit::Impossible, "the second run did not start"))
+}
+
+fn run(command: &Command, Bare { space, step, .. }: Bare, is_quiet: bool) -> Result<Option<FirstRun>, Failed> {
+    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
+    let folder = tempfile::Builder::new().prefix("gputune-").tempdir().map_err(impossible)?;
+    let mut prober = CommandProber::new(step, folder.path());
+    let writes = prober.protect().map_or(Writes::Allow, |protection| protection.writes());
+    // Guards are in the hook, and so in Python only.
+    if writes == Writes::Allow || (writes == Writes::Guard && command.inner().script_word().is_none()) {
+        tell!(is_quiet, "  left out: nothing would protect files from its writes");
+        return Ok(None);
+    }
+    supervisor::adopt_orphans().map_err(impossible)?;
+    let stop = interrupt::stop_flag().map_err(impossible)?;
+    let config = space.first().ok_or_else(|| Failed::new(Exit::Impossible, "there is no config to run"))?;
+    let settings = space.settings(&config);
+    let asked = Experiment::new(Mode::FirstRun);
+    let job = Job {
+        number: 1,
+        config: &config,
+        settings: &settings,
+        limits: &LIMITS,
+        effort: Effort::Probe,
+        experiment: Some(&asked),
+        keeps: false,
+    };
+    let mut watch =
+        |_: &_| if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    match prober.first_run(&job, &mut watch) {
+        Ok(FirstRun { outcome: Outcome::Interrupted, .. }) => {
+            Err(Failed::new(Exit::Interrupted, "stopped: nothing was written"))
+        }
+        Ok(run) => Ok(Some(run)),
+        Err(error) => {
+            diagnostic::print_warning(&format!("the first run failed: {error}; settings are read from the source"));
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The findings of a script's first run. They win over the findings in its source.
+
+use super::argument::{Argument, Kind};
+use super::command::Command;
+use super::knobs::KNOBS;
+use super::preset::{Preset, preset};
+use crate::model::Facts;
+use crate::model::fact::Fact;
+use crate::probe::{FirstRun, NotedArgument, NotedVariable, Notes};
+
+/// The findings of a script's first run.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The script's options, files and variables.
+    pub notes: Notes,
+    /// The facts about its first steps.
+    facts: Facts,
+    /// True if it made a training step.
+    pub has_trained: bool,
+    /// The options and variables that a second run found to set a parameter of the loader.
+    pub matches: Vec<Match>,
+}
+
+/// An option or a variable that sets a parameter of the loader, whatever its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Match {
+    /// The parameter: `batch_size` or `workers`.
+    pub parameter: &'static str,
+    /// What sets it.
+    pub by: By,
+}
+
+/// An option or a variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum By {
+    /// An option of this name.
+    Argument(String),
+    /// A variable of this name.
+    Variable(String),
+}
+
+/// A guess that an option or a variable sets a parameter, and another value to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guess {
+    /// What is guessed.
+    pub of: Match,
+    /// The value to try. No other guess for the parameter has it.
+    pub value: i64,
+}
+
+/// The most guesses that are tried at once. A round number: more options with the same value say nothing.
+const MOST_GUESSES: usize = 12;
+
+/// The presets of packages that call the optimizer.
+const TRAINERS: &[(&str, &str)] = &[
+    ("deepspeed", "deepspeed"),
+    ("lightning", "lightning"),
+    ("pytorch_lightning", "lightning"),
+    ("transformers", "huggingface"),
+    ("trl", "huggingface"),
+    ("accelerate", "accelerate"),
+];
+
+impl From<FirstRun> for Seen {
+    fn from(run: FirstRun) -> Self {
+        Self { notes: run.notes, facts: run.facts, has_trained: run.has_trained, matches: Vec::new() }
+    }
+}
+
+impl Seen {
+    /// Returns the preset of the framework that trains; `None` if no step was seen.
+    pub fn preset(&self, command: &Command) -> Option<&'static Preset> {
+        let trainer = self.notes.trainer.as_deref().filter(|_| self.has_trained)?;
+        let by_launcher = match command.launcher() {
+            Some("accelerate") => "accelerate",
+            Some(_) => "torchrun",
+            None if self.facts.get("distributed.backend").is_some() => "torchrun",
+            None => "pytorch",
+        };
+        let by_trainer = TRAINERS.iter().find(|(package, _)| *package == trainer).map(|(_, preset)| *preset);
+        let is_deepspeed = command.launcher() == Some("deepspeed");
+        preset(if is_deepspeed { "deepspeed" } else { by_trainer.unwrap_or(by_launcher) })
+    }
+
+    /// Returns whether a loader trains; `None` if no step was seen.
+    pub(super) fn has_loader(&self) -> Option<bool> {
+        self.has_trained.then(|| self.facts.number("loader.workers").is_some())
+    }
+
+    /// Returns the options of the script's parser.
+    pub fn arguments(&self) -> Vec<Argument> {
+        self.notes.arguments.iter().map(argument).collect()
+    }
+
+    /// Returns the value that the script uses for a parameter of the torch adapter.
+    pub(super) fn today(&self, parameter: &str) -> Option<String> {
+        let name = match parameter {
+            "batch_size" => "loader.batch_size",
+            "workers" => "loader.workers",
+            "prefetch" => "loader.prefetch_factor",
+            "persistent_workers" => "loader.persistent_workers",
+            "pin_memory" => "loader.pin_memory",
+            "precision" => "precision",
+            _ => return None,
+        };
+        if parameter.starts_with("batch") && self.has_loader() != Some(true) {
+            return None;
+        }
+        Some(match self.facts.get(name)? {
+            Fact::Number(number) => number.to_string(),
+            Fact::Flag(flag) => flag.to_string(),
+            Fact::Text(text) => text.clone(),
+        })
+    }
+
+    /// Returns the variables that gputune can set. A shell script around the job may set other variables itself.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &NotedVariable> {
+        let may_be_set = |variable: &&NotedVariable| {
+            let ours = std::env::var(&variable.name).ok().and_then(|value| value.trim().parse().ok());
+            !variable.is_set || ours == Some(variable.value)
+        };
+        self.notes.variables.iter().filter(may_be_set)
+    }
+
+    /// Returns the number that the loader got for a parameter; `None` if no loader trained.
+    pub(super) fn number(&self, parameter: &str) -> Option<i64> {
+        self.has_loader().filter(|has_loader| *has_loader)?;
+        self.today(parameter)?.parse().ok()
+    }
+
+    /// Returns the options and variables that have the loader's value but an unknown name.
+    pub fn guesses(&self) -> Vec<Guess> {
+        let of = |parameter: &'static str| {
+            let Some(today) = self.number(parameter) else { return Vec::new() };
+            let knob = |name: &str| KNOBS.iter().find(|knob| knob.names.contains(&Argument::plain(name).as_str()));
+            let is_known = |name: &String| knob(name).is_some_and(|knob| knob.parameter == parameter);
+            let is_other = |name: &String| knob(name).is_some_and(|knob| knob.parameter != parameter);
+            let fits = |noted: &&NotedArgument| {
+                let is_free = noted.kind == "value" && noted.choices.is_empty();
+                is_free && noted.value.as_ref().and_then(serde_json::Value::as_i64) == Some(today)
+            };
+            let names = self.notes.arguments.iter().flat_map(|noted| &noted.names);
+            if names.chain(self.variables().map(|variable| &variable.name)).any(is_known) {
+                return Vec::new();
+            }
+            let arguments = self.notes.arguments.iter().filter(fits).filter(|noted| !noted.names.iter().any(is_other));
+            let arguments = arguments.map(|noted| By::Argument(argument(noted).spelled().to_owned()));
+            let variables = self.variables().filter(|known| known.value == today && !is_other(&known.name));
+            let variables = variables.map(|variable| By::Variable(variable.name.clone()));
+            let values = (1..)
+                .filter(|&value| parameter != "workers" || value != today)
+                .map(|value| if parameter == "workers" { value } else { today + value });
+            let all = arguments.chain(variables).take(MOST_GUESSES).zip(values);
+            all.map(|(by, value)| Guess { of: Match { parameter, by }, value }).collect()
+        };
+        [of("batch_size"), of("workers")].concat()
+    }
+
+    /// Keeps the guesses whose value the loader got in a second run.
+    #[must_use]
+    pub fn with_tried(mut self, guesses: Vec<Guess>, second: &Self) -> Self {
+        let is_right = |guess: &Guess| second.number(guess.of.parameter) == Some(guess.value);
+        self.matches = guesses.into_iter().filter(is_right).map(|guess| guess.of).collect();
+        self
+    }
+
+    /// Returns what a second run found to set a parameter.
+    pub(super) fn matched(&self, parameter: &str) -> Option<&By> {
+        self.matches.iter().find(|found| found.parameter == parameter).map(|found| &found.by)
+    }
+
+    /// Returns the line of the script that made the loader that trains.
+    pub fn place(&self) -> Option<&str> {
+        let (batch_size, workers) = (self.facts.number("loader.batch_size"), self.facts.number("loader.workers"));
+        #[expect(clippy::cast_precision_loss, reason = "small whole numbers")]
+        let is_it = |size: Option<i64>, has: i64| {
+            Some(has as f64) == workers && (size.is_none() || size.map(|size| size as f64) == batch_size)
+        };
+        let loaders = self.notes.loaders.iter().filter(|loader| is_it(loader.batch_size, loader.workers));
+        loaders.filter_map(|loader| loader.place.as_deref()).next()
+    }
+}
+
+fn argument(noted: &NotedArgument) -> Argument {
+    let kind = match (noted.kind.as_str(), &noted.off) {
+        ("switch", _) => Kind::Switch,
+        ("pair", Some(off)) => Kind::Pair { off: off.clone() },
+        ("maybe", _) => Kind::MaybeValue,
+        _ => Kind::Value { choices: noted.choices.clone() },
+    };
+    Argument { names: noted.names.clone(), kind, default: noted.default.clone(), is_required: noted.is_required }
+}

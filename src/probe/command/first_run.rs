@@ -1,0 +1,219 @@
+//! The first run of a job: a few steps of the unmodified command, with notes of what the script uses.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Deserialize;
+
+use super::session::{Opening, Session};
+use super::starting::Process;
+use super::{CommandProber, Job, ProbeError, Watch};
+use crate::model::{Facts, Outcome};
+
+/// The prefix of the files with notes, next to `probe.json` (`first_run.py`).
+const FILE: &str = "first-run-";
+
+/// The number of steps with a time after which enough is known. The first step has no time.
+const STEPS: u64 = 2;
+
+/// How long a script without torch may add no note. It has then imported its modules and read its settings. A round number.
+const QUIET: Duration = Duration::from_secs(4);
+
+/// How long a command without any note may run: it is no Python. A round number.
+const WITHOUT_NOTES: Duration = Duration::from_secs(10);
+
+/// The findings of a job's first run.
+#[derive(Debug, Clone)]
+pub struct FirstRun {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// True if it made a training step that the hook saw.
+    pub has_trained: bool,
+    /// The facts that the hook reported.
+    pub facts: Facts,
+    /// The notes of its processes.
+    pub notes: Notes,
+}
+
+/// The notes about a script in its first run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Notes {
+    /// The packages that it imported, by their first names.
+    pub modules: BTreeSet<String>,
+    /// The package that calls the optimizer; empty if the script calls it. `None` without a step.
+    pub trainer: Option<String>,
+    /// The options of its parser.
+    pub arguments: Vec<NotedArgument>,
+    /// The files of settings that it read.
+    pub files: Vec<PathBuf>,
+    /// The variables with a number that it read.
+    pub variables: Vec<NotedVariable>,
+    /// True if the batch size of the training loader can be set; `None` without a training loader.
+    pub is_sized: Option<bool>,
+    /// The loaders that it made.
+    pub loaders: Vec<NotedLoader>,
+}
+
+/// An option of a script's parser.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct NotedArgument {
+    /// Its spellings.
+    pub names: Vec<String>,
+    /// `value`, `switch`, `pair` or `maybe`.
+    pub kind: String,
+    /// The option that turns it off.
+    pub off: Option<String>,
+    /// The accepted values; empty if any value is accepted.
+    pub choices: Vec<String>,
+    /// Its default.
+    pub default: Option<String>,
+    /// True if the script fails without it.
+    pub is_required: bool,
+    /// The value that the script got, if it is a number or a string.
+    pub value: Option<serde_json::Value>,
+}
+
+/// A variable that a script read.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct NotedVariable {
+    /// Its name.
+    pub name: String,
+    /// Its value, or the script's default.
+    pub value: i64,
+    /// True if the variable is set.
+    pub is_set: bool,
+}
+
+/// A loader that a script made.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct NotedLoader {
+    /// The line that made it: `train.py:12`.
+    pub place: Option<String>,
+    /// Its batch size, if it has one.
+    pub batch_size: Option<i64>,
+    /// Its workers.
+    pub workers: i64,
+}
+
+/// A line of a file with notes.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Module(String),
+    Trainer(String),
+    Arguments(Vec<NotedArgument>),
+    File(PathBuf),
+    Variable(NotedVariable),
+    Loader(NotedLoader),
+    Sized(Option<bool>),
+}
+
+impl Notes {
+    /// Reads the notes of all processes. If the training process has options, the options of other processes are left out.
+    fn read(folder: &Path) -> Self {
+        let mut notes = Self::default();
+        let texts: Vec<String> = files(folder).iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
+        let (training, others): (Vec<_>, Vec<_>) = texts.iter().partition(|text| text.contains("{\"trainer\""));
+        for text in training.into_iter().chain(others) {
+            let known = !notes.arguments.is_empty();
+            for line in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+                notes.add(line, known);
+            }
+        }
+        notes
+    }
+
+    fn add(&mut self, line: Line, has_arguments: bool) {
+        match line {
+            Line::Module(name) => drop(self.modules.insert(name)),
+            Line::Trainer(name) => self.trainer = self.trainer.take().or(Some(name)),
+            Line::Arguments(arguments) if !has_arguments => self.arguments.extend(arguments),
+            Line::File(path) if !self.files.contains(&path) => self.files.push(path),
+            Line::Variable(variable) if self.variables.iter().all(|known| known.name != variable.name) => {
+                self.variables.push(variable);
+            }
+            Line::Loader(loader) => self.loaders.push(loader),
+            Line::Sized(is_sized) => self.is_sized = self.is_sized.or(is_sized),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the files with notes.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(FILE));
+    let mut files: Vec<PathBuf> = named.map(|entry| entry.path()).collect();
+    files.sort();
+    files
+}
+
+impl Session {
+    /// Returns true if a first run needs no more time: it has made three steps, or it shows nothing new and has no torch.
+    pub(super) fn has_shown_enough(&self, now: Instant) -> bool {
+        if self.heard.window.steps() >= STEPS {
+            return true;
+        }
+        if self.heard.any_step() {
+            return false;
+        }
+        let notes = files(&self.notes());
+        let age = |file: &PathBuf| SystemTime::now().duration_since(fs::metadata(file).ok()?.modified().ok()?).ok();
+        match notes.iter().filter_map(age).min() {
+            None => now.duration_since(self.begin) >= WITHOUT_NOTES,
+            Some(age) => age >= QUIET && !Notes::read(&self.notes()).modules.contains("torch"),
+        }
+    }
+
+    /// The folder with the notes.
+    fn notes(&self) -> PathBuf {
+        self.scratch.path().join("python")
+    }
+}
+
+impl CommandProber {
+    /// Runs a job until it has made a few steps, and returns the findings. The job's experiment is `Mode::FirstRun`.
+    ///
+    /// # Errors
+    /// The command cannot be started.
+    pub fn first_run(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<FirstRun, ProbeError> {
+        self.protect().map_err(ProbeError::from)?;
+        let step = Arc::clone(&self.step);
+        let opening = Opening { process: Process::Fresh { tells_imports: false }, keeps: false, place: 0 };
+        let mut session = Session::open(&step, (&self.folder, self.protection.as_ref()), opening, job)?;
+        let (verdict, _, _) = session.measure_and_hold(false, watch)?;
+        let (facts, notes) = (session.heard.facts.clone(), Notes::read(&session.notes()));
+        let has_trained = session.heard.any_step();
+        Ok(FirstRun { outcome: session.outcome(&verdict), has_trained, facts, notes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_that_trains_says_which_options_there_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let option = |name: &str| {
+            format!(
+                "{{\"arguments\": [{{\"names\": [\"{name}\"], \"kind\": \"value\", \"off\": null, \"choices\": [], \
+                 \"default\": \"4\", \"is_required\": false, \"value\": 4}}]}}\n"
+            )
+        };
+        let (launcher, trainer) = (option("--port"), option("--bs"));
+        fs::write(folder.path().join("first-run-10.jsonl"), launcher + "{\"module\": \"torch\"}\n").unwrap();
+        let rest = "{\"file\": \"/a/c.yaml\"}\n{\"variable\": {\"name\": \"BATCH\", \"value\": 4, \"is_set\": false}}\n{\"trainer\": \"lightning\"}\nbroken\n\
+                    {\"loader\": {\"place\": \"t.py:3\", \"batch_size\": 4, \"workers\": 0}}\n";
+        fs::write(folder.path().join("first-run-11.jsonl"), trainer + rest).unwrap();
+        let notes = Notes::read(folder.path());
+        assert_eq!(notes.arguments.iter().map(|argument| argument.names.join(",")).collect::<Vec<_>>(), ["--bs"]);
+        assert_eq!(notes.trainer.as_deref(), Some("lightning"));
+        assert!(notes.modules.contains("torch") && notes.files == [PathBuf::from("/a/c.yaml")]);
+        assert_eq!(notes.variables, [NotedVariable { name: "BATCH".to_owned(), value: 4, is_set: false }]);
+        assert_eq!(notes.loaders[0].batch_size, Some(4));
+    }
+}
