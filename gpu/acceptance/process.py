@@ -33,6 +33,15 @@ class Done:
         return lines[-1].strip()[:200] if lines else "nothing printed"
 
 
+#: The last child of `run` in this process.
+_last: list[Done] = []
+
+
+def last_stderr() -> str:
+    """What the last child of `run` wrote to stderr."""
+    return _last[0].stderr if _last else ""
+
+
 #: prctl(2): the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
@@ -101,7 +110,8 @@ def run(
         end(child)
         kill(family)
         stdout, stderr = drain(child)
-    return Done(code, stdout, stderr, time.monotonic() - begun)
+    _last[:] = [Done(code, stdout, stderr, time.monotonic() - begun)]
+    return _last[0]
 
 
 def drain(child: subprocess.Popen[str]) -> tuple[str, str]:
