@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ sys.path.insert(0, str(GPU / "scripts"))
 from acceptance import __main__ as acceptance
 from acceptance import archive, device, example, holding, hook, machine, memory, meters, nvidia_smi, place, plan, process
 from acceptance import results
-from acceptance import searches, tables
+from acceptance import searches, suites, tables
 from acceptance.checks import CHECKS
 from acceptance.context import Context
 
@@ -292,6 +293,33 @@ class PackTest(unittest.TestCase):
         self.assertTrue(rows[0].stderr.endswith("end") and "begin" not in rows[0].stderr)
         self.assertTrue(2000 < len(rows[0].stderr.encode()) <= results.STDERR_BYTES)
         self.assertEqual(rows[1].stderr, "")
+
+
+class ArchiveTest(unittest.TestCase):
+    def test_the_archive_has_all_that_a_call_needs_and_is_below_the_limit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            built, place = Path(folder) / "built", Path(folder) / "place"
+            for name in ("built/examples", "place"):
+                (Path(folder) / name).mkdir(parents=True)
+            for name in ("gputune", "examples/cuda_step"):
+                (built / name).write_text("#!/bin/sh\necho gputune 0\n")
+                (built / name).chmod(0o755)
+            command = [str(GPU / "pack.sh"), "--built", str(built), f"{folder}/packed.tar.xz"]
+            done = process.run(command, 60)
+            self.assertEqual(done.code, 0, done.stderr)
+            self.assertIn("limit 64 MiB", done.stdout)
+            with tarfile.open(f"{folder}/packed.tar.xz") as packed:
+                packed.extractall(place, **({"filter": "data"} if sys.version_info >= (3, 12) else {}))
+            context = Context(str(place / "bin" / "gputune"), folder, folder, 20.0)
+            self.assertEqual(example.find(Path(context.binary)), place / "bin" / "cuda_step")
+            # No driver and no PyTorch is needed for the list, which loads all checks.
+            shown = process.run([str(place / "gpu" / "acceptance.sh"), "--plan"], 60, env={"PYTHON": sys.executable})
+            self.assertIn("call 1: ", shown.stdout)
+            for suite in suites.SUITES:
+                self.assertTrue((place / "tests" / "python" / f"{suite}.py").exists(), suite)
+            (built / "gputune").write_bytes(random.Random(0).randbytes(2 << 20))
+            done = process.run([*command[:-1], "--limit", "1", command[-1]], 60)
+            self.assertEqual((done.code, "larger than 1 MiB" in done.stderr), (1, True), done.stderr)
 
 
 class HeldTest(unittest.TestCase):
