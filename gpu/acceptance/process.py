@@ -79,9 +79,11 @@ def run(
     limit: float,
     cwd: Optional[Path] = None,
     env: Optional[dict[str, str]] = None,
-    grace: float = GRACE_SECONDS,
+    grace: Optional[float] = GRACE_SECONDS,
 ) -> Done:
-    """Runs a command in a session of its own. At the limit: SIGINT, on which a search keeps what it has; then SIGKILL."""
+    """Runs a command in a session of its own. At the limit: SIGINT, on which a search keeps what it has; then SIGKILL.
+
+    Without `grace` there is no SIGINT."""
     begun = time.monotonic()
     child = subprocess.Popen(
         command,
@@ -102,11 +104,12 @@ def run(
     except subprocess.TimeoutExpired:
         code = None
         family = children(child.pid)
-        child.send_signal(signal.SIGINT)
-        try:
-            child.wait(timeout=grace)
-        except subprocess.TimeoutExpired:
-            pass
+        if grace is not None:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(timeout=grace)
+            except subprocess.TimeoutExpired:
+                pass
         end(child)
         kill(family)
         stdout, stderr = drain(child)

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import tables
 from .context import SPECS, Context
+from .hook import NO_TIME
 from .results import Report
 
 #: Each way with the mark that its trials have in the journal. The default on a GPU comes first.
@@ -29,13 +30,14 @@ def search(context: Context, report: Report, start: str) -> None:
     done = context.gputune("search", spec, "--out", folder / "search", "--fresh", "--format", "json")
     trials = tables.read_journal(folder / "search" / "journal.jsonl")
     seen = f"{done.ended}; {len(trials)} trials in {done.seconds:.0f} s"
-    if context.dry and done.code is None:
+    outcomes = [trial["outcome"] for trial in trials]
+    if context.dry and (done.code is None or (done.code != 0 and set(outcomes) <= {*NO_TIME, "measured"})):
         report.skip("the search", "exit code 0", f"a dry run had no time for it ({seen})")
     else:
         report.judge("the search", "exit code 0", seen, done.code == 0)
     found = configs(trials, STARTS[start])
     (folder / KEPT).write_text(json.dumps(found))
-    report.number(configs=found, seconds=done.seconds, outcomes=[trial["outcome"] for trial in trials])
+    report.number(configs=found, seconds=done.seconds, outcomes=outcomes)
     judge_start(context, report, start, found)
     if start == "fresh":
         for other in STARTS:

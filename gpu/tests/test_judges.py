@@ -81,6 +81,15 @@ class SuitesTest(Reports):
         suites.run_all(report, ["test_x.A"], 0.0, run)
         self.assertEqual([row.outcome for row in report.rows], ["skipped"])
 
+    def test_a_class_at_its_limit_is_ended_without_an_error_of_its_test(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "test_x.py"
+            path.write_text("import time, unittest\nclass A(unittest.TestCase):\n  def test_a(self): time.sleep(60)\n")
+            with mock.patch.object(suites, "PYTHON_TESTS", Path(folder)):
+                done = suites.run_unit({}, "test_x.A", 1.5)
+        self.assertIsNone(done.code)
+        self.assertNotIn("ERROR", done.stderr)
+
     def test_classes_are_those_with_tests_of_their_own_or_inherited(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "test_x.py"

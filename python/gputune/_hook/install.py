@@ -12,6 +12,7 @@ from gputune._client import Reporter
 from gputune._hook import applying, experiment, imports, observer
 from gputune._hook.by_hand import ByHand
 from gputune._hook.data_parallel import DataParallel
+from gputune._hook.flops import Flops
 from gputune._hook.import_times import TIMES
 from gputune._hook.live import Live
 from gputune._hook.no_communication import NoCommunication
@@ -33,6 +34,7 @@ def install(probe: dict[str, Any]) -> None:
         asked = hook.session.experiment
         observes = asked is not None and (asked.observe or asked.mode == experiment.OBSERVE)
         observer.make(hook, _folder(), observes).install()
+        Flops(hook).install()
     DataParallel(hook).install()
     Sharding(hook).install()
     if is_measured:

@@ -36,6 +36,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/facts.py"
     "gputune/_hook/file_calls.py"
     "gputune/_hook/guarded_places.py"
+    "gputune/_hook/flops.py"
     "gputune/_hook/graphs.py"
     "gputune/_hook/import_times.py"
     "gputune/_hook/importing.py"
