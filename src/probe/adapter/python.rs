@@ -30,6 +30,7 @@ pub const FILES: &[(&str, &str)] = package! {
     "gputune/_hook/data_parallel.py"
     "gputune/_hook/dataset_watch.py"
     "gputune/_hook/devices.py"
+    "gputune/_hook/dynamic_shapes.py"
     "gputune/_hook/entry.py"
     "gputune/_hook/errors.py"
     "gputune/_hook/experiment.py"
