@@ -59,6 +59,7 @@ class Flops(unittest.TestCase):
         self.assertEqual({step.get("flops") for step in first.steps[2:]}, {16 * LINEAR})
         self.assertEqual({step.get("flops") for step in second.steps[1:]}, {8 * LINEAR})
 
+    @harness.needs_kernels
     def test_compiled_code_is_not_counted(self):
         result = harness.run("flops.py", stop_after=10, env={"COMPILED": "1"})
         self.assertEqual(self.counted(result), {None})
