@@ -16,7 +16,7 @@ NAME = "cuda_step"
 
 
 def find(binary: Path) -> Optional[Path]:
-    """The example beside gputune, or where Cargo puts it."""
+    """The example next to gputune, or in Cargo's folder for examples."""
     places = (binary.with_name(NAME), binary.with_name("examples") / NAME)
     return next((place for place in places if os.access(place, os.X_OK)), None)
 

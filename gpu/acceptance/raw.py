@@ -71,9 +71,9 @@ class Call:
 
     name: str
     arguments: Callable[[], list[Any]]
-    #: Whether the first argument is the device.
+    #: The first argument is the device.
     of_device: bool = True
-    #: What tells two rows of one function apart.
+    #: Distinguishes two rows of one function.
     about: str = ""
 
 
@@ -121,7 +121,7 @@ def filled(name: str, *kinds: Any) -> Call:
     return given(name, "", kinds=kinds)
 
 
-#: All calls by which gputune reads a GPU, apart from those of MIG instances. Numbers are those of nvml.h.
+#: All calls by which gputune reads a GPU, except the calls for MIG instances. Numbers come from nvml.h.
 CALLS = [
     text("nvmlSystemGetDriverVersion", of_device=False),
     Call("nvmlDeviceGetCount_v2", lambda: [Out(c_uint)], of_device=False),
@@ -193,7 +193,7 @@ def reference(argument: Any) -> Any:
 
 
 def answer(arguments: list[Any]) -> Any:
-    """What a call filled: one value, or a list. Of an array as many items as the call counted, at most three."""
+    """The values that a call filled: one value, or a list. An array gives as many items as the call counted, at most three."""
     count = next((argument.number.value for argument in arguments if isinstance(argument, InOut)), None)
     told: list[Any] = [] if count is None else [{"count": count}]
     for argument in arguments:
@@ -218,7 +218,7 @@ def members(structure: ctypes.Structure) -> dict[str, Any]:
 
 
 def events(nvml: Nvml) -> dict[str, Any]:
-    """Whether errors of the hardware can be waited for."""
+    """Registers for errors of the hardware."""
     kept = c_void_p()
     nvml.call("nvmlEventSetCreate", ctypes.byref(kept))
     try:
@@ -314,7 +314,7 @@ def cuda(context: Context, report: Report) -> None:
 
 
 def judge_cuda(report: Report, facts: dict[str, Any], done: process.Done, stand_in: str) -> None:
-    """Memory by the driver and by the allocator have to be there; times are told."""
+    """The memory by the driver and by the allocator must be there. Latencies are not judged."""
     if stand_in and not facts:
         report.skip("facts", "are printed", f"a dry run on {stand_in}: {done.last_line()}")
         return

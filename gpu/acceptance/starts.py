@@ -14,7 +14,7 @@ from .results import Report
 
 #: Each way with the mark that its trials have in the journal. The default on a GPU comes first.
 STARTS = {"live": "is_live", "warm": "is_forked", "fresh": ""}
-#: How far rates and memory may be from those of fresh processes.
+#: The largest differences of rates and memory from fresh processes.
 RATE_SHARE, MEMORY_SHARE, MEMORY_BYTES = 0.05, 0.05, 64 << 20
 KEPT = "configs.json"
 Configs = dict[str, dict[str, float]]
@@ -46,7 +46,7 @@ def search(context: Context, report: Report, start: str) -> None:
 
 
 def judge_start(context: Context, report: Report, start: str, found: Configs) -> None:
-    """Whether any config was measured this way: a search falls back to fresh processes, and says why."""
+    """A search that cannot start probes this way falls back to fresh processes, and prints the reason."""
     expected = f"at least one config is measured {start}"
     if found or not context.dry:
         report.judge("the way to start", expected, f"{len(found)} configs", bool(found))

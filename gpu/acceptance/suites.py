@@ -87,7 +87,7 @@ def run_all(report: Report, units: list[str], seconds: float, run: Callable[[str
         begun = {pool.submit(work, unit): unit for unit in units}
         for future in as_completed(begun):
             suite, done = begun[future].split(".")[0], future.result()
-            # A unit without any time is one that was cut off at once.
+            # A unit that had no time counts as interrupted.
             ended.setdefault(suite, []).append(done or Done(None, "", "", 0.0))
             waiting[suite] -= 1
             if waiting[suite] == 0:
