@@ -6,22 +6,20 @@ import argparse
 import json
 import os
 import sys
-import tarfile
-import tempfile
 import time
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from . import machine, place, plan, process, results
+from . import archive, holding, machine, place, plan, process, results
 from .checks import CHECKS, named
 from .context import Check, Context
-from .results import FAILED, SKIPPED, Report, Row
+from .results import FAILED, SKIPPED, Report, Row, failed_row
 
 ALL_PASSED, SOME_FAILED, USAGE, SOME_SKIPPED = 0, 1, 2, 3
 #: A check of a dry run is worth a start with so much: the import of PyTorch and some steps.
 DRY_SECONDS = 12
-ARCHIVE_BYTES, LOG_BYTES = 14 << 20, 20_000
 #: What the end of a check at its limit may take, and the packing of what is left.
 END_SECONDS = 4
 EPILOG = """exit codes:
@@ -55,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         help="without a GPU: try the checks themselves on the processor; nothing is called passed of a GPU",
     )
     made.add_argument(
-        "--minutes", type=float, help=f"time for all checks together [{plan.CALL_SECONDS / 60} with --call, else 240]"
+        "--minutes", type=float, help=f"time for all checks together [{plan.CALL_SECONDS / 60} with --call or --dry-run, else 240]"
     )
     made.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="run these checks only: NAME,NAME or given again"
@@ -111,22 +109,40 @@ def too_late(check: Check, left: float, most: float = 1e9) -> Optional[str]:
     return f"{left:.0f} s are left, and it needs {needed} s" if left < needed + END_SECONDS else None
 
 
-def run_check(check: Check, context: Context) -> tuple[list[Row], dict[str, Any], float]:
+@dataclass
+class Entry:
+    """What a check found in this call."""
+
+    rows: list[Row]
+    numbers: dict[str, Any]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rows": [vars(row) for row in self.rows],
+            "numbers": self.numbers,
+            "seconds": round(self.seconds, 1),
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+
+
+def run_check(check: Check, context: Context) -> Entry:
     """Runs a check in a process of its own, and says so where it did not come to its end."""
     path = Path(context.out) / results.RUNNING
     path.unlink(missing_ok=True)
     command = [sys.executable, "-m", "acceptance", "--child", check.name, "--context", context.to_json()]
     done = process.run(command, context.seconds, grace=END_SECONDS / 2)
     rows, numbers = results.read_report(path)
+    itself = f"{check.name}: the check itself"
     if done.code is None:
         # A processor that does what a GPU is meant to do may well need longer.
         seen, outcome = ("skipped: was ended in a dry run", SKIPPED) if context.dry else ("was ended", FAILED)
-        rows.append(Row(f"{check.name}: time", f"ends within {context.seconds:.0f} s", seen, outcome))
+        rows.append(failed_row(f"{check.name}: time", f"ends within {context.seconds:.0f} s", seen, outcome, done.stderr))
     elif done.code != 0:
-        rows.append(Row(f"{check.name}: the check itself", "runs", f"{done.ended}: {done.last_line()}", FAILED))
+        rows.append(failed_row(itself, "runs", f"{done.ended}: {done.last_line()}", FAILED, done.stderr))
     elif not rows:
-        rows.append(Row(f"{check.name}: the check itself", "finds something", "nothing", FAILED))
-    return rows, numbers, done.seconds
+        rows.append(failed_row(itself, "finds something", "nothing", FAILED, done.stderr))
+    return Entry(rows, numbers, done.seconds)
 
 
 def child(name: str, text: str) -> int:
@@ -138,30 +154,9 @@ def child(name: str, text: str) -> int:
         named(name).run(context, report)
     except Exception as error:
         traceback.print_exc()
-        report.judge("the check itself", "runs", f"{type(error).__name__}: {error}", False)
+        words = f"{type(error).__name__}: {error}"
+        report.add("the check itself", "runs", words, FAILED, stderr=traceback.format_exc())
     return 0
-
-
-def pack(state: Path, out: Path) -> None:
-    """Journals, specs and the ends of logs, for whoever looks into a failure, as one file."""
-    written = 0
-    with tarfile.open(out / "searches.tar.gz", "w:gz") as archive:
-        for path in sorted(state.rglob("*")):
-            wanted = path.name in (
-                "journal.jsonl",
-                "best.json",
-                "trials.csv",
-                "spec.toml",
-                "summary.md",
-            ) or path.suffix in (".log", ".txt")
-            if not wanted or state / "cache" in path.parents or not path.is_file() or written > ARCHIVE_BYTES:
-                continue
-            content = path.read_bytes()[-LOG_BYTES if path.suffix == ".log" else 0 :]
-            with tempfile.NamedTemporaryFile() as file:
-                file.write(content)
-                file.flush()
-                archive.add(file.name, arcname=str(path.relative_to(state)))
-            written += len(content)
 
 
 def write(out: Path, content: dict[str, Any], rows: list[Row]) -> None:
@@ -174,7 +169,8 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
     binary = str(Path(arguments.binary).resolve())
     out = Path(arguments.out).resolve()
     begun = time.monotonic()
-    minutes = arguments.minutes or (plan.CALL_SECONDS / 60 if arguments.call else 240)
+    is_short = arguments.call or arguments.dry_run
+    minutes = arguments.minutes or (plan.CALL_SECONDS / 60 if is_short else 240)
     # Half of the time at most, however long PyTorch takes to be imported.
     facts = machine.facts(binary, min(120, 30 * minutes), arguments.dry_run)
     # A search of another binary or GPU cannot be gone on with.
@@ -185,37 +181,47 @@ def run_all(arguments: argparse.Namespace, checks: list[Check]) -> int:
     kept, moved = results.earlier_checks(out, machine.identity(facts))
     if moved:
         print(f"results of another binary, GPU or driver are now in {moved}", file=sys.stderr)
+    say_where(facts, arguments.dry_run)
+    held = holding.Held(state)
     rows: list[Row] = []
+    try:
+        for check in checks:
+            left = minutes * 60 - (time.monotonic() - begun)
+            reason = why_not(check, facts, arguments.tiny, left, arguments.dry_run)
+            if reason:
+                entry = Entry([Row(check.name, check.about, f"skipped: {reason}", SKIPPED)], {}, 0.0)
+            else:
+                print(f"... {check.name}: {check.about}", file=sys.stderr, flush=True)
+                limit = min(check.limit_seconds, left - END_SECONDS)
+                tiny = arguments.tiny or arguments.dry_run
+                context = Context(binary, str(out), str(state), limit, tiny, arguments.dry_run, facts.get("card", ""))
+                entry = run_check(check, context)
+            rows += entry.rows
+            # A skipped check takes nothing away from what an earlier call found.
+            if not reason or check.name not in kept:
+                kept[check.name] = entry.to_json()
+            facts["nvml_handle"] = held.words()
+            everything = [Row(**row) for each in kept.values() for row in each["rows"]]
+            content = {"format": 1, "machine": facts, "totals": results.totals(everything), "checks": kept}
+            write(out, content, everything)
+            if any(row.outcome == FAILED for row in entry.rows):
+                archive.pack(state, out)
+    finally:
+        held.end()
+    archive.pack(state, out)
+    return conclude(rows, out)
+
+
+def say_where(facts: dict[str, Any], is_dry: bool) -> None:
     device, driver, torch = (facts.get(key, f"no {key}") for key in ("gpu", "driver", "torch"))
     print(f"{device}, driver {driver}, PyTorch {torch}, {facts['gputune']}")
-    if arguments.dry_run:
+    if is_dry:
         print(f"a dry run on {'the stand-in for a device' if facts.get('card') else 'the processor'}", end="")
         print(f": {facts['no_card']}" if facts.get("no_card") else "")
-    for check in checks:
-        left = minutes * 60 - (time.monotonic() - begun)
-        reason = why_not(check, facts, arguments.tiny, left, arguments.dry_run)
-        if reason:
-            found = [Row(check.name, check.about, f"skipped: {reason}", SKIPPED)]
-            numbers: dict[str, Any] = {}
-            seconds = 0.0
-        else:
-            print(f"... {check.name}: {check.about}", file=sys.stderr, flush=True)
-            limit = min(check.limit_seconds, left - END_SECONDS)
-            tiny = arguments.tiny or arguments.dry_run
-            context = Context(binary, str(out), str(state), limit, tiny, arguments.dry_run, facts.get("card", ""))
-            found, numbers, seconds = run_check(check, context)
-        rows += found
-        # A skipped check takes nothing away from what an earlier call found.
-        if not reason or check.name not in kept:
-            kept[check.name] = {
-                "rows": [vars(row) for row in found],
-                "numbers": numbers,
-                "seconds": round(seconds, 1),
-                "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            }
-        everything = [Row(**row) for entry in kept.values() for row in entry["rows"]]
-        write(out, {"format": 1, "machine": facts, "totals": results.totals(everything), "checks": kept}, everything)
-    pack(state, out)
+
+
+def conclude(rows: list[Row], out: Path) -> int:
+    """Prints the table and the totals of this call, and returns the exit code."""
     print(results.table(rows))
     totals = results.totals(rows)
     print(", ".join(f"{count} {outcome}" for outcome, count in totals.items()) + f"; results in {out}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Callable
 
-from . import bench, device, hook, memory, meters, preflight, searches, sick, suites
+from . import bench, device, example, hook, memory, meters, preflight, raw, searches, sick, starts, suites
 from .context import Check, Context
 from .results import Report
 
@@ -13,6 +13,10 @@ Run = Callable[[Context, Report], None]
 
 #: A check takes no longer, but for what is many probes: searches, and comparisons in turn.
 LONGEST_SECONDS = 30
+#: A search of four configs, each of which may be a process of its own.
+START_SECONDS = 45
+#: All classes of the hook's tests, on several cores.
+TESTS_SECONDS = 100
 #: The search that has a tiny space, for a dry run.
 TINY = "images"
 
@@ -26,6 +30,11 @@ def _meters(share: float, name: str) -> Check:
     return _short(name, about, partial(meters.against_nvidia_smi, busy=share), 16)
 
 
+def _start(name: str) -> Check:
+    about = f"four configs, each probe {name}" + (", and all compared" if name == "fresh" else "")
+    return Check(f"search-{name}", about, partial(starts.search, start=name), START_SECONDS, least_seconds=25, runs_dry=True)
+
+
 def _search(name: str, about: str) -> Check:
     return Check(name, about, partial(searches.search, name=name), 170, least_seconds=60, expected_seconds=165,
                  runs_dry=name == TINY)  # fmt: skip
@@ -36,33 +45,38 @@ def _grid(name: str) -> Check:
     return Check(f"{name}-grid", about, partial(searches.grid, name=name), 110, least_seconds=30, expected_seconds=105)
 
 
-#: Whether the hook is right on a GPU, and whether the numbers are.
+#: What all else rests on first, then whether the hook is right on a GPU.
 FIRST = [
     Check("preflight", "driver, compiler, /dev/shm, GPM, processes, `gputune device`", preflight.preflight, 20,
-          needs_torch=False, runs_dry=True),
-    *hook.checks(),
-    *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
-      for name in suites.SUITES[:2]),
+          needs_torch=False, least_seconds=15, runs_dry=True),
+    Check("facts-nvml", "each NVML call: return code, latency, value; `nvidia-smi -q`", raw.nvml, 20, needs_torch=False,
+          least_seconds=4, runs_dry=True),
+    Check("facts-cuda", "memory by driver and allocator; latency of events and launches", raw.cuda, 30, least_seconds=10,
+          runs_dry=True),
     _meters(1.0, "meters"),
-    _meters(0.5, "meters-half"),
     _short("ceilings", "`gputune device --bench`", bench.bench, 25, torch=False),
     _short("ceilings-torch", "its numbers against PyTorch's", bench.compare, 20),
+    _short("rust-example", "examples/cuda_step.rs", example.rust, 15, torch=False, dry=True),
+    _short("oom", "out of memory found and classified", memory.out_of_memory, 20),
     _short("sigkill", "memory and processes after SIGKILL of a step",
            partial(memory.after_sigkill, victim="step"), 15),
     _short("sigkill-gputune", "the same of gputune itself", partial(memory.after_sigkill, victim="gputune"), 15),
-    _short("oom", "out of memory found and classified", memory.out_of_memory, 20),
+    *map(_start, starts.STARTS),
+    *hook.cases(),
+    Check("hook-tests", "the hook's own tests, several classes at a time", suites.python, TESTS_SECONDS,
+          least_seconds=20, expected_seconds=60, runs_dry=True),
 ]  # fmt: skip
 
-#: What a user sees: diagnoses, the cost of looking, energy.
+#: Diagnoses, the cost of observation, energy.
 SECOND = [
     *(_short(f"sick-{name}", f"`gputune diagnose` of {about}", partial(sick.sick, name=name), 26, dry=True)
       for name, about in sick.ABOUT.items()),
+    _meters(0.5, "meters-half"),
+    *hook.costs(),
     _short("device", "`gputune device` against nvidia-smi and PyTorch", device.device, 15),
     _short("energy", "the energy counter's period, and a probe's energy", meters.energy, 25),
     _short("window", "one mean over a window against ticks of a second", meters.window_mean, 28),
     _short("host", "the host meter beside the GPU's", meters.host, 20),
-    *(_short(name.replace("_", "-"), f"tests/python/{name}.py", partial(suites.python, suite=name), 20, dry=True)
-      for name in suites.SUITES[2:]),
     Check("gpm", "GPM with and without root", meters.gpm, 60, least_seconds=45),
     Check("observer", "what gputune costs: throughput and processor time", hook.observer, 130, least_seconds=105),
 ]  # fmt: skip

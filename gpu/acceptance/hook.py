@@ -236,8 +236,8 @@ CASES = [
 ]  # fmt: skip
 
 
-def checks() -> list[Check]:
-    """One check for each case, and those of the cost."""
+def cases() -> list[Check]:
+    """One check for each case."""
 
     def run(case: Case) -> Callable[[Context, Report], None]:
         return lambda context, report: judge_case(context, report, case)
@@ -248,10 +248,14 @@ def checks() -> list[Check]:
         expected = COMPILE_SECONDS if case.prepares else EXPECTED_SECONDS + (AGAIN_SECONDS if case.target else 0)
         return Check(name, case.about, run(case), CASE_SECONDS, least_seconds=expected, runs_dry=dry)
 
-    about = "throughput with the hook and without it, in turn"
+    return [check(case) for case in CASES]
+
+
+def costs() -> list[Check]:
+    """The cost of the hook. The rounds of two checks count together."""
+    about = "throughput with and without the hook, interleaved"
     more = "the same, with the rounds of `hook-cost`"
     return [
-        *map(check, CASES),
         Check("hook-cost", about, partial(cost, goes_on=False), CASE_SECONDS, least_seconds=28),
         Check("hook-cost-more", more, partial(cost, goes_on=True), CASE_SECONDS, least_seconds=28),
     ]

@@ -59,6 +59,7 @@ def facts(binary: str, limit: float = 120, with_card: bool = False) -> dict[str,
     found["binary_sha256"] = sha256(binary)
     found["missing_for_compile"] = missing_for_compile()
     found["shared_memory_bytes"] = shared_memory_bytes()
+    found["sandbox"] = sandbox()
     found["gpus"] = len(nvidia_smi.query("uuid"))
     if nvidia_smi.use_one_gpu():
         rows = nvidia_smi.query("name,uuid,driver_version,memory.total")
@@ -76,6 +77,18 @@ def missing_for_compile() -> str:
     if not headers.exists():
         missing.append(f"Python's headers ({headers})")
     return " and ".join(missing)
+
+
+def sandbox(version: Path = Path("/proc/version")) -> str:
+    """The name of the sandbox that this runs in; empty if none is known. A sandbox may hide meters of the GPU.
+
+    gVisor shows a kernel of this date (its pkg/sentry/syscalls/linux/linux64.go), and names itself in its log."""
+    try:
+        if "#1 SMP Sun Jan 10 15:06:54 PST 2016" in version.read_text():
+            return "gVisor"
+    except OSError:
+        pass
+    return "gVisor" if "gVisor" in output(["dmesg"], 5) else ""
 
 
 def shared_memory_bytes() -> Optional[int]:

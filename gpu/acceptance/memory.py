@@ -31,7 +31,7 @@ def after_sigkill(context: Context, report: Report, victim: str) -> None:
         "--set",
         "memory_gib=4",
     ]
-    child = process.start(command, env=context.environment())
+    child = process.start(command, env=context.environment(), stdout=context.folder("sigkill") / f"{victim}.log")
     held = wait_until_held(child, before + 4096, 60)
     descendants = process.children(child.pid)
     killed = [pid for pid in descendants if is_load(pid)] if victim == "step" else [child.pid]

@@ -89,7 +89,7 @@ def compare(
         if witness is None:
             report.skip(name, f"as nvidia-smi, in {unit}", "nvidia-smi does not tell")
         elif told is None:
-            report.judge(name, f"{witness:.0f} {unit} (nvidia-smi)", "absent", False)
+            report.missing(name, f"{witness:.0f} {unit} (nvidia-smi)", absent(probe))
         else:
             value = told[0] * factor
             allowed = max(share * witness, absolute)
@@ -179,9 +179,12 @@ def compare_users(context: Context, report: Report, copy: Path) -> None:
             passed = told[1] != "gpm" if told else bool(reasons(probe))
             report.judge(label, f"no GPM ({why}), and a reason", f"SM activity {told or absent(probe)}", passed)
         else:
-            seen = f"{told[0]:.0%} ({told[1]})" if told else absent(probe)
-            passed = told is not None and told[1] == "gpm" and near(100 * told[0], supported, 0.05, 5)
-            report.judge(label, f"SM active {supported:.0f} ± 5 % by GPM", seen, passed)
+            expected = f"SM active {supported:.0f} ± 5 % by GPM"
+            if told is None:
+                report.missing(label, expected, absent(probe))
+                continue
+            passed = told[1] == "gpm" and near(100 * told[0], supported, 0.05, 5)
+            report.judge(label, expected, f"{told[0]:.0%} ({told[1]})", passed)
 
 
 def absent(probe: dict[str, Any]) -> str:
@@ -263,13 +266,12 @@ def window_mean(context: Context, report: Report) -> None:
     _, probe = context.probe(LOAD, folder / "probe", busy=0.5, cycle=0.1, memory_gib=1)
     busy = weighted_mean([(seconds, tick["sm_util"]) for seconds, tick in ticks])
     told = reading(probe, "sm_active")
-    seen = f"{100 * told[0]:.1f} % ({told[1]})" if told else absent(probe)
-    report.judge(
-        "a probe of half the load",
-        f"{busy or 0:.0f} ± 10 % (as before)",
-        seen,
-        told is not None and busy is not None and near(100 * told[0], busy, 0, 10),
-    )
+    label, expected = "a probe of half the load", f"{busy or 0:.0f} ± 10 % (as before)"
+    if told is None:
+        report.missing(label, expected, absent(probe))
+    else:
+        passed = busy is not None and near(100 * told[0], busy, 0, 10)
+        report.judge(label, expected, f"{100 * told[0]:.1f} % ({told[1]})", passed)
 
 
 def pause(nvml: Nvml) -> Any:
@@ -423,7 +425,7 @@ def energy(context: Context, report: Report) -> None:
     joules, power = reading(probe, "energy"), reading(probe, "power")
     seconds = float(probe.get("measured_seconds", 0))
     if joules is None or power is None or seconds <= 0:
-        report.judge("energy of a probe", "there, with the power", absent(probe), False)
+        report.missing("energy of a probe", "there, with the power", absent(probe))
     else:
         expected = power[0] * seconds
         report.judge(
@@ -440,9 +442,7 @@ def host(context: Context, report: Report) -> None:
     _, probe = context.probe(LOAD, folder / "probe", memory_gib=1)
     cores = host_reading(probe, "cpu_cores")
     report.number(host=probe.get("host"))
-    report.judge(
-        "processor time of the step",
-        "0.5 to 2 cores",
-        "absent" if cores is None else f"{cores:.2f} cores",
-        cores is not None and 0.5 <= cores <= 2,
-    )
+    if cores is None:
+        report.missing("processor time of the step", "0.5 to 2 cores", "absent")
+    else:
+        report.judge("processor time of the step", "0.5 to 2 cores", f"{cores:.2f} cores", 0.5 <= cores <= 2)

@@ -1,6 +1,6 @@
 """NVML by ctypes, as little of it as an independent witness needs.
 
-`python -m acceptance.nvml` prints a two-sample GPM test as JSON.
+`python -m acceptance.nvml` prints a two-sample GPM test as JSON. With `--hold` it keeps the library open until it is ended.
 
 Numbers and structures are those of NVIDIA's nvml.h (13.0). The list of metrics is the last member of its structure, and
 longer in newer headers: the room here is for more than any has.
@@ -58,7 +58,6 @@ class Nvml:
             self.loaded = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError as error:
             raise NvmlError(str(error)) from None
-        self.loaded.nvmlErrorString.restype = ctypes.c_char_p
         self.call("nvmlInit_v2")
         self.device = ctypes.c_void_p()
         uuid = only_gpu()
@@ -74,7 +73,15 @@ class Nvml:
             raise NvmlError(f"{name}: not in this driver") from None
         code = function(*arguments)
         if code != 0:
-            raise NvmlError(f"{name}: {(self.loaded.nvmlErrorString(code) or b'').decode()} ({code})")
+            raise NvmlError(f"{name}: {self.words(code)} ({code})")
+
+    def words(self, code: int) -> str:
+        """NVML's text for a return code."""
+        function = getattr(self.loaded, "nvmlErrorString", None)
+        if function is None:
+            return "error"
+        function.restype = ctypes.c_char_p
+        return (function(code) or b"").decode()
 
     def energy_millijoules(self) -> int:
         value = ctypes.c_ulonglong()
@@ -120,7 +127,21 @@ def energy_period_seconds(nvml: Nvml, seconds: float) -> tuple[Optional[float], 
     return (gaps[len(gaps) // 2] if gaps else None), len(changes)
 
 
+def hold() -> None:
+    """Keeps a handle: without persistence mode the driver unloads after its last user, and each start takes seconds."""
+    try:
+        Nvml()
+        print("held", flush=True)
+    except NvmlError as error:
+        print(error, flush=True)
+        return
+    while True:
+        time.sleep(3600)
+
+
 def main() -> None:
+    if "--hold" in sys.argv:
+        return hold()
     try:
         nvml = Nvml()
         first = nvml.gpm_sample()

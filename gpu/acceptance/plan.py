@@ -25,8 +25,8 @@ class Call:
 
 
 CALLS = [
-    Call("the hook on a real device, and the numbers that all else rests on", FIRST),
-    Call("diagnoses, energy, what looking costs", SECOND),
+    Call("raw facts, meters, limits, failures, ways to start, and the hook on a real device", FIRST),
+    Call("diagnoses, energy, the cost of observation", SECOND),
     Call("two searches to their end, beside their grids", THIRD),
 ]
 

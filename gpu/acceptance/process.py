@@ -33,6 +33,15 @@ class Done:
         return lines[-1].strip()[:200] if lines else "nothing printed"
 
 
+#: The last child of `run` in this process.
+_last: list[Done] = []
+
+
+def last_stderr() -> str:
+    """What the last child of `run` wrote to stderr."""
+    return _last[0].stderr if _last else ""
+
+
 #: prctl(2): the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
@@ -70,9 +79,11 @@ def run(
     limit: float,
     cwd: Optional[Path] = None,
     env: Optional[dict[str, str]] = None,
-    grace: float = GRACE_SECONDS,
+    grace: Optional[float] = GRACE_SECONDS,
 ) -> Done:
-    """Runs a command in a session of its own. At the limit: SIGINT, on which a search keeps what it has; then SIGKILL."""
+    """Runs a command in a session of its own. At the limit: SIGINT, on which a search keeps what it has; then SIGKILL.
+
+    Without `grace` there is no SIGINT."""
     begun = time.monotonic()
     child = subprocess.Popen(
         command,
@@ -93,15 +104,17 @@ def run(
     except subprocess.TimeoutExpired:
         code = None
         family = children(child.pid)
-        child.send_signal(signal.SIGINT)
-        try:
-            child.wait(timeout=grace)
-        except subprocess.TimeoutExpired:
-            pass
+        if grace is not None:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(timeout=grace)
+            except subprocess.TimeoutExpired:
+                pass
         end(child)
         kill(family)
         stdout, stderr = drain(child)
-    return Done(code, stdout, stderr, time.monotonic() - begun)
+    _last[:] = [Done(code, stdout, stderr, time.monotonic() - begun)]
+    return _last[0]
 
 
 def drain(child: subprocess.Popen[str]) -> tuple[str, str]:

@@ -10,12 +10,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from . import machine, process
+
 FILE = "results.json"
 #: What the check that runs has found so far; gone once it is in the results.
 RUNNING = "running.json"
 FILES = (FILE, RUNNING, "table.txt", "images-grid.csv", "gpt-grid.csv", "manifest.json", "searches.tar.gz")
-#: What is told is a fact about the machine: nothing that could be right or wrong.
-PASSED, FAILED, SKIPPED, TOLD = "passed", "failed", "skipped", "told"
+#: A row that is told is a fact about the machine, which is neither right nor wrong. A meter is absent if a sandbox hides it.
+PASSED, FAILED, SKIPPED, TOLD, ABSENT = "passed", "failed", "skipped", "told", "absent"
+OUTCOMES = (PASSED, FAILED, SKIPPED, TOLD, ABSENT)
+#: How much of what a failed command wrote to stderr is kept.
+STDERR_BYTES = 2048
 
 
 @dataclass
@@ -26,9 +31,11 @@ class Row:
     expected: str
     seen: str
     outcome: str
+    #: The end of the stderr of the last command before a failure.
+    stderr: str = ""
 
     def line(self, widths: list[int]) -> str:
-        shown = {PASSED: "yes", FAILED: "NO", SKIPPED: "-", TOLD: "told"}[self.outcome]
+        shown = {PASSED: "yes", FAILED: "NO", SKIPPED: "-", TOLD: "told", ABSENT: "absent"}[self.outcome]
         cells = [self.check, self.expected, self.seen, shown]
         wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, widths)]
         height = max(len(cell) for cell in wrapped)
@@ -57,8 +64,15 @@ class Report:
     def tell(self, what: str, expected: str, seen: str) -> None:
         self.add(what, expected, seen, TOLD)
 
-    def add(self, what: str, expected: str, seen: str, outcome: str) -> None:
-        self.rows.append(Row(f"{self.name}: {what}", expected, seen, outcome))
+    def missing(self, what: str, expected: str, why: str) -> None:
+        """A value that is not there: a failure, unless a sandbox may hide it."""
+        sandbox = machine.sandbox()
+        self.add(what, expected, f"{why}, in {sandbox}" if sandbox else why, ABSENT if sandbox else FAILED)
+
+    def add(self, what: str, expected: str, seen: str, outcome: str, stderr: Optional[str] = None) -> None:
+        if stderr is None:
+            stderr = process.last_stderr()
+        self.rows.append(failed_row(f"{self.name}: {what}", expected, seen, outcome, stderr))
         self.write()
 
     def number(self, **numbers: Any) -> None:
@@ -68,6 +82,12 @@ class Report:
     def write(self) -> None:
         content = {"check": self.name, "rows": [asdict(row) for row in self.rows], "numbers": self.numbers}
         replace(self.path, json.dumps(content, indent=1))
+
+
+def failed_row(check: str, expected: str, seen: str, outcome: str, stderr: str) -> Row:
+    """A row, with the end of stderr if the outcome is a failure."""
+    kept = stderr.encode(errors="replace")[-STDERR_BYTES:].decode(errors="ignore") if outcome == FAILED else ""
+    return Row(check, expected, seen, outcome, kept)
 
 
 def replace(path: Path, text: str) -> None:
@@ -88,13 +108,13 @@ def read_report(path: Path) -> tuple[list[Row], dict[str, Any]]:
 
 def table(rows: list[Row]) -> str:
     """The rows as text for a terminal."""
-    widths = [38, 36, 42, 5]
+    widths = [38, 36, 42, 6]
     head = Row("check", "expected", "seen", PASSED).line(widths).replace("yes", "pass")
     return "\n".join([head, "-" * (sum(widths) + 6), *(row.line(widths) for row in rows)])
 
 
 def totals(rows: list[Row]) -> dict[str, int]:
-    return {outcome: sum(row.outcome == outcome for row in rows) for outcome in (PASSED, FAILED, SKIPPED, TOLD)}
+    return {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
 
 
 def earlier_checks(out: Path, identity: dict[str, Any]) -> tuple[dict[str, Any], Optional[Path]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -13,7 +15,7 @@ from unittest import mock
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from acceptance import hook, meters, place, preflight, results, sick, suites
+from acceptance import hook, machine, meters, nvidia_smi, place, preflight, raw, results, sick, starts, suites
 from acceptance.context import Context
 from acceptance.process import Done
 from acceptance.results import Report
@@ -54,8 +56,45 @@ class SickTest(Reports):
 class SuitesTest(Reports):
     def rows(self, code, printed):
         report = self.report()
-        suites.judge_suite(report, "test_x", Done(code, "", printed, 1.0))
+        suites.judge_suite(report, "test_x", [Done(code, "", printed, 1.0)])
         return [row.outcome for row in report.rows]
+
+    def test_a_failure_stops_no_other_test_and_keeps_its_stderr(self):
+        ok, failure = "test_a (test_x.A.test_a) ... ok\n", "test_b (test_x.B.test_b) ... FAIL\nFAIL: test_b\nwrong by 3\n"
+        both = threading.Barrier(2, timeout=20)
+
+        def run(unit, left):
+            if unit in ("test_x.A", "test_x.B"):
+                # Each waits for the other, so this ends only if they run at the same time.
+                both.wait()
+            return Done(int(unit == "test_x.B"), "", failure if unit == "test_x.B" else ok, 1.0)
+
+        report = self.report()
+        with mock.patch.object(suites.os, "cpu_count", return_value=2):
+            suites.run_all(report, ["test_x.A", "test_x.B", "test_y.C"], 20.0, run)
+        rows = {row.check: row for row in report.rows}
+        self.assertEqual({name: row.outcome for name, row in rows.items()}, {"x: test_x": "failed", "x: test_y": "passed"})
+        self.assertEqual(rows["x: test_x"].seen, "1 failed, 1 passed: FAIL: test_b")
+        self.assertIn("wrong by 3", rows["x: test_x"].stderr)
+        # Without any time left, all is skipped.
+        report = self.report()
+        suites.run_all(report, ["test_x.A"], 0.0, run)
+        self.assertEqual([row.outcome for row in report.rows], ["skipped"])
+
+    def test_a_class_at_its_limit_is_ended_without_an_error_of_its_test(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "test_x.py"
+            path.write_text("import time, unittest\nclass A(unittest.TestCase):\n  def test_a(self): time.sleep(60)\n")
+            with mock.patch.object(suites, "PYTHON_TESTS", Path(folder)):
+                done = suites.run_unit({}, "test_x.A", 1.5)
+        self.assertIsNone(done.code)
+        self.assertNotIn("ERROR", done.stderr)
+
+    def test_classes_are_those_with_tests_of_their_own_or_inherited(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "test_x.py"
+            path.write_text("class Base:\n  def test_a(self): ...\nclass Child(Base): ...\nclass Helper:\n  def run(self): ...\n")
+            self.assertEqual(suites.classes(path), ["Base", "Child"])
 
     def test_what_had_no_time_is_skipped_and_no_pass(self):
         ok = "test_a (test_x.A.test_a) ... ok\n"
@@ -72,6 +111,102 @@ class SuitesTest(Reports):
         self.assertLessEqual({"test_hook_live", "test_zygote"}, set(suites.SUITES))
         self.assertTrue(all((suites.PYTHON_TESTS / f"{suite}.py").exists() for suite in suites.SUITES))
         self.assertIn("GPUTUNE_TEST_DEVICE", (suites.PYTHON_TESTS / "harness.py").read_text())
+
+
+class StartsTest(Reports):
+    def trials(self, mark, rate, memory, **more):
+        made = {"config": {"batch_size": 8}, "outcome": "measured", "throughput": {"value": rate}, "peak_memory_bytes": memory}
+        return [{**made, **({mark: True} if mark else {}), **more}]
+
+    def test_only_trials_that_were_started_this_way_count(self):
+        trials = self.trials("is_live", 100.0, 7) + self.trials("", 50.0, 5) + self.trials("is_forked", 70.0, 6)
+        trials += self.trials("is_live", 900.0, 9, round={"number": 1})
+        rates = [[config["rate"] for config in starts.configs(trials, mark).values()] for mark in starts.STARTS.values()]
+        self.assertEqual(rates, [[100.0], [70.0], [50.0]])
+
+    def compared(self, rate, memory, dry=False):
+        report, fresh = self.report(), {"a": {"rate": 100.0, "memory": 8e9}}
+        with tempfile.TemporaryDirectory() as folder:
+            context = Context("gputune", folder, folder, 30.0, dry=dry)
+            starts.compare(context, report, "live", {"a": {"rate": rate, "memory": memory}}, fresh)
+        return [row.outcome for row in report.rows]
+
+    def test_rates_and_memory_are_those_of_fresh_processes(self):
+        self.assertEqual(self.compared(104.0, 8.1e9), ["passed", "passed"])
+        self.assertEqual(self.compared(94.0, 8.1e9), ["failed", "passed"])
+        self.assertEqual(self.compared(100.0, 9e9), ["passed", "failed"])
+        # A dry run says nothing about a GPU.
+        self.assertEqual(self.compared(50.0, 9e9, dry=True), ["told", "told"])
+        report = self.report()
+        starts.compare(None, report, "live", {}, {"a": {"rate": 1.0, "memory": 1.0}})
+        self.assertEqual([row.outcome for row in report.rows], ["skipped", "skipped"])
+
+
+class RawTest(Reports):
+    def judged(self, rows, code=0, dry=False):
+        report = self.report()
+        raw.judge_nvml(report, rows, Done(code, "", "", 1.0), dry)
+        return [row.outcome for row in report.rows]
+
+    def test_a_call_that_never_returns_fails_and_one_without_an_answer_is_told(self):
+        rows = [{"call": "nvmlInit_v2", "code": 0}]
+        rows += [{"call": f"call-{number}", "code": 3, "error": "Not Supported"} for number in range(len(raw.CALLS) + 2)]
+        self.assertEqual(self.judged(rows), ["passed", "passed", "told", "told"])
+        self.assertEqual(self.judged(rows[:9], None), ["passed", "failed", "told", "told"])
+        self.assertEqual(self.judged([{"call": "nvmlInit_v2", "error": "no such file"}]), ["failed"])
+        self.assertEqual(self.judged([{"call": "nvmlInit_v2", "error": "no such file"}], dry=True), ["skipped"])
+        self.assertEqual(raw.rows_of('{"call": "a"}\n{"call": '), [{"call": "a"}])
+
+    def test_every_call_of_gputune_is_asked(self):
+        # The stand-in has the calls that gputune makes, and no other.
+        folder = HERE.parents[1] / "tests" / "stand_in" / "nvml"
+        text = "".join(path.read_text() for path in folder.glob("*.rs"))
+        known = set(re.findall(r"(?:extern \"C\" fn |^    )(nvml\w+)[(:]", text, re.MULTILINE))
+        asked = {call.name for call in raw.CALLS}
+        sequences = {name for name in known if name.startswith(("nvmlGpm", "nvmlEvent", "nvmlDeviceRegister"))}
+        opening = {"nvmlInit_v2", "nvmlShutdown", "nvmlErrorString", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetHandleByIndex_v2"}
+        of_instances = {"nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetGpuInstanceId"}
+        of_instances.add("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
+        self.assertGreater(len(known), 40)
+        self.assertEqual(known - sequences - opening - of_instances, asked)
+
+    def test_memory_has_to_be_told_and_latencies_are_facts(self):
+        facts = {"mem_get_info": {"value": [1, 2]}, "memory_stats": {"value": {}}, "launch": {"us": 3.0}}
+        for facts, code, stand_in, outcomes in [
+            (facts, 0, "", ["passed"] * 3),
+            ({**facts, "mem_get_info": {"error": "no device"}}, 0, "", ["passed", "failed", "passed"]),
+            ({**facts, "mem_get_info": {"error": "no device"}}, 0, "the processor", ["passed", "skipped", "passed"]),
+            ({}, 1, "", ["failed"] * 3),
+            ({}, 1, "the processor", ["skipped"]),
+        ]:
+            report = self.report()
+            raw.judge_cuda(report, facts, Done(code, "", "", 1.0), stand_in)
+            self.assertEqual([row.outcome for row in report.rows if row.outcome != "told"], outcomes)
+
+
+class MissingTest(Reports):
+    """A meter that a sandbox hides is absent; on any other machine that is a failure."""
+
+    def outcome(self, sandbox):
+        report, probe = self.report(), {"gpus": [{"readings": {}, "absent": ["power: not supported by this device"]}]}
+        witnesses = dict.fromkeys(nvidia_smi.FIELDS[1:])
+        with mock.patch.object(machine, "sandbox", return_value=sandbox):
+            meters.compare(report, "busy", probe, {**witnesses, "power.draw": 300.0}, 0.0)
+        row = next(row for row in report.rows if "power" in row.check)
+        self.assertIn("not supported", row.seen)
+        return row.outcome
+
+    def test_a_missing_meter_is_absent_in_a_sandbox_only(self):
+        self.assertEqual((self.outcome("gVisor"), self.outcome("")), ("absent", "failed"))
+        row = results.Row("x", "1", "absent", results.ABSENT)
+        self.assertIn("absent", results.table([row]))
+        self.assertEqual(results.totals([row])["failed"], 0)
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(machine, "output", return_value=""):
+            version = Path(folder) / "version"
+            version.write_text("Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016")
+            self.assertEqual(machine.sandbox(version), "gVisor")
+            version.write_text("Linux version 6.1.0 #1 SMP")
+            self.assertEqual(machine.sandbox(version), "")
 
 
 class HookTest(Reports):

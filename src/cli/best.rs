@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gputune::init::edits::edits;
 use gputune::machine::{Ceilings, Device, ceilings};
-use gputune::model::{GpuUse, Settings, Space};
+use gputune::model::{FLOPS, GpuUse, Measurement, Settings, Space};
 use gputune::probe::{CommandProber, StepTemplate};
 use gputune::report::{self, BestReport, Compute, LearningRate, emit::Run};
 use gputune::search::{Study, WarmStart};
@@ -73,16 +73,71 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device
     }
 }
 
-/// Adds how the config compares with the ceilings of its GPUs, if these were measured.
+/// Adds how the config and the baseline compare with the ceilings of their GPUs.
 fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device: &Device) -> BestReport {
-    let Some(winner) = study.best().map(|best| best.winner) else { return best };
-    let known = known_ceilings(device, &winner.measurement.machine.gpus);
-    let precision = template.apply.precision(&best.config);
-    BestReport { compute: Compute::of(&winner.measurement, precision, known.as_ref()), ..best }
+    let Some(found) = study.best() else { return best };
+    let of = |measurement: &Measurement, settings: &Settings| {
+        let known = known_ceilings(device, &measurement.machine.gpus);
+        Compute::of(measurement, template.apply.precision(settings), known.as_ref())
+    };
+    let other = found.baseline.as_ref().filter(|baseline| baseline.config != found.winner.config);
+    let other = other.map(|baseline| (&baseline.measurement, study.settings(&baseline.config)));
+    let winner = match &other {
+        Some((baseline, settings)) => {
+            counted_by(baseline, &found.winner.measurement, || has_same_work(template, settings, &best.config))
+        }
+        None => found.winner.measurement.clone(),
+    };
+    let baseline = other.and_then(|(measurement, settings)| of(measurement, &settings));
+    let compute = of(&winner, &best.config).map(|compute| compute.with_baseline(baseline));
+    BestReport { compute, ..best }
+}
+
+/// Returns a measurement with the operations that another config's step needs for as many samples, if its own were not
+/// counted: compiled code hides them.
+fn counted_by(other: &Measurement, own: &Measurement, is_same_work: impl FnOnce() -> bool) -> Measurement {
+    let mut own = own.clone();
+    if !own.metrics.contains_key(FLOPS)
+        && let Some((flops, samples)) = other.flops_per_sample().zip(own.timing.samples_per_step)
+        && is_same_work()
+    {
+        own.metrics.insert(FLOPS.to_owned(), flops * samples);
+    }
+    own
+}
+
+/// Returns true if two configs differ only in settings of the hook, none of which changes the operations of a sample.
+fn has_same_work(template: &StepTemplate, settings: &Settings, others: &Settings) -> bool {
+    let by_hook =
+        |name: &str| template.apply.applied.iter().any(|applied| applied.parameter == name && applied.is_by_hook());
+    settings.iter().all(|(name, value)| others.get(name) == Some(value) || by_hook(name))
 }
 
 /// Returns the measured ceilings of a GPU that trained, or of another GPU of the same model.
 pub(super) fn known_ceilings(device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
     let folder = ceilings::folder().filter(|_| device.is_gpu)?;
     ceilings::known(&folder, device, gpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(samples: f64, flops: Option<f64>) -> Measurement {
+        let mut measured = Measurement::default();
+        measured.timing.samples_per_step = Some(samples);
+        measured.metrics.extend(flops.map(|flops| (FLOPS.to_owned(), flops)));
+        measured
+    }
+
+    #[test]
+    fn operations_that_were_not_counted_follow_from_the_baseline() {
+        let flops = |own, is_same_work| {
+            let counted = counted_by(&measured(8.0, Some(80.0)), &own, || is_same_work);
+            counted.metrics.get(FLOPS).copied()
+        };
+        assert_eq!(flops(measured(32.0, None), true), Some(320.0));
+        assert_eq!(flops(measured(32.0, None), false), None);
+        assert_eq!(flops(measured(32.0, Some(7.0)), true), Some(7.0));
+    }
 }

@@ -243,6 +243,12 @@ impl Measurement {
         (rate.is_finite() && rate > 0.0).then_some(rate)
     }
 
+    /// Returns the floating-point operations per sample, if the step reports both.
+    pub fn flops_per_sample(&self) -> Option<f64> {
+        let flops = self.metrics.get(FLOPS)? / self.timing.samples_per_step?;
+        (flops.is_finite() && flops > 0.0).then_some(flops)
+    }
+
     /// Returns a metric by its name: one of [`METRICS`], a phase, or a number that the step reports.
     pub fn metric(&self, name: &str) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "sizes are compared, not added up")]

@@ -172,7 +172,12 @@ fn check_alone(
 
 /// Makes loader settings that only matter with workers active only if there are workers.
 fn add_conditions(collected: &mut Collected, applied: &[Applied]) -> Result<(), SpecError> {
-    const NEED_WORKERS: [&str; 2] = ["dataloader.prefetch_factor", "dataloader.persistent_workers"];
+    const NEED_WORKERS: [&str; 4] = [
+        "dataloader.prefetch_factor",
+        "dataloader.persistent_workers",
+        "dataloader.in_order",
+        "dataloader.multiprocessing_context",
+    ];
     let Some(workers) = applied.iter().find(|applied| applied.name == "dataloader.num_workers") else { return Ok(()) };
     if always_positive(collected, &workers.parameter)? {
         return Ok(());

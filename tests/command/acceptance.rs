@@ -69,7 +69,7 @@ fn the_plan_has_three_calls_with_their_times_and_a_dry_run_of_each_ends_within_i
     let folder = tempfile::tempdir().unwrap();
     let library = StandIn::of(&hopper(&folder.path().join("pid")));
     // The first check of each call that needs PyTorch, in a call with time for about two checks.
-    for (call, minutes, check) in [(1, "0.8", "hook-plain"), (2, "0.6", "sick-pageable"), (3, "0.6", "images")] {
+    for (call, minutes, check) in [(1, "0.8", "facts-cuda"), (2, "0.6", "sick-pageable"), (3, "0.6", "images")] {
         let begun = Instant::now();
         let output = library.before(&mut dry_run(&python, folder.path(), call, minutes)).output().unwrap();
         let shown = format!("{}\n{}", stdout(&output), stderr(&output));

@@ -94,6 +94,17 @@ fn hopper_tells_everything() {
 }
 
 #[test]
+fn a_client_of_the_multi_process_service_is_a_process_of_its_own() {
+    // NVML lists the server among the processes, and its clients by another call.
+    let stand_in = with_gpu(|gpu| {
+        gpu["state"]["mps_clients"] = gpu["state"]["processes"].take();
+        gpu["state"]["processes"] = json!([{ "pid": 1, "bytes": 30e6 }]);
+    });
+    let gpu = &report(&stand_in, "")["gpus"][0];
+    close(&gpu["readings"]["memory_own"], 40e9, "nvml_processes");
+}
+
+#[test]
 fn the_course_of_its_numbers_is_kept_beside_the_log() {
     let stand_in = with_gpu(|_| {});
     let (output, search) = probe_in_folder(&stand_in, &[], "", &LIMITS.replace("1200ms", "4s"));

@@ -100,7 +100,8 @@ class Result:
 
     @property
     def marks(self) -> list[str]:
-        return [event["name"] for event in self.named("mark")]
+        """Without the mark of the step whose operations are counted, which most probes have (test_hook_flops)."""
+        return [event["name"] for event in self.named("mark") if event["name"] != "flops"]
 
     @property
     def facts(self) -> dict[str, Any]:

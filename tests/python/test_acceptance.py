@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
+import random
 import re
+import shutil
+import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -18,8 +24,9 @@ sys.path.insert(0, str(GPU))
 sys.path.insert(0, str(GPU / "scripts"))
 
 from acceptance import __main__ as acceptance
-from acceptance import device, hook, machine, memory, meters, nvidia_smi, place, plan, process, results
-from acceptance import searches, tables
+from acceptance import archive, device, example, holding, hook, machine, memory, meters, nvidia_smi, place, plan, process
+from acceptance import results
+from acceptance import searches, suites, tables
 from acceptance.checks import CHECKS
 from acceptance.context import Context
 
@@ -148,7 +155,7 @@ class RunningTest(unittest.TestCase):
         self.assertEqual([check.name for check in acceptance.chosen(["oom,gpm", "ceilings"])], ["ceilings", "oom", "gpm"])
         with self.assertRaises(ValueError):
             acceptance.chosen(["nonsense"])
-        check = CHECKS[1]
+        check = next(check for check in CHECKS if check.name == "meters")
         gpu = {"gpu": "x", "torch": "2", "torch_sees_gpu": True}
         self.assertEqual(acceptance.why_not(check, {}, False, 1e9), "no GPU")
         self.assertEqual(acceptance.why_not(check, {"gpu": "x"}, False, 1e9), "no PyTorch")
@@ -181,8 +188,17 @@ class PlanTest(unittest.TestCase):
                 self.assertGreaterEqual(check.limit_seconds, check.expected, check.name)
         self.assertEqual([check for call in plan.CALLS for check in call.checks], CHECKS)
 
+    def test_the_first_call_settles_most_in_this_order(self):
+        names = [check.name for check in plan.CALLS[0].checks]
+        first = ["preflight", "facts-nvml", "facts-cuda", "meters", "ceilings", "ceilings-torch", "rust-example", "oom"]
+        first += ["sigkill", "sigkill-gputune", "search-live", "search-warm", "search-fresh", "hook-plain"]
+        self.assertEqual(names[: len(first)], first)
+        self.assertTrue(all(name.startswith("hook-") for name in names[len(first) :]))
+        self.assertEqual(names[-1], "hook-tests")
+
     def test_a_check_of_the_first_call_takes_thirty_seconds_at_most(self):
-        self.assertTrue(all(check.limit_seconds <= 30 for check in plan.CALLS[0].checks))
+        many = ("search-live", "search-warm", "search-fresh", "hook-tests")
+        self.assertTrue(all(check.limit_seconds <= 30 for check in plan.CALLS[0].checks if check.name not in many))
         whole = ("gpm", "observer")
         self.assertTrue(all(check.limit_seconds <= 30 for check in plan.CALLS[1].checks if check.name not in whole))
 
@@ -231,6 +247,128 @@ class PlaceTest(unittest.TestCase):
             self.assertEqual((content["check"], len(content["rows"])), ("x", 1))
             acceptance.write(out, {"checks": {}}, report.rows)
             self.assertEqual(sorted(path.name for path in out.iterdir()), ["results.json", "table.txt"])
+
+
+class PackTest(unittest.TestCase):
+    def names(self, out):
+        with tarfile.open(out / archive.FILE) as packed:
+            return {member.name: member.size for member in packed}
+
+    def test_ends_of_logs_are_packed_without_caches(self):
+        with tempfile.TemporaryDirectory() as folder:
+            state, out = Path(folder) / "state", Path(folder) / "out"
+            for name in ("search/journal.jsonl", "search/logs/1.log", "cache/x/spec.toml", "search/weights.bin"):
+                path = state / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("x" * 30_000)
+            out.mkdir()
+            archive.pack(state, out)
+            self.assertEqual(self.names(out), {"search/journal.jsonl": 30_000, "search/logs/1.log": archive.LOG_BYTES})
+            self.assertEqual([path.name for path in out.iterdir()], [archive.FILE])
+
+    def test_results_are_packed_after_each_check_that_fails_and_at_the_end(self):
+        found = iter(["passed", "failed", "passed"])
+        packed = []
+
+        def run_check(check, context):
+            return acceptance.Entry([results.Row(check.name, "", "", next(found))], {}, 0.1)
+
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = acceptance.parser().parse_args([sys.executable, "--out", f"{folder}/out", "--state", f"{folder}/state"])
+            rows = lambda: len(json.loads((Path(folder) / "out" / results.FILE).read_text())["checks"])
+            with mock.patch.object(acceptance, "run_check", run_check), mock.patch.object(acceptance, "why_not", return_value=None), \
+                    mock.patch.object(machine, "facts", return_value={"gputune": "x"}), \
+                    mock.patch.object(acceptance.archive, "pack", lambda *_: packed.append(rows())), \
+                    contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # fmt: skip
+                code = acceptance.run_all(arguments, CHECKS[:3])
+        self.assertEqual((code, packed), (1, [2, 3]))
+
+    def test_a_failure_has_two_kilobytes_of_stderr(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = results.Report(Path(folder) / "x.json", "x")
+            process.run([sys.executable, "-c", "import sys; sys.stderr.write('begin' + 'ä' * 3000 + 'end')"], 20)
+            report.judge("one", "1", "2", False)
+            report.judge("two", "1", "1", True)
+            rows, _ = results.read_report(report.path)
+        self.assertTrue(rows[0].stderr.endswith("end") and "begin" not in rows[0].stderr)
+        self.assertTrue(2000 < len(rows[0].stderr.encode()) <= results.STDERR_BYTES)
+        self.assertEqual(rows[1].stderr, "")
+
+
+class ArchiveTest(unittest.TestCase):
+    def test_the_archive_has_all_that_a_call_needs_and_is_below_the_limit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            built, place = Path(folder) / "built", Path(folder) / "place"
+            for name in ("built/examples", "place"):
+                (Path(folder) / name).mkdir(parents=True)
+            for name in ("gputune", "examples/cuda_step"):
+                (built / name).write_text("#!/bin/sh\necho gputune 0\n")
+                (built / name).chmod(0o755)
+            command = [str(GPU / "pack.sh"), "--built", str(built), f"{folder}/packed.tar.xz"]
+            done = process.run(command, 60)
+            self.assertEqual(done.code, 0, done.stderr)
+            self.assertIn("limit 64 MiB", done.stdout)
+            with tarfile.open(f"{folder}/packed.tar.xz") as packed:
+                packed.extractall(place, **({"filter": "data"} if sys.version_info >= (3, 12) else {}))
+            context = Context(str(place / "bin" / "gputune"), folder, folder, 20.0)
+            self.assertEqual(example.find(Path(context.binary)), place / "bin" / "cuda_step")
+            # No driver and no PyTorch is needed for the list, which loads all checks.
+            shown = process.run([str(place / "gpu" / "acceptance.sh"), "--plan"], 60, env={"PYTHON": sys.executable})
+            self.assertIn("call 1: ", shown.stdout)
+            for suite in suites.SUITES:
+                self.assertTrue((place / "tests" / "python" / f"{suite}.py").exists(), suite)
+            (built / "gputune").write_bytes(random.Random(0).randbytes(2 << 20))
+            done = process.run([*command[:-1], "--limit", "1", command[-1]], 60)
+            self.assertEqual((done.code, "larger than 1 MiB" in done.stderr), (1, True), done.stderr)
+
+
+class HeldTest(unittest.TestCase):
+    LIBRARY = """
+        int nvmlInit_v2(void) { return 0; }
+        int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = 0; return index; }
+    """
+
+    def words(self, environment):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict("os.environ", environment):
+            held = holding.Held(Path(folder))
+            end = time.monotonic() + 30
+            while not held.words() and time.monotonic() < end:
+                time.sleep(0.02)
+            words, is_running = held.words(), held._child.poll() is None
+            held.end()
+            self.assertIsNotNone(held._child.poll())
+            return words, is_running
+
+    def test_one_handle_is_held_until_the_end(self):
+        if shutil.which("gcc") is None:
+            self.skipTest("there is no gcc")
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "x.c").write_text(self.LIBRARY)
+            subprocess.run(["gcc", "-shared", "-fPIC", "x.c", "-o", "libnvidia-ml.so.1"], cwd=folder, check=True)
+            environment = {"LD_LIBRARY_PATH": folder, nvidia_smi.ONLY: ""}
+            self.assertEqual(self.words(environment), ("held", True))
+            self.assertIn("cannot open shared object", self.words({"LD_LIBRARY_PATH": ""})[0])
+
+
+class ExampleTest(unittest.TestCase):
+    def rows(self, script, dry=False):
+        with tempfile.TemporaryDirectory() as folder:
+            binary = Path(folder) / "gputune"
+            if script:
+                (Path(folder) / "examples").mkdir()
+                built = Path(folder) / "examples" / example.NAME
+                built.write_text(f"#!/bin/sh\n{script}\n")
+                built.chmod(0o755)
+            report = results.Report(Path(folder) / "x.json", "x")
+            example.rust(Context(str(binary), folder, folder, 20.0, dry=dry), report)
+        return [(row.outcome, row.seen) for row in report.rows]
+
+    def test_the_rust_example_has_to_end_with_a_best_config(self):
+        printed = "echo 'batch_size=256: 900 samples/s'; echo 'best: batch_size=256'"
+        self.assertEqual(self.rows(printed), [("passed", "exit code 0; 1 configs; best: batch_size=256")])
+        self.assertEqual(self.rows("exit 0")[0][0], "failed")
+        self.assertEqual(self.rows("echo 'cuda_step cannot run: no driver' >&2; exit 1", dry=True)[0][0], "skipped")
+        self.assertIn("cargo build --release --example cuda_step", self.rows("")[0][1])
 
 
 class UsersTest(unittest.TestCase):

@@ -28,6 +28,7 @@ PRECISION = "torch.precision"
 VALUES = {
     PRECISION: ("fp16", "bf16", "tf32", "fp32"),
     "torch.compile": ("default", "off"),
+    "torch.compile_dynamic": ("always", "auto"),
     "torch.channels_last": (True, False),
     "torch.cudnn_benchmark": (True, False),
     "torch.fused_optimizer": (True, False),
@@ -39,6 +40,8 @@ VALUES = {
     "dataloader.pin_memory": (True, False),
     "dataloader.prefetch_factor": (3,),
     "dataloader.persistent_workers": (True, False),
+    "dataloader.in_order": (False, True),
+    "dataloader.multiprocessing_context": ("fork",),
     "ddp.bucket_cap_mb": (8,),
     "ddp.gradient_as_bucket_view": (True,),
     "ddp.static_graph": (True,),

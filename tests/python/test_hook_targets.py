@@ -198,6 +198,47 @@ class Compile(Target):
         self.run_failing("cnn.py", "torch.compile", "default", "rejected")
 
 
+    @needs_attention
+    def test_the_argument_for_sizes_reaches_each_compilation(self):
+        for env in ({}, {"COMPILE": "1"}):
+            settings = {"torch.compile": "default", "torch.compile_dynamic": "always"}
+            seen = {"SEEN": "1", **env}
+            result = self.run_applied("transformer.py", settings, env=seen)
+            self.assertIn("dynamic True", result.output)
+        settings = {"torch.compile": "off", "torch.compile_dynamic": "always"}
+        self.assertEqual(number(self.run_applied("transformer.py", settings), "frames"), 0)
+
+    @needs_attention
+    def test_nothing_is_compiled_and_the_argument_for_sizes_has_nothing_to_act_on(self):
+        message = self.run_failing("transformer.py", "torch.compile_dynamic", "never", "not_applied")
+        self.assertIn("the target torch.compile compiles the model", message)
+
+
+class Workers(Target):
+    METHOD, ORDER, COUNT = "dataloader.multiprocessing_context", "dataloader.in_order", "dataloader.num_workers"
+
+    def test_workers_start_by_the_method(self):
+        for method, forked in (("spawn", 0), ("fork", 1)):
+            result = self.run_applied("worker_start.py", {self.METHOD: method})
+            self.assertIn(f"forked {{{forked}}} alternating True", result.output)
+
+    def test_batches_come_as_workers_have_them(self):
+        if not hasattr(torch.utils.data.DataLoader([0]), "in_order"):
+            self.run_failing("worker_start.py", self.ORDER, False, "not_applied")
+            return
+        for in_order in (True, False):
+            result = self.run_applied("worker_start.py", {self.ORDER: in_order})
+            self.assertIn(f"alternating {in_order}", result.output)
+
+    def test_a_script_without_workers_has_none_to_start(self):
+        for target, value in ((self.METHOD, "spawn"), (self.ORDER, False)):
+            message = self.run_failing("worker_start.py", target, value, "not_applied", env={"WORKERS": "0"})
+            self.assertIn("num_workers=0", message)
+        # The config chose to have no workers.
+        result = self.run_applied("worker_start.py", {self.METHOD: "spawn", self.ORDER: False, self.COUNT: 0})
+        self.assertIn("forked {1}", result.output)
+
+
 class Backends(Target):
     def test_channels_last(self):
         for value in (True, False):

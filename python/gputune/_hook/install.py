@@ -14,6 +14,7 @@ from gputune._hook import applying, experiment, imports, observer
 from gputune._hook.by_hand import ByHand
 from gputune._hook.data_parallel import DataParallel
 from gputune._hook.first_run import FIRST
+from gputune._hook.flops import Flops
 from gputune._hook.import_times import TIMES
 from gputune._hook.live import Live
 from gputune._hook.no_communication import NoCommunication
@@ -35,6 +36,7 @@ def install(probe: dict[str, Any]) -> None:
         asked = hook.session.experiment
         observes = asked is not None and (asked.observe or asked.mode == experiment.OBSERVE)
         observer.make(hook, _folder(), observes).install()
+        Flops(hook).install()
     DataParallel(hook).install()
     Sharding(hook).install()
     if is_measured:

@@ -16,7 +16,12 @@ from gputune._hook.parts import Hook
 from gputune._hook.session import CannotChange
 
 #: Settings that do not affect a compiled model or a captured graph.
-_BESIDE_THE_MODEL = {PREFIX + name for name in ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")}
+_BESIDE_THE_MODEL = {
+    PREFIX + name
+    for name in (
+        "num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "in_order", "multiprocessing_context"
+    )
+}  # fmt: skip
 
 
 class Live:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+import torch
 from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
@@ -16,6 +17,13 @@ ACCUMULATION = "torch.grad_accumulation"
 #: `prefetch_factor` without workers: torch 1 accepts only 2.
 _NO_PREFETCH = None if VERSION >= (2, 0) else 2
 
+
+#: How workers are started: the name of a method, which torch turns into a context.
+_CONTEXT = "multiprocessing_context"
+#: Attributes that a later torch has added (`in_order`: 2.6), or that need workers.
+_LATER = ("in_order", _CONTEXT)
+#: Values that a loader without workers has anyway, if it is not False.
+_WITHOUT_WORKERS = {"in_order": True}
 
 #: Key of the sampler and its batch size in the saved values; no attribute of a loader.
 _SAMPLER = "sampler, size"
@@ -42,9 +50,9 @@ class LoaderSettings:
         self._size_attributes(loader, before, touched, reasons)
         workers = self._workers(loader.num_workers, touched)
         put("num_workers", workers)
-        for name in ("pin_memory", "persistent_workers", "prefetch_factor"):
-            if PREFIX + name in self.targets:
-                put(name, self._session.value(PREFIX + name))
+        for name in ("pin_memory", "persistent_workers", "prefetch_factor", *_LATER):
+            if PREFIX + name in self.targets and self._is_known(loader, name, reasons):
+                put(name, self._session.value(PREFIX + name) if workers > 0 or name != _CONTEXT else None)
                 touched.add(PREFIX + name)
         if workers == 0:
             self._without_workers(touched, reasons)
@@ -91,13 +99,19 @@ class LoaderSettings:
         """Drops prefetching and persistence; reports them as not applied if the script chose to have no workers."""
         if PREFIX + "num_workers" in touched:
             return
-        for name in ("prefetch_factor", "persistent_workers"):
-            if PREFIX + name in touched and self._session.value(PREFIX + name):
+        for name in ("prefetch_factor", "persistent_workers", *_LATER):
+            if PREFIX + name in touched and self._session.value(PREFIX + name) is not _WITHOUT_WORKERS.get(name, False):
                 touched.discard(PREFIX + name)
                 reasons[PREFIX + name] = (
                     "the training DataLoader has num_workers=0, and there is nothing to prefetch or to keep without "
                     'workers; give the loader workers, or tune them with apply = "dataloader.num_workers"'
                 )
+
+    @staticmethod
+    def _is_known(loader: Any, name: str, reasons: dict[str, str]) -> bool:
+        if not hasattr(loader, name):
+            reasons[PREFIX + name] = f"the DataLoader of torch {torch.__version__} has no {name}"
+        return hasattr(loader, name)
 
     def batch_size(self, own: Optional[int]) -> Optional[int]:
         """Samples per batch of the loader: the batch size divided by the number of accumulated batches per step."""

@@ -84,6 +84,8 @@ class Steps:
         """How often gradients were computed for the last step; `None` if no loss was seen."""
         self._forwards = 0
         self._lacks = 0
+        self.flops: Optional[int] = None
+        """Floating-point operations of a step of all ranks; `None` if they were not counted."""
         self.samples = Samples()
         self.graphs = Graphs(self.add_loss, self._end_replayed)
         self.edges: list[Callable[[bool], None]] = []
@@ -150,6 +152,10 @@ class Steps:
     def optimizer(self) -> Any:
         """The optimizer whose steps count."""
         return self._clock_optimizer() if self._clock_optimizer is not None else None
+
+    def mark(self, name: str) -> None:
+        """Marks the next step."""
+        self._marks.note(name)
 
     def compute_seconds(self) -> Optional[float]:
         """Mean seconds of a step without waits for data and for other ranks."""
@@ -309,6 +315,8 @@ class Steps:
         self._add_compute(step, fields["time"], wait_seconds + sums.get(COMMUNICATION, 0.0))
         if step.samples is not None:
             fields["samples"] = step.samples
+        if self.flops is not None:
+            fields["flops"] = self.flops
         loss = mean(step.losses, step.clock.number)
         if loss is not None:
             fields["loss"] = loss

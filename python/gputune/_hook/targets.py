@@ -10,6 +10,7 @@ from gputune._hook.backends import CHANNELS_LAST, CUDNN_BENCHMARK, SDPA, Attenti
 from gputune._hook.checkpointing import CHECKPOINT, Checkpointing
 from gputune._hook.compiling import COMPILE, Compiling
 from gputune._hook.data_parallel import BUCKET, COMPRESSION, STATIC, VIEW
+from gputune._hook.dynamic_shapes import DYNAMIC, DynamicShapes
 from gputune._hook.loader_settings import ACCUMULATION
 from gputune._hook.optimizers import FUSED
 from gputune._hook.parts import Hook
@@ -53,9 +54,23 @@ _NO_FULLY_SHARD = (
 TARGETS = (
     *(
         Target(f"dataloader.{name}", _by_itself, _NO_LOADER)
-        for name in ("batch_size", "num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+        for name in (
+            "batch_size",
+            "num_workers",
+            "pin_memory",
+            "prefetch_factor",
+            "persistent_workers",
+            "in_order",
+            "multiprocessing_context",
+        )
     ),
     Target(PRECISION, lambda hook: Precision(hook).install(), _NO_MODULE),
+    # Before `torch.compile`, which calls the function that this target wraps.
+    Target(
+        DYNAMIC,
+        lambda hook: DynamicShapes(hook).install(),
+        "torch.compile was not called before the end of the first step; the target torch.compile compiles the model",
+    ),
     Target(COMPILE, lambda hook: Compiling(hook).install(hook), _NO_MODULE),
     Target(
         CHANNELS_LAST,

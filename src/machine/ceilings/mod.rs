@@ -4,6 +4,7 @@
 
 #[cfg(feature = "cuda")]
 mod gpu;
+mod published;
 #[cfg(feature = "cuda")]
 mod rig;
 mod sample;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::machine::foreign::cuda::CudaError;
 #[cfg(feature = "cuda")]
 pub use gpu::measure;
+pub use published::published;
 pub use sample::{Clock, Pace, Timed, WallClock, sample};
 pub use store::{StoreError, folder, known, load, save};
 
@@ -184,12 +186,6 @@ impl Ceilings {
         let all = PRECISIONS.iter().map(|facts| facts.precision);
         all.filter_map(|precision| Some((precision, self.matmul(precision)? / full))).collect()
     }
-
-    /// Returns the share of a precision's ceiling that `operations_per_second` reach on this many such GPUs.
-    pub fn share(&self, precision: Precision, operations_per_second: f64, gpus: usize) -> Option<f64> {
-        let ceiling = self.matmul(precision)? * gpus.max(1) as f64;
-        Some(operations_per_second / ceiling)
-    }
 }
 
 #[cfg(test)]
@@ -222,11 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn speeds_and_shares_follow_from_what_was_measured() {
+    fn speeds_follow_from_what_was_measured() {
         let ceilings = example();
         let speeds = ceilings.relative_speeds();
         assert_eq!(speeds, BTreeMap::from([(Precision::Fp32, 1.0), (Precision::Bf16, 16.0)]));
-        assert_eq!(ceilings.share(Precision::Bf16, 8e14, 2), Some(0.5));
     }
 
     #[test]

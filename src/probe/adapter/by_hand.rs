@@ -145,6 +145,9 @@ pub(super) const PIN_MEMORY: ByHand = loader!("pin_memory");
 pub(super) const PREFETCH_FACTOR: ByHand = loader!("prefetch_factor");
 pub(super) const PERSISTENT_WORKERS: ByHand = loader!("persistent_workers");
 
+pub(super) const IN_ORDER: ByHand = loader!("in_order");
+pub(super) const MULTIPROCESSING_CONTEXT: ByHand = loader!("multiprocessing_context");
+
 /// No change: the command carries the setting.
 pub(super) const COMMAND: ByHand = ByHand { call: None, lines: |_, _| Vec::new() };
 
@@ -191,6 +194,32 @@ fn precision(value: &Value, names: &Names) -> Vec<Line> {
     }
     lines
 }
+
+pub(super) const COMPILE_DYNAMIC: ByHand = ByHand {
+    call: Some(OwnCall {
+        names: &["torch.compile"],
+        arguments: |value| {
+            let dynamic = match text(value) {
+                "auto" => "None",
+                "always" => "True",
+                "never" => "False",
+                _ => return None,
+            };
+            Some(vec![("dynamic", dynamic.to_owned())])
+        },
+        is_needed: false,
+    }),
+    // The values that the argument sets (`make_set_enable_dynamic` in torch/_dynamo/eval_frame.py).
+    lines: |value, names| {
+        let code = match text(value) {
+            _ if names.has_call => return Vec::new(),
+            "always" => "assume_static_by_default = False",
+            "never" => "automatic_dynamic_shapes = False",
+            _ => return Vec::new(),
+        };
+        vec![line(Spot::Start, "import torch._dynamo"), line(Spot::Start, format!("torch._dynamo.config.{code}"))]
+    },
+};
 
 pub(super) const COMPILE: ByHand = ByHand {
     call: Some(OwnCall {
@@ -330,6 +359,7 @@ mod tests {
         // Settings equal to a script's default behaviour.
         let silent = [
             ("torch.compile", Value::from("off")),
+            ("torch.compile_dynamic", Value::from("auto")),
             ("torch.checkpoint", Value::Bool(false)),
             ("torch.sdpa", Value::from("any")),
             ("ddp.compression", Value::from("none")),

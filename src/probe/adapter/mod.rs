@@ -6,6 +6,7 @@
 mod accepts;
 mod apply;
 mod by_hand;
+mod named_target;
 mod needs;
 mod python;
 mod target;
@@ -14,10 +15,11 @@ mod told_by;
 pub use accepts::Accepts;
 pub use apply::{Applied, Apply};
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
+pub use named_target::TargetError;
 pub use needs::Needs;
 pub(in crate::probe) use python::START_ZYGOTE;
 pub use python::{FILES, install};
-pub use target::{By, Literal, Numerics, TARGETS, Target, TargetError};
+pub use target::{By, Literal, Numerics, TARGETS, Target};
 
 /// A way to reach into an unmodified script.
 #[derive(Debug, PartialEq, Eq)]

@@ -37,6 +37,17 @@ class Net(nn.Module):
         return self.head(inputs.mean(1))
 
 
+if os.environ.get("SEEN"):  # the argument that reaches torch
+    import torch._dynamo
+
+    optimize = torch._dynamo.optimize
+
+    def seen(*args, **kwargs):
+        print("dynamic", kwargs.get("dynamic"))
+        return optimize(*args, **kwargs)
+
+    torch._dynamo.optimize = seen
+
 data = TensorDataset(torch.randn(64, 6, 16), torch.randn(64, 1))
 loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(2))
 model = Net().to(DEVICE)

@@ -1,6 +1,7 @@
 //! The functions that gputune calls, except for performance monitoring. A device's handle is its place, counted from 1.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char};
 use std::sync::Mutex;
 
 use super::layout::{EventData, Field, Memory, MemoryV2, Pci, Process, ProcessShare, Sample, Shares, Violation};
@@ -132,6 +133,27 @@ extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: &mut usize) -> u
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: &mut usize) -> u32 {
+    // SAFETY: the caller gives a string that ends with a zero.
+    let uuid = unsafe { CStr::from_ptr(uuid) }.to_string_lossy();
+    let Some(index) = script().gpus.iter().position(|gpu| gpu.uuid == uuid) else { return NOT_FOUND };
+    *device = index + 1;
+    answer(*device, "nvmlDeviceGetHandleByUUID", |_| Ok(()))
+}
+
+/// Returns the text of a code, in the words of the real library.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlErrorString(code: u32) -> *const c_char {
+    let text = match code {
+        SUCCESS => c"Success",
+        NOT_SUPPORTED => c"Not Supported",
+        NOT_FOUND => c"Not Found",
+        _ => c"Unknown Error",
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetUUID(device: usize, buffer: *mut u8, length: u32) -> u32 {
     answer(device, "nvmlDeviceGetUUID", |gpu| write(&gpu.uuid, buffer, length))
 }
@@ -232,9 +254,19 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2(device: usize, count: &mut
     answer(device, "nvmlDeviceGetComputeRunningProcesses_v2", |gpu| fill(listed(gpu)?, count, array))
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: usize, count: &mut u32, array: *mut Process) -> u32 {
+    let clients =
+        |gpu: &Gpu| -> Told<Vec<Process>> { Ok(gpu.listed("mps_clients")?.into_iter().map(process).collect()) };
+    answer(device, "nvmlDeviceGetMPSComputeRunningProcesses_v3", |gpu| fill(clients(gpu)?, count, array))
+}
+
 fn listed(gpu: &Gpu) -> Told<Vec<Process>> {
-    let process = |(pid, used, _)| Process { pid, used, gpu_instance: u32::MAX, compute_instance: u32::MAX };
     Ok(gpu.processes()?.into_iter().map(process).collect())
+}
+
+fn process((pid, used, _): (u32, u64, f64)) -> Process {
+    Process { pid, used, gpu_instance: u32::MAX, compute_instance: u32::MAX }
 }
 
 #[unsafe(no_mangle)]

@@ -165,9 +165,13 @@ impl Gpu {
         code.map_or(Ok(()), |code| Err(u32::try_from(code).unwrap_or(999)))
     }
 
-    /// Returns the listed processes: number, bytes and share. A process with a file is listed while it runs.
     pub(crate) fn processes(&self) -> Told<Vec<(u32, u64, f64)>> {
-        let listed = self.get("processes")?;
+        self.listed("processes")
+    }
+
+    /// Returns a list of processes: number, bytes and share. A process with a file is listed while it runs.
+    pub(crate) fn listed(&self, name: &str) -> Told<Vec<(u32, u64, f64)>> {
+        let listed = self.get(name)?;
         let process = |process: &Value| {
             let file = process["pid_file"].as_str().map(|path| std::fs::read_to_string(path).unwrap_or_default());
             let pid: u32 = match &file {

@@ -9,7 +9,7 @@ use nvml_wrapper::{Device, Nvml};
 use super::ask::{Question, Told, reason};
 use super::gpm::Gpm;
 use super::list::{Handle, handles};
-use super::watched::{memory, processes};
+use super::watched::{ProcessQuestions, memory, processes};
 use super::{GpuIdentity, Visible};
 use crate::machine::foreign::nvml::remapped_rows;
 use crate::machine::telemetry::{GpuFacts, Holder, MeterState, Mig, Pcie, Power, RemappedRows};
@@ -53,7 +53,7 @@ fn of(handle: &Handle, gpm: Option<String>, is_visible: bool) -> GpuFacts {
     let whole = handle.whole();
     let memory = memory(device, &mut Question::default(), &mut Question::default());
     let total = memory.as_ref().map_or(u64::MAX, |memory| memory.total);
-    let listed = processes(device, &mut Question::default(), &mut Question::default(), total);
+    let listed = processes(device, &mut ProcessQuestions::default(), total);
     let mut facts = GpuFacts {
         index: Some(identity.index),
         uuid: Some(identity.uuid.clone()),

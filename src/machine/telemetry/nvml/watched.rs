@@ -47,8 +47,7 @@ struct Asked {
     heat_policy: Question,
     memory: Question,
     memory_by_first_version: Question,
-    processes: Question,
-    processes_of_old: Question,
+    processes: ProcessQuestions,
     power: Question,
     sm_clock: Question,
     memory_clock: Question,
@@ -99,7 +98,7 @@ impl Watched {
         let (device, whole, asked) = (&self.handle.device, self.handle.whole(), &mut self.asked);
         let memory = memory(device, &mut asked.memory, &mut asked.memory_by_first_version);
         let total = memory.as_ref().map_or(u64::MAX, |memory| memory.total);
-        let processes = processes(device, &mut asked.processes, &mut asked.processes_of_old, total);
+        let processes = processes(device, &mut asked.processes, total);
         let shares = shares(device, asked);
         processes.iter().flatten().for_each(|(pid, _)| owners.see(*pid));
         shares.iter().flatten().for_each(|(pid, _)| owners.see(*pid));
@@ -203,20 +202,31 @@ pub(super) fn memory(device: &Device<'_>, second: &mut Question, first: &mut Que
     }
 }
 
+/// The calls that list the processes on a GPU.
+#[derive(Debug, Default)]
+pub(super) struct ProcessQuestions {
+    current: Question,
+    older: Question,
+    /// The clients of the Multi-Process Service, which the other calls list as one process: the server.
+    mps: Question,
+}
+
 /// Reads the processes that compute, with their memory. A size that exceeds the device's memory is dropped: driver
 /// 535.54 mixed up the members of the structure (nvitop #75).
 pub(super) fn processes(
     device: &Device<'_>,
-    question: &mut Question,
-    older: &mut Question,
+    asked: &mut ProcessQuestions,
     total: u64,
 ) -> Told<Vec<(u32, Option<u64>)>> {
-    let told = match question.ask(|| device.running_compute_processes()) {
-        Err(_) if question.refusal().is_some() => older.ask(|| device.running_compute_processes_v2()),
+    let told = match asked.current.ask(|| device.running_compute_processes()) {
+        Err(_) if asked.current.refusal().is_some() => asked.older.ask(|| device.running_compute_processes_v2()),
         told => told,
     }?;
+    // A driver without this call has no client to add.
+    let clients = asked.mps.ask(|| device.mps_running_compute_processes()).unwrap_or_default();
     let mut processes: Vec<(u32, Option<u64>)> = told
         .into_iter()
+        .chain(clients)
         .filter(|process| process.pid != 0)
         .map(|process| match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) if bytes <= total => (process.pid, Some(bytes)),

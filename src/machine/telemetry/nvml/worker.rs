@@ -15,7 +15,7 @@ use super::facts::facts;
 use super::list::{Handle, handles};
 use super::metered::Metered;
 use super::owners::{Owner, Owners};
-use super::watched::{Watched, memory, now_in_micros, processes};
+use super::watched::{ProcessQuestions, Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
 use crate::machine::telemetry::{
     Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time,
@@ -160,7 +160,7 @@ impl Worker {
                 used_bytes: memory.used,
                 total_bytes: memory.total,
             });
-            let listed = processes(device, &mut Question::default(), &mut Question::default(), memory.total);
+            let listed = processes(device, &mut ProcessQuestions::default(), memory.total);
             let uuid = &identity.uuid;
             let process = |(pid, used_bytes)| GpuProcess { uuid: uuid.clone(), pid, used_bytes };
             state.processes.extend(listed.unwrap_or_default().into_iter().map(process));
