@@ -7,6 +7,7 @@ mod ended_by;
 mod environment;
 mod failure_texts;
 mod lines;
+mod prompt;
 mod torch_memory;
 mod traceback;
 
@@ -18,6 +19,7 @@ use crate::model::{Failure, Memory, Outcome};
 pub(super) use environment::{first_ending, is_taken, missing_module, says_usage_error, with_last_words};
 use failure_texts::Meaning;
 use lines::Line;
+pub(super) use prompt::asked_for_input;
 use torch_memory::Shortage;
 use traceback::Exception;
 

@@ -54,6 +54,11 @@ impl Session {
         let is_covered = self.writes.as_ref().is_some_and(|writes| writes.layout.is_some());
         let outcome = self.outcome_of(verdict);
         let mut outcome = if is_covered { of_layer(outcome) } else { outcome };
+        if let Outcome::Crashed(failure) = &mut outcome
+            && let Some(prompt) = classify::asked_for_input(&failure.reason, &self.output.last_lines())
+        {
+            failure.reason += &format!("; {prompt}");
+        }
         if let Outcome::Rejected(failure) = &mut outcome {
             failure.closes = std::mem::take(&mut self.heard.closes);
         }
@@ -233,11 +238,14 @@ impl Session {
         }
     }
 
-    /// Names the line that is closest to the pattern.
+    /// Names the line that is closest to the pattern, or says that nothing was printed.
     fn nearest(&self, last_lines: &[String]) -> String {
         /// Number of characters shown.
         const SHOWN: usize = 100;
         let Rate::Pattern { .. } = self.step.rate else { return String::new() };
+        if last_lines.is_empty() {
+            return "; nothing was printed: is the output held back, for example by `| tee`?".to_owned();
+        }
         let line = printed::nearest(last_lines, &self.unit()).map(|line| line.chars().take(SHOWN).collect::<String>());
         line.map(|line| format!("; the nearest line is `{}`", line.trim())).unwrap_or_default()
     }
