@@ -3,6 +3,20 @@
 use super::outcome::Measurement;
 
 impl Measurement {
+    /// Returns what a user must know of a config that is named, or of the baseline, which is never rejected. `run_seconds` is the time
+    /// of the whole training, if it is known.
+    pub fn warnings(&self, run_seconds: Option<f64>) -> Vec<String> {
+        let surplus = self.surplus_workers().map(|(delivering, workers)| {
+            format!("{delivering} of {workers} workers deliver data: the data set has no part for the others")
+        });
+        self.flaw().into_iter().chain(surplus).chain(self.exhaustion(run_seconds)).collect()
+    }
+
+    /// Returns how many workers deliver data, and how many there are, if some of them have no part of the data.
+    pub fn surplus_workers(&self) -> Option<(f64, f64)> {
+        Some((self.facts.number("loader.workers_delivering")?, self.facts.number("loader.workers")?))
+    }
+
     /// Returns why the job cannot train for a whole epoch, or trains less than its rate says; `None` if nothing shows that.
     pub fn flaw(&self) -> Option<String> {
         let facts = &self.facts;

@@ -8,6 +8,7 @@ use super::account::Account;
 use super::estimate::Estimate;
 use super::exchange::Exchange;
 use super::fact::Facts;
+use super::growth::Growth;
 use super::metric::{GpuUse, Metric, Readings};
 use super::spent::Spent;
 
@@ -177,6 +178,9 @@ pub struct MachineUse {
     /// The readings of each GPU that the probe used, over the measured window.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
+    /// Resources that grew steadily while it was measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub growth: Vec<Growth>,
     /// The readings of the probe's processes on the host, over the measured window.
     #[serde(skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,

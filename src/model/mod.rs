@@ -11,6 +11,7 @@ pub mod event;
 mod exchange;
 pub mod fact;
 mod flaw;
+mod growth;
 mod line;
 mod measurement;
 pub mod metric;
@@ -29,6 +30,7 @@ pub use estimate::Estimate;
 pub use event::{DeviceReadings, Event, Progress};
 pub use exchange::Exchange;
 pub use fact::{FACTS, Fact, Facts};
+pub use growth::{Growth, Resource};
 pub use line::{Line, settings_of};
 pub use measurement::{
     EpochEnd, FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
 use super::gpu_watch::GpuWatch;
+use super::growth::{Holding, growths, most_files};
 use super::live::Live;
 use super::shared_watch::SharedWatch;
 use crate::machine::{
@@ -17,7 +18,7 @@ use crate::machine::{
     shared::files_of,
     telemetry::{anonymous_memory_of, memory_of, pause_after, shared_memory_of, thread_time},
 };
-use crate::model::{DeviceReadings, Headroom, Readings, quantity::show_bytes};
+use crate::model::{DeviceReadings, Growth, Headroom, Readings, quantity::show_bytes};
 
 /// A shortage of host memory.
 pub(super) struct Shortage {
@@ -66,6 +67,8 @@ struct Seen {
     /// Every process that was ever seen below the root.
     own: BTreeSet<u32>,
     last_times: Option<ProcessorTimes>,
+    /// What the processes held since the watch began.
+    holdings: Vec<Holding>,
     /// The CPU time of the last walk through the processes' memory.
     cost: Duration,
 }
@@ -84,6 +87,7 @@ impl HostWatch {
             living: Vec::new(),
             own: BTreeSet::new(),
             last_times: None,
+            holdings: Vec::new(),
             cost: Duration::ZERO,
         }));
         let meter = Arc::new(Mutex::new(HostMeter::new(root, Cgroup::folder_of(root))));
@@ -126,6 +130,7 @@ impl HostWatch {
         seen.peak_bytes = None;
         seen.shared.begin_anew();
         seen.last_times = None;
+        seen.holdings.clear();
         let held = seen.held_bytes;
         seen.holds(held);
     }
@@ -227,6 +232,11 @@ impl HostWatch {
         locked(&self.meter).readings(from, to)
     }
 
+    /// Returns the resources that grew steadily between two moments.
+    pub(super) fn growth(&self, span: (Instant, Instant)) -> Vec<Growth> {
+        growths(&self.seen().holdings, span)
+    }
+
     /// Returns the readings of this machine and its GPUs over the last seconds.
     pub(super) fn live(&mut self, now: Instant, gpu: &mut GpuWatch) -> Arc<DeviceReadings> {
         let meter = Arc::clone(&self.meter);
@@ -243,14 +253,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watches the processes until the watch is dropped. Reads their counters four times a second, and their memory often at first,
-/// then once a second.
+/// Watches the processes until the watch is dropped. Reads their counters four times a second, and their memory ten times.
 ///
 /// To add up a process's memory, the kernel walks all of its page tables, which takes 17 ms per GiB of small pages on a
 /// Xeon of 2023. So the walk has its own thread, runs only after a change, and anonymous memory is followed without a walk.
 /// All looks become rarer if they take long: [`pause_after`] sets separate intervals for counters, following and walks.
 fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
-    let mut looks = 0_u32;
+    /// A brief probe is measured for a second, in which a trend needs several points.
+    const USUAL: Duration = Duration::from_millis(100);
     let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
     loop {
         let (pids, counters_at) = {
@@ -260,15 +270,13 @@ fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
         };
         if Instant::now() >= memory_at {
             let (has_changed, cost) = timed(|| follow_memory(&pids, seen, meter));
-            let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
-            memory_at = Instant::now() + pause_after(cost, usual);
-            looks += 1;
+            memory_at = Instant::now() + pause_after(cost, USUAL);
             if has_changed && Instant::now() >= walk_at {
                 let ((), cost) = timed(|| walk_memory(&pids, seen, meter));
                 walk_at = Instant::now() + pause_after(cost, Duration::ZERO);
             }
         }
-        let pause = counters_at.saturating_duration_since(Instant::now());
+        let pause = counters_at.min(memory_at).saturating_duration_since(Instant::now());
         if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             break;
         }
@@ -296,7 +304,10 @@ fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> 
     const OLD: Duration = Duration::from_secs(10);
     let (times, anonymous) = (ProcessorTimes::read(pids), anonymous_memory_of(pids));
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
+    let most_files = most_files(pids);
     let mut seen = locked(seen);
+    let processes = pids.len();
+    seen.holdings.push(Holding { at: Instant::now(), processes, anonymous_bytes: anonymous, most_files });
     seen.own.extend(pids.iter().skip(1));
     seen.living = pids.iter().skip(1).copied().collect();
     seen.last_times = times.or(seen.last_times);

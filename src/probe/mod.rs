@@ -14,6 +14,7 @@ pub mod duel;
 mod events;
 mod experiment;
 mod gpu_watch;
+mod growth;
 mod hang;
 mod heard;
 mod hook;

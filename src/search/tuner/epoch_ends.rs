@@ -9,7 +9,6 @@ use super::order::Order;
 use super::search::{OnEvent, Search};
 use crate::model::{Config, EpochEnd, Event, Measurement, Outcome, SAMPLES_PER_SECOND, Trial, quantity::show_seconds};
 use crate::probe::{Effort, Experiment, Limits, Mode};
-use crate::search::study::samples_per_epoch;
 
 /// The time for these runs: this share of the search so far, or this many seconds if that is more.
 const SHARE: f64 = 0.15;
@@ -42,7 +41,7 @@ impl Search<'_, '_> {
             let Outcome::Measured(run) = self.slots.run(order, on_event)? else { break };
             let Outcome::Measured(measurement) = &trial.outcome else { break };
             let fact = |name: &str| run.facts.number(name);
-            let (Some(seconds), Some(samples)) = (fact("epoch_end.seconds"), samples_per_epoch(measurement)) else {
+            let (Some(seconds), Some(samples)) = (fact("epoch_end.seconds"), measurement.samples_per_epoch()) else {
                 break;
             };
             let end = EpochEnd { seconds, evaluation_s: fact("epoch_end.evaluation_seconds"), samples };
