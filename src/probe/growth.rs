@@ -13,17 +13,43 @@ pub(super) struct Holding {
     /// The processes; growth is compared only between the same number of processes.
     pub(super) processes: usize,
     pub(super) anonymous_bytes: u64,
-    /// The process with the most open files, and their number.
-    pub(super) most_files: Option<(u32, usize)>,
+    /// The free memory of the machine.
+    pub(super) free_bytes: Option<u64>,
+    /// The process with the most open files.
+    pub(super) most_files: Option<OpenFiles>,
 }
 
-/// Returns the process with the most open files, and their number.
-pub(super) fn most_files(pids: &[u32]) -> Option<(u32, usize)> {
-    let of = |pid: &u32| Some((*pid, fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()));
-    pids.iter().filter_map(of).max_by_key(|(_, count)| *count)
+/// The open files of a process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenFiles {
+    pid: u32,
+    count: usize,
+    /// How many it may have (`RLIMIT_NOFILE`, getrlimit(2)).
+    limit: usize,
 }
 
-/// Returns the resources that grew steadily between two moments, and what is left of them now.
+impl Holding {
+    /// Looks at processes that have this much anonymous memory.
+    pub(super) fn of(pids: &[u32], anonymous_bytes: u64) -> Self {
+        let count = |pid: &u32| Some((*pid, fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()));
+        let most = pids.iter().filter_map(count).max_by_key(|(_, count)| *count);
+        Self {
+            at: Instant::now(),
+            processes: pids.len(),
+            anonymous_bytes,
+            free_bytes: HostMemory::read().map(|memory| memory.available_bytes),
+            most_files: most.and_then(|(pid, count)| Some(OpenFiles { pid, count, limit: limit_of(pid)? })),
+        }
+    }
+}
+
+fn limit_of(pid: u32) -> Option<usize> {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    limit.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns the resources that grew steadily between two moments, and what was left of them at the end.
 pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> Vec<Growth> {
     /// The least growth that counts: round numbers, above what allocators and libraries take while a job settles.
     const LEAST_BYTES: f64 = 64e6;
@@ -35,30 +61,24 @@ pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> V
         same.map(|holding| (holding.at.duration_since(from).as_secs_f64(), holding)).collect();
     #[expect(clippy::cast_precision_loss, reason = "sizes")]
     let memory: Vec<(f64, f64)> = same.iter().map(|(at, holding)| (*at, holding.anonymous_bytes as f64)).collect();
-    let fullest = last.most_files.map(|(pid, _)| pid);
+    let fullest = last.most_files.map(|files| files.pid);
     #[expect(clippy::cast_precision_loss, reason = "counts")]
     let files = |(at, holding): &(f64, &Holding)| {
-        holding.most_files.filter(|(pid, _)| Some(*pid) == fullest).map(|(_, count)| (*at, count as f64))
+        let same = holding.most_files.filter(|files| Some(files.pid) == fullest)?;
+        Some((*at, same.count as f64))
     };
     let files: Vec<(f64, f64)> = same.iter().filter_map(files).collect();
     let grows = |resource, points: &[(f64, f64)], least, left: Option<f64>| {
         let per_second = slope(points, least)?;
         Some(Growth { resource, per_second, left: left? })
     };
-    #[expect(clippy::cast_precision_loss, reason = "a size")]
-    let free = || HostMemory::read().map(|memory| memory.available_bytes as f64);
-    let more = || last.most_files.and_then(|(pid, count)| files_left(pid, count));
-    let memory = grows(Resource::HostMemory, &memory, LEAST_BYTES, free());
-    memory.into_iter().chain(grows(Resource::OpenFiles, &files, LEAST_FILES, more())).collect()
-}
-
-/// Returns how many more files a process may open (`RLIMIT_NOFILE`, getrlimit(2)).
-fn files_left(pid: u32, count: usize) -> Option<f64> {
-    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    let most: f64 = limit.split_whitespace().next()?.parse().ok()?;
-    #[expect(clippy::cast_precision_loss, reason = "a count")]
-    Some((most - count as f64).max(0.0))
+    #[expect(clippy::cast_precision_loss, reason = "sizes")]
+    let (free, more) = (
+        last.free_bytes.map(|bytes| bytes as f64),
+        last.most_files.map(|files| files.limit.saturating_sub(files.count) as f64),
+    );
+    let memory = grows(Resource::HostMemory, &memory, LEAST_BYTES, free);
+    memory.into_iter().chain(grows(Resource::OpenFiles, &files, LEAST_FILES, more)).collect()
 }
 
 /// Returns the growth in a second if each third of the time has about the same growth, of at least `least` together.
@@ -93,7 +113,8 @@ mod tests {
             at: at(place),
             processes: 2,
             anonymous_bytes: size * 1_000_000,
-            most_files: Some((std::process::id(), *size as usize)),
+            free_bytes: Some(8_000_000_000),
+            most_files: Some(OpenFiles { pid: 1, count: *size as usize, limit: 1024 }),
         };
         let holdings: Vec<Holding> = megabytes.iter().enumerate().map(holding).collect();
         growths(&holdings, (begin, at(megabytes.len())))
@@ -105,7 +126,7 @@ mod tests {
         assert_eq!(steady.len(), 2);
         assert_eq!((steady[0].resource, steady[0].per_second), (Resource::HostMemory, 200e6));
         assert_eq!((steady[1].resource, steady[1].per_second), (Resource::OpenFiles, 200.0));
-        assert!(steady.iter().all(|growth| growth.left > 0.0));
+        assert_eq!((steady[0].left, steady[1].left), (8e9, 724.0));
         for settling in [&[100, 400, 420, 425, 426, 427][..], &[100, 100, 100, 400, 400, 400], &[100, 200, 300]] {
             assert_eq!(of_sizes(settling), [], "{settling:?}");
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
 use super::gpu_watch::GpuWatch;
-use super::growth::{Holding, growths, most_files};
+use super::growth::{Holding, growths};
 use super::live::Live;
 use super::shared_watch::SharedWatch;
 use crate::machine::{
@@ -304,10 +304,9 @@ fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> 
     const OLD: Duration = Duration::from_secs(10);
     let (times, anonymous) = (ProcessorTimes::read(pids), anonymous_memory_of(pids));
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
-    let most_files = most_files(pids);
+    let holding = Holding::of(pids, anonymous);
     let mut seen = locked(seen);
-    let processes = pids.len();
-    seen.holdings.push(Holding { at: Instant::now(), processes, anonymous_bytes: anonymous, most_files });
+    seen.holdings.push(holding);
     seen.own.extend(pids.iter().skip(1));
     seen.living = pids.iter().skip(1).copied().collect();
     seen.last_times = times.or(seen.last_times);
