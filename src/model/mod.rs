@@ -9,6 +9,7 @@ pub mod arrival;
 mod estimate;
 pub mod event;
 mod exchange;
+mod exhaustion;
 pub mod fact;
 mod flaw;
 mod growth;
