@@ -81,13 +81,13 @@ pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> V
     memory.into_iter().chain(grows(Resource::OpenFiles, &files, LEAST_FILES, more)).collect()
 }
 
-/// Returns the growth in a second if each third of the time has about the same growth, of at least `least` together.
+/// Returns the growth in a second if each third of the time has a part of the growth, and all together at least `least`.
 fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
     /// Round numbers: the shortest time and the fewest points that can show a trend, and the least growth of a third as a share of
-    /// the largest.
+    /// the largest. Other programs may slow the job in a part of the time.
     const SHORTEST: f64 = 0.5;
     const FEWEST: usize = 4;
-    const EVEN: f64 = 0.5;
+    const EVEN: f64 = 0.2;
     let (first, last) = (points.first()?, points.last()?);
     let seconds = last.0 - first.0;
     if points.len() < FEWEST || seconds < SHORTEST || last.1 - first.1 < least {
