@@ -1,9 +1,9 @@
 //! Finds resources of a probe's processes that grow steadily while it trains.
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::machine::HostMemory;
+use crate::machine::{HostMemory, telemetry::anonymous_memory_of};
 use crate::model::{Growth, Resource};
 
 /// What the probe's processes hold at a moment.
@@ -29,14 +29,14 @@ pub(super) struct OpenFiles {
 }
 
 impl Holding {
-    /// Looks at processes that have this much anonymous memory.
-    pub(super) fn of(pids: &[u32], anonymous_bytes: u64) -> Self {
+    /// Looks at processes.
+    pub(super) fn of(pids: &[u32]) -> Self {
         let count = |pid: &u32| Some((*pid, fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()));
         let most = pids.iter().filter_map(count).max_by_key(|(_, count)| *count);
         Self {
             at: Instant::now(),
             processes: pids.len(),
-            anonymous_bytes,
+            anonymous_bytes: anonymous_memory_of(pids),
             free_bytes: HostMemory::read().map(|memory| memory.available_bytes),
             most_files: most.and_then(|(pid, count)| Some(OpenFiles { pid, count, limit: limit_of(pid)? })),
         }
@@ -54,6 +54,9 @@ pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> V
     /// The least growth that counts: round numbers, above what allocators and libraries take while a job settles.
     const LEAST_BYTES: f64 = 64e6;
     const LEAST_FILES: f64 = 16.0;
+    // The last look at living processes comes right after the measured time.
+    const LATE: Duration = Duration::from_millis(200);
+    let to = to + LATE;
     let Some(last) = holdings.iter().rfind(|holding| holding.at <= to) else { return Vec::new() };
     let within = holdings.iter().filter(|holding| holding.at >= from && holding.at <= to);
     let same = within.filter(|holding| holding.processes == last.processes);
@@ -102,8 +105,6 @@ fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn of_sizes(megabytes: &[u64]) -> Vec<Growth> {

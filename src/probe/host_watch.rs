@@ -171,6 +171,7 @@ impl HostWatch {
         const LONG: Duration = Duration::from_millis(200);
         let pids = look_at_counters(&self.meter);
         follow_memory(&pids, &self.seen, &self.meter);
+        look_at_holding(&pids, &self.seen);
         if self.seen().cost < LONG {
             walk_memory(&pids, &self.seen, &self.meter);
         }
@@ -253,14 +254,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watches the processes until the watch is dropped. Reads their counters four times a second, and their memory ten times.
+/// Watches the processes until the watch is dropped. Reads their counters four times a second, and their memory often at first,
+/// then once a second.
 ///
 /// To add up a process's memory, the kernel walks all of its page tables, which takes 17 ms per GiB of small pages on a
 /// Xeon of 2023. So the walk has its own thread, runs only after a change, and anonymous memory is followed without a walk.
 /// All looks become rarer if they take long: [`pause_after`] sets separate intervals for counters, following and walks.
 fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
-    /// A brief probe is measured for a second, in which a trend needs several points.
-    const USUAL: Duration = Duration::from_millis(100);
+    /// A brief probe is measured for a second, in which a trend needs several points. At most 0.4% of one CPU.
+    const POINTS_EVERY: Duration = Duration::from_millis(150);
+    const SHARE_OF_TIME: u32 = 250;
+    let (mut looks, mut point_at) = (0_u32, Instant::now());
     let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
     loop {
         let (pids, counters_at) = {
@@ -268,15 +272,21 @@ fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
             let next = meter.look_in_time();
             (meter.pids().to_vec(), next)
         };
+        if Instant::now() >= point_at {
+            let ((), cost) = timed(|| look_at_holding(&pids, seen));
+            point_at = Instant::now() + POINTS_EVERY.max(cost * SHARE_OF_TIME);
+        }
         if Instant::now() >= memory_at {
             let (has_changed, cost) = timed(|| follow_memory(&pids, seen, meter));
-            memory_at = Instant::now() + pause_after(cost, USUAL);
+            let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
+            memory_at = Instant::now() + pause_after(cost, usual);
+            looks += 1;
             if has_changed && Instant::now() >= walk_at {
                 let ((), cost) = timed(|| walk_memory(&pids, seen, meter));
                 walk_at = Instant::now() + pause_after(cost, Duration::ZERO);
             }
         }
-        let pause = counters_at.min(memory_at).saturating_duration_since(Instant::now());
+        let pause = counters_at.min(memory_at).min(point_at).saturating_duration_since(Instant::now());
         if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             break;
         }
@@ -297,6 +307,12 @@ fn look_at_counters(meter: &Mutex<HostMeter>) -> Vec<u32> {
     meter.pids().to_vec()
 }
 
+/// Records what the processes hold, to find growth.
+fn look_at_holding(pids: &[u32], seen: &Mutex<Seen>) {
+    let holding = Holding::of(pids);
+    locked(seen).holdings.push(holding);
+}
+
 /// Records the processes and the memory added since the last walk. Returns true if a walk is due.
 fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> bool {
     /// Processes that share pages copy them over time, and the count of anonymous memory does not show that. So a walk is repeated
@@ -304,9 +320,7 @@ fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> 
     const OLD: Duration = Duration::from_secs(10);
     let (times, anonymous) = (ProcessorTimes::read(pids), anonymous_memory_of(pids));
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
-    let holding = Holding::of(pids, anonymous);
     let mut seen = locked(seen);
-    seen.holdings.push(holding);
     seen.own.extend(pids.iter().skip(1));
     seen.living = pids.iter().skip(1).copied().collect();
     seen.last_times = times.or(seen.last_times);
