@@ -356,6 +356,13 @@ fn print_warnings(study: &Study, device: &Device) {
     if let Some(warning) = samples::mismatch(measured) {
         diagnostic::print_warning(&warning);
     }
+    // Remarks on the baseline were printed when it was measured.
+    let named = study.best().map(|best| best.winner).filter(|winner| study.baseline.as_ref() != Some(&winner.config));
+    for warning in
+        named.iter().flat_map(|winner| winner.measurement.warnings(winner.measurement.run_seconds(&study.objective)))
+    {
+        diagnostic::print_warning(&warning);
+    }
 }
 
 /// Returns true if there are measurements, and no measurement reported memory.

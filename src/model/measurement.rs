@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Spent};
 use super::fact::Facts;
+use super::growth::Growth;
 use super::metric::{GpuUse, Metric, Readings};
 
 /// The numbers of a probe that ended well. In JSON, its parts are flattened into it.
@@ -178,6 +179,9 @@ pub struct MachineUse {
     /// The readings of each GPU that the probe used, over the measured window.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
+    /// Resources that grew steadily while it was measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub growth: Vec<Growth>,
     /// The readings of the probe's processes on the host, over the measured window.
     #[serde(skip_serializing_if = "Readings::is_empty")]
     pub host: Readings,
@@ -336,6 +340,20 @@ pub struct Exchange {
 }
 
 impl Measurement {
+    /// Returns what a user must know of a config that is named, or of the baseline, which is never rejected. `run_seconds` is the time
+    /// of the whole training, if it is known.
+    pub fn warnings(&self, run_seconds: Option<f64>) -> Vec<String> {
+        let surplus = self.surplus_workers().map(|(delivering, workers)| {
+            format!("{delivering} of {workers} workers deliver data: the data set has no part for the others")
+        });
+        self.flaw().into_iter().chain(surplus).chain(self.exhaustion(run_seconds)).collect()
+    }
+
+    /// Returns how many workers deliver data, and how many there are, if some of them have no part of the data.
+    pub fn surplus_workers(&self) -> Option<(f64, f64)> {
+        Some((self.facts.number("loader.workers_delivering")?, self.facts.number("loader.workers")?))
+    }
+
     /// Returns why the job cannot train for a whole epoch, or trains less than its rate says; `None` if nothing shows that.
     pub fn flaw(&self) -> Option<String> {
         let facts = &self.facts;

@@ -7,7 +7,9 @@
 mod account;
 pub mod arrival;
 pub mod event;
+mod exhaustion;
 pub mod fact;
+mod growth;
 mod measurement;
 pub mod metric;
 pub mod objective;
@@ -21,6 +23,7 @@ pub mod trial;
 pub use account::{Account, Spent};
 pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
+pub use growth::{Growth, Resource};
 pub use measurement::{
     EpochEnd, Estimate, Exchange, FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers,
     SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,

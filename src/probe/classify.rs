@@ -7,6 +7,7 @@ mod ended_by;
 mod environment;
 mod failure_texts;
 mod lines;
+mod prompt;
 mod torch_memory;
 mod traceback;
 
@@ -18,6 +19,7 @@ use crate::model::{Failure, Memory, Outcome};
 pub(super) use environment::{first_ending, is_taken, missing_module, says_usage_error, with_last_words};
 use failure_texts::Meaning;
 use lines::Line;
+pub(super) use prompt::asked_for_input;
 use torch_memory::Shortage;
 use traceback::Exception;
 
@@ -132,8 +134,14 @@ fn nothing_seen(evidence: &Evidence<'_>) -> String {
     reason += &bad_lines_words(evidence.bad_lines);
     // A script that resumes a finished run prints that in its last line.
     let last = last_words(evidence.last_lines).map(|line| format!("; its last line: `{}`", cut(&line)));
-    reason + &last.unwrap_or_default()
+    let may_be_over = last.is_some() && (evidence.ranks > 0 || evidence.awaited.contains("pattern"));
+    let hint = if may_be_over { format!("; {NOTHING_LEFT}") } else { String::new() };
+    reason + &last.unwrap_or_default() + &hint
 }
+
+/// What may explain a command that ends well and trains nothing.
+pub(super) const NOTHING_LEFT: &str =
+    "if it continues an earlier run, nothing is left to train: give it an empty folder, or more steps";
 
 fn processes(count: usize) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
@@ -417,7 +425,8 @@ mod tests {
         let nothing_seen = "ended with exit code 0 before a step was seen";
         assert_eq!(crash(Ending::Exited(0), &[]), nothing_seen);
         let last = ["at step 5000 of 5000", ""];
-        assert_eq!(crash(Ending::Exited(0), &last), format!("{nothing_seen}; its last line: `at step 5000 of 5000`"));
+        let over = format!("{nothing_seen}; its last line: `at step 5000 of 5000`");
+        assert!(crash(Ending::Exited(0), &last).starts_with(&over));
     }
 
     #[test]

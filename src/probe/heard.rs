@@ -50,6 +50,8 @@ pub(super) struct Heard {
     last_step: Option<StepTime>,
     /// The time at which the first step of rank 0 ended.
     pub(super) first_step: Option<Instant>,
+    /// The number of rates read from printed lines, and the time of the first.
+    pub(super) printed: (usize, Option<Instant>),
     /// The mark of the current step, if it has a mark.
     mark: Option<String>,
     pub(super) last_progress: Instant,
@@ -114,6 +116,7 @@ impl Heard {
             facts: Facts::default(),
             last_step: None,
             first_step: None,
+            printed: (0, None),
             mark: None,
             last_progress: begin,
             framework: None,
@@ -144,7 +147,7 @@ impl Heard {
         (self.begin, self.last_progress) = (begin, begin);
         (self.window, self.totals) = (Window::default(), Totals::default());
         self.facts = Facts::default();
-        (self.last_step, self.first_step, self.mark) = (None, None, None);
+        (self.last_step, self.first_step, self.mark, self.printed) = (None, None, None, (0, None));
         self.is_in_steps = false;
     }
 
@@ -163,6 +166,7 @@ impl Heard {
                     let rates: Vec<f64> = numbers.iter().map(rate).collect();
                     self.window.push_rates(at.duration_since(self.begin), &rates);
                     self.last_progress = at;
+                    self.printed = (self.printed.0 + rates.len(), self.printed.1.or(Some(at)));
                 }
             }
             Message::Event { event, rank, at } => return self.hear_event(event, rank, at),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
 use super::gpu_watch::GpuWatch;
+use super::growth::{Holding, growths};
 use super::live::Live;
 use super::shared_watch::SharedWatch;
 use crate::machine::{
@@ -17,7 +18,7 @@ use crate::machine::{
     shared::files_of,
     telemetry::{anonymous_memory_of, memory_of, pause_after, shared_memory_of, thread_time},
 };
-use crate::model::{DeviceReadings, Headroom, Readings, quantity::show_bytes};
+use crate::model::{DeviceReadings, Growth, Headroom, Readings, quantity::show_bytes};
 
 /// A shortage of host memory.
 pub(super) struct Shortage {
@@ -66,6 +67,8 @@ struct Seen {
     /// Every process that was ever seen below the root.
     own: BTreeSet<u32>,
     last_times: Option<ProcessorTimes>,
+    /// What the processes held since the watch began.
+    holdings: Vec<Holding>,
     /// The CPU time of the last walk through the processes' memory.
     cost: Duration,
 }
@@ -84,6 +87,7 @@ impl HostWatch {
             living: Vec::new(),
             own: BTreeSet::new(),
             last_times: None,
+            holdings: Vec::new(),
             cost: Duration::ZERO,
         }));
         let meter = Arc::new(Mutex::new(HostMeter::new(root, Cgroup::folder_of(root))));
@@ -126,6 +130,7 @@ impl HostWatch {
         seen.peak_bytes = None;
         seen.shared.begin_anew();
         seen.last_times = None;
+        seen.holdings.clear();
         let held = seen.held_bytes;
         seen.holds(held);
     }
@@ -166,6 +171,7 @@ impl HostWatch {
         const LONG: Duration = Duration::from_millis(200);
         let pids = look_at_counters(&self.meter);
         follow_memory(&pids, &self.seen, &self.meter);
+        look_at_holding(&pids, &self.seen);
         if self.seen().cost < LONG {
             walk_memory(&pids, &self.seen, &self.meter);
         }
@@ -227,6 +233,11 @@ impl HostWatch {
         locked(&self.meter).readings(from, to)
     }
 
+    /// Returns the resources that grew steadily between two moments.
+    pub(super) fn growth(&self, span: (Instant, Instant)) -> Vec<Growth> {
+        growths(&self.seen().holdings, span)
+    }
+
     /// Returns the readings of this machine and its GPUs over the last seconds.
     pub(super) fn live(&mut self, now: Instant, gpu: &mut GpuWatch) -> Arc<DeviceReadings> {
         let meter = Arc::clone(&self.meter);
@@ -250,7 +261,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Xeon of 2023. So the walk has its own thread, runs only after a change, and anonymous memory is followed without a walk.
 /// All looks become rarer if they take long: [`pause_after`] sets separate intervals for counters, following and walks.
 fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
-    let mut looks = 0_u32;
+    /// A brief probe is measured for a second, in which a trend needs several points. At most 0.4% of one CPU.
+    const POINTS_EVERY: Duration = Duration::from_millis(150);
+    const SHARE_OF_TIME: u32 = 250;
+    let (mut looks, mut point_at) = (0_u32, Instant::now());
     let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
     loop {
         let (pids, counters_at) = {
@@ -258,6 +272,10 @@ fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
             let next = meter.look_in_time();
             (meter.pids().to_vec(), next)
         };
+        if Instant::now() >= point_at {
+            let ((), cost) = timed(|| look_at_holding(&pids, seen));
+            point_at = Instant::now() + POINTS_EVERY.max(cost * SHARE_OF_TIME);
+        }
         if Instant::now() >= memory_at {
             let (has_changed, cost) = timed(|| follow_memory(&pids, seen, meter));
             let usual = Duration::from_millis(if looks < 10 { 200 } else { 1000 });
@@ -268,7 +286,7 @@ fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
                 walk_at = Instant::now() + pause_after(cost, Duration::ZERO);
             }
         }
-        let pause = counters_at.saturating_duration_since(Instant::now());
+        let pause = counters_at.min(memory_at).min(point_at).saturating_duration_since(Instant::now());
         if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             break;
         }
@@ -287,6 +305,12 @@ fn look_at_counters(meter: &Mutex<HostMeter>) -> Vec<u32> {
     let mut meter = locked(meter);
     meter.look();
     meter.pids().to_vec()
+}
+
+/// Records what the processes hold, to find growth.
+fn look_at_holding(pids: &[u32], seen: &Mutex<Seen>) {
+    let holding = Holding::of(pids);
+    locked(seen).holdings.push(holding);
 }
 
 /// Records the processes and the memory added since the last walk. Returns true if a walk is due.

@@ -1,4 +1,4 @@
-//! Reads a probe's output: copies it to the log, keeps the last lines, and finds rates.
+//! Reads a probe's output: copies its text to the log, keeps the last lines, and finds rates.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,6 +13,7 @@ use std::time::Instant;
 use regex::bytes::Regex;
 
 use super::heard::Message;
+use super::plain_text::PlainText;
 use super::printed::find_rate;
 
 /// The number of lines kept for error messages and for recognising failures. A round number: enough for several tracebacks.
@@ -20,7 +21,7 @@ const LAST_LINES: usize = 200;
 /// The bytes of a line that are kept or searched.
 const LINE_BYTES: usize = 8 * 1024;
 
-/// Reads the pipe of a probe's standard output and error, in a thread.
+/// Reads a probe's standard output and error, in a thread.
 pub(super) struct Output {
     state: Arc<State>,
     reader: Option<JoinHandle<()>>,
@@ -49,6 +50,7 @@ impl Output {
         let log = File::create(&settings.log)?;
         let state = Arc::new(State::default());
         let mut copier = Copier {
+            plain: PlainText::default(),
             log,
             left: settings.log_size.unwrap_or(u64::MAX),
             pattern: settings.pattern,
@@ -83,6 +85,7 @@ impl Output {
 }
 
 struct Copier {
+    plain: PlainText,
     log: File,
     left: u64,
     pattern: Option<Regex>,
@@ -101,6 +104,7 @@ impl Copier {
                 Ok(0) => break,
                 Ok(count) => self.take(&buffer[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A pseudo-terminal that nothing writes to any more gives EIO.
                 Err(_) => break,
             }
         }
@@ -110,6 +114,7 @@ impl Copier {
 
     fn take(&mut self, bytes: &[u8]) {
         self.state.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let bytes = &self.plain.of(bytes);
         self.write_log(bytes);
         // A carriage return also ends a line: progress bars rewrite their line.
         for part in bytes.split_inclusive(|&byte| byte == b'\n' || byte == b'\r') {
@@ -148,7 +153,7 @@ impl Copier {
             self.line.clear();
             return;
         }
-        let line = plain(&String::from_utf8_lossy(&self.line));
+        let line = String::from_utf8_lossy(&self.line).trim_end().to_owned();
         self.numbers.extend(self.pattern.as_ref().and_then(|pattern| find_rate(pattern, &line)));
         let mut lines = self.state.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LAST_LINES {
@@ -157,24 +162,6 @@ impl Copier {
         lines.push_back(line);
         self.line.clear();
     }
-}
-
-/// Returns a line without colours and other control sequences (ECMA-48: ESC `[`, parameters, one final character).
-fn plain(line: &str) -> String {
-    let mut text = String::with_capacity(line.len());
-    let mut signs = line.trim_end().chars();
-    while let Some(sign) = signs.next() {
-        match sign {
-            '\u{1b}' if signs.as_str().starts_with('[') => {
-                let is_final = |sign: char| ('@'..='~').contains(&sign);
-                let _ = signs.by_ref().skip(1).find(|sign| is_final(*sign));
-            }
-            '\t' => text.push(sign),
-            sign if sign.is_control() => {}
-            sign => text.push(sign),
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -202,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_has_every_byte_and_lines_are_readable() {
+    fn the_log_has_the_whole_text_and_lines_are_readable() {
         let text = b"one\n\xff\xfe two\r50%\r100%\n\nlast";
         let (log, lines, _) = read(text, None, None);
         assert_eq!(log, text);
@@ -211,10 +198,11 @@ mod tests {
 
     #[test]
     fn colours_are_taken_off() {
-        let text = b"\x1b[1;31mValueError\x1b[0m: \x1b[35mbad\x1b[0m\x07\n\tindented\n\x1b[\n";
+        let text = b"\x1b[1;31mValueError\x1b[0m: \x1b[35mbad\x1b[0m\x07\n\tindented\n\x1b[0m\n";
         let (log, lines, _) = read(text, None, None);
-        assert_eq!(log, text);
-        assert_eq!(lines, ["ValueError: bad", "\tindented", ""]);
+        assert_eq!(log, b"ValueError: bad\n\tindented\n\n");
+        assert_eq!(lines, ["ValueError: bad", "\tindented"]);
+        assert_eq!(read(b"\x1b[1m812.5\x1b[0m samples/s\n", Some(r"([0-9.]+) samples/s"), None).2, [812.5]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!   So every process that the command ever started is among its descendants.
 //! * The supervisor's standard input closes when gputune dies, in any way. It also asks for SIGTERM in that case
 //!   (`PR_SET_PDEATHSIG`).
-//! * The command gets its own process group and, if the kernel permits it, its own control group. The group's `cgroup.kill` ends
+//! * The command gets its own session and, if the kernel permits it, its own control group. The group's `cgroup.kill` ends
 //!   all members at once. That works even after the supervisor itself was killed.
 //! * A second short role, between fork and exec of the command, asks for SIGKILL at the supervisor's death.
 //!
@@ -28,7 +28,6 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -243,7 +242,7 @@ impl Supervision<'_> {
         let (mut ours, theirs) = UnixStream::pair()?;
         let mut launch = Command::new("/proc/self/exe");
         launch.arg(LAUNCH).args(&self.order.command);
-        launch.envs(&self.order.env).current_dir(&self.order.cwd).process_group(0);
+        launch.envs(&self.order.env).current_dir(&self.order.cwd);
         launch.stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = launch.spawn()?;
         drop(launch);

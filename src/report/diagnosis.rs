@@ -84,7 +84,8 @@ fn flaws(evidence: &Evidence) -> Vec<String> {
         Ran::Measured(run) => run.flaw(),
         _ => None,
     };
-    let mut flaws: Vec<String> = evidence.runs.iter().filter_map(of_run).chain(evidence.observed.flaw()).collect();
+    let mut flaws: Vec<String> =
+        evidence.runs.iter().filter_map(of_run).chain(evidence.observed.warnings(None)).collect();
     flaws.sort_unstable();
     flaws.dedup();
     flaws

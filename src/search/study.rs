@@ -25,7 +25,7 @@ pub use front::{OnFront, Part};
 pub(crate) use race::Race;
 use scale::Scale;
 pub use whole_run::WholeRun;
-pub(crate) use whole_run::{over_whole_epochs, samples_per_epoch};
+pub(crate) use whole_run::over_whole_epochs;
 
 /// A search that ended, was interrupted, or is running.
 #[derive(Debug)]
@@ -63,6 +63,15 @@ pub struct Ranked {
     scale: Scale,
     /// True if the metric has noise; a table's numbers have none.
     is_noisy: bool,
+}
+
+impl Ranked {
+    /// Returns true if its peak is device memory. Memory of the host does not decide ties: forked processes share a part of it that
+    /// differs from probe to probe.
+    fn has_device_memory(&self) -> bool {
+        let peak = self.measurement.memory.peak_bytes;
+        peak.is_some() && peak != self.measurement.machine.host_peak_bytes
+    }
 }
 
 /// The result: one config, and the configs that it is compared with.

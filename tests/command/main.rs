@@ -34,6 +34,7 @@ mod slots;
 mod slurm;
 mod spec;
 mod ssh;
+mod step_terminal;
 mod tune;
 mod warm_start;
 mod writes;

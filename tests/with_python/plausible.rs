@@ -28,6 +28,9 @@ const CASES: &[Case] = &[
         reason: Some("the last batch of an epoch has 1 sample"),
     },
     Case { way: "small", option: "batch_size", values: [50, 128], reason: Some("the data set has 100 samples") },
+    Case { way: "two_parts", option: "workers", values: [2, 3], reason: Some("2 of 3 workers deliver data") },
+    Case { way: "memory", option: "batch_size", values: [8, 16], reason: Some("host memory grows by") },
+    Case { way: "files", option: "batch_size", values: [8, 16], reason: Some("open files grow by") },
     Case { way: "none", option: "batch_size", values: [50, 128], reason: Some("the data set has 100 samples") },
 ];
 
@@ -37,7 +40,7 @@ fn search(python: &Path, case: &Case, folder: &Path) -> Output {
     let spec = format!(
         "[step]\ncommand = [{python:?}, {script:?}, \"{way}\", \"--{}\", \"{{{option}}}\"]\nadapter = \"torch\"\n\
          [space]\n{option} = {{ values = {values:?} }}\n[baseline]\n{option} = {}\n\
-         [limits]\nmeasure_time = \"1s\"\n[search]\nstrategy = \"grid\"\ntime = \"2m\"\nrounds = 0\n",
+         [run]\nlength = \"1e12 samples\"\n[limits]\nmeasure_time = \"2s\"\nprecision = 0.0001\n[search]\nstrategy = \"grid\"\ntime = \"2m\"\nrounds = 0\n",
         option.replace('_', "-"),
         values[0],
     );

@@ -33,6 +33,7 @@ def main():
 if __name__ == "__main__":
     atexit.register(lambda: print("at exit", own.BATCH))
     print("main", __file__ == os.path.abspath("job.py"), sys.argv, own.thread.is_alive(), torch.get_num_threads())
+    print("terminal", os.get_terminal_size(0).columns, os.isatty(1), os.isatty(2), repr(sys.stdin.read()))
     main()
     print("over")
 "#;
@@ -85,6 +86,7 @@ fn all_probes_but_the_first_are_forked_and_run_the_whole_script() {
         let log = fs::read_to_string(search.out().join(format!("logs/{:04}.log", line.trial))).unwrap();
         let batch = number(line, "batch");
         assert!(log.contains(&format!("main True ['job.py', '{batch}', '2'] True")), "{log}");
+        assert!(log.contains("terminal 200 True True ''"), "{log}");
         let ended_itself = matches!(&line.outcome, Outcome::Measured(run) if run.timing.saved_seconds.is_none());
         whole += usize::from(ended_itself);
         assert!(!ended_itself || log.ends_with(&format!("over\nat exit {batch}\n")), "{log}");

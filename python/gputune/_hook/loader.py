@@ -246,7 +246,7 @@ class Loaders:
             if state.batch is None:
                 self._look_at_first(batch, state, size)
             if state.parts is not None:
-                state.parts.add(batch)
+                state.parts.add(batch, source)
             self._pulls += 1
             state.pulled_at = self._pulls
             state.pulls += 1
@@ -402,6 +402,7 @@ class Loaders:
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)
         if state.parts is not None and self.folder:
             facts.say("loader.repeats", state.parts.repeated(self.folder))
+            facts.say("loader.workers_delivering", state.parts.delivering)
 
     def renew(self) -> None:
         """Applies changed settings to the training loader, which goes on with the same data."""

@@ -65,9 +65,19 @@ class Parts:
         self._may_know = loader.worker_init_fn is not None
         self._number = number
         self._first: list[list[float]] = []
+        self._batches = 0
+        self.delivering: Optional[int] = None
+        """The workers that have a part of the samples, if some have none."""
 
-    def add(self, batch: Any) -> None:
-        """Notes one of the first batches; workers deliver in turn."""
+    def add(self, batch: Any, iterator: Any) -> None:
+        """Notes one of the first batches; workers deliver in turn.
+
+        A worker without a part ends in the first turn. If each worker has one, none has ended after as many batches.
+        """
+        self._batches += 1
+        if self._batches == self._workers:
+            working = sum(map(bool, getattr(iterator, "_workers_status", ())))
+            self.delivering = working if 0 < working < self._workers else None
         if len(self._first) <= self._workers:
             self._first.append([float(tensor.double().sum()) for tensor in tensors_in(batch)[:4]])
 

@@ -89,10 +89,14 @@ def _run(link: socket.socket, output: int, start: Start) -> NoReturn:
         invocation = parse(order["arguments"])
         if invocation.options != start.task["options"]:
             raise ValueError("other options of Python than those of the first probe")
+        if os.isatty(output):
+            os.dup2(output, 0)
+            for stream in (sys.stdout, sys.stderr):  # as Python does at its start
+                stream.reconfigure(line_buffering=True)
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
-        os.setpgid(0, 0)
+        os.setsid()
         if order["mounts"] is not None:
             _enter_mounts(order["mounts"])
         if start.task["drops_capabilities"]:

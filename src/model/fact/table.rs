@@ -106,6 +106,11 @@ pub const FACTS: &[FactRow] = &[
     number("epoch_end.seconds", "s", "what an epoch takes in addition to its steps, in epochs of a few batches"),
     number("epoch_end.evaluation_seconds", "s", "the part of it that evaluation takes, scaled to all of its batches"),
     free(flag("loader.drop_last", "whether an incomplete last batch is left out")),
+    free(number(
+        "loader.workers_delivering",
+        "workers",
+        "workers that have a part of an iterable data set; absent if all of them have one",
+    )),
     free(text(
         "loader.repeats",
         "the `__iter__` of an iterable data set whose workers all yield the same samples; absent where they do not",

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -25,6 +25,7 @@ use super::super::relay::{self, Reach};
 use super::super::scratch::Scratch;
 use super::super::shared_watch::SharedWatch;
 use super::super::supervisor::{Care, Supervised};
+use super::super::terminal;
 use super::super::timeline::Timeline;
 use super::super::trackers;
 use super::super::writes::{ProbeScratch, Protection, layer_name};
@@ -343,15 +344,15 @@ fn variables(
     Ok(env)
 }
 
-/// Starts to read the output of the step from the pipe.
+/// Starts to read the output of the step. Returns the descriptor that the step gets.
 fn read_output(
     step: &CommandStep,
     job: &Job<'_>,
     log: &Path,
     sender: &SyncSender<Message>,
-) -> Result<(Output, io::PipeWriter), ProbeError> {
+) -> Result<(Output, OwnedFd), ProbeError> {
     let pipe = |source| ProbeError::Io { action: "make a pipe", path: None, source };
-    let (reader, writer) = io::pipe().map_err(pipe)?;
+    let (reader, writer) = terminal::open().map_err(pipe)?;
     let pattern = match &step.rate {
         Rate::Pattern { pattern, .. } => Some(pattern.clone()),
         Rate::Events => None,

@@ -1,7 +1,6 @@
 //! Chooses how a probe of a command starts: as a fresh process, or forked from a process that has done the imports.
 
-use std::io::PipeWriter;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
 
@@ -39,7 +38,7 @@ impl Process<'_> {
         self,
         supervisor: &Path,
         order: &mut Order,
-        output: &PipeWriter,
+        output: &OwnedFd,
         sender: &SyncSender<Message>,
     ) -> Result<(Supervised, Option<u32>), ProbeError> {
         let (sender, output) = (sender.clone(), output.as_fd());

@@ -13,13 +13,21 @@ use super::{CommandProber, Experiment, Job, ProbeError};
 /// The variable that makes Python print at once (its documentation, "Command line and environment").
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
+/// The variable that names the kind of terminal (environ(7)), and a kind that understands colours and cursor movements.
+const TERMINAL: (&str, &str) = ("TERM", "xterm");
+
 /// The variables of the spec and of an experiment.
 pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
     let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
     let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
     if std::env::var_os(UNBUFFERED).is_none() {
-        // Without a terminal, Python buffers printed lines, so gputune would not see a printed rate in time.
+        // In a pipe of the script's own, Python buffers printed lines, so gputune would not see a printed rate in time.
         env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
+    }
+    let (name, kind) = TERMINAL;
+    if std::env::var_os(name).is_none_or(|kind| kind.is_empty() || kind == "dumb") {
+        // gputune itself may run without a terminal; the step has one.
+        env.entry(name.to_owned()).or_insert_with(|| kind.to_owned());
     }
     env
 }

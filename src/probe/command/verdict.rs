@@ -54,6 +54,11 @@ impl Session {
         let is_covered = self.writes.as_ref().is_some_and(|writes| writes.layout.is_some());
         let outcome = self.outcome_of(verdict);
         let mut outcome = if is_covered { of_layer(outcome) } else { outcome };
+        if let Outcome::Crashed(failure) = &mut outcome
+            && let Some(prompt) = classify::asked_for_input(&failure.reason, &self.output.last_lines())
+        {
+            failure.reason += &format!("; {prompt}");
+        }
         if let Outcome::Rejected(failure) = &mut outcome {
             failure.closes = std::mem::take(&mut self.heard.closes);
         }
@@ -162,6 +167,9 @@ impl Session {
         // Once the command has reported that training is over, its exit status does not matter: it may be cleaning up, or may have been
         // ended.
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
+        if let Some(reason) = self.too_little().filter(|_| finished_well && self.heard.reported.is_none()) {
+            return Outcome::Crashed(Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() });
+        }
         if finished_well
             && self.heard.reported.is_none()
             && let Some(measured) = self.measured(last_lines, false)
@@ -185,6 +193,23 @@ impl Session {
             ranks: self.heard.ranks.count(),
             leftovers: self.heard.leftovers,
             bad_lines: self.heard.bad_lines,
+        })
+    }
+
+    /// Returns a reason if a command that ended printed its rates within a moment: a run that continues an earlier run may have
+    /// a few steps left. Fewer lines may be a summary of a long run.
+    fn too_little(&self) -> Option<String> {
+        /// Round numbers.
+        const LINES: usize = 5;
+        const SHORTEST: Duration = Duration::from_secs(2);
+        let (lines, first) = self.heard.printed;
+        let span = self.heard.last_progress.saturating_duration_since(first?);
+        (lines >= LINES && span < SHORTEST).then(|| {
+            let seconds = span.as_secs_f64();
+            format!(
+                "ended after {lines} printed rates in {seconds:.1} s, too little to measure; {}",
+                classify::NOTHING_LEFT
+            )
         })
     }
 
@@ -234,11 +259,14 @@ impl Session {
         }
     }
 
-    /// Names the line that is closest to the pattern.
+    /// Names the line that is closest to the pattern, or says that nothing was printed.
     fn nearest(&self, last_lines: &[String]) -> String {
         /// Number of characters shown.
         const SHOWN: usize = 100;
         let Rate::Pattern { .. } = self.step.rate else { return String::new() };
+        if last_lines.is_empty() {
+            return "; nothing was printed: is the output held back, for example by `| tee`?".to_owned();
+        }
         let line = printed::nearest(last_lines, &self.unit()).map(|line| line.chars().take(SHOWN).collect::<String>());
         line.map(|line| format!("; the nearest line is `{}`", line.trim())).unwrap_or_default()
     }
@@ -293,6 +321,11 @@ impl Session {
         measurement.machine.foreign_cpu_share = self.host.foreign_cpu_share();
         measurement.machine.host = self.host.readings(throughput.span(self.begin));
         measurement.machine.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
+        let (measured, ended) = throughput.span(self.begin);
+        let begins = [Some(measured), self.heard.first_step];
+        let growth =
+            begins.iter().flatten().map(|begin| self.host.growth((*begin, ended))).find(|growth| !growth.is_empty());
+        measurement.machine.growth = growth.unwrap_or_default();
         if !self.step.is_gpu && measurement.memory.peak_bytes.is_none() {
             measurement.memory.peak_bytes = self.host.peak_bytes();
             measurement.memory.capacity_bytes = self.host.total_bytes();

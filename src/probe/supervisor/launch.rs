@@ -1,8 +1,8 @@
-//! The role between fork and exec of a probe's command. It enters the mount namespace, asks to die with the supervisor, and becomes
-//! the command.
+//! The role between fork and exec of a probe's command. It leaves gputune's terminal, enters the mount namespace, asks to die with
+//! the supervisor, and becomes the command.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -21,6 +21,8 @@ const WAY_OUT: &str = "GPUTUNE_WAY_OUT";
 pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(program) = arguments.next() else { return ExitCode::FAILURE };
     let Ok(mut link) = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from) else { return ExitCode::FAILURE };
+    // In a session of its own, the command can neither read from the user's terminal nor be stopped by it.
+    let _ = rustix::process::setsid();
     // It is set again below, since entering another user namespace may clear it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let way_out = match take_cover(&link) {
@@ -33,7 +35,9 @@ pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let mut command = Command::new(&program);
     command.envs(way_out.iter().map(|way_out| (WAY_OUT, way_out.as_raw_fd().to_string())));
-    let error = command.args(arguments).stdin(Stdio::null()).exec();
+    let stdout = io::stdout();
+    let terminal = if stdout.is_terminal() { stdout.as_fd().try_clone_to_owned().ok() } else { None };
+    let error = command.args(arguments).stdin(terminal.map_or_else(Stdio::null, Stdio::from)).exec();
     let _ = writeln!(link, "{}", error.raw_os_error().unwrap_or(0));
     ExitCode::from(127)
 }

@@ -73,8 +73,7 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     };
     let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, noise)).collect();
     if study.objective.tie_rule() == OnTie::Cheapest {
-        // Memory can be compared only if all of them report it.
-        let by_memory = tied.iter().all(|entry| entry.measurement.memory.peak_bytes.is_some());
+        let by_memory = tied.iter().all(|entry| entry.has_device_memory());
         // The sort is stable: configs of equal cost stay in the order of the ranking.
         tied.sort_by_cached_key(|entry| study.cost(entry, by_memory));
     }

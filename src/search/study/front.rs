@@ -199,7 +199,7 @@ impl Study {
     fn sort_by_tie_rule(&self, places: &mut [usize], columns: &[Column]) {
         let Some(first) = columns.first() else { return };
         let entry = |at: usize| &first.ranked[at];
-        let by_memory = places.iter().all(|&at| entry(at).measurement.memory.peak_bytes.is_some());
+        let by_memory = places.iter().all(|&at| entry(at).has_device_memory());
         places.sort_by(|&a, &b| first.score(b).total_cmp(&first.score(a)));
         if self.objective.tie_rule() == OnTie::Cheapest {
             places.sort_by_cached_key(|&at| self.cost(entry(at), by_memory));

@@ -76,16 +76,6 @@ fn over_whole_epoch(measurement: &Measurement, end: EpochEnd) -> Option<Measurem
     Some(whole)
 }
 
-/// Returns the samples of an epoch, of all ranks together; `None` if no loader says.
-pub(crate) fn samples_per_epoch(measurement: &Measurement) -> Option<f64> {
-    let fact = |name: &str| measurement.facts.number(name).filter(|number| *number > 0.0);
-    let of_sampler = fact("loader.samples").map(|samples| samples * f64::from(measurement.ranks.unwrap_or(1)));
-    of_sampler.or_else(|| {
-        let batch = measurement.timing.samples_per_step? / fact("accumulation").unwrap_or(1.0);
-        Some(fact("loader.batches")? * batch)
-    })
-}
-
 impl Study {
     /// Returns the time of the whole training with the baseline and with the named config; `None` if the objective is not the
     /// throughput, or samples are not counted.
@@ -100,7 +90,7 @@ impl Study {
         };
         let runs = measured(&baseline.config);
         let epoch =
-            runs.iter().find_map(|run| run.timing.epoch_end.map(|end| end.samples).or_else(|| samples_per_epoch(run)));
+            runs.iter().find_map(|run| run.timing.epoch_end.map(|end| end.samples).or_else(|| run.samples_per_epoch()));
         let fact = |name: &str| runs.iter().find_map(|run| run.facts.number(name)).filter(|number| *number > 0.0);
         let length = self.objective.stated_run_length().or_else(|| fact("run.steps").map(RunLength::Steps));
         let length = length.or_else(|| fact("run.epochs").map(RunLength::Epochs).filter(|_| epoch.is_some()));
@@ -171,12 +161,12 @@ mod tests {
     #[test]
     fn an_epoch_has_the_samples_of_all_ranks() {
         let mut run = Measurement { ranks: Some(2), ..Measurement::default() };
-        assert_eq!(samples_per_epoch(&run), None);
+        assert_eq!(run.samples_per_epoch(), None);
         run.timing = Timing { samples_per_step: Some(256.0), ..Timing::default() };
         run.facts.insert(0, "loader.batches", crate::model::Fact::Number(10.0));
         run.facts.insert(0, "accumulation", crate::model::Fact::Number(2.0));
-        assert_eq!(samples_per_epoch(&run), Some(1280.0));
+        assert_eq!(run.samples_per_epoch(), Some(1280.0));
         run.facts.insert(0, "loader.samples", crate::model::Fact::Number(630.0));
-        assert_eq!(samples_per_epoch(&run), Some(1260.0));
+        assert_eq!(run.samples_per_epoch(), Some(1260.0));
     }
 }

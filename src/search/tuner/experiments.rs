@@ -14,7 +14,6 @@ use crate::model::{
     Config, EpochEnd, Event, Exchange, Measurement, Outcome, Purpose, SAMPLES_PER_SECOND, Trial, quantity::show_seconds,
 };
 use crate::probe::{Experiment, Limits, Mode};
-use crate::search::study::samples_per_epoch;
 
 /// The time for runs with short epochs: this share of the search so far, or this many seconds if that is more.
 const SHARE: f64 = 0.15;
@@ -84,7 +83,7 @@ impl Search<'_, '_> {
             let Outcome::Measured(run) = self.slots.run(request, on_event)? else { break };
             let Outcome::Measured(measurement) = &trial.outcome else { break };
             let fact = |name: &str| run.facts.number(name);
-            let (Some(seconds), Some(samples)) = (fact("epoch_end.seconds"), samples_per_epoch(measurement)) else {
+            let (Some(seconds), Some(samples)) = (fact("epoch_end.seconds"), measurement.samples_per_epoch()) else {
                 break;
             };
             let end = EpochEnd { seconds, evaluation_s: fact("epoch_end.evaluation_seconds"), samples };

@@ -6,7 +6,7 @@
 use super::request::Request;
 use super::search::Search;
 use crate::model::fact::{BY_SPEC, COUNTED_BY};
-use crate::model::{Config, Failure, Measurement, MemoryRole, Outcome, Parameter, Settings, Trial, arrival};
+use crate::model::{Config, Failure, Measurement, MemoryRole, Outcome, Parameter, Role, Settings, Trial, arrival};
 use crate::search::journal::settings_of;
 use crate::search::study::{Ranked, Study};
 
@@ -26,17 +26,23 @@ impl Search<'_, '_> {
     pub(super) fn implausible(&self, measurement: &Measurement, request: &Request) -> Option<String> {
         let is_baseline = self.setup.baseline() == Some(request.config()) || request.config().is_as_it_is();
         let flaw = || measurement.flaw().filter(|_| !is_baseline);
-        flaw().or_else(|| self.no_effect(measurement, request.config(), &request.settings))
+        let exhausted = || {
+            let run = measurement.run_seconds(&self.setup.objective).filter(|_| !is_baseline)?;
+            Some(format!("{}, before the end of the training", measurement.exhaustion(Some(run))?))
+        };
+        flaw().or_else(exhausted).or_else(|| self.no_effect(measurement, request.config(), &request.settings))
     }
 
-    /// Returns the trials of configs whose gain by a larger batch cannot be right, as rejected. Only the best configs may be named.
+    /// Returns the trials of configs whose gain by a larger batch cannot be right, or with workers that deliver nothing, as rejected.
+    /// Only the best configs may be named.
     pub(super) fn implausible_gains(&self) -> Vec<Trial> {
         /// A round number: a search of thousands of configs must not compare all pairs.
         const MOST: usize = 32;
-        let (Some(batch), study) = (self.whole_batch(), self.study()) else { return Vec::new() };
+        let (batch, study) = (self.whole_batch(), self.study());
         let ranking = study.ranking();
         let rejected = |entry: &Ranked| {
-            let outcome = Outcome::Rejected(Failure::new(self.implausible_gain(batch, entry, &study, &ranking)?));
+            let gain = || self.implausible_gain(batch?, entry, &study, &ranking);
+            let outcome = Outcome::Rejected(Failure::new(self.surplus(entry, &ranking).or_else(gain)?));
             let trial = self.trials.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
             Some(Trial { outcome, ..trial.clone() })
         };
@@ -74,6 +80,21 @@ impl Search<'_, '_> {
                 format!("a step takes the same time with {name} = {size} as with {smaller}: it seems to have no effect")
             })
         })
+    }
+
+    /// Returns how many workers deliver data, if that is fewer than a config has, and another config does the same with fewer.
+    fn surplus(&self, entry: &Ranked, ranking: &[Ranked]) -> Option<String> {
+        let (delivering, workers) = entry.measurement.surplus_workers()?;
+        let is_workers = |parameter: &Parameter| parameter.role() == Some(Role::Workers);
+        let at = self.setup.space.parameters().iter().position(is_workers)?;
+        let other = ranking.iter().find(|other| {
+            let same = |place: usize| place == at || other.config.level(place) == entry.config.level(place);
+            let number = other.measurement.facts.number("loader.workers");
+            let is_enough = number.is_some_and(|number| delivering <= number && number < workers);
+            is_enough && (0..self.setup.space.parameters().len()).all(same)
+        })?;
+        let enough = other.measurement.facts.number("loader.workers")?;
+        Some(format!("{delivering} of {workers} workers deliver data: {enough} workers do the same"))
     }
 
     /// Returns the position of the parameter that sets the batch of a whole step.

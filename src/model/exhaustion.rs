@@ -1,0 +1,77 @@
+//! Finds out if a resource that grows reaches its limit before the end of the training.
+
+use super::RunLength;
+use super::measurement::{Measurement, SAMPLES_PER_SECOND};
+use super::objective::Objective;
+
+/// The longest time to a limit that matters if the length of the training is unknown: a day, as most trainings are shorter.
+const A_DAY: f64 = 24.0 * 3600.0;
+
+impl Measurement {
+    /// Returns a sentence about a resource whose limit is reached before the end of a training of this many seconds. If the length is
+    /// unknown, the limit must be reached within a day.
+    ///
+    /// A cache fills in the first epoch only. So if no end of an epoch was seen, the limit must be reached within the epoch.
+    pub fn exhaustion(&self, run_seconds: Option<f64>) -> Option<String> {
+        let saw_epoch_end = self.timing.epoch_factor.is_some() || self.timing.outliers.contains_key("epoch");
+        let epoch = || Some(self.samples_per_epoch()? / self.throughput?.value);
+        let epoch = if saw_epoch_end { None } else { epoch() };
+        let most = run_seconds.unwrap_or(A_DAY).min(epoch.unwrap_or(f64::INFINITY));
+        let growth = self.machine.growth.iter().find(|growth| growth.seconds_left() < most)?;
+        Some(growth.words(self.timing.step_seconds))
+    }
+
+    /// Returns the seconds of the whole training; `None` if nothing says how long it trains.
+    pub fn run_seconds(&self, objective: &Objective) -> Option<f64> {
+        let fact = |name: &str| self.facts.number(name).filter(|number| *number > 0.0);
+        let length = objective.stated_run_length().or_else(|| fact("run.steps").map(RunLength::Steps));
+        let rate = self.throughput.filter(|_| self.unit == SAMPLES_PER_SECOND)?.value;
+        match length.or_else(|| fact("run.epochs").map(RunLength::Epochs))? {
+            RunLength::Epochs(epochs) => Some(epochs * self.samples_per_epoch()? / rate),
+            RunLength::Steps(steps) => Some(steps * self.timing.step_seconds?),
+            RunLength::Samples(samples) => Some(samples / rate),
+        }
+    }
+
+    /// Returns the samples of an epoch, of all ranks together; `None` if no loader says.
+    pub fn samples_per_epoch(&self) -> Option<f64> {
+        let fact = |name: &str| self.facts.number(name).filter(|number| *number > 0.0);
+        let of_sampler = fact("loader.samples").map(|samples| samples * f64::from(self.ranks.unwrap_or(1)));
+        of_sampler.or_else(|| {
+            let batch = self.timing.samples_per_step? / fact("accumulation").unwrap_or(1.0);
+            Some(fact("loader.batches")? * batch)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Estimate, Fact, Growth, MachineUse, Resource, Timing};
+
+    #[test]
+    fn a_limit_counts_if_it_is_reached_before_the_end() {
+        let gib = 1024.0 * 1024.0 * 1024.0;
+        let memory = Growth { resource: Resource::HostMemory, per_second: gib / 4.0, left: 20.0 * gib };
+        let mut run = Measurement {
+            throughput: Some(Estimate::point(100.0)),
+            timing: Timing { step_seconds: Some(0.1), ..Timing::default() },
+            machine: MachineUse { growth: vec![memory], ..MachineUse::default() },
+            ..Measurement::default()
+        };
+        let words = "host memory grows by 256 MiB a second (25.6 MiB a step): the 20.0 GiB that are left are full after 1m20s \
+                     (800 steps)";
+        assert_eq!(run.exhaustion(None).as_deref(), Some(words));
+        assert_eq!(run.exhaustion(Some(79.0)), None);
+        assert!(run.exhaustion(Some(81.0)).is_some());
+        run.facts.insert(0, "loader.samples", Fact::Number(1000.0));
+        assert_eq!(run.exhaustion(None), None, "a cache may be full at the end of the epoch, after 10 s");
+        run.timing.epoch_factor = Some(0.9);
+        assert!(run.exhaustion(None).is_some(), "it grew beyond an epoch");
+        run.machine.growth = vec![Growth { resource: Resource::OpenFiles, per_second: 20.0, left: 964.0 }];
+        let words = "open files grow by 20.0 a second (2.00 a step): 964 more reach the limit after 48.2 s (482 steps)";
+        assert_eq!(run.exhaustion(None).as_deref(), Some(words));
+        run.machine.growth[0].per_second = 0.01;
+        assert_eq!(run.exhaustion(None), None, "more than a day");
+    }
+}

@@ -1,0 +1,82 @@
+//! Removes colours, cursor movements and other control characters from output, so that logs and lines have only text.
+
+/// Removes control sequences (ECMA-48) from bytes that arrive in pieces.
+#[derive(Debug, Default)]
+pub(super) struct PlainText(Inside);
+
+/// The sequence that the next byte belongs to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    #[default]
+    Text,
+    /// After ESC, or after ESC and intermediate bytes such as `(`.
+    Escape,
+    /// After ESC `[`: parameters, then one final byte.
+    Control,
+    /// After ESC `]` and its like: a text such as the title of the window, which ends with BEL or ESC `\`.
+    Command,
+}
+
+impl PlainText {
+    /// Returns the bytes without control sequences and control characters. Tabs and line ends stay.
+    pub(super) fn of(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut text = Vec::with_capacity(bytes.len());
+        for &byte in bytes {
+            let (next, is_text) = self.0.take(byte);
+            self.0 = next;
+            if is_text {
+                text.push(byte);
+            }
+        }
+        text
+    }
+}
+
+impl Inside {
+    const ESCAPE: u8 = 0x1b;
+    const BELL: u8 = 0x07;
+
+    /// Returns the state after a byte, and true if the byte is text. A sequence that breaks off ends at the next control character.
+    fn take(self, byte: u8) -> (Self, bool) {
+        match (self, byte) {
+            (_, Self::ESCAPE) => (Self::Escape, false),
+            (Self::Escape, b'[') => (Self::Control, false),
+            (Self::Escape, b']' | b'P' | b'^' | b'_' | b'X') => (Self::Command, false),
+            (Self::Escape, b' '..=b'/') => (Self::Escape, false),
+            (Self::Escape, b'0'..=b'~') => (Self::Text, false),
+            (Self::Control, b' '..=b'?') => (Self::Control, false),
+            (Self::Control, b'@'..=b'~') => (Self::Text, false),
+            (Self::Command, Self::BELL) => (Self::Text, false),
+            (Self::Command, byte) if byte >= b' ' => (Self::Command, false),
+            (_, b'\t' | b'\n' | b'\r') => (Self::Text, true),
+            (_, byte) => (Self::Text, byte >= b' ' && byte != 0x7f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(pieces: &[&[u8]]) -> String {
+        let mut text = PlainText::default();
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| text.of(piece)).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    #[test]
+    fn only_text_and_line_ends_stay() {
+        for (printed, text) in [
+            ("\x1b[1;31mred\x1b[0m\x07\tof α\x7f\r\n", "red\tof α\r\n"),
+            ("12\x1b[2K\x1b[1A\x1b[?25l it/s", "12 it/s"),
+            ("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "alink"),
+            ("\x1b(B\x1b7a\x1b8\x1bc\x08\x08b", "ab"),
+            ("\x1b[\nbroken \x1b]0;off\nline\x1b", "\nbroken \nline"),
+        ] {
+            assert_eq!(plain(&[printed.as_bytes()]), text, "{printed:?}");
+            let bytes: Vec<&[u8]> = printed.as_bytes().chunks(1).collect();
+            assert_eq!(plain(&bytes), text, "{printed:?} in pieces");
+        }
+        assert_eq!(plain(&[b"\xff\xfe two"]), "\u{fffd}\u{fffd} two");
+    }
+}
