@@ -6,6 +6,7 @@ use super::compare::{BestOfSide, Both, Change, Comparison, SideReport};
 use super::escape::{as_markdown, plain};
 use super::gpus::gpu_summary;
 use super::layout::{Column, lay_out};
+#[cfg(feature = "cli")]
 use super::page::comparison_page;
 use super::row::shown_metric;
 use super::row::shown_ratio;
@@ -34,6 +35,7 @@ pub const COMPARISONS: &[ComparisonFormat] = &[
         about: "the same as Markdown, for the step summary of a CI",
         write: |comparison, _| markdown(comparison),
     },
+    #[cfg(feature = "cli")]
     ComparisonFormat {
         name: "html",
         about: "the same as a page for a browser",
