@@ -21,7 +21,6 @@ mod figures;
 mod format;
 mod front;
 mod gpus;
-mod importance;
 mod labelled;
 mod layout;
 mod learning_rate;

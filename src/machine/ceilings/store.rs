@@ -82,7 +82,7 @@ fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
 /// differ. If the training GPUs are not known, the device's only model counts. An unreadable file counts as not measured.
 ///
 /// A search predicts the gain of a precision from them ([`Ceilings::relative_speeds`]). A diagnosis compares a step with the
-/// limit ([`Ceilings::share`]).
+/// limit ([`Ceilings::matmul`]).
 pub fn known(folder: &Path, device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
     // An entry without a name only gives the reason why no GPU could be queried.
     let mut names = gpus.iter().map(|gpu| gpu.name.as_str()).filter(|name| !name.is_empty());

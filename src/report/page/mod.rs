@@ -6,6 +6,7 @@
 
 mod compared;
 mod detail;
+mod importance;
 mod kept;
 mod slots;
 mod summary;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::importance::importance;
 use super::kept::Kept;
 use super::slots::{self, Place};
 use crate::model::{
@@ -18,7 +19,6 @@ use crate::report::figures::Studied;
 use crate::report::front::front_lines;
 use crate::report::gpus::gpu_summary;
 use crate::report::gpus::host_words;
-use crate::report::importance::importance;
 use crate::report::row::shown_ratio;
 use crate::report::row::{shown_metric, shown_numerics, shown_result};
 use crate::report::spending::Spending;
