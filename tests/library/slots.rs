@@ -121,11 +121,11 @@ fn slots_that_do_not_notice_each_other_are_found_to_be_as_good_as_alone() {
 
 #[test]
 fn a_config_that_only_loads_the_machine_is_not_recorded() {
-    let space = Space::new([Parameter::range("batch", 1, 8, 1), Parameter::values("workers", [0, 8])]).unwrap();
     // On a busy machine, a single failure may be chance.
     let mut studies = (0..5).map(|_| {
+        let space = Space::new([Parameter::range("batch", 1, 8, 1), Parameter::values("workers", [0, 8])]).unwrap();
         let machine = Machine { is_compared: true, ..Machine::default() };
-        search_in(space.clone(), &machine, 2, &mut Vec::new())
+        search_in(space, &machine, 2, &mut Vec::new())
     });
     let compared = |study: &Study| study.side_by_side.as_ref().unwrap().contains("in the other slots");
     let study = studies.find(compared).expect("the slots were compared under load");

@@ -265,7 +265,7 @@ class Memory(OnADevice):
         self.assertEqual({peak for _, _, peak in warm_up}, {23.0})
         self.assertEqual({peak for steps, _, peak in peaks if steps > 3}, {3.0})
         self.assertEqual([steps for steps, goes_on, _ in peaks if not goes_on], [peaks[0][0], peaks[len(warm_up)][0]])
-        self.assertEqual(result.named("mark")[:1], [{**result.named("mark")[0], "name": "memory"}])
+        self.assertEqual(result.marks[:1], ["memory"])
         resets = [entry for entry in result.card if (entry["kind"], entry["name"]) == ("memory", "reset_peak_memory_stats")]
         self.assertEqual(len(resets), 1)
         self.assertIn("peak 3.0", result.output)
