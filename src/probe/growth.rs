@@ -54,14 +54,18 @@ pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> V
     /// The least growth that counts: round numbers, above what allocators and libraries take while a job settles.
     const LEAST_BYTES: f64 = 64e6;
     const LEAST_FILES: f64 = 16.0;
-    // The last look at living processes comes right after the measured time.
+    // The last look at living processes comes right after the measured time. Some processes may have ended by then.
     const LATE: Duration = Duration::from_millis(200);
-    let to = to + LATE;
-    let Some(last) = holdings.iter().rfind(|holding| holding.at <= to) else { return Vec::new() };
-    let within = holdings.iter().filter(|holding| holding.at >= from && holding.at <= to);
-    let same = within.filter(|holding| holding.processes == last.processes);
+    let within = holdings.iter().filter(|holding| holding.at >= from && holding.at <= to + LATE);
+    let within: Vec<&Holding> = within.collect();
+    let count = |processes: usize| within.iter().filter(|holding| holding.processes == processes).count();
+    let Some(usual) = within.iter().map(|holding| holding.processes).max_by_key(|processes| count(*processes)) else {
+        return Vec::new();
+    };
+    let same = within.iter().filter(|holding| holding.processes == usual);
     let same: Vec<(f64, &Holding)> =
-        same.map(|holding| (holding.at.duration_since(from).as_secs_f64(), holding)).collect();
+        same.map(|holding| (holding.at.duration_since(from).as_secs_f64(), *holding)).collect();
+    let Some((_, last)) = same.last() else { return Vec::new() };
     #[expect(clippy::cast_precision_loss, reason = "sizes")]
     let memory: Vec<(f64, f64)> = same.iter().map(|(at, holding)| (*at, holding.anonymous_bytes as f64)).collect();
     let fullest = last.most_files.map(|files| files.pid);
@@ -72,7 +76,9 @@ pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> V
     };
     let files: Vec<(f64, f64)> = same.iter().filter_map(files).collect();
     let grows = |resource, points: &[(f64, f64)], least, left: Option<f64>| {
-        let per_second = slope(points, least)?;
+        // Memory that a process frees while it ends is no part of the trend.
+        let measured = points.iter().take_while(|(at, _)| *at <= to.duration_since(from).as_secs_f64()).count();
+        let per_second = slope(points, least).or_else(|| slope(&points[..measured], least))?;
         Some(Growth { resource, per_second, left: left? })
     };
     #[expect(clippy::cast_precision_loss, reason = "sizes")]
@@ -133,5 +139,24 @@ mod tests {
         }
         assert_eq!(of_sizes(&[100, 102, 104, 106, 108, 110]), [], "too little");
         assert_eq!(of_sizes(&[300, 260, 220, 180, 140, 100]), []);
+    }
+
+    #[test]
+    fn processes_that_end_at_the_end_hide_no_growth() {
+        let begin = Instant::now();
+        let holding = |(place, (processes, size)): (usize, (usize, u64))| Holding {
+            at: begin + Duration::from_millis(200 * place as u64),
+            processes,
+            anonymous_bytes: size * 1_000_000,
+            free_bytes: Some(8_000_000_000),
+            most_files: None,
+        };
+        let until = |sizes: &[(usize, u64)], last: u64| {
+            let holdings: Vec<Holding> = sizes.iter().copied().enumerate().map(holding).collect();
+            growths(&holdings, (begin, begin + Duration::from_millis(last)))
+        };
+        let rising = [(2, 100), (2, 140), (2, 180), (2, 220), (2, 260), (2, 300)];
+        assert_eq!(until(&[&rising[..], &[(1, 20)]].concat(), 1200).len(), 1, "one has ended");
+        assert_eq!(until(&[&rising[..], &[(2, 20)]].concat(), 1100).len(), 1, "one frees its memory");
     }
 }
