@@ -345,9 +345,10 @@ pub(super) struct SearchTable {
     /// What chance depends on. Default: 0.
     pub(super) seed: Option<u64>,
     /// The most rounds, in which configs are compared next to each other; with 0 nothing is compared, and nothing is proven.
-    /// Default: 1000. Specs from before there were rounds say `confirmations`.
-    #[serde(alias = "confirmations")]
+    /// Default: 1000.
     pub(super) rounds: Option<Valid<Rounds>>,
+    /// The key of earlier specs for what rounds do now. It has no effect, and a warning says so.
+    pub(super) confirmations: Option<u32>,
     /// The gain below which another probe is not worth its cost, as a share of the best, from 0 to 1; what measurements
     /// cannot tell apart is none. 0 for never. Default: 0.01.
     pub(super) least_gain: Option<Valid<Gain>>,
