@@ -10,8 +10,8 @@ use gputune::report::{
     emit::{Chosen, shell_word},
 };
 use gputune::search::{
-    Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Recovered, StopReason, Study, TuneError, Tuner,
-    WarmStart, environment, kept::Record, strategy::LEARNING,
+    Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Ranked, Recovered, StopReason, Study, TuneError,
+    Tuner, WarmStart, environment, kept::Record, strategy::LEARNING,
 };
 use gputune::spec::Spec;
 
@@ -356,13 +356,22 @@ fn print_warnings(study: &Study, device: &Device) {
     if let Some(warning) = samples::mismatch(measured) {
         diagnostic::print_warning(&warning);
     }
-    // Remarks on the baseline were printed when it was measured.
-    let named = study.best().map(|best| best.winner).filter(|winner| study.baseline.as_ref() != Some(&winner.config));
-    for warning in
-        named.iter().flat_map(|winner| winner.measurement.warnings(winner.measurement.run_seconds(&study.objective)))
-    {
+    study.best().map(|best| best.winner).iter().flat_map(|winner| warnings_of(study, winner)).for_each(|warning| {
         diagnostic::print_warning(&warning);
+    });
+}
+
+/// Returns what a user must know of the named config. For the baseline, the first warnings were printed when it was measured.
+fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
+    let measurement = &named.measurement;
+    let run = measurement.run_seconds(&study.objective);
+    let mut runs = study.history.of(&named.config).filter_map(|trial| trial.outcome.measurement());
+    let mut warnings = measurement.warnings(run, runs.any(gputune::model::Measurement::grows_beyond_an_epoch));
+    if study.baseline.as_ref() == Some(&named.config) {
+        let known = measurement.warnings(run, false);
+        warnings.retain(|warning| !known.contains(warning));
     }
+    warnings
 }
 
 /// Returns true if there are measurements, and no measurement reported memory.

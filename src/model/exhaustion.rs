@@ -11,14 +11,25 @@ impl Measurement {
     /// Returns a sentence about a resource whose limit is reached before the end of a training of this many seconds. If the length is
     /// unknown, the limit must be reached within a day.
     ///
-    /// A cache fills in the first epoch only. So if no end of an epoch was seen, the limit must be reached within the epoch.
-    pub fn exhaustion(&self, run_seconds: Option<f64>) -> Option<String> {
-        let saw_epoch_end = self.timing.epoch_factor.is_some() || self.timing.outliers.contains_key("epoch");
-        let epoch = || Some(self.samples_per_epoch()? / self.throughput?.value);
-        let epoch = if saw_epoch_end { None } else { epoch() };
+    /// A cache fills in the first epoch only. So unless it is known that the growth goes on after an epoch, the limit must be reached
+    /// within the epoch.
+    pub fn exhaustion(&self, run_seconds: Option<f64>, goes_on: bool) -> Option<String> {
+        let epoch = if goes_on || self.grows_beyond_an_epoch() { None } else { self.epoch_seconds() };
         let most = run_seconds.unwrap_or(A_DAY).min(epoch.unwrap_or(f64::INFINITY));
         let growth = self.machine.growth.iter().find(|growth| growth.seconds_left() < most)?;
         Some(growth.words(self.timing.step_seconds))
+    }
+
+    /// Returns true if a resource grew, and the steps took longer than an epoch.
+    pub fn grows_beyond_an_epoch(&self) -> bool {
+        let saw_end = self.timing.epoch_factor.is_some() || self.timing.outliers.contains_key("epoch");
+        let steps = self.account.as_ref().map(|account| account.steps_s);
+        let is_longer = || steps.zip(self.epoch_seconds()).is_some_and(|(steps, epoch)| steps > epoch);
+        !self.machine.growth.is_empty() && (saw_end || is_longer())
+    }
+
+    fn epoch_seconds(&self) -> Option<f64> {
+        Some(self.samples_per_epoch()? / self.throughput?.value)
     }
 
     /// Returns the seconds of the whole training; `None` if nothing says how long it trains.
@@ -61,17 +72,23 @@ mod tests {
         };
         let words = "host memory grows by 256 MiB a second (25.6 MiB a step): the 20.0 GiB that are left are full after 1m20s \
                      (800 steps)";
-        assert_eq!(run.exhaustion(None).as_deref(), Some(words));
-        assert_eq!(run.exhaustion(Some(79.0)), None);
-        assert!(run.exhaustion(Some(81.0)).is_some());
+        assert_eq!(run.exhaustion(None, false).as_deref(), Some(words));
+        assert_eq!(run.exhaustion(Some(79.0), false), None);
+        assert!(run.exhaustion(Some(81.0), false).is_some());
         run.facts.insert(0, "loader.samples", Fact::Number(1000.0));
-        assert_eq!(run.exhaustion(None), None, "a cache may be full at the end of the epoch, after 10 s");
+        assert_eq!(run.exhaustion(None, false), None, "a cache may be full at the end of the epoch, after 10 s");
+        assert!(run.exhaustion(None, true).is_some(), "another run of the config grew for longer");
+        assert!(!run.grows_beyond_an_epoch());
+        let account = |steps_s| Some(crate::model::Account { steps_s, ..crate::model::Account::default() });
+        run.account = account(11.0);
+        assert!(run.exhaustion(None, false).is_some(), "an epoch takes 10 s");
+        run.account = account(9.0);
         run.timing.epoch_factor = Some(0.9);
-        assert!(run.exhaustion(None).is_some(), "it grew beyond an epoch");
+        assert!(run.exhaustion(None, false).is_some(), "it grew beyond an epoch");
         run.machine.growth = vec![Growth { resource: Resource::OpenFiles, per_second: 20.0, left: 964.0 }];
         let words = "open files grow by 20.0 a second (2.00 a step): 964 more reach the limit after 48.2 s (482 steps)";
-        assert_eq!(run.exhaustion(None).as_deref(), Some(words));
+        assert_eq!(run.exhaustion(None, false).as_deref(), Some(words));
         run.machine.growth[0].per_second = 0.01;
-        assert_eq!(run.exhaustion(None), None, "more than a day");
+        assert_eq!(run.exhaustion(None, false), None, "more than a day");
     }
 }

@@ -341,12 +341,12 @@ pub struct Exchange {
 
 impl Measurement {
     /// Returns what a user must know of a config that is named, or of the baseline, which is never rejected. `run_seconds` is the time
-    /// of the whole training, if it is known.
-    pub fn warnings(&self, run_seconds: Option<f64>) -> Vec<String> {
+    /// of the whole training, if it is known. `goes_on` says that another run of the config grew for longer than an epoch.
+    pub fn warnings(&self, run_seconds: Option<f64>, goes_on: bool) -> Vec<String> {
         let surplus = self.surplus_workers().map(|(delivering, workers)| {
             format!("{delivering} of {workers} workers deliver data: the data set has no part for the others")
         });
-        self.flaw().into_iter().chain(surplus).chain(self.exhaustion(run_seconds)).collect()
+        self.flaw().into_iter().chain(surplus).chain(self.exhaustion(run_seconds, goes_on)).collect()
     }
 
     /// Returns how many workers deliver data, and how many there are, if some of them have no part of the data.

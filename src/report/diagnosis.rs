@@ -85,7 +85,7 @@ fn flaws(evidence: &Evidence) -> Vec<String> {
         _ => None,
     };
     let mut flaws: Vec<String> =
-        evidence.runs.iter().filter_map(of_run).chain(evidence.observed.warnings(None)).collect();
+        evidence.runs.iter().filter_map(of_run).chain(evidence.observed.warnings(None, false)).collect();
     flaws.sort_unstable();
     flaws.dedup();
     flaws

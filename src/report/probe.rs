@@ -109,7 +109,7 @@ fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
         lines.push(("samples", format!("{} per step{}", show_count(samples), by.unwrap_or_default())));
         lines.extend(measurement.facts.text("samples.mismatch").map(|words| ("", plain(words))));
     }
-    lines.extend(measurement.warnings(None).into_iter().map(|flaw| ("warning", flaw)));
+    lines.extend(measurement.warnings(None, false).into_iter().map(|flaw| ("warning", flaw)));
     if let Some(seconds) = measurement.timing.step_seconds {
         lines.push(("step", format!("{}, data wait included", show_seconds(seconds))));
         for (name, phase) in &measurement.phase_seconds {

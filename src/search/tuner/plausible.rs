@@ -28,7 +28,7 @@ impl Search<'_, '_> {
         let flaw = || measurement.flaw().filter(|_| !is_baseline);
         let exhausted = || {
             let run = measurement.run_seconds(&self.setup.objective).filter(|_| !is_baseline)?;
-            Some(format!("{}, before the end of the training", measurement.exhaustion(Some(run))?))
+            Some(format!("{}, before the end of the training", measurement.exhaustion(Some(run), false)?))
         };
         flaw().or_else(exhausted).or_else(|| self.no_effect(measurement, request.config(), &request.settings))
     }

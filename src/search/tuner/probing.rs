@@ -201,7 +201,7 @@ impl Search<'_, '_> {
         };
         on_event(Event::Finished { trial: &trial, settings: &shown, judgement: judgement.as_ref(), is_best });
         if let Some(measurement) = trial.outcome.measurement().filter(|_| trial.purpose == Purpose::Baseline) {
-            let warnings = measurement.warnings(measurement.run_seconds(objective));
+            let warnings = measurement.warnings(measurement.run_seconds(objective), false);
             let warnings = warnings.into_iter().map(|flaw| format!("warning: {flaw}"));
             for text in diagnosis::out_of_reach(space, measurement).into_iter().chain(warnings) {
                 on_event(Event::Remark { text: &text });
