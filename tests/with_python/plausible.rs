@@ -49,23 +49,33 @@ fn search(python: &Path, case: &Case, folder: &Path) -> Output {
     command.args(["search", "spec.toml"]).current_dir(folder).env("OMP_NUM_THREADS", "1").output().unwrap()
 }
 
+/// Searches a case, and returns what is wrong with its result.
+fn wrong(python: &Path, case: &Case) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let output = search(python, case, folder.path());
+    let shown = format!("{}: {}", case.way, stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    let out = folder.path().join("gputune-out/spec");
+    let trials = fs::read_to_string(out.join("trials.csv")).unwrap();
+    let rejected: Vec<&str> = trials.lines().filter(|line| line.contains("rejected")).collect();
+    let best: Value = serde_json::from_slice(&fs::read(out.join("best.json")).unwrap()).unwrap();
+    let is_right = match case.reason {
+        None => rejected.is_empty(),
+        Some(reason) => {
+            let is_named = rejected.len() == 1 && rejected[0].contains(reason);
+            is_named && best["config"][case.option] == case.values[0]
+        }
+    };
+    (!is_right).then(|| shown + &trials)
+}
+
 #[test]
 fn a_rate_that_cannot_be_right_never_wins() {
     let Some(python) = python_with(&["torch"]) else { return };
     for case in CASES {
-        let folder = tempfile::tempdir().unwrap();
-        let output = search(&python, case, folder.path());
-        let shown = format!("{}: {}", case.way, stderr(&output));
-        assert_eq!(output.status.code(), Some(0), "{shown}");
-        let out = folder.path().join("gputune-out/spec");
-        let trials = fs::read_to_string(out.join("trials.csv")).unwrap();
-        let rejected: Vec<&str> = trials.lines().filter(|line| line.contains("rejected")).collect();
-        let Some(reason) = case.reason else {
-            assert!(rejected.is_empty(), "{shown}{trials}");
-            continue;
-        };
-        assert!(rejected.len() == 1 && rejected[0].contains(reason), "{shown}{trials}");
-        let best: Value = serde_json::from_slice(&fs::read(out.join("best.json")).unwrap()).unwrap();
-        assert_eq!(best["config"][case.option], case.values[0], "{shown}");
+        // Growth is seen in looks at a process, which a busy machine may delay.
+        let tries = if case.reason.is_some_and(|reason| reason.contains("grow")) { 4 } else { 1 };
+        let faults: Vec<Option<String>> = (0..tries).map_while(|_| wrong(&python, case).map(Some)).collect();
+        assert!(faults.len() < tries, "{}", faults.last().cloned().flatten().unwrap_or_default());
     }
 }
