@@ -20,7 +20,7 @@ from .results import FAILED, SKIPPED, Report, Row, failed_row
 ALL_PASSED, SOME_FAILED, USAGE, SOME_SKIPPED = 0, 1, 2, 3
 #: A check of a dry run is worth a start with so much: the import of PyTorch and some steps.
 DRY_SECONDS = 12
-#: What the end of a check at its limit may take, and the packing of what is left.
+#: The time to end a check at its limit and to pack the results.
 END_SECONDS = 4
 EPILOG = """exit codes:
   0  every check that was asked for ran and passed

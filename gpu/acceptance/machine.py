@@ -49,7 +49,7 @@ IDENTITY = ("binary_sha256", "uuid", "driver")
 
 
 def facts(binary: str, limit: float = 120, with_card: bool = False) -> dict[str, Any]:
-    """What results are of; what cannot be found out in the time that there is, is absent."""
+    """The machine and the programs of the results. A fact that is not found in time is absent."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "kernel": platform.release(),

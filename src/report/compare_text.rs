@@ -6,8 +6,6 @@ use super::compare::{BestOfSide, Both, Change, Comparison, SideReport};
 use super::escape::{as_markdown, plain};
 use super::gpus::gpu_summary;
 use super::layout::{Column, lay_out};
-#[cfg(feature = "cli")]
-use super::page::comparison_page;
 use super::row::shown_metric;
 use super::row::shown_ratio;
 use super::screen::{Screen, Tone, wrap};
@@ -16,55 +14,18 @@ use crate::model::{
     quantity::{show_bytes, show_duration},
 };
 
-/// A format of a comparison.
-#[derive(Debug, Clone, Copy)]
-pub struct ComparisonFormat {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// A short description of the format.
-    pub about: &'static str,
-    /// Writes the comparison.
-    pub write: fn(&Comparison, Screen) -> String,
-}
-
-/// All formats, the default first. `docs/compare.md` describes each.
-pub const COMPARISONS: &[ComparisonFormat] = &[
-    ComparisonFormat { name: "terminal", about: "both side by side, for a person", write: terminal },
-    ComparisonFormat {
-        name: "summary",
-        about: "the same as Markdown, for the step summary of a CI",
-        write: |comparison, _| markdown(comparison),
-    },
-    #[cfg(feature = "cli")]
-    ComparisonFormat {
-        name: "html",
-        about: "the same as a page for a browser",
-        write: |comparison, _| comparison_page(comparison),
-    },
-    ComparisonFormat {
-        name: "json",
-        about: "all numbers, for another program",
-        write: |comparison, _| json(comparison),
-    },
-];
-
-/// Returns the format of this name.
-pub fn comparison_format(name: &str) -> Option<&'static ComparisonFormat> {
-    COMPARISONS.iter().find(|format| format.name == name)
-}
-
 /// The most rows of a table.
 const ROWS: usize = 24;
 
 /// The most lost configs in the list.
 const LOST: usize = 6;
 
-fn json(comparison: &Comparison) -> String {
+pub(super) fn json(comparison: &Comparison) -> String {
     // Numbers that are not finite become null, so serialising cannot fail.
     serde_json::to_string_pretty(comparison).unwrap_or_default() + "\n"
 }
 
-fn terminal(comparison: &Comparison, screen: Screen) -> String {
+pub(super) fn terminal(comparison: &Comparison, screen: Screen) -> String {
     let mut parts = vec![sides(comparison, screen)];
     let (tone, words) = verdict(comparison);
     parts.push(wrap(&words, screen.columns).iter().map(|line| screen.paint(tone, line)).collect::<Vec<_>>().join("\n"));
@@ -291,7 +252,7 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-fn markdown(comparison: &Comparison) -> String {
+pub(super) fn markdown(comparison: &Comparison) -> String {
     let mut text =
         format!("# gputune: {} and {}\n\n", as_markdown(&comparison.a.name), as_markdown(&comparison.b.name));
     let _ = writeln!(text, "**{}**\n", as_markdown(&verdict(comparison).1));

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use super::best::BestReport;
+use super::compare::Comparison;
+use super::compare_text;
 use super::screen::{Screen, Tone};
 use super::subject::{Output, Place, Subject, older};
 use super::table::{brief, table, verdict};
@@ -106,4 +108,41 @@ pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen:
         text += &format!("\n{}{command}", screen.paint(Tone::Good, "next      "));
     }
     text
+}
+
+/// A format of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct ComparisonFormat {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// A short description of the format.
+    pub about: &'static str,
+    /// Writes the comparison.
+    pub write: fn(&Comparison, Screen) -> String,
+}
+
+/// All formats of a comparison, the default first. `docs/compare.md` describes each.
+pub const COMPARISONS: &[ComparisonFormat] = &[
+    ComparisonFormat { name: "terminal", about: "both side by side, for a person", write: compare_text::terminal },
+    ComparisonFormat {
+        name: "summary",
+        about: "the same as Markdown, for the step summary of a CI",
+        write: |comparison, _| compare_text::markdown(comparison),
+    },
+    #[cfg(feature = "cli")]
+    ComparisonFormat {
+        name: "html",
+        about: "the same as a page for a browser",
+        write: |comparison, _| super::page::comparison_page(comparison),
+    },
+    ComparisonFormat {
+        name: "json",
+        about: "all numbers, for another program",
+        write: |comparison, _| compare_text::json(comparison),
+    },
+];
+
+/// Returns the format of this name.
+pub fn comparison_format(name: &str) -> Option<&'static ComparisonFormat> {
+    COMPARISONS.iter().find(|format| format.name == name)
 }

@@ -45,7 +45,6 @@ pub use best::{AheadReport, BestReport, FrontReport, PartReport, best};
 pub use bottleneck::{Bottleneck, HeldBack};
 pub use care::Care;
 pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
-pub use compare_text::{COMPARISONS, ComparisonFormat, comparison_format};
 pub use compute::Compute;
 pub use diagnosis::{
     CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
@@ -57,7 +56,7 @@ pub use figure::{
     Strand, Tick, Unit,
 };
 pub use figures::{FIGURES, FigureRow, figures};
-pub use format::{REPORTS, ReportFormat, report_format, terminal};
+pub use format::{COMPARISONS, ComparisonFormat, REPORTS, ReportFormat, comparison_format, report_format, terminal};
 pub use front::front_table;
 pub use learning_rate::{LearningRate, Rate};
 pub use machine::{ceilings_text, machine_text};
