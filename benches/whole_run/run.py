@@ -39,7 +39,7 @@ def measured(options: argparse.Namespace, job: str) -> dict[str, Any]:
     with open(os.path.join(out, "best.json"), encoding="utf-8") as file:
         best = json.load(file)
     run: Optional[dict[str, Any]] = best.get("run")
-    result = {"verdict": best["verdict"], "settings": best["settings"], "search_s": search_s, "predicted": run}
+    result = {"verdict": best["verdict"], "settings": best["config"], "search_s": search_s, "predicted": run}
     result["baseline_s"] = whole([options.python, script])
     if best["verdict"] in ("faster", "unproven"):
         steps = (run or {}).get("best_steps")
