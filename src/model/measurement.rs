@@ -123,7 +123,7 @@ pub struct Timing {
 pub struct EpochEnd {
     /// The time that an epoch takes in addition to its steps, in seconds.
     pub seconds: f64,
-    /// The part of it that evaluation takes, if an experiment measured it.
+    /// The part of it that evaluation takes, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation_s: Option<f64>,
     /// Samples of an epoch, of all ranks together.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::measuring::window::{DATA_WAIT, StepReport, Window};
+use super::measuring::throughput::EPOCH;
+use super::measuring::window::{DATA_WAIT, EVALUATION, StepReport, Window};
 use super::memory_peaks::MemoryReport;
 use super::orders::{Ending, Report};
 use super::protocol::{ErrorKind, Event};
@@ -210,6 +211,9 @@ impl Heard {
             }
             // If a step has several marks, the first mark counts.
             Event::Mark { name } if rank == 0 => {
+                if name == EPOCH {
+                    self.window.end_epoch();
+                }
                 self.mark.get_or_insert(name);
             }
             // A step that was ended after it was done may report an error. The step still counts as done.
@@ -270,6 +274,7 @@ impl Heard {
         });
         let took = seconds.or(between);
         if let Some(seconds) = took {
+            self.window.evaluate(self.totals.current(EVALUATION));
             self.window.push(StepReport {
                 at: now.arrived.duration_since(self.begin),
                 seconds,

@@ -13,6 +13,19 @@ pub(in crate::probe) struct Observation {
     pub(in crate::probe) waited: f64,
     /// The mark of the step, as an index into the window's `kinds`.
     pub(in crate::probe) mark: Option<usize>,
+    /// What came before the step.
+    pub(in crate::probe) before: Before,
     /// The number of steps in this observation.
     pub(in crate::probe) steps: u64,
+}
+
+/// What lies between two steps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::probe) struct Before {
+    /// True if an epoch ended, whatever the mark of the step.
+    pub(in crate::probe) ends_epoch: bool,
+    /// The seconds of evaluation.
+    pub(in crate::probe) evaluation: f64,
+    /// The seconds in which the process was held and did not train.
+    pub(in crate::probe) held: f64,
 }

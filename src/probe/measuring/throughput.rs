@@ -8,7 +8,7 @@ use crate::model::{EpochEnd, Estimate, Outliers};
 use crate::probe::stats::{self, MeanRate, Work};
 
 /// The mark of a step that ends an epoch, after which a loader fills its queue again.
-const EPOCH: &str = "epoch";
+pub(in crate::probe) const EPOCH: &str = "epoch";
 
 /// The marks of steps in which a model was compiled. These steps never count, even if they are many.
 const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
@@ -65,13 +65,15 @@ impl Throughput {
         let steady: Vec<usize> = (cut..observations.len()).filter(|&at| left_out[at].is_none()).collect();
         let works: Vec<Work> = steady.iter().map(|&at| observations[at].work).collect();
         let rate = MeanRate::of(&works)?;
-        let ends = ends_of_epochs(observations, kinds, cut);
+        let ends: Vec<usize> = (cut..observations.len()).filter(|&at| observations[at].before.ends_epoch).collect();
         let over_epochs = over_epochs(observations, &ends);
         let epoch_factor = over_epochs.map(|whole| whole.amount / whole.seconds / rate.rate);
         let epoch_end = over_epochs.map(|whole| {
             let epochs = count((ends.len() - 1) as u64);
             let seconds = (whole.seconds - whole.amount / rate.rate).max(0.0) / epochs;
-            EpochEnd { seconds, evaluation_s: None, samples: whole.amount / epochs }
+            let evaluation: f64 = observations[ends[0] + 1..].iter().map(|step| step.before.evaluation).sum();
+            let evaluation_s = Some(evaluation / epochs).filter(|seconds| *seconds > 0.0);
+            EpochEnd { seconds, evaluation_s, samples: whole.amount / epochs }
         });
         let scale = epoch_factor.unwrap_or(1.0);
         let estimate = match rate.interval(0.95) {
@@ -84,11 +86,13 @@ impl Throughput {
             Some(before) => observations[before].at,
             None => observations[0].at - observations[0].work.seconds,
         };
-        let mut outliers = outliers(&observations[cut..], &left_out[cut..]);
         if epoch_factor.is_some() {
             // Ends of epochs count, so they are not left out.
-            outliers.remove(EPOCH);
+            left_out.iter_mut().zip(observations).for_each(|(reason, step)| {
+                reason.take_if(|reason| step.before.ends_epoch || *reason == EPOCH);
+            });
         }
+        let outliers = outliers(&observations[cut..], &left_out[cut..]);
         let steps_of = |observations: &[Observation]| observations.iter().map(|step| step.steps).sum::<u64>();
         let longest_step = steady.iter().map(|&at| observations[at].work.seconds / count(observations[at].steps));
         let amounts: Vec<f64> =
@@ -128,17 +132,14 @@ impl Throughput {
     }
 }
 
-/// Returns the places of steps that end an epoch, starting at `from`.
-fn ends_of_epochs(observations: &[Observation], kinds: &[String], from: usize) -> Vec<usize> {
-    let Some(epoch) = kinds.iter().position(|kind| kind == EPOCH) else { return Vec::new() };
-    (from..observations.len()).filter(|&at| observations[at].mark == Some(epoch)).collect()
-}
-
-/// Returns the work from the first to the last end of an epoch. Its time includes everything between epochs.
+/// Returns the work from the first to the last end of an epoch. Its time includes everything between epochs, but not the time in
+/// which the process was held.
 fn over_epochs(observations: &[Observation], ends: &[usize]) -> Option<Work> {
     let (&first, &last) = (ends.first()?, ends.last()?);
-    let amount: f64 = observations[first + 1..=last].iter().map(|step| step.work.amount).sum();
-    let seconds = observations[last].at - observations[first].at;
+    let between = &observations[first + 1..=last];
+    let amount: f64 = between.iter().map(|step| step.work.amount).sum();
+    let held: f64 = between.iter().map(|step| step.before.held).sum();
+    let seconds = observations[last].at - observations[first].at - held;
     Some(Work { amount, seconds }).filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
 }
 
@@ -426,6 +427,33 @@ mod tests {
         assert_rate(&throughput, 320.0 / 0.9);
         assert!((throughput.epoch_factor.unwrap() - 0.1 / 0.9).abs() < 0.01, "{throughput:?}");
         assert!(throughput.outliers.is_empty() && (throughput.step_seconds - 0.01).abs() < 1e-9, "{throughput:?}");
+    }
+
+    /// Ten steps per epoch and 0.4 s of evaluation at its end. The process is held for 20 s in every second epoch.
+    #[test]
+    fn the_ends_of_epochs_have_their_evaluation_and_no_time_in_which_the_process_was_held() {
+        let mut window = Window::default();
+        let mut at = 0.0;
+        for step in 0..60 {
+            let is_end = step % 10 == 9;
+            if step % 20 == 5 {
+                at += 20.0;
+                window.go_on(at);
+            }
+            let seconds = if is_end { 0.81 } else { 0.01 };
+            at += seconds;
+            if is_end {
+                window.end_epoch();
+                window.evaluate(0.4);
+            }
+            let mark = is_end.then_some("evaluation");
+            window.push(StepReport { at: Duration::from_secs_f64(at), seconds, amount: 32.0, waited: 0.0, mark });
+        }
+        let throughput = window.throughput().unwrap();
+        assert_rate(&throughput, 320.0 / 0.9);
+        let end = throughput.epoch_end.unwrap();
+        assert!((end.seconds - 0.8).abs() < 0.01 && (end.evaluation_s.unwrap() - 0.4).abs() < 0.01, "{end:?}");
+        assert!(throughput.outliers.is_empty(), "{throughput:?}");
     }
 
     #[test]

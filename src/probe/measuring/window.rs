@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::observation::Observation;
+use super::observation::{Before, Observation};
 use super::printed::{Printed, Stretch, Stretches};
-use super::throughput::{Throughput, behind_compilations, exceptions};
+use super::throughput::{EPOCH, Throughput, behind_compilations, exceptions};
 use crate::probe::stats::Work;
 
 /// The number of observations that are kept separately. A longer series adds up neighbours, so that memory stays bounded.
@@ -12,6 +12,9 @@ const KEPT: usize = 1 << 14;
 
 /// The phase in which a step waits for its data.
 pub(in crate::probe) const DATA_WAIT: &str = "data_wait";
+
+/// The phase of evaluation between steps.
+pub(in crate::probe) const EVALUATION: &str = "evaluation";
 
 /// The report of a step.
 #[derive(Debug, Clone, Copy)]
@@ -67,12 +70,30 @@ pub(in crate::probe) struct Window {
     stride: u64,
     open: Option<Observation>,
     steps: u64,
+    /// What came since the last step.
+    before: Before,
     printed: Printed,
     /// True if only the first printed lines have arrived.
     is_first_only: bool,
 }
 
 impl Window {
+    /// Notes that an epoch ends before the next step.
+    pub(in crate::probe) fn end_epoch(&mut self) {
+        self.before.ends_epoch = true;
+    }
+
+    /// Notes the seconds of evaluation before the next step.
+    pub(in crate::probe) fn evaluate(&mut self, seconds: f64) {
+        self.before.evaluation = seconds;
+    }
+
+    /// Notes that a process that was held trains again from this moment, in seconds since the probe began.
+    pub(in crate::probe) fn go_on(&mut self, at: f64) {
+        let last = self.last_step().map(|last| last.as_secs_f64());
+        self.before.held = last.map_or(0.0, |last| (at - last).max(0.0));
+    }
+
     /// Adds a step; a step with invalid numbers is left out.
     pub(in crate::probe) fn push(&mut self, step: StepReport<'_>) {
         let StepReport { at, seconds, amount, waited, mark } = step;
@@ -80,8 +101,11 @@ impl Window {
             return;
         }
         self.steps += 1;
+        let mut before = std::mem::take(&mut self.before);
+        before.ends_epoch |= mark == Some(EPOCH);
         let mark = mark.map(|name| self.kind(name));
-        let step = Observation { at: at.as_secs_f64(), work: Work { amount, seconds }, waited, mark, steps: 1 };
+        let (at, work) = (at.as_secs_f64(), Work { amount, seconds });
+        let step = Observation { at, work, waited, mark, before, steps: 1 };
         if mark.is_some() {
             self.observations.push(step);
         } else {
@@ -220,6 +244,11 @@ fn together(first: Observation, second: Observation) -> Observation {
         work: first.work + second.work,
         waited: first.waited + second.waited,
         mark: None,
+        before: Before {
+            ends_epoch: first.before.ends_epoch || second.before.ends_epoch,
+            evaluation: first.before.evaluation + second.before.evaluation,
+            held: first.before.held + second.before.held,
+        },
         steps: first.steps + second.steps,
     }
 }

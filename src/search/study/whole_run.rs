@@ -34,7 +34,7 @@ pub struct WholeRun {
     /// The share of the time that the ends of epochs take with the named config. Absent if they were not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_ends_share: Option<f64>,
-    /// The share of the time that evaluation takes with the named config, if an experiment measured it.
+    /// The share of the time that evaluation takes with the named config, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation_share: Option<f64>,
 }

@@ -116,6 +116,7 @@ impl Session {
         self.clock = ClockWatch::begin();
         self.heard.last_progress = begin;
         self.resume();
+        self.heard.window.go_on(from);
         self.go();
         let mut next_tick = begin + TICK;
         loop {
