@@ -70,7 +70,8 @@ rows! {
          folder in which another search runs or ran, or a script that was edited during its search.";
     Impossible = 3, "probing is impossible: the command cannot be started, every config fails in the same way, or results \
          cannot be written",
-        "The command cannot be started or [cannot run in this environment](#failures-of-the-environment), every probe is \
+        "The command cannot be started or [cannot run in this environment](#failures-of-the-environment), the baseline crashed, \
+         stalled or timed out, every probe is \
          disturbed, steps have no `samples`, `samples_per_step` is no positive number, processes survive SIGKILL, memory is \
          [not freed](#memory-between-probes), the first three configs [fail in the same \
          way](#the-same-failure-three-times), or files cannot be written. `gputune watch`: the search failed or was killed.";

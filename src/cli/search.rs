@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gputune::machine::Device;
-use gputune::model::{LocateError, Settings};
+use gputune::model::{LocateError, Outcome, Settings};
 use gputune::probe::{MEASURING, ProbeError, StepTemplate, supervisor};
 use gputune::report::{
     self, BestReport, Screen,
@@ -148,7 +148,7 @@ fn search(args: Args) -> super::Result {
     if let Some(best) = &best {
         emit::print(format, best, &study, &template, &out)?;
     }
-    Ok(exit_of(study.stopped, best.is_some()))
+    Ok(exit_of(&study, best.is_some()))
 }
 
 /// Loads the spec and applies the options that change it.
@@ -171,9 +171,12 @@ fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet):
     }
 }
 
-fn exit_of(stopped: StopReason, is_found: bool) -> Exit {
-    match (stopped, is_found) {
+fn exit_of(study: &Study, is_found: bool) -> Exit {
+    // A baseline that does not fit into memory shows what the job needs. One that failed in another way shows that something is wrong.
+    let lost = |outcome: &Outcome| matches!(outcome, Outcome::Crashed(_) | Outcome::Stalled(_) | Outcome::TimedOut(_));
+    match (study.stopped, is_found) {
         (StopReason::Interrupted, _) => Exit::Interrupted,
+        (_, true) if study.baseline_failure().is_some_and(lost) => Exit::Impossible,
         (_, true) => Exit::Found,
         (_, false) => Exit::NothingFeasible,
     }

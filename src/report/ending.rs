@@ -9,7 +9,11 @@ use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Verdict};
 /// Describes the comparison with the baseline; `None` without a baseline. `number` formats the objective's value of a config.
 pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {
     let Some(baseline) = &best.baseline else {
-        return study.baseline.as_ref().map(|_| "speedup   unknown: the baseline is not feasible".to_owned());
+        let failed = study.baseline_failure().and_then(|outcome| Some((outcome.name(), &outcome.failure()?.reason)));
+        return study.baseline.as_ref().map(|_| match failed {
+            Some((name, reason)) => format!("speedup   unknown: the baseline failed ({name}): {}", plain(reason)),
+            None => "speedup   unknown: the baseline is not feasible".to_owned(),
+        });
     };
     let number = number(baseline);
     let what = comparative(study);

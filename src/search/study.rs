@@ -111,6 +111,12 @@ impl Study {
         self.history.set(&self.space, &self.space.settings(config))
     }
 
+    /// Returns the outcome of the baseline's last probe, if it failed.
+    pub fn baseline_failure(&self) -> Option<&Outcome> {
+        let last = self.history.of(self.baseline.as_ref()?).last()?;
+        last.outcome.failure().map(|_| &last.outcome)
+    }
+
     /// Returns the feasible configs, the best first.
     ///
     /// A config that failed when it was re-measured is not feasible, however well it did before.

@@ -81,7 +81,12 @@ impl Session {
     /// Returns the verdict on a probe whose steps have stopped. Enough measured steps are kept, unless the script waits for its
     /// loader or for other ranks.
     pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
-        let is_stalled = now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time;
+        let silent = now.duration_since(self.heard.last_progress);
+        let is_silent = silent >= self.task.limits.stall_time;
+        // A start takes longer beside other programs, so only the job's share of the silence counts.
+        let is_start = is_silent && self.heard.window.steps() == 0;
+        let foreign = self.host.foreign_cpu_share().filter(|_| is_start).unwrap_or(0.0);
+        let is_stalled = is_silent && silent.mul_f64((1.0 - foreign).clamp(0.0, 1.0)) >= self.task.limits.stall_time;
         let last_step = self.heard.window.last_step().map_or(now, |last| self.begin + last);
         let outside = now.saturating_duration_since(last_step);
         // A rank may wait long for a rank that evaluates or hangs, so a probe of several ranks has the whole `stall_time`.

@@ -238,10 +238,9 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
             );
             (format!("{value:.2}× {word} than the baseline"), interval)
         }
-        None if study.baseline.is_some() => (
-            "A config was found".to_owned(),
-            "How much better it is, is unknown: the baseline is not feasible.".to_owned(),
-        ),
+        None if study.baseline.is_some() => {
+            ("A config was found".to_owned(), "The speedup is unknown: the baseline failed.".to_owned())
+        }
         None => ("A config was found".to_owned(), "There is no baseline to compare it with.".to_owned()),
     }
 }

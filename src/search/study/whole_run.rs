@@ -104,12 +104,15 @@ impl Study {
         let of_best = measured(&best.winner.config);
         let best_steps = per_step(&of_best).map(|per_step| (samples / per_step).round());
         let best_steps = best_steps.filter(|best| matches!(length, RunLength::Steps(steps) if steps != *best));
+        // Imports take the same time with each config, so those of the baseline count for both.
         let start_of = |runs: &[&Measurement]| {
-            let own = runs.iter().find(|run| !run.is_live && !run.is_forked && run.round.is_none());
-            Some(own?.account.as_ref()?.start_s)
+            let own = runs.iter().find(|run| !run.is_live && !run.is_forked && run.round.is_none())?;
+            let imports = own.facts.number("import_seconds").unwrap_or(0.0);
+            Some((imports, (own.account.as_ref()?.start_s - imports).max(0.0)))
         };
-        let start = start_of(&runs).unwrap_or(0.0);
-        let start_of_best = start_of(&of_best).unwrap_or(start);
+        let (imports, begins) = start_of(&runs).unwrap_or_default();
+        let (start, begins_of_best) = (imports + begins, start_of(&of_best).map_or(begins, |(_, begins)| begins));
+        let start_of_best = imports + begins_of_best;
         let trains = samples / baseline.estimate.value;
         let speedup = best.speedup.or(best.unproven_speedup)?;
         let with = |speedup: f64| start_of_best + trains / speedup;

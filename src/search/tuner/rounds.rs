@@ -242,7 +242,10 @@ fn of_round(
 ) -> Measurement {
     let slices: Vec<f64> = duelled.slices(side).into_iter().map(|rate| rate * whole.unwrap_or(1.0)).collect();
     let process = duelled.processes.get(side.place()).copied().unwrap_or(0);
-    let mean = stats::mean(&slices).map(Estimate::point);
+    // The slices of a config have the same number of steps. So the rate over all of their time is the harmonic mean. With workers,
+    // whose batches come in bursts, the mean of the rates is too high.
+    let times: Vec<f64> = slices.iter().map(|rate| rate.recip()).collect();
+    let mean = stats::mean(&times).map(|time| Estimate::point(time.recip()));
     // A slice of a process of its own has an interval.
     let throughput = if slices.len() > 1 || duelled.way != Way::Processes { mean } else { measurement.throughput };
     let measured = duelled.blocks.iter().filter(|block| block.side == side).map(|block| block.end_s - block.begin_s);
