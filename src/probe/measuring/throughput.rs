@@ -13,6 +13,9 @@ pub(in crate::probe) const EPOCH: &str = "epoch";
 /// The marks of steps in which a model was compiled. These steps never count, even if they are many.
 const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
 
+/// A mark is an exception if at most one step in this many has it: a round number.
+pub(in crate::probe) const RARELY: u64 = 4;
+
 /// The name of isolated slow steps without a reported cause.
 const OTHER: &str = "other";
 
@@ -151,14 +154,12 @@ fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
 /// Finds the last compilation up to which compilations are more than a quarter of all steps, and returns the place after it.
 /// Returns 0 if there is none. Later compilations are exceptions.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
-    /// The same share as for [`exceptions`].
-    const MOST: u64 = 4;
     let (mut all, mut compilations, mut behind) = (0, 0, 0);
     for (at, step) in observations.iter().enumerate() {
         all += step.steps;
         if is_compilation(step, kinds) {
             compilations += step.steps;
-            if compilations * MOST > all {
+            if compilations * RARELY > all {
                 behind = at + 1;
             }
         }
@@ -171,12 +172,10 @@ pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]
 /// If more than a quarter of all steps have the same mark, the mark is no exception, and these steps count. Compilations never
 /// count.
 pub(super) fn exceptions(observations: &[Observation], kinds: &[String]) -> Vec<bool> {
-    /// A mark is an exception if at most one step in this many has it: a round number.
-    const MOST: u64 = 4;
     let all: u64 = observations.iter().map(|step| step.steps).sum();
     let is_exception = |kind: usize| {
         let of_it = observations.iter().filter(|step| step.mark == Some(kind)).map(|step| step.steps);
-        COMPILATIONS.contains(&kinds[kind].as_str()) || of_it.sum::<u64>() * MOST <= all
+        COMPILATIONS.contains(&kinds[kind].as_str()) || of_it.sum::<u64>() * RARELY <= all
     };
     (0..kinds.len()).map(is_exception).collect()
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::super::clock_watch::ClockWatch;
 use super::super::super::duel::{BLOCK, Block, Side};
 use super::super::super::measuring::patience::{queued_steps, workers};
+use super::super::super::measuring::throughput::RARELY;
 use super::super::super::stats::{Work, warmup_length};
 use super::super::segments::Answer;
 use super::super::session::Session;
@@ -77,8 +78,11 @@ impl Session {
     /// `length` is the length of the side's other blocks.
     pub(super) fn plan(&self, job: &Job<'_>, was_kept: bool, length: Option<u64>) -> Plan {
         let settings = self.step.template.apply.under_targets(job.settings);
-        let rhythm =
-            self.heard.facts.number("loader.workers").map_or_else(|| workers(&settings), whole).clamp(1, MOST_IN_A_ROW);
+        let fact = |name: &str| self.heard.facts.number(name).map(whole);
+        let in_a_row = fact("loader.workers").unwrap_or_else(|| workers(&settings)).clamp(1, MOST_IN_A_ROW);
+        // The steps at the ends of such epochs count. Then a block has whole epochs.
+        let short_epoch = fact("loader.batches").filter(|batches| (2..RARELY).contains(batches));
+        let rhythm = short_epoch.unwrap_or(in_a_row);
         let steps_in = |time: Duration| Some(whole((time.as_secs_f64() / self.step_seconds(rhythm)?).ceil()));
         let by_steps = || Some(steps_in(BLOCK)?.max(FEWEST_STEPS).next_multiple_of(rhythm));
         let length = length.or_else(by_steps);
