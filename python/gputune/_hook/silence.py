@@ -1,6 +1,6 @@
 """Silences trackers and hubs without an environment variable for it, or whose variable a script overrides.
 
-gputune sets the documented variables of each tracker (`src/probe/trackers.rs`). If the spec sets a variable to another
+gputune sets the documented variables of each tracker. If the spec sets a variable to another
 value, gputune changes neither that variable nor its functions here. `GPUTUNE_TRACKERS=allow` turns all of this off.
 """
 

@@ -17,7 +17,7 @@ pub use apply::{Applied, Apply};
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
 pub use named_target::TargetError;
 pub use needs::Needs;
-pub(in crate::probe) use python::START_ZYGOTE;
+pub(in crate::probe) use python::start_zygote;
 pub use python::{FILES, install};
 pub use target::{By, Literal, Numerics, TARGETS, Target};
 

@@ -2,14 +2,19 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The files of the repository's `python/gputune` and `python/hook`, by their path below `python/`, and their texts. `build.rs`
 /// writes the list.
 pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/python_files.rs"));
 
-/// The script that starts a zygote, a process to fork from.
-pub(in crate::probe) const START_ZYGOTE: &str = "start_zygote.py";
+/// The script, without its extension, that starts a zygote, a process to fork from.
+const START_ZYGOTE: &str = "start_zygote";
+
+/// Returns the path of the script that starts a zygote, below a folder that [`install`] wrote.
+pub(in crate::probe) fn start_zygote(folder: &Path) -> PathBuf {
+    folder.join(START_ZYGOTE).with_extension("py")
+}
 
 /// Writes the package and its hook below a folder that must come first on `PYTHONPATH`.
 ///
@@ -56,7 +61,7 @@ mod tests {
         for (path, text) in FILES.iter().filter(|(path, _)| path.starts_with("gputune/")) {
             assert_eq!(fs::read_to_string(folder.path().join(path)).unwrap(), *text);
         }
-        assert!(folder.path().join("sitecustomize.py").exists() && folder.path().join(START_ZYGOTE).exists());
+        assert!(start_zygote(folder.path()).exists() && start_zygote(folder.path()).with_file_name("sitecustomize.py").exists());
         let distribution = format!("gputune_hook-{}.dist-info", env!("CARGO_PKG_VERSION"));
         let metadata = fs::read_to_string(folder.path().join(distribution).join("METADATA")).unwrap();
         assert!(metadata.contains("Name: gputune-hook\n"), "{metadata}");

@@ -112,7 +112,7 @@ impl Zygote {
             command: [setup.imports.executable.display().to_string()]
                 .into_iter()
                 .chain(options)
-                .chain([python.join(adapter::START_ZYGOTE).display().to_string()])
+                .chain([adapter::start_zygote(&python).display().to_string()])
                 .collect(),
             env: its_env,
             cwd: setup.cwd.to_owned(),
