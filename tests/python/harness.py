@@ -68,6 +68,8 @@ class Result:
     output: str = ""
     card: list[dict[str, Any]] = field(default_factory=list)
     """With the stand-in for a device: who asked it for something, and who waited for it."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """The files that the hook has written next to `probe.json`, by name."""
 
     @property
     def segments(self) -> list["Result"]:
@@ -285,7 +287,7 @@ def run(
         if not is_gone:
             listener.close()
         output = process.stdout.decode(errors="replace")
-        return Result(listener.events, process.returncode, output, _read_card(scratch))
+        return Result(listener.events, process.returncode, output, _read_card(scratch), _written(folder))
 
 
 def skip_loudly(test: unittest.TestCase, reason: str) -> NoReturn:
@@ -307,6 +309,11 @@ def _device_environment(device: str, scratch: str) -> dict[str, str]:
     # freed: a rare "terminate called without an active exception" (https://github.com/pytorch/pytorch/issues/38228).
     left = {"TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "0"}
     return {"DEVICE": "cuda", "CARD_LOG": str(Path(scratch) / "card.jsonl"), **left}
+
+
+def _written(folder: Path) -> dict[str, bytes]:
+    given = {"probe.json", "sitecustomize.py"}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name not in given}
 
 
 def _read_card(scratch: str) -> list[dict[str, Any]]:

@@ -74,4 +74,7 @@ class Errors:
             self._session.reject("torch.sdpa", str(error))
             return
         message = f"rank {rank}: {text}" if ranks > 1 else text
-        self._session.send("error", kind="out_of_memory" if lacks_memory(error, self._memory) else "failed", message=message)
+        is_full = lacks_memory(error, self._memory)
+        if is_full:
+            self._memory.snapshot.write()
+        self._session.send("error", kind="out_of_memory" if is_full else "failed", message=message)

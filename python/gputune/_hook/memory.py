@@ -18,6 +18,7 @@ import torch
 from gputune._client import rank_and_ranks
 from gputune._hook.devices import is_in_use, module_of
 from gputune._hook.facts import Facts
+from gputune._hook.memory_snapshot import MemorySnapshot
 from gputune._hook.patching import Function, replace
 from gputune._hook.session import Session
 
@@ -47,6 +48,7 @@ class Memory:
         self._session = session
         self._facts = facts
         self._module: Any = None
+        self.snapshot = MemorySnapshot()
         self._is_anew = True  # warm-up goes on
         self._reported: defaultdict[int, _Reported] = defaultdict(_Reported)
 
@@ -87,6 +89,8 @@ class Memory:
             say("memory.active", fullest.get("active_bytes.all.peak"))
             say("memory.reserved", fullest.get("reserved_bytes.all.peak"))
             say("memory.inactive_split", fullest.get("inactive_split_bytes.all.peak"))
+            reserved = fullest["reserved_bytes.all.peak"]
+            say("memory.fragmentation", (reserved - fullest["allocated_bytes.all.peak"]) / reserved)
 
     def report_failures(self) -> bool:
         """Reports allocations that failed since the last report. True if there are any."""
@@ -123,6 +127,7 @@ class Memory:
         The script may still hold the old batch, which is why warm-up ends with another reset.
         """
         gc.collect()
+        self.snapshot.begin_anew()
         if self._module is None:
             _trim()
             return

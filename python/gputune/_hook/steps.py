@@ -115,7 +115,10 @@ class Steps:
 
         Reports failed allocations in any step, as they explain what the script prints.
         """
-        if not lacks_memory(error, self._memory) or self.number > 0:
+        if not lacks_memory(error, self._memory):
+            return
+        self._memory.snapshot.write()
+        if self.number > 0:
             return
         self._lacks += 1
         if self._lacks == _MOST_LACKS:

@@ -89,6 +89,18 @@ class _Allocator:
     def reset_peaks(self) -> None:
         self._peaks = self._current()
 
+    def described(self, device: int) -> list[dict[str, Any]]:
+        """The segments as in `torch.cuda.memory._snapshot`."""
+        return [
+            {
+                "device": device,
+                "total_size": segment.size,
+                "allocated_size": segment.size - segment.free,
+                "blocks": [{"size": size, "state": "active_allocated"} for size in segment.blocks.values()],
+            }
+            for segment in self._segments
+        ]
+
     def stats(self) -> dict[str, int]:
         current = self._current()
         values = {f"{kind}_bytes.all.current": current[kind] for kind in _KINDS}
@@ -111,6 +123,11 @@ def _of(device: Any = None) -> _Allocator:
 
 def memory_stats(device: Any = None) -> dict[str, int]:
     return _of(device).stats()
+
+
+def snapshot(device: Any = None, **_: Any) -> dict[str, Any]:
+    segments = [segment for number, allocator in _allocators.items() for segment in allocator.described(number)]
+    return {"segments": segments, "device_traces": []}
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 By the environment, in GiB: TUNING is taken and given back in the first step, as by an autotuner, EARLY before training; TRIED is
 tried in step TRY, and an error about it is caught; SECOND is taken on a second device. FRACTION is what the process may take.
-ENGINE=1 raises cuDNN's error in step TRY, with CAUGHT=1 caught by the script. Prints the peak that the script reads.
+FULL is taken in
+step TRY, and its error ends the script. ENGINE=1 raises cuDNN's error in step TRY, with CAUGHT=1 caught by the script. Prints the peak that the script reads.
 """
 
 import os
@@ -62,6 +63,8 @@ for number, (inputs,) in enumerate(loader, 1):
         torch.cuda.caching_allocator_delete(take("TUNING"))
     if number == TRY and "TRIED" in os.environ:
         attempt("TRIED")
+    if number == TRY and "FULL" in os.environ:
+        take("FULL")
     optimizer.zero_grad()
     model.fails = number == TRY and "ENGINE" in os.environ
     try:
