@@ -6,8 +6,13 @@ device.
 
 import importlib.util
 import json
+import os
+import pickle
 import sys
+import tempfile
 import unittest
+from pathlib import Path
+from unittest import mock
 
 import harness
 
@@ -19,6 +24,7 @@ except ImportError as missing:
 sys.path.insert(0, str(harness.PYTHON))
 
 from card import tensors  # noqa: E402
+from gputune._hook import memory_snapshot  # noqa: E402
 from gputune._hook.install import TARGETS  # noqa: E402
 
 DEVICE = harness.DEVICE if harness.DEVICE != "cpu" else harness.STAND_IN
@@ -26,7 +32,7 @@ DEVICE = harness.DEVICE if harness.DEVICE != "cpu" else harness.STAND_IN
 PRECISION = "torch.precision"
 #: Of each target all values that go different ways.
 VALUES = {
-    PRECISION: ("fp16", "bf16", "tf32", "fp32"),
+    PRECISION: ("fp16", "bf16", "tf32", "fp32", "bf16-true"),
     "torch.compile": ("default", "off"),
     "torch.compile_dynamic": ("always", "auto"),
     "torch.channels_last": (True, False),
@@ -160,6 +166,63 @@ class Asking(OnADevice):
                 self.assertEqual(result.applied - {"torch.checkpoint"}, set(apply) - others)
 
 
+#: As far as the hook uses torchao: it replaces layers in place, with the same parameters.
+TORCHAO = """
+from torch import nn
+
+
+class Float8Linear(nn.Linear):
+    pass
+
+
+def convert_to_float8_training(module, *, module_filter_fn):
+    for name, part in module.named_modules():
+        if module_filter_fn(part, name):
+            part.__class__ = Float8Linear
+    return module
+"""
+
+
+class Weights(OnADevice):
+    def test_weights_and_the_state_of_the_optimizer_are_bfloat16(self):
+        env = {"WORKERS": "0", "EPOCHS": "2", "STEPS": "6", "ADAM": "1"}
+        result = harness.run("images.py", {PRECISION: "bf16-true"}, stop_after=None, env=env, device=DEVICE)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual((result.applied, result.facts["precision"]), ({PRECISION}, "bf16"))
+        self.assertIn("weights torch.bfloat16 state torch.bfloat16", result.output)
+        self.assertIn("seen ['cuda torch.bfloat16']", result.output)  # in evaluation as well
+        self.assertIn("outputs torch.float32", result.output)
+        full = harness.run("images.py", {PRECISION: "fp32"}, stop_after=None, env=env, device=DEVICE)
+        self.assertIn("weights torch.float32 state torch.float32", full.output)
+        for loss, other in zip(full.losses, result.losses):
+            self.assertAlmostEqual(loss, other, delta=0.05)
+
+    @needs_stand_in
+    def test_float8_needs_torchao_and_a_card_that_has_it(self):
+        def refused(**env):
+            settings = {"WORKERS": "0", "EPOCHS": "1", "STEPS": "3", "SEVERAL": "1", **env}
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "torchao").mkdir()
+                Path(folder, "torchao", "__init__.py").write_text("")
+                Path(folder, "torchao", "float8.py").write_text(TORCHAO)
+                path = (folder,) if "TORCHAO" in env else ()
+                result = harness.run(
+                    "images.py", {PRECISION: "fp8"}, None, settings, device=DEVICE, path=path
+                )
+            return result, [message for kind, message in result.errors if kind == "rejected"]
+
+        result, messages = refused(TORCHAO="1")
+        self.assertEqual((messages, result.applied, result.facts["precision"]), ([], {PRECISION}, "fp8"), result.output)
+        self.assertIn("layers ['Float8Linear', 'Linear']", result.output)
+        self.assertIn("seen ['cuda torch.bfloat16', 'cuda torch.float32']", result.output)
+        _, (message,) = refused()
+        self.assertIn("fp8 needs the package torchao, which is not installed", message)
+        _, (message,) = refused(TORCHAO="1", CARD_CAPABILITY="8.6")
+        self.assertIn("fp8 needs a GPU of compute capability 8.9 or later", message)
+        _, (message,) = refused(TORCHAO="1", SEVERAL="")
+        self.assertIn("no linear layer within Net has sizes that are multiples of 16", message)
+
+
 class Moving(OnADevice):
     def test_a_try_on_the_cpu_before_the_model_is_moved_and_copies_in_a_stream_of_their_own(self):
         result = self.run_images({PRECISION: "bf16"}, DRY_RUN=1, PREFETCH=1, WORKERS=0, STEP=20)
@@ -271,6 +334,7 @@ class Memory(OnADevice):
         self.assertIn("peak 3.0", result.output)
         parts = [result.facts[f"memory.{part}"] / self.GIB for part in ("allocated", "active", "reserved", "inactive_split")]
         self.assertEqual(parts, [3.0, 3.0, 3.0, 0.0])
+        self.assertEqual(result.facts["memory.fragmentation"], 0.0)
 
     def test_a_smaller_batch_in_the_same_process_does_not_count_the_larger_batch_that_the_script_still_holds(self):
         size = "dataloader.batch_size"
@@ -299,6 +363,33 @@ class Memory(OnADevice):
         self.assertEqual(last, {0: 3.0, 1: 7.0})
         self.assertEqual(result.facts["memory.reserved"], 7.0 * self.GIB)
 
+    def test_the_blocks_of_the_allocator_are_kept_if_memory_runs_out(self):
+        result = self.run_memory(FULL=200)
+        self.assertEqual([kind for kind, _ in result.errors], ["out_of_memory"], result.output)
+        snapshot = pickle.loads(result.files["memory.pickle"])
+        sizes = sorted(segment["allocated_size"] / self.GIB for segment in snapshot["segments"])
+        self.assertEqual(sizes, [1.0, 1.0, 1.0])
+
+    def test_memory_that_the_allocator_holds_and_no_tensor_uses_is_told(self):
+        result = self.run_memory(TRIED=20, FULL=30, TRY=10)  # the second does not fit into the block of the first
+        self.assertNotIn("memory.pickle", result.files)
+        allocated, reserved = (result.facts[f"memory.{part}"] / self.GIB for part in ("allocated", "reserved"))
+        self.assertEqual((allocated, reserved), (33.0, 53.0))
+        self.assertAlmostEqual(result.facts["memory.fragmentation"], 20 / 53)
+
+    def test_a_snapshot_that_is_too_large_is_not_kept(self):
+        for most_bytes, most_blocks, is_kept in ((5, 9, True), (4, 9, False), (5, 1, False)):
+            with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(
+                memory_snapshot,
+                MOST_BYTES=most_bytes,
+                MOST_BLOCKS=most_blocks,
+                Reporter=mock.Mock(**{"current.return_value.folder": folder}),
+                is_in_use=lambda kind: True,
+                _blocks=lambda: 2,
+            ), mock.patch.object(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_bytes(b"12345")):
+                memory_snapshot.MemorySnapshot().write()
+                self.assertEqual(os.listdir(folder), ["memory.pickle"] if is_kept else [])
+
     def test_a_missing_engine_is_lack_of_memory_only_if_an_allocation_has_just_failed(self):
         for env, kinds, has_failed in (
             ({}, ["failed"], False),
@@ -309,6 +400,7 @@ class Memory(OnADevice):
             with self.subTest(env):
                 result = self.run_memory(ENGINE=1, **env)
                 self.assertEqual((result.code, [kind for kind, _ in result.errors]), (1, kinds), result.output)
+                self.assertEqual("memory.pickle" in result.files, "out_of_memory" in kinds or "CAUGHT" in env)
                 told = [event["failures"] > 0 for event in result.named("memory")]
                 self.assertEqual(bool(told) and told[-1], has_failed)
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gputune._hook.patching import Function, replace
+from gputune._hook.weights import is_float8
 
 _PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 _SDPA = "scaled_dot_product_attention"
@@ -36,6 +37,8 @@ class Autocast:
 
 def precision(device: str, modules: Iterable[nn.Module], autocast: Autocast) -> str:
     """The precision of matrix products in the trained modules."""
+    if is_float8(list(modules)):
+        return "fp8"
     found = _PRECISIONS.get(autocast.dtype.get(device))
     if found is not None:
         return found

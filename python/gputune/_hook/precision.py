@@ -1,9 +1,10 @@
-"""`torch.precision`: the dtype of autocast and TF32 as one setting."""
+"""`torch.precision`: the dtype of autocast and of weights, and TF32, as one setting."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
+import weakref
 from contextlib import ExitStack
 from typing import Any, Optional
 
@@ -18,10 +19,21 @@ from gputune._hook.patching import Function, map_tensors, replace
 from gputune._hook.replaying import tensors_in
 from gputune._hook.scaling import LossScaling
 from gputune._hook.session import CannotChange
+from gputune._hook.weights import FP8, PURE_BF16, convert, refusal
 
 PRECISION = "torch.precision"
 
-_DTYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+#: The dtype of autocast regions.
+_DTYPES = {
+    "fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, PURE_BF16: None, FP8: torch.bfloat16
+}  # fmt: skip
+
+#: Settings that stay for a whole process, with the reason.
+_FIXED = {
+    "fp16": "fp16 needs a GradScaler, which a script makes when it starts",
+    PURE_BF16: "the weights are converted when training starts",
+    FP8: "the layers are converted when training starts",
+}
 
 
 class Precision(Treatment):
@@ -37,6 +49,7 @@ class Precision(Treatment):
         self._seen: set[str] = set()  # kinds of devices whose abilities are known
         self._refusals: dict[str, str] = {}  # reasons why a kind of device lacks this precision
         self._is_ours = False  # the current region is the hook's
+        self._converted: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # modules with other weights
 
     def install(self) -> None:
         replace(torch.autocast, "__enter__", self._around_enter)
@@ -51,9 +64,10 @@ class Precision(Treatment):
         self._hook.changes[PRECISION] = self._change
 
     def _change(self, value: str) -> None:
-        """Changes the precision between two steps; not to or from fp16, which needs loss scaling from the start."""
-        if "fp16" in (value, self._value):
-            raise CannotChange("fp16 needs a GradScaler, which a script makes when it starts")
+        """Changes the precision between two steps; not to or from a setting that acts when training starts."""
+        for fixed in (value, self._value):
+            if fixed in _FIXED:
+                raise CannotChange(_FIXED[fixed])
         self._value, self._dtype = value, _DTYPES[value]
         self._ran_on.clear()
         self._refusals.clear()
@@ -70,14 +84,24 @@ class Precision(Treatment):
         """Checks a module's device and dtype. `_judge` decides later, as the module may move to another device."""
         parameter = placed(module)
         self._look_at(parameter.device.type)
-        if self._kind not in self._refusals and parameter.dtype not in (torch.float32, torch.float64):
+        is_new = module not in self._converted
+        if is_new and self._kind not in self._refusals and parameter.dtype not in (torch.float32, torch.float64):
             self._session.explain(
                 PRECISION,
                 f"the parameters of {type(module).__name__} are {parameter.dtype}: the script converts the model "
                 "itself; leave it in float32, as autocast needs it",
             )
             return
+        if is_new and self._value in (PURE_BF16, FP8) and self._kind not in self._refusals:
+            self._convert(module)
         self._note_full()
+
+    def _convert(self, module: nn.Module) -> None:
+        reason = convert(self._value, module, _widened)
+        if reason is not None:
+            self._refusals[self._kind or ""] = reason
+            return
+        self._converted.add(module)
 
     def _decide(self, device: torch.device) -> None:
         """Checks the training device once it is known; the parameters may still be on the host."""
@@ -132,8 +156,9 @@ class Precision(Treatment):
             return f"TF32 exists on NVIDIA GPUs only, and the model is on the {kind}"
         if self._value == "tf32" and torch.cuda.get_device_capability()[0] < 8:
             return "TF32 needs a GPU of compute capability 8.0 or later"
-        if self._dtype is None:
-            return None
+        reason = refusal(self._value, kind)
+        if reason is not None or self._dtype is None:
+            return reason
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             try:
@@ -216,6 +241,11 @@ def _widen_all(outputs: Any) -> Any:
     """
     has_loss = _has_loss(outputs)
     return map_tensors(outputs, lambda tensor: tensor if has_loss and tensor.dim() > 0 else _widen(tensor))
+
+
+def _widened(module: nn.Module, args: Any, outputs: Any) -> Any:
+    """A forward hook."""
+    return _widen_all(outputs)
 
 
 def _has_loss(outputs: Any) -> bool:

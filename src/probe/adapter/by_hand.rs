@@ -157,7 +157,7 @@ pub(super) const PRECISION: ByHand = ByHand {
         names: &["autocast"],
         arguments: |value| match (text(value), dtype(text(value))) {
             (_, Some(dtype)) => Some(vec![("dtype", dtype.to_owned()), ("enabled", "True".to_owned())]),
-            ("fp32" | "tf32", None) => Some(vec![("enabled", "False".to_owned())]),
+            ("fp32" | "tf32" | "bf16-true", None) => Some(vec![("enabled", "False".to_owned())]),
             _ => None,
         },
         is_needed: false,
@@ -167,7 +167,7 @@ pub(super) const PRECISION: ByHand = ByHand {
 
 fn dtype(precision: &str) -> Option<&'static str> {
     match precision {
-        "bf16" => Some("torch.bfloat16"),
+        "bf16" | "fp8" => Some("torch.bfloat16"),
         "fp16" => Some("torch.float16"),
         _ => None,
     }
@@ -176,7 +176,7 @@ fn dtype(precision: &str) -> Option<&'static str> {
 fn precision(value: &Value, names: &Names) -> Vec<Line> {
     let (name, is_gpu) = (text(value), names.device != "cpu");
     let mut lines = Vec::new();
-    if is_gpu && ["fp32", "tf32", "bf16", "fp16"].contains(&name) {
+    if is_gpu && ["fp32", "tf32", "bf16", "fp16", "bf16-true", "fp8"].contains(&name) {
         let is_on = if name == "fp32" { "False" } else { "True" };
         lines.push(line(Spot::Start, format!("torch.backends.cuda.matmul.allow_tf32 = {is_on}")));
         lines.push(line(Spot::Start, format!("torch.backends.cudnn.allow_tf32 = {is_on}")));
@@ -184,6 +184,15 @@ fn precision(value: &Value, names: &Names) -> Vec<Line> {
     if let Some(dtype) = dtype(name).filter(|_| !names.has_call) {
         let device = names.device;
         lines.push(line(Spot::Forward, format!("with torch.autocast(\"{device}\", dtype={dtype}):")));
+    }
+    let model = &names.model;
+    if name == "bf16-true" {
+        lines.push(line(Spot::Model, format!("{model}.to(torch.bfloat16)")));
+        lines.push(line(Spot::Inputs, format!("{inputs} = {inputs}.to(torch.bfloat16)", inputs = names.inputs)));
+    }
+    if name == "fp8" {
+        lines.push(line(Spot::Model, "from torchao.float8 import convert_to_float8_training"));
+        lines.push(line(Spot::Model, format!("convert_to_float8_training({model})")));
     }
     if name == "fp16" && !names.has_scaler {
         let Names { loss, optimizer, device, .. } = names;

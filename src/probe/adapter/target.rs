@@ -153,10 +153,10 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "torch.precision",
-        about: "autocast and TF32 as one setting",
-        accepts: Accepts::Names(&["fp32", "tf32", "bf16", "fp16"]),
+        about: "autocast, TF32 and the dtype of weights as one setting; `fp8` needs torchao",
+        accepts: Accepts::Names(&["fp32", "tf32", "bf16", "fp16", "bf16-true", "fp8"]),
         by: TORCH,
-        needs: Needs::BetweenSteps { unless: &["fp16"] },
+        needs: Needs::BetweenSteps { unless: &["fp16", "bf16-true", "fp8"] },
         numerics: Numerics::Changed(Literal::Text("fp32")),
         memory: Some(MemoryRole::Unknown),
         by_hand: by_hand::PRECISION,

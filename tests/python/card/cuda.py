@@ -15,6 +15,8 @@ from card import memory, record, streams, tensors
 
 #: How many devices the machine has, from the environment.
 DEVICES = "CARD_DEVICES"
+#: Its compute capability, from the environment.
+CAPABILITY = "CARD_CAPABILITY"
 
 _FORKED = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
@@ -110,6 +112,11 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     pass
 
 
+def _capability(device: Any = None) -> tuple[int, int]:
+    major, minor = os.environ.get(CAPABILITY, "9.0").split(".")
+    return int(major), int(minor)
+
+
 class _Device:
     """As `torch.cuda.device`."""
 
@@ -140,7 +147,7 @@ _FUNCTIONS: dict[str, Any] = {
     "is_available": is_available,
     "device_count": device_count,
     "is_bf16_supported": _asked("is_bf16_supported", True),
-    "get_device_capability": _used("get_device_capability", (9, 0)),
+    "get_device_capability": _used("get_device_capability", _capability),
     "get_device_name": _used("get_device_name", "stand-in"),
     "get_device_properties": _used("get_device_properties", _PROPERTIES),
     "get_arch_list": _asked("get_arch_list", lambda: []),
@@ -173,6 +180,7 @@ def install(cuda: Any) -> None:
     """Puts the functions into the module `torch.cuda`, which has just been loaded."""
     for name, function in _FUNCTIONS.items():
         setattr(cuda, name, function)
+    cuda.memory._snapshot = _used("_snapshot", memory.snapshot)
     random = cuda.random
     random.get_rng_state = cuda.get_rng_state = _rng_state
     random.set_rng_state = cuda.set_rng_state = _nothing

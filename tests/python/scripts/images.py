@@ -3,7 +3,8 @@
 Further, by the environment: WORKERS; LOAD and STEP are milliseconds of a batch in a worker and of a step on the device;
 DRY_RUN tries the model on the CPU first, with a batch; PREFETCH copies in a stream of its own; THREAD loads in a thread;
 FUNCTION trains a function instead of a module; VISIBLE sets CUDA_VISIBLE_DEVICES once torch is imported; TORCHVISION
-prepares with its transforms; FORK has a child use the device before this process does.
+prepares with its transforms; FORK has a child use the device before this process does; ADAM trains with Adam; SEVERAL has
+two layers at the end.
 """
 
 import os
@@ -68,7 +69,7 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten())
-        self.head = nn.Linear(512, 4)
+        self.head = nn.Sequential(nn.Linear(512, 16), nn.Linear(16, 4)) if os.environ.get("SEVERAL") else nn.Linear(512, 4)
         self.seen = set()
 
     def forward(self, images):
@@ -144,7 +145,8 @@ def main():
         model(next(iter(test_loader))[0])
     model.to(DEVICE)
     model.seen.clear()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    kind, rate = (torch.optim.Adam, 0.001) if "ADAM" in os.environ else (torch.optim.SGD, 0.01)
+    optimizer = kind(model.parameters(), lr=rate)
     began = time.perf_counter()
     for epoch in range(int(os.environ.get("EPOCHS", "2"))):
         model.train()
@@ -163,6 +165,9 @@ def main():
             right = sum(int((model(images.to(DEVICE)).argmax(1).cpu() == labels).sum()) for images, labels in test_loader)
         print("epoch", epoch, "right", right)
     print("seen", sorted(model.seen))
+    states = {str(state["exp_avg"].dtype) for state in optimizer.state.values() if "exp_avg" in state}
+    print("weights", next(model.parameters()).dtype, "state", *states, "outputs", outputs.dtype)
+    print("layers", sorted(type(part).__name__ for part in model.modules() if isinstance(part, nn.Linear)))
     print("tf32", torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
     print("milliseconds a step", round(1e3 * (time.perf_counter() - began) / (steps * (epoch + 1)), 1))
     print("events", getattr(torch.cuda.Event, "made", 0), "recorded", getattr(torch.cuda.Event, "recorded", 0))
