@@ -42,6 +42,7 @@ FREE = {
 }
 if harness.KIND == "cuda":
     FREE |= {"tf32.convolutions", "memory.allocated", "memory.active", "memory.reserved", "memory.inactive_split"}
+    FREE.add("memory.fragmentation")
 SEEN = {
     "loader.item_seconds",
     "loader.item_cpu_seconds",

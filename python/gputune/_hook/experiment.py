@@ -11,9 +11,10 @@ LOADER_ONLY = "loader_only"
 NO_COMMUNICATION = "no_communication"
 SHORT_EPOCHS = "short_epochs"
 FIRST_RUN = "first_run"
+TRACE = "trace"
 
 #: Experiments that train on the loader's batches, like an ordinary probe.
-AS_EVER = (OBSERVE, NO_COMMUNICATION, SHORT_EPOCHS, FIRST_RUN)
+AS_EVER = (OBSERVE, NO_COMMUNICATION, SHORT_EPOCHS, FIRST_RUN, TRACE)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from gputune._hook.run_length import RunLength
 from gputune._hook.sharding import Sharding
 from gputune._hook.short_epochs import ShortEpochs
 from gputune._hook.targets import TARGETS
+from gputune._hook.tracing import Tracing
 
 
 def install(probe: dict[str, Any]) -> None:
@@ -64,6 +65,8 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
         FIRST.watch_loaders(DataLoader)
         hook.steps.checks.append(FIRST.note_trainer)
         hook.steps.checks.append(lambda: FIRST.note("sized", hook.loaders.is_sized))
+    if asked is not None and asked.mode == experiment.TRACE:
+        Tracing(hook, folder).install()
     length = RunLength(hook.facts)
     length.install()
     hook.steps.checks.append(length.say)
