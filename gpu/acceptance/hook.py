@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import statistics
 import sys
@@ -49,6 +50,7 @@ def named(*words: str) -> Judge:
 BF16 = ("bf16", "bfloat16", "16816", "nvjet_tst")
 FP16 = ("fp16", "f16f16", "_f16_", "half", "16816", "h884", "h1688", "nvjet_hsh")
 TF32 = ("tf32", "s1688")
+FP8 = ("e4m3", "fp8", "float8", "qqtst")
 
 
 def other_kernels(seen: Witness, plain: Witness) -> Optional[str]:
@@ -208,6 +210,10 @@ CASES = [
     Case("fp16-scaler", "fp16, with the script's scaler", "scaler", "torch.precision", "fp16", products_in(*FP16),
          "its kernels", kernels=True),
     Case("bf16", "bf16", "plain", "torch.precision", "bf16", products_in(*BF16), "its kernels", kernels=True),
+    Case("bf16-weights", "weights in bf16", "plain", "torch.precision", "bf16-true", products_in(*BF16), "its kernels",
+         kernels=True),
+    Case("fp8", "linear layers in fp8, with torchao", "plain", "torch.precision", "fp8", products_in(*FP8),
+         "its kernels, or a reason", outcomes=("measured", "rejected"), kernels=True),
     Case("fp32", "no TF32 anywhere", "plain", "torch.precision", "fp32", both(tf32(False), same_losses),
          "both switches off, the same losses", stands_in=True),
     Case("tf32", "TF32 of products and convolutions", "plain", "torch.precision", "tf32",
@@ -313,8 +319,41 @@ def judge_case(context: Context, report: Report, case: Case) -> None:
     if outcome == "measured" and case.target:
         setting = (probe.get("config") or {}).get("setting")
         report.judge("setting", json.dumps(case.setting), json.dumps(setting), setting == case.setting)
+    if case.name == "plain" and outcome == "measured":
+        judge_memory(context, report, probe)
+    if case.name == "memory":
+        judge_snapshot(report, probe)
     if case.judge is not None and outcome == "measured":
         compare(context, report, case, seen, seen_of(context.folder(f"hook/{case.against}")))
+
+
+def judge_memory(context: Context, report: Report, probe: dict[str, Any]) -> None:
+    """The parts of memory: what no tensor uses, and what is outside the allocator."""
+    expected = "a share from 0 to 1, and 50 MiB to 4 GiB outside the allocator"
+    if context.dry:
+        report.skip("parts of memory", expected, f"a dry run on {context.trains_on}")
+        return
+    facts, gpus = probe.get("facts") or {}, probe.get("gpus") or [{}]
+    share, reserved = facts.get("memory.fragmentation"), facts.get("memory.reserved")
+    own = gpus[0].get("readings", {}).get("memory_own", {}).get("value")
+    if share is None or reserved is None or own is None:
+        report.judge("parts of memory", expected, f"{share}, reserved {reserved}, of the process {own}", False)
+        return
+    outside = own - reserved
+    seen = f"{share:.2f}, {outside / 2**20:.0f} MiB"
+    report.judge("parts of memory", expected, seen, 0 <= share <= 1 and 50 * 2**20 <= outside <= 4 * 2**30)
+
+
+def judge_snapshot(report: Report, probe: dict[str, Any]) -> None:
+    """The allocator's blocks at the lack of memory, in a file."""
+    expected = "a file with segments"
+    try:
+        content = Path(probe["memory_snapshot"]).read_bytes()
+        segments = pickle.loads(content)["segments"]
+        seen = f"{len(segments)} segments in {len(content) / 2**20:.1f} MiB"
+    except (EOFError, KeyError, OSError, ValueError, pickle.UnpicklingError) as error:
+        segments, seen = [], f"{type(error).__name__}: {error}"
+    report.judge("memory snapshot", expected, seen, bool(segments))
 
 
 def compare(context: Context, report: Report, case: Case, seen: Witness, other: Witness) -> None:

@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 def best(out: Path) -> dict[str, Any]:
     try:
         content = json.loads((out / "best.json").read_text())
-        return {key: content.get(key) for key in ("config", "throughput", "speedup", "ties")}
+        return {key: content.get(key) for key in ("config", "throughput", "speedup", "ties", "trace")}
     except (OSError, ValueError):
         return {}
 
@@ -70,6 +70,8 @@ def search(context: Context, report: Report, name: str) -> None:
         report.judge(what, expected, seen, done.code == 0)
     found = best(out)
     report.number(trials=len(trials), seconds=done.seconds, **found)
+    if not context.tiny:
+        judge_trace(report, out)
     metered = [trial for trial in trials if trial["outcome"] == "measured" and tables.gpu_readings(trial)]
     measured = [trial for trial in trials if trial["outcome"] == "measured"]
     if not context.tiny:
@@ -80,6 +82,21 @@ def search(context: Context, report: Report, name: str) -> None:
             len(metered) == len(measured) > 0,
         )
     compare(context, report, name)
+
+
+def judge_trace(report: Report, out: Path) -> None:
+    """The recorded steps of the best config."""
+    what, expected = "recorded steps", "kernels, with gaps and an estimated efficiency from 0 to 1"
+    trace = best(out).get("trace")
+    if not trace:
+        report.skip(what, expected, "there was no time for them")
+        return
+    shares = [trace.get("idle_share"), trace.get("estimated_sm_efficiency")]
+    is_sound = trace.get("kind") == "kernels" and all(share is not None and 0 <= share <= 1 for share in shares)
+    file = out / str(trace.get("file"))
+    seen = f"{trace.get('kind')}, {shares}, {file.stat().st_size / 2**20:.1f} MiB" if file.is_file() else f"no {file}"
+    report.number(trace=trace)
+    report.judge(what, expected, seen, is_sound and file.is_file())
 
 
 def grid(context: Context, report: Report, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pickle
 import re
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from unittest import mock
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from acceptance import hook, machine, meters, nvidia_smi, place, preflight, raw, results, sick, starts, suites
+from acceptance import hook, machine, meters, nvidia_smi, place, preflight, raw, results, searches, sick, starts, suites
 from acceptance.context import Context
 from acceptance.process import Done
 from acceptance.results import Report
@@ -269,6 +270,32 @@ class HookTest(Reports):
             self.assertFalse(self.right("graphs", {"reported": wrong}, {"reported": losses}), wrong)
         self.assertFalse(self.right("graphs", {"losses": losses}, {"losses": losses}))
         self.assertFalse(self.right("slow-steps", {"steps": 20}))
+
+    def test_parts_of_memory_and_the_blocks_at_the_lack_of_it(self):
+        facts = {"memory.fragmentation": 0.2, "memory.reserved": 4 << 30}
+        for own, outcome in ((5 << 30, "passed"), (4 << 30, "failed"), (9 << 30, "failed")):
+            report = self.report()
+            gpus = [{"readings": {"memory_own": {"value": own, "source": "nvml_processes"}}}]
+            hook.judge_memory(Context("gputune", ".", ".", 30.0), report, {"facts": facts, "gpus": gpus})
+            self.assertEqual([row.outcome for row in report.rows], [outcome], own)
+        for content, outcome in (({"segments": [{}]}, "passed"), ({"segments": []}, "failed"), (None, "failed")):
+            report = self.report()
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "0001.memory.pickle")
+                path.write_bytes(b"" if content is None else pickle.dumps(content))
+                hook.judge_snapshot(report, {"memory_snapshot": str(path)})
+            self.assertEqual([row.outcome for row in report.rows], [outcome], content)
+
+    def test_recorded_steps_have_kernels_and_a_file(self):
+        trace = {"kind": "kernels", "idle_share": 0.2, "estimated_sm_efficiency": 0.5, "file": "trace.json.gz"}
+        for change, outcome in (({}, "passed"), ({"kind": "operators"}, "failed"), ({"file": "none"}, "failed"), (None, "skipped")):
+            report = self.report()
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "trace.json.gz").write_bytes(b"x")
+                best = {} if change is None else {"trace": {**trace, **change}}
+                Path(folder, "best.json").write_text(json.dumps(best))
+                searches.judge_trace(report, Path(folder))
+            self.assertEqual([row.outcome for row in report.rows], [outcome], change)
 
     def rows(self, name, seen, other, dry=False, card="", outcome="measured", config=None):
         case, report = next(case for case in hook.CASES if case.name == name), self.report()

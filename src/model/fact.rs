@@ -21,6 +21,18 @@ pub const BY_SPEC: &str = "the spec";
 /// The fact that the script left training, with how long and where; gputune adds it.
 pub const LEFT_TRAINING: &str = "left_training";
 
+/// The prefix of the facts about recorded steps.
+pub const TRACE: &str = "trace.";
+
+/// The fact with the number of recorded steps.
+pub const TRACE_STEPS: &str = "trace.steps";
+
+/// The fact that says why no steps were recorded.
+pub const TRACE_ERROR: &str = "trace.error";
+
+/// The fact with the file of the recorded steps, relative to the folder of the search; gputune adds it.
+pub const TRACE_FILE: &str = "trace.file";
+
 /// The prefix of the facts with the loader's rates, before the number of workers.
 pub const LOADER_RATE: &str = "loader_only.rate.";
 
@@ -117,6 +129,11 @@ impl Facts {
             (rest == name).then_some((rank, fact.as_number()?))
         };
         self.iter().filter_map(of_rank).collect()
+    }
+
+    /// Removes a fact of rank 0.
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
     }
 
     /// Adds a fact of a rank, replacing an earlier fact of the same name. Drops non-finite numbers, and names or strings

@@ -303,10 +303,11 @@ impl CommandProber {
         let (own, times) = (session.host.own(), session.times(ended));
         let mut outcome = session.outcome(verdict);
         times.tell(&mut outcome);
-        match &self.idle {
-            Some(idle) => idle.judge(outcome, visible, &own),
-            None => outcome,
+        if let Some(idle) = &self.idle {
+            outcome = idle.judge(outcome, visible, &own);
         }
+        session.keep_files(&mut outcome);
+        outcome
     }
 
     /// Measures a config in the waiting process. Returns `None` if no process fits or the config failed there; a separate process

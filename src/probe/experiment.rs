@@ -45,6 +45,8 @@ pub enum Mode {
     ShortEpochs,
     /// Trains as usual for three steps, and notes what the script uses.
     FirstRun,
+    /// Trains as usual, and records a few steps with the framework's profiler.
+    Trace,
 }
 
 /// The modes: each with its name in `probe.json` and its description.
@@ -59,6 +61,11 @@ pub const MODES: &[(Mode, &str, &str)] = &[
     ),
     (Mode::ShortEpochs, "short_epochs", "trains in epochs of a few batches: what the end of an epoch costs"),
     (Mode::FirstRun, "first_run", "trains as ever for three steps, and notes what the script uses"),
+    (
+        Mode::Trace,
+        "trace",
+        "trains as ever, and records a few steps with the profiler: the kernels, and gaps between them",
+    ),
 ];
 
 impl Experiment {

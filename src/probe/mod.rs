@@ -21,6 +21,7 @@ mod hook;
 mod host_watch;
 mod idle;
 mod in_process;
+mod kept_file;
 mod ledger;
 mod lines;
 mod live;
@@ -65,6 +66,7 @@ pub use command::{
 use duel::{Bout, Duel, DuelWatch, Duelled, Way};
 pub use experiment::{Experiment, MODES, Mode};
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
+pub use kept_file::{KeptFile, MEMORY_SNAPSHOT};
 pub use measuring::stats;
 pub use measuring::{Rate, RateUnit, RateUnitError};
 pub use replay::{Replay, Table, TableError};

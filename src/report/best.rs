@@ -11,7 +11,9 @@ use super::compute::Compute;
 use super::edit::Edit;
 use super::ending::without_difference;
 use super::learning_rate::LearningRate;
+use super::memory_parts::MemoryParts;
 use super::redact::redacted;
+use super::trace::Trace;
 use crate::machine::Device;
 use crate::model::{
     COST, Direction, Estimate, Exchange, Goal, GpuUse, Numerics, Outliers, Readings, Settings, Value, arrival,
@@ -154,6 +156,9 @@ pub struct BestReport {
     pub cost_per_sample: Option<f64>,
     /// Largest device memory in use, in bytes.
     pub peak_memory_bytes: Option<u64>,
+    /// The parts of the device memory, if the step reports them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryParts>,
     /// Share of device memory that stayed free at the peak.
     pub memory_headroom: Option<f64>,
     /// Readings of the config's processes on the host in its last measurement.
@@ -165,6 +170,12 @@ pub struct BestReport {
     /// The readings of each GPU in the config's last measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuUse>,
+    /// A few steps of the config as the profiler saw them, if there was time to record them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
+    /// The same of the baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline_trace: Option<Trace>,
     /// The comparison of the config's losses with those in full precision, if the config changes the numerics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numerics: Option<Numerics>,
@@ -228,7 +239,10 @@ impl BestReport {
     /// Returns the lines below the verdict: the config's floating-point operations, and how its batch affects the learning rate.
     pub fn more_lines(&self) -> Vec<String> {
         let compute = self.compute.as_ref().map(Compute::line);
-        compute.into_iter().chain(self.learning_rate.iter().flat_map(LearningRate::lines)).collect()
+        let memory = self.memory.as_ref().map(MemoryParts::line);
+        let traces = Trace::lines(self.trace.as_ref(), self.baseline_trace.as_ref());
+        let rates = self.learning_rate.iter().flat_map(LearningRate::lines);
+        compute.into_iter().chain(memory).chain(traces).chain(rates).collect()
     }
 
     /// Returns the report without secrets, for files that are made for sharing. To run the job, take the command from the original.
@@ -328,10 +342,17 @@ pub fn best(study: &Study, device: &Device) -> Option<BestReport> {
         energy_per_sample_j: number("energy_per_sample"),
         cost_per_sample: number(COST),
         peak_memory_bytes: measurement.memory.peak_bytes,
+        memory: MemoryParts::of(measurement),
         memory_headroom: measurement.memory_headroom(),
         host: measurement.machine.host.clone(),
         compute: Compute::of(measurement, None, None),
         gpus: measurement.machine.gpus.clone(),
+        trace: Trace::of(study, config),
+        baseline_trace: best
+            .baseline
+            .as_ref()
+            .filter(|other| other.config != *config)
+            .and_then(|other| Trace::of(study, &other.config)),
         numerics: measurement.numerics.clone(),
         is_unstable: measurement.timing.is_unstable,
         outliers: measurement.timing.outliers.clone(),

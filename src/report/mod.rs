@@ -27,6 +27,7 @@ mod learning_rate;
 mod machine;
 mod markdown;
 mod marks;
+mod memory_parts;
 mod optuna;
 #[cfg(feature = "cli")]
 mod page;
@@ -38,6 +39,7 @@ mod spending;
 mod subject;
 mod table;
 mod tensorboard;
+mod trace;
 mod trials;
 mod whole_run;
 

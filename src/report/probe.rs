@@ -7,13 +7,18 @@ use serde::Serialize;
 
 use super::escape::plain;
 use super::gpus::{gpu_lines, host_words};
+use super::memory_parts::MemoryParts;
 use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::machine::Device;
 use crate::model::{
     Judgement, Measurement, Outcome, Settings, Trial,
     quantity::{show_bytes, show_count, show_number, show_seconds},
 };
+use crate::probe::MEMORY_SNAPSHOT;
 use crate::search::Study;
+
+/// How to look at the allocator's blocks.
+pub(super) const HOW_TO_OPEN: &str = "open it at pytorch.org/memory_viz";
 
 /// The output of `gputune probe --json`.
 #[derive(Debug, Serialize)]
@@ -32,6 +37,9 @@ pub struct ProbeReport<'t> {
     pub elapsed_s: f64,
     /// The path of the log with the step's output.
     pub log: String,
+    /// The path of the allocator's blocks, if the device's memory ran out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_snapshot: Option<String>,
     /// The device that the probe ran on.
     pub device: String,
     /// The version of gputune.
@@ -51,6 +59,7 @@ pub fn probe_json<'t>(study: &Study, trial: &'t Trial, device: &Device, log: &Pa
         },
         elapsed_s: trial.elapsed.as_secs_f64(),
         log: log.display().to_string(),
+        memory_snapshot: snapshot(trial, log),
         device: device.name.clone(),
         gputune_version: env!("CARGO_PKG_VERSION"),
     }
@@ -71,6 +80,7 @@ pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> 
     lines
         .push(("elapsed", format!("{}, starting and cleaning up included", show_seconds(trial.elapsed.as_secs_f64()))));
     lines.push(("log", log.display().to_string()));
+    lines.extend(snapshot(trial, log).map(|path| ("", format!("memory snapshot: {path}; {HOW_TO_OPEN}"))));
     let mut text = String::new();
     for (name, value) in lines {
         let _ = writeln!(text, "{name:<11} {value}");
@@ -82,6 +92,13 @@ pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> 
         }
     }
     text
+}
+
+/// Returns the path of the allocator's blocks next to the log of a trial that ran out of memory.
+pub(super) fn snapshot(trial: &Trial, log: &Path) -> Option<String> {
+    let is_full = matches!(trial.outcome, Outcome::OutOfMemory { .. });
+    let path = MEMORY_SNAPSHOT.of_log(log).filter(|_| is_full)?;
+    Some(path.display().to_string())
 }
 
 fn measured(measurement: &Measurement) -> Vec<(&'static str, String)> {
@@ -156,6 +173,7 @@ fn memory(measurement: &Measurement) -> Vec<(&'static str, String)> {
         let warmup = warmup.map(|retries| format!("; {retries} during warm-up")).unwrap_or_default();
         lines.push(("", format!("{retries} allocator retries{warmup}")));
     }
+    lines.extend(MemoryParts::of(measurement).map(|parts| ("", parts.words())));
     lines.extend(gpu_lines(&measurement.machine.gpus));
     if let Some(host) = measurement.machine.host_peak_bytes {
         lines.push(("host memory", show_bytes(host)));

@@ -15,6 +15,7 @@ mod search;
 mod seen;
 mod serving;
 mod slots;
+mod traces;
 mod trials;
 
 use std::collections::BTreeMap;

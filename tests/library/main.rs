@@ -16,3 +16,4 @@ mod slots;
 mod space;
 mod strategies;
 mod study;
+mod traces;

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::super::hang;
 use super::super::heard::Message;
+use super::super::kept_file::{self, TRACE};
 use super::super::protocol::{Event, Order};
 use super::verdict::Verdict;
-use super::{ProbeError, Session, Watch};
+use super::{Mode, ProbeError, Session, Watch};
+use crate::model::Outcome;
+use crate::model::fact::{Fact, TRACE_FILE};
 
 /// How long output and events may lag behind the end of the processes.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -64,6 +67,17 @@ impl Session {
         match self.output.log_error() {
             Some(error) => Err(ProbeError::io("write the log", &self.log)(error)),
             None => Ok(()),
+        }
+    }
+
+    /// Keeps the files that the hook has written for the user, and names the trace of the steps.
+    pub(super) fn keep_files(&self, outcome: &mut Outcome) {
+        kept_file::keep(self.scratch.path(), &self.log, outcome);
+        if let Outcome::Measured(measurement) = outcome
+            && self.task.mode == Some(Mode::Trace)
+            && let Some(name) = TRACE.of_log(&self.log).as_deref().and_then(|path| path.file_name())
+        {
+            measurement.facts.insert(0, TRACE_FILE, Fact::Text(format!("logs/{}", name.display())));
         }
     }
 

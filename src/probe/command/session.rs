@@ -34,6 +34,7 @@ use super::surroundings::{environment, rendered_folder, write_rendered, writes_o
 use super::verdict::Verdict;
 use super::{CommandProber, CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
 use crate::machine::{GpuState, nvml::Visible};
+use crate::model::fact::{TRACE_ERROR, TRACE_STEPS};
 use crate::model::{Progress, STEPS_PER_SECOND};
 
 /// The parts of a job that matter while its process runs.
@@ -302,6 +303,10 @@ impl Session {
             (Effort::Losses { .. }, _) => None,
             _ if self.task.mode == Some(Mode::ShortEpochs) => {
                 self.heard.facts.get("epoch_end.seconds").map(|_| Verdict::Enough)
+            }
+            _ if self.task.mode == Some(Mode::Trace) => {
+                let told = [TRACE_STEPS, TRACE_ERROR].into_iter().find_map(|name| self.heard.facts.get(name));
+                told.map(|_| Verdict::Enough)
             }
             _ if self.task.mode == Some(Mode::FirstRun) => self.has_shown_enough(now).then_some(Verdict::Enough),
             (_, Sufficiency::TooLittle) => None,

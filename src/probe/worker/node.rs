@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::link::{Life, Link, Peer};
 use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome};
 use crate::machine::Allocation;
+use crate::model::fact::TRACE_FILE;
 use crate::model::{Outcome, Progress, Slot};
 use crate::probe::lines::read_line;
 use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch};
@@ -245,7 +246,13 @@ impl Remote {
         let logs = log.parent().unwrap_or(&self.out);
         fs::create_dir_all(logs).map_err(ProbeError::io("create", logs))?;
         fs::write(&log, ended.log).map_err(ProbeError::io("write the log", &log))?;
-        ended.outcome.map_err(|refused| ProbeError::OnNode {
+        let outcome = ended.outcome.map(|mut outcome| {
+            if let Outcome::Measured(measurement) = &mut outcome {
+                measurement.facts.remove(TRACE_FILE); // it stays on the node
+            }
+            outcome
+        });
+        outcome.map_err(|refused| ProbeError::OnNode {
             host: self.host.clone(),
             reason: refused.reason,
             hint: refused.hint,

@@ -12,6 +12,8 @@ use crate::model::{
 use crate::probe::Timeline;
 use crate::report::care::left_out;
 use crate::report::gpus::gpu_lines;
+use crate::report::memory_parts::MemoryParts;
+use crate::report::probe::HOW_TO_OPEN;
 use crate::report::redact::redacted;
 use crate::report::row::{shown_estimate, shown_numerics};
 use crate::search::Study;
@@ -47,6 +49,9 @@ fn detail(trial: &Trial, kept: Kept) -> Detail {
     }
     if let Some(failure) = trial.outcome.failure() {
         facts.add("why it failed", &redacted(&failure.reason));
+        if let Some(path) = &kept.snapshot {
+            facts.add("memory snapshot", &format!("{path}; {HOW_TO_OPEN}"));
+        }
         // The log already has these lines.
         if kept.log.is_none() && !failure.last_lines.is_empty() {
             facts.add("last lines", &redacted(&failure.last_lines.join("\n")));
@@ -86,6 +91,9 @@ fn measured(m: &Measurement, facts: &mut Facts) {
     if let Some(peak) = m.memory.peak_bytes {
         let of = m.memory.capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes))).unwrap_or_default();
         facts.add("peak memory", &format!("{}{of}", show_bytes(peak)));
+    }
+    if let Some(parts) = MemoryParts::of(m) {
+        facts.add("parts of memory", &parts.words());
     }
     for (name, number) in &m.metrics {
         facts.add(name, &show_number(*number));

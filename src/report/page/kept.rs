@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::model::{Outcome, Trial};
 use crate::probe::{CommandProber, Effort, Timeline};
 use crate::report::Subject;
+use crate::report::probe::snapshot;
 use crate::report::redact::redacted;
 
 /// The most bytes in a page for all logs together, and for a single log; with many trials each log gets less. The limits here are
@@ -28,6 +29,8 @@ pub(super) struct Kept {
     pub(super) why: Option<String>,
     /// The path of the log, relative to the folder of the search.
     pub(super) log_name: Option<String>,
+    /// The path of the allocator's blocks, relative to the folder of the search, if the device's memory ran out.
+    pub(super) snapshot: Option<String>,
     /// The last lines of the log.
     pub(super) log: Option<String>,
     /// The timeline of the trial.
@@ -59,6 +62,10 @@ pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
             kept.entry(trial.number).or_default().timeline = Some(timeline);
         }
         let log = CommandProber::log_name(trial.number, Effort::Probe);
+        if let Some(path) = snapshot(trial, &folder.join(&log)) {
+            let path = Path::new(&path).strip_prefix(folder).unwrap_or(Path::new(&path)).display().to_string();
+            kept.entry(trial.number).or_default().snapshot = Some(path);
+        }
         let Some(tail) = tail(&folder.join(&log), each.min(room)) else { continue };
         room -= tail.len().min(room);
         let entry = kept.entry(trial.number).or_default();

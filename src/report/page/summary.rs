@@ -19,10 +19,12 @@ use crate::report::figures::Studied;
 use crate::report::front::front_lines;
 use crate::report::gpus::gpu_summary;
 use crate::report::gpus::host_words;
+use crate::report::memory_parts::MemoryParts;
 use crate::report::row::shown_ratio;
 use crate::report::row::{shown_metric, shown_numerics, shown_result};
 use crate::report::spending::Spending;
 use crate::report::subject::older;
+use crate::report::trace::Trace;
 use crate::search::{Best, StopReason, Study, Verdict};
 
 /// The head of the page.
@@ -194,6 +196,10 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     }
     if let Some(compute) = subject.best.and_then(|best| best.compute) {
         summary.add_line(&compute.line());
+    }
+    for best in subject.best {
+        let traces = Trace::lines(best.trace.as_ref(), best.baseline_trace.as_ref());
+        best.memory.iter().map(MemoryParts::line).chain(traces).for_each(|line| summary.add_line(&line));
     }
     if let Some(rate) = subject.best.and_then(|best| best.learning_rate.as_ref()) {
         summary.lines.push(("learning rate".to_owned(), rate.sentence()));

@@ -32,7 +32,8 @@ pub(super) struct Rounds {
     pub(super) slice_time: Duration,
     /// How many configs these rounds had.
     pub(super) configs: u32,
-    /// The time for the checks of the config that would be named now: its losses in full precision, and the end of its epochs.
+    /// The time for the checks of the config that would be named now: its losses in full precision, the end of its epochs,
+    /// and a recording of its steps.
     pub(super) time_for_checks: Duration,
     /// The failed rounds in a row.
     pub(super) failures: u32,

@@ -96,6 +96,7 @@ impl Search<'_, '_> {
         while self.measure_epoch_ends(on_event)? || self.check_named(on_event)? {
             self.run_last_rounds(on_event)?;
         }
+        self.take_traces(on_event)?;
         Ok(if self.setup.is_stopped() { StopReason::Interrupted } else { stopped })
     }
 

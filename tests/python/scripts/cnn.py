@@ -16,7 +16,8 @@ test_loader = DataLoader(test, batch_size=16)
 model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)).to(DEVICE)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 if "PROFILED" in os.environ:
-    torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]).start()
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    profiler.start()
 for epoch in range(int(os.environ.get("EPOCHS", "200"))):
     model.train()
     for images, labels in loader:
