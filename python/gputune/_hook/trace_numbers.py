@@ -1,6 +1,6 @@
 """Numbers of a Chrome trace that `torch.profiler` wrote: the longest kernels, the gaps between kernels, and copies.
 
-The fields are those of Kineto (https://github.com/pytorch/kineto, `libkineto/src/output_json.cpp`). The efficiency follows
+Kineto names the fields (https://github.com/pytorch/kineto, `libkineto/src/output_json.cpp`). The efficiency follows
 its TensorBoard plugin (`tb_plugin/docs/gpu_utilization.md`): blocks of a kernel per multiprocessor, at most one, over the
 whole time. It is an estimate, because a kernel does not fill its multiprocessors all the time. No GPU has made such a trace
 for gputune yet.
