@@ -25,7 +25,7 @@ pub const MEMORY_SNAPSHOT: KeptFile = KeptFile {
 };
 
 /// A few steps as the framework's profiler sees them (`_hook/tracing.py`). TensorBoard's plugin looks for this ending.
-pub const TRACE: KeptFile = KeptFile {
+pub(super) const TRACE: KeptFile = KeptFile {
     written: "trace.pt.trace.json.gz",
     ending: "pt.trace.json.gz",
     is_wanted: |outcome| outcome.measurement().is_some(),

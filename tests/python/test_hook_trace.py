@@ -4,17 +4,18 @@ import gzip
 import json
 import sys
 import unittest
+from unittest import mock
 
 import harness
 
 try:
-    import torch  # noqa: F401
+    import torch
 except ImportError as missing:
     raise unittest.SkipTest("torch is not installed") from missing
 
 sys.path.insert(0, str(harness.PYTHON))
 
-from gputune._hook import trace_numbers  # noqa: E402
+from gputune._hook import trace_numbers, tracing  # noqa: E402
 
 
 def event(kind, name, begin, length, thread=0, **args):
@@ -73,11 +74,14 @@ class Recording(unittest.TestCase):
         steps = {event["name"] for event in events if event.get("name", "").startswith("ProfilerStep#")}
         self.assertEqual(len(steps), 4, steps)
 
-    def test_a_profiler_of_the_script_is_in_the_way(self):
-        result = harness.run("cnn.py", stop_after=25, experiment={"mode": "trace", "set": {}}, env={"PROFILED": "1"})
-        self.assertEqual((result.code, result.errors), (0, []), result.output)
-        self.assertIn("trace.error", result.facts)
-        self.assertNotIn("trace.steps", result.facts)
+    def test_a_profiler_that_fails_is_told_once_and_training_goes_on(self):
+        hook = mock.Mock()
+        recording = tracing.Tracing(hook, "")
+        with mock.patch.object(torch.profiler, "profile", side_effect=RuntimeError("no CUPTI")) as profile:
+            for hook.steps.number in range(1, 30):
+                recording._end_step(False)
+        profile.assert_called_once()
+        hook.facts.say.assert_called_once_with("trace.error", "RuntimeError: no CUPTI")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Tracing:
                 self._profile.step()
                 if number == _DROPPED:
                     self._began = time.perf_counter()
-        except Exception as error:  # without CUPTI, or with another profiler in the script
+        except Exception as error:  # such as a lack of CUPTI
             self._give_up(error)
 
     def _begin(self) -> None:

@@ -197,7 +197,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     if let Some(compute) = subject.best.and_then(|best| best.compute) {
         summary.add_line(&compute.line());
     }
-    for best in subject.best {
+    if let Some(best) = subject.best {
         let traces = Trace::lines(best.trace.as_ref(), best.baseline_trace.as_ref());
         best.memory.iter().map(MemoryParts::line).chain(traces).for_each(|line| summary.add_line(&line));
     }

@@ -15,9 +15,6 @@ loader = DataLoader(train, batch_size=8, shuffle=True)
 test_loader = DataLoader(test, batch_size=16)
 model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)).to(DEVICE)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-if "PROFILED" in os.environ:
-    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
-    profiler.start()
 for epoch in range(int(os.environ.get("EPOCHS", "200"))):
     model.train()
     for images, labels in loader:
