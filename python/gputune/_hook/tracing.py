@@ -9,10 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import time
 from typing import Any, Optional
-
-import torch
 
 from gputune._client import rank_and_ranks
 from gputune._hook import trace_numbers
@@ -41,7 +38,6 @@ class Tracing:
         self._hook = hook
         self._path = os.path.join(folder, FILE)
         self._profile: Any = None
-        self._began = 0.0
         self._is_over = False
 
     def install(self) -> None:
@@ -58,8 +54,6 @@ class Tracing:
                 self._end()
             elif self._profile is not None:
                 self._profile.step()
-                if number == _DROPPED:
-                    self._began = time.perf_counter()
         except Exception as error:  # such as a lack of CUPTI
             self._give_up(error)
 
@@ -79,10 +73,7 @@ class Tracing:
         recorded, self._profile = self._profile, None
         if recorded is None:
             return
-        if is_in_use("cuda"):
-            torch.cuda.synchronize()
-        seconds = (time.perf_counter() - self._began) / _RECORDED
-        recorded.stop()
+        recorded.stop()  # waits for the device
         recorded.export_chrome_trace(self._path)
         with gzip.open(self._path, "rt", encoding="utf-8", errors="replace") as file:
             events = json.load(file)["traceEvents"]
@@ -91,7 +82,7 @@ class Tracing:
         steps = _steps(events)
         if steps is None:
             raise ValueError("the profiler recorded no steps")
-        self._say(trace_numbers.numbers(events, steps), seconds)
+        self._say(trace_numbers.numbers(events, steps), (steps[1] - steps[0]) / _RECORDED / 1e6)
 
     def _say(self, found: dict[str, Any], seconds: float) -> None:
         say = self._hook.facts.say
