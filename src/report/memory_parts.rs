@@ -92,7 +92,7 @@ mod tests {
         let parts = MemoryParts::of(&measured(1, Some(8.5))).unwrap();
         assert_eq!(
             parts.line(),
-            "memory    6 GiB of tensors in 8 GiB of the allocator (25 % unused, 1 GiB of it in split blocks), and 512 MiB \
+            "memory    6.00 GiB of tensors in 8.00 GiB of the allocator (25 % unused, 1.00 GiB of it in split blocks), and 512 MiB \
              outside it"
         );
         for (ranks, own) in [(2, Some(8.5)), (1, None), (1, Some(7.0))] {
