@@ -122,7 +122,7 @@ pub(crate) enum Failed {
         last_lines: Vec<String>,
         hint: Option<String>,
     },
-    /// The reader of standard output is gone, which is no failure.
+    /// The reader of a continuing output is gone, which is no failure.
     ClosedPipe,
 }
 

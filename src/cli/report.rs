@@ -30,13 +30,17 @@ pub(super) struct Args {
     /// The format
     #[arg(long, value_name = "FORMAT", default_value = REPORTS[0].name, value_parser = format_parser())]
     format: String,
+    /// Print JSON: --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// With two searches: end with exit code 1 if the best of the second is slower by more than this, such as 5%
     #[arg(long, value_name = "SHARE", requires = "other", value_parser = share)]
     max_slowdown: Option<f64>,
-    /// Print all details on the terminal: ties, where time went, how probes were measured
+    /// Print all details: ties, where time went, how probes were measured
     #[arg(short, long)]
     verbose: bool,
-    /// The output; `-` is standard output [default: standard output, or the file or folder of the format in DIR]
+    /// The file or folder for the report; `-` is standard output [default: standard output, or the place of the format in
+    /// DIR]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 }
@@ -51,8 +55,9 @@ fn share(text: &str) -> Result<f64, String> {
     share.filter(|share| (0.0..1.0).contains(share)).ok_or_else(|| "write a share below 100 %, such as 5%".to_owned())
 }
 
-/// Another name of a format.
-const MARKDOWN: (&str, &str) = ("md", "summary");
+/// Other names of formats.
+const ALIASES: [(&str, &str); 2] = [("md", "summary"), ("best", JSON)];
+const JSON: &str = "json";
 
 /// Reads the name of a format for one search or for two; help and errors list all names.
 fn format_parser() -> impl TypedValueParser<Value = String> {
@@ -69,19 +74,27 @@ fn format_parser() -> impl TypedValueParser<Value = String> {
     let of_two =
         of_two.map(|format| PossibleValue::new(format.name).help(format!("of two searches: {}", format.about)));
     let known = known.chain(of_two).map(|value| {
-        let is_markdown = value.matches(MARKDOWN.1, false);
-        if is_markdown { value.alias(MARKDOWN.0) } else { value }
+        let alias = ALIASES.iter().find(|(_, name)| value.matches(name, false));
+        alias.map_or_else(|| value.clone(), |(alias, _)| value.clone().alias(*alias))
     });
-    PossibleValuesParser::new(known).map(|name| if name == MARKDOWN.0 { MARKDOWN.1.to_owned() } else { name })
+    let named = |name: String| ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| (*name).to_owned());
+    PossibleValuesParser::new(known).map(named)
+}
+
+impl Args {
+    /// Returns the name of the format.
+    fn format(&self) -> &str {
+        if self.json { JSON } else { &self.format }
+    }
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
     if let Some(other) = &args.other {
         return compare(args, other);
     }
-    let format = report_format(&args.format).ok_or_else(|| {
-        Failed::new(Exit::Usage, format!("`{}` is a form for two searches", args.format))
-            .hint("give a second folder, or choose another form: see gputune report --help")
+    let format = report_format(args.format()).ok_or_else(|| {
+        Failed::new(Exit::Usage, format!("`{}` is a format for two searches", args.format()))
+            .hint("give a second folder, or choose another format: see `gputune report --help`")
     })?;
     let kept = read(&folder::of_search(args.dir.as_deref())?)?;
     let best = best_of(&kept);
@@ -101,9 +114,9 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// Compares two searches.
 fn compare(args: &Args, other: &Path) -> super::Result {
-    let format = comparison_format(&args.format).ok_or_else(|| {
+    let format = comparison_format(args.format()).ok_or_else(|| {
         let names: Vec<&str> = COMPARISONS.iter().map(|format| format.name).collect();
-        Failed::new(Exit::Usage, format!("`{}` is a form for one search", args.format))
+        Failed::new(Exit::Usage, format!("`{}` is a format for one search", args.format()))
             .hint(format!("of two there are {}", names.join(", ")))
     })?;
     let dir = folder::of_search(args.dir.as_deref())?;
