@@ -26,7 +26,7 @@ mod json;
   gputune check
   gputune check config.toml")]
 pub(super) struct Args {
-    /// The spec [default: gputune.toml, else the spec of the newest search below gputune-out]
+    /// The spec [default: gputune.toml, else that of the newest search]
     config: Option<PathBuf>,
     /// The folder that the search would use [default: gputune-out/<name of the spec>]
     #[arg(long, value_name = "DIR")]

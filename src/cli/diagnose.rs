@@ -31,8 +31,7 @@ use said::Said;
   gputune diagnose config.toml
   gputune diagnose config.toml --set workers=4 --json")]
 pub(super) struct Args {
-    /// The spec, or a script of PyTorch without options [default: gputune.toml, else the spec of the newest search below
-    /// gputune-out]
+    /// The spec, or a script of PyTorch without options [default: gputune.toml, else the spec of the newest search]
     #[arg(conflicts_with = "command")]
     config: Option<PathBuf>,
     /// The command of a PyTorch script

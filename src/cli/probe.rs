@@ -21,7 +21,7 @@ use super::{asked, diagnostic, folder, interrupt, paths, samples, search, stdout
   gputune probe config.toml --set batch_size=64 --set workers=4
   gputune probe config.toml --set precision=bf16 --json")]
 pub(super) struct Args {
-    /// The spec [default: gputune.toml, else the spec of the newest search below gputune-out]
+    /// The spec [default: gputune.toml, else that of the newest search]
     config: Option<PathBuf>,
     /// Set a parameter; may be given again
     #[arg(long, value_name = "NAME=VALUE", value_parser = asked::assignment)]

@@ -34,8 +34,7 @@ use super::{best, colour, diagnostic, emit, folder, interrupt, paths, samples, s
   gputune search config.toml --out runs/h100 --warm-start runs/a100
   gputune search config.toml --slurm \"--partition=gpu --nodes=2 --gpus-per-node=4 --time=1:00:00\"")]
 pub(super) struct Args {
-    /// The spec, or a script as for `gputune tune` [default: gputune.toml, else the spec of the newest search below
-    /// gputune-out]
+    /// The spec, or a script as for `gputune tune` [default: gputune.toml, else the spec of the newest search]
     config: Option<PathBuf>,
     #[command(flatten)]
     asked: Asked,
