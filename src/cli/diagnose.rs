@@ -235,7 +235,8 @@ fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, opener: &written
     let names = (1..).map(|number| format!("gputune-{number}.toml"));
     let mut places = std::iter::once(folder::OWN_SPEC.to_owned()).chain(names).map(|name| folder.join(name));
     let place = places.find(|place| place.symlink_metadata().is_err()).unwrap_or_default();
-    let set: String = args.set.iter().map(|(name, value)| format!("--set {} ", shell_word(&format!("{name}={value}")))).collect();
+    let set: String =
+        args.set.iter().map(|(name, value)| format!("--set {} ", shell_word(&format!("{name}={value}")))).collect();
     let what = match &args.config {
         Some(path) => word(path),
         None => format!("-- {}", args.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")),

@@ -77,7 +77,8 @@ pub(super) fn run(args: &Args) -> super::Result {
 pub(super) fn best_in(kept: &Kept) -> Result<BestReport, Failed> {
     report::best_of(kept).ok_or_else(|| {
         let message = format!("{} has no best config: nothing feasible was found", kept.folder.display());
-        let hint = format!("see what became of each trial: gputune report {}", shell_word(&kept.folder.display().to_string()));
+        let hint =
+            format!("see what became of each trial: gputune report {}", shell_word(&kept.folder.display().to_string()));
         Failed::new(Exit::NothingFeasible, message).hint(hint)
     })
 }

@@ -77,7 +77,8 @@ fn format_parser() -> impl TypedValueParser<Value = String> {
         let alias = ALIASES.iter().find(|(_, name)| value.matches(name, false));
         alias.map_or_else(|| value.clone(), |(alias, _)| value.clone().alias(*alias))
     });
-    let named = |name: String| ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| (*name).to_owned());
+    let named =
+        |name: String| ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| (*name).to_owned());
     PossibleValuesParser::new(known).map(named)
 }
 

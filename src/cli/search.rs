@@ -54,9 +54,9 @@ pub(super) struct Args {
 
 impl Args {
     /// Makes the arguments for a spec whose search has this folder.
-    pub(super) fn of(config: PathBuf, out: PathBuf, asked: Asked) -> Self {
-        let (config, asked) = (Some(config), Asked { out: Some(out), ..asked });
-        Self { config, asked, listen: None, token_file: None, slurm: None, ended: None }
+    pub(super) fn of(config: PathBuf, out: PathBuf, mut asked: Asked) -> Self {
+        asked.out = Some(out);
+        Self { config: Some(config), asked, listen: None, token_file: None, slurm: None, ended: None }
     }
 }
 

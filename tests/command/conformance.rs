@@ -27,7 +27,8 @@ const RESULTS: &[(&[&str], &str)] = &[
 ];
 
 /// The commands that print a document in its own format.
-const DOCUMENTS: &[&[&str]] = &[&["schema"], &["completions", "bash"], &["--help"], &["search", "--help"], &["--version"]];
+const DOCUMENTS: &[&[&str]] =
+    &[&["schema"], &["completions", "bash"], &["--help"], &["search", "--help"], &["--version"]];
 
 const SCRIPT: &str = "
 import argparse
@@ -104,13 +105,18 @@ fn documents_and_errors_without_a_reader_change_no_exit_code() {
     }
     let wrong = ["none.toml", "none", "none/journal.jsonl", "none.py"];
     for (words, _) in RESULTS.iter().filter(|(words, _)| words.len() > 1) {
-        let words: Vec<&str> = words.iter().map(|word| match *word {
-            "spec.toml" => wrong[0],
-            "out" => wrong[1],
-            "out/journal.jsonl" => wrong[2],
-            "train.py" => wrong[3],
-            word => word,
-        }).filter(|word| words[0] != "watch" || *word != "--once").chain(["--json"]).collect();
+        let words: Vec<&str> = words
+            .iter()
+            .map(|word| match *word {
+                "spec.toml" => wrong[0],
+                "out" => wrong[1],
+                "out/journal.jsonl" => wrong[2],
+                "train.py" => wrong[3],
+                word => word,
+            })
+            .filter(|word| words[0] != "watch" || *word != "--once")
+            .chain(["--json"])
+            .collect();
         if words[0] == "watch" {
             continue; // It waits for the search.
         }
@@ -134,6 +140,7 @@ fn a_search_whose_reader_leaves_goes_on_to_its_end() {
     let infeasible = Search::of(&["exit:1"], "");
     infeasible.run();
     let (a, b) = (search.out().display().to_string(), infeasible.out().display().to_string());
-    let compared = gputune(Path::new("."), &["report", &a, &b, "--max-slowdown", "5%"]).stdout(unread()).output().unwrap();
+    let compared =
+        gputune(Path::new("."), &["report", &a, &b, "--max-slowdown", "5%"]).stdout(unread()).output().unwrap();
     assert_eq!(compared.status.code(), Some(1), "{}", stderr(&compared));
 }

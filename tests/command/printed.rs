@@ -81,7 +81,11 @@ fn the_advice_of_errors_runs() {
     run_all(place, "gputune init --yes", 2, &["gputune init 'a train.py'"]);
     fs::remove_file(place.join("gputune.toml")).unwrap();
     run_all(place, "gputune search 'a train.py' --slurm -N1", 2, &["gputune init 'a train.py'"]);
-    fs::write(place.join("gputune.toml"), "[step]\ncommand = [\"sh\", \"-c\", \"exit 1\"]\n[space]\nx = { values = [1, 2] }\n").unwrap();
+    fs::write(
+        place.join("gputune.toml"),
+        "[step]\ncommand = [\"sh\", \"-c\", \"exit 1\"]\n[space]\nx = { values = [1, 2] }\n",
+    )
+    .unwrap();
     let search = "gputune search gputune.toml --listen 127.0.0.1:0 --token-file";
     run_all(place, &format!("{search} 'no file'"), 2, &["gputune cluster token 'no file'"]);
     run_all(place, &format!("{search} short"), 2, &["chmod 600 short", "gputune cluster token short.new"]);
@@ -92,7 +96,9 @@ fn the_advice_of_errors_runs() {
     }
     let compare = "gputune compare gputune.toml best x=1";
     run_all(place, compare, 2, &["gputune report gputune-out/gputune"]);
-    commands_of(place, "gputune tune --time 5s --probes 1 'a train.py'", 0);
-    let again = "gputune search gputune-out/a_train/gputune.toml";
-    run_all(place, "gputune tune 'a train.py' --batch-size 9", 2, &[again]);
+    // The spec of `gputune tune` has its search in its own folder.
+    commands_of(place, "gputune tune --time 5s --probes 1 --out 'a run' 'a train.py'", 0);
+    let again = "gputune search 'a run/gputune.toml'";
+    run_all(place, "gputune tune --out 'a run' 'a train.py' --batch-size 9", 2, &[again]);
+    assert!(stderr(&shell(place, again)).contains("results   a run\n"));
 }
