@@ -22,7 +22,7 @@ use super::{diagnostic, folder, stdout};
   gputune device --bench
   gputune device --json > device.json
 
-Without a GPU the rest is shown, with exit code 0; `--bench` then says so and ends with exit code 3.")]
+Without a GPU, `--bench` ends with exit code 3.")]
 pub(super) struct Args {
     /// Measure matrix products, memory, copies and kernel launches, and keep the results
     #[arg(long)]
