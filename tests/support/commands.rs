@@ -10,17 +10,21 @@ use super::gputune;
 pub(crate) fn printed(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
-        let label = ["next ", "gputune ", "cd ", "(cd "].into_iter().find(|label| line.starts_with(label));
-        let behind = [": gputune ", ": chmod ", ": mv "].into_iter().find_map(|mark| line.find(mark));
-        let whole = match (label, behind) {
-            (Some("next "), _) => Some(&line["next ".len()..]),
-            (Some(_), _) => Some(line),
-            (None, Some(at)) => Some(&line[at + 2..]),
-            (None, None) => None,
+        let label = ["next ", "gputune ", "(cd "].into_iter().find(|label| line.starts_with(label));
+        let mut starts: Vec<usize> = match label {
+            Some("next ") => vec!["next ".len()],
+            Some(_) => vec![0],
+            None => {
+                let marks = [": gputune ", ": chmod ", ": mv "].into_iter();
+                marks.flat_map(|mark| line.match_indices(mark)).map(|(at, _)| at + ": ".len()).collect()
+            }
         };
-        // An explanation follows after three blanks, another piece of advice after a semicolon.
-        let whole = whole.map(|line| line.trim().split("   ").next().unwrap_or_default());
-        found.extend(whole.into_iter().flat_map(|line| line.split("; ").next()).map(str::to_owned));
+        starts.sort_unstable();
+        for start in starts {
+            // An explanation follows after three blanks, further advice after a semicolon.
+            let command = line[start..].trim().split("   ").next().unwrap_or_default();
+            found.extend(command.split("; ").next().map(str::to_owned));
+        }
         found.extend(line.split('`').skip(1).step_by(2).filter(|code| code.starts_with("gputune ")).map(str::to_owned));
     }
     let is_placeholder = |word: &str| word.len() > 2 && word.chars().all(|sign| sign.is_ascii_uppercase());
