@@ -41,7 +41,14 @@ class Options(TypedDict, total=False):
     warm_start: Sequence[_Path]
 
 
-def tune(script: _Path, args: Sequence[object] = (), *, progress: bool = True, **options: Unpack[Options]) -> Study:
+def tune(
+    script: _Path,
+    args: Sequence[object] = (),
+    *,
+    out: _Path | None = None,
+    progress: bool = True,
+    **options: Unpack[Options],
+) -> Study:
     """Finds the config that trains a script fastest, as `gputune tune` does.
 
     This Python runs a script that ends in `.py`. Any other name is a command, such as `torchrun`. Ctrl-C ends the search
@@ -52,7 +59,8 @@ def tune(script: _Path, args: Sequence[object] = (), *, progress: bool = True, *
     command = [str(script), *map(str, args)]
     if command[0].endswith(".py"):
         command.insert(0, sys.executable)
-    return _run(["tune", "--quiet", *_arguments(options), "--", *command], None, progress)
+    given = [] if out is None else ["--out", str(out)]
+    return _run(["tune", "--quiet", *given, *_arguments(options), "--", *command], out, progress)
 
 
 def search(

@@ -130,7 +130,7 @@ class Study:
 
 def load(folder: str | os.PathLike[str]) -> Study:
     """Returns the result of the search in a folder such as `gputune-out/train`. The search may be running."""
-    return Study(Path(folder), json.loads(_program.output("report", str(folder), "--format", "best")))
+    return Study(Path(folder), json.loads(_program.output("report", str(folder), "--json")))
 
 
 def _interval(estimate: dict[str, Any] | None) -> Interval | None:

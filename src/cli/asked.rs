@@ -14,6 +14,9 @@ use super::{folder, paths, replay};
 /// The options of a search.
 #[derive(Debug, clap::Args)]
 pub(super) struct Asked {
+    /// The folder for journal, logs and results [default: gputune-out/<name of the spec or script>]
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
     /// How long the search may take, such as 20m [default: the spec's time]
     #[arg(long, value_name = "DURATION", value_parser = super::init::duration)]
     pub(super) time: Option<String>,
@@ -29,13 +32,13 @@ pub(super) struct Asked {
     /// Probes that run at the same time, each on its part of the machine [default: the spec's number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     slots: Option<u32>,
-    /// The form in which the best config is printed
+    /// The format of the best config
     #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
     format: &'static Format,
-    /// Print the best config as JSON: --format json
+    /// Print JSON: --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Start over; an earlier search in the folder is kept aside
+    /// Start over: an earlier DIR is kept as DIR.1
     #[arg(long)]
     pub(super) fresh: bool,
     /// Go on although the interpreter, frameworks, script, limits or anything else changed: in a new era of the same journal,
@@ -46,7 +49,7 @@ pub(super) struct Asked {
     /// [default: the spec's studies]
     #[arg(long, value_name = "DIR")]
     pub(super) warm_start: Vec<PathBuf>,
-    /// Print all details at the end: ties, where time went, how probes were measured
+    /// Print all details: ties, where time went, how probes were measured
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) verbose: bool,
     /// Print nothing but errors and the best config
@@ -57,8 +60,7 @@ pub(super) struct Asked {
 impl Asked {
     /// Returns the format of the best config.
     pub(super) fn format(&self) -> &'static Format {
-        let json = || gputune::report::emit::format("json");
-        if self.json { json().unwrap_or(self.format) } else { self.format }
+        folder::format_or_json(self.format, self.json)
     }
 
     /// Returns the spec with these options in place of its own.

@@ -1,36 +1,67 @@
 //! `gputune check`: shows what a search would do, without starting anything.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gputune::model::{Config, Constraint, Count, Direction, History, Objective, Space, quantity::show_duration};
+use gputune::model::{Config, Constraint, Count, Direction, History, Objective, Space, Value, quantity::show_duration};
 use gputune::probe::{Protection, adapter::Apply};
 use gputune::search::{
     Earlier, STRATEGIES,
     strategy::{self, View},
 };
 use gputune::spec::{Spec, SpecError};
+use serde::Serialize;
 
 use super::best::Ran;
 use super::exit::Exit;
 use super::{diagnostic, folder, paths, stdout, writes};
 
+mod json;
+
 /// Show the space, the baseline and the first commands of a search; start nothing
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  gputune check config.toml")]
+#[command(after_help = "Examples:
+  gputune check
+  gputune check config.toml")]
 pub(super) struct Args {
-    /// The spec
-    config: PathBuf,
+    /// The spec [default: gputune.toml, else that of the newest search]
+    config: Option<PathBuf>,
     /// The folder that the search would use [default: gputune-out/<name of the spec>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let spec = Spec::load(&args.config)?;
-    let out = args.out.clone().unwrap_or_else(|| folder::default_for(&args.config));
+    let path = folder::spec(args.config.as_deref())?;
+    let spec = Spec::load(&path)?;
+    let out = args.out.clone().unwrap_or_else(|| folder::default_for(&path));
     let earlier = earlier(&spec, &out)?;
+    let first = first(&spec, &earlier, &out);
+    let supervisor = Path::new("/proc/self/exe");
+    let protection = Protection::find(spec.step.template(), spec.step.writes(), supervisor, &paths::absolute(&out));
+    let protection = protection.map_err(|error| writes::impossible(&error))?;
+    if args.json {
+        stdout::print_json(&json::report(&spec, &first, &protection, &out))?;
+    } else {
+        stdout::print(&text(&spec, &earlier, &first, &protection, &out))?;
+    }
+    diagnostic::print_left_out(&spec.left_out);
+    for warning in &spec.warnings {
+        diagnostic::print_warning(warning);
+    }
+    writes::warn(&protection);
+    if let Err(error) = spec.device() {
+        diagnostic::print_warning(&error.to_string());
+    }
+    Ok(Exit::Found)
+}
+
+fn text(spec: &Spec, earlier: &[Earlier], first: &[First], protection: &Protection, out: &Path) -> String {
     let mut text = String::new();
     let apply = &spec.step.template().apply;
     describe_space(&spec.space, apply, &mut text);
@@ -49,28 +80,23 @@ pub(super) fn run(args: &Args) -> super::Result {
     }
     let about = STRATEGIES.iter().find(|entry| entry.name == spec.strategy).map_or("", |entry| entry.about);
     let _ = writeln!(text, "strategy   {}: {about}", spec.strategy);
-    for study in &earlier {
+    for study in earlier {
         let (trials, in_common, all) = (study.trials(), study.in_common(), spec.space.parameters().len());
         let line = format!("{trials} trials of {}, {in_common} of {all} parameters in common", study.place());
         let _ = writeln!(text, "warm start {line}");
     }
-    describe_commands(&spec, &earlier, &out, &mut text);
-    let supervisor = Path::new("/proc/self/exe");
-    let protection = Protection::find(spec.step.template(), spec.step.writes(), supervisor, &paths::absolute(&out));
-    let protection = protection.map_err(|error| writes::impossible(&error))?;
-    let _ = writeln!(text, "{}", writes::line(&protection));
-    describe_time(&spec, &mut text);
+    for (at, First { command, applied, files }) in first.iter().enumerate() {
+        let _ = writeln!(text, "{:<10} {command}", if at == 0 { "commands" } else { "" });
+        let applied: Vec<String> = applied.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        for words in Some(applied.join(" ")).filter(|words| !words.is_empty()).iter().chain(files) {
+            let _ = writeln!(text, "{:<10}   with {words}", "");
+        }
+    }
+    let _ = writeln!(text, "in         {}", spec.step.template().cwd.display());
+    let _ = writeln!(text, "{}", writes::line(protection));
+    describe_time(spec, &mut text);
     let _ = writeln!(text, "folder     {}", out.display());
-    stdout::print(&text)?;
-    diagnostic::print_left_out(&spec.left_out);
-    for warning in &spec.warnings {
-        diagnostic::print_warning(warning);
-    }
-    writes::warn(&protection);
-    if let Err(error) = spec.device() {
-        diagnostic::print_warning(&error.to_string());
-    }
-    Ok(Exit::Found)
+    text
 }
 
 /// Describes the objective, if it is not just throughput.
@@ -147,9 +173,19 @@ fn earlier(spec: &Spec, out: &Path) -> Result<Vec<Earlier>, SpecError> {
     Ok(studies.iter().filter_map(|study| study.seen_from(&spec.space, &spec.objective).ok()).collect())
 }
 
-/// Describes the commands that do not depend on results: the baseline, and the strategy's proposals before the first
+/// A command that a search runs whatever its results are.
+#[derive(Serialize)]
+struct First {
+    command: String,
+    /// The settings that the hook applies.
+    applied: BTreeMap<String, Value>,
+    /// The files that are rendered for it.
+    files: Vec<String>,
+}
+
+/// Returns the commands that do not depend on results: the baseline's, and those of the strategy's proposals before the first
 /// result.
-fn describe_commands(spec: &Spec, earlier: &[Earlier], out: &Path, text: &mut String) {
+fn first(spec: &Spec, earlier: &[Earlier], out: &Path) -> Vec<First> {
     const SHOWN: usize = 3;
     let history = History::default();
     let objective = spec.objective.scalarised(&history, spec.seed);
@@ -167,23 +203,19 @@ fn describe_commands(spec: &Spec, earlier: &[Earlier], out: &Path, text: &mut St
         first.push(proposal.config);
     }
     let template = spec.step.template();
-    for (at, config) in first.iter().enumerate() {
+    let command = |(at, config): (usize, &Config)| {
         let settings = spec.space.settings(config);
         let number = u32::try_from(at + 1).unwrap_or(u32::MAX);
         let ran = Ran::new(&paths::absolute(out), number);
+        let applied = template.apply.by_hook(&settings);
         let rendered = template.render(&settings, &ran.gputune, &ran.probe_dir);
-        let label = if at == 0 { "commands" } else { "" };
-        let _ = writeln!(text, "{label:<10} {}", ran.with(template, &spec.space).command_line(&settings));
-        let by_hook: Vec<String> =
-            template.apply.by_hook(&settings).map(|(applied, value)| format!("{}={value}", applied.name)).collect();
-        if !by_hook.is_empty() {
-            let _ = writeln!(text, "{:<10}   with {}", "", by_hook.join(" "));
+        First {
+            command: ran.with(template, &spec.space).command_line(&settings),
+            applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
+            files: rendered.files.iter().map(|(path, _)| path.display().to_string()).collect(),
         }
-        for (path, _) in &rendered.files {
-            let _ = writeln!(text, "{:<10}   with {}", "", path.display());
-        }
-    }
-    let _ = writeln!(text, "in         {}", spec.step.template().cwd.display());
+    };
+    first.iter().enumerate().map(command).collect()
 }
 
 fn describe_time(spec: &Spec, text: &mut String) {

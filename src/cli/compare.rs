@@ -41,7 +41,7 @@ pub(super) struct Args {
     /// The folder of the search with trial numbers and `best` [default: gputune-out/<name of the spec>]
     #[arg(long, value_name = "DIR")]
     search: Option<PathBuf>,
-    /// The longest time, such as 90s or 5m; a round that has begun is finished
+    /// How long it may take, such as 90s or 5m; a round that has begun is finished
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     time: Duration,
     /// The most rounds of four blocks; at most six if processes cannot be held
@@ -97,14 +97,10 @@ pub(super) fn run(args: &Args) -> super::Result {
     if !duelled.disturbances.is_empty() {
         diagnostic::print_warning(&format!("it was disturbed, repeat it: {}", duelled.disturbances.join("; ")));
     }
-    let text = if args.json {
-        let json = shown::json(&contenders, &duelled, &device.name);
-        serde_json::to_string_pretty(&json).map_err(|error| Failed::because(Exit::Impossible, &error))? + "\n"
-    } else {
-        shown::text(&contenders, &duelled)
-    };
-    if ratio(&duelled).is_some() || args.json {
-        stdout::print(&text)?;
+    if args.json {
+        stdout::print_json(&shown::json(&contenders, &duelled, &device.name))?;
+    } else if ratio(&duelled).is_some() {
+        stdout::print(&shown::text(&contenders, &duelled))?;
     }
     result(&duelled, args, &out)
 }

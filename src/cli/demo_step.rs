@@ -114,7 +114,7 @@ fn train(args: &Args, reporter: &mut Reporter) -> Result<super::Result, DemoErro
             #[expect(clippy::cast_precision_loss, reason = "a displayed rate")]
             let rate = samples as f64 / spoke.elapsed().as_secs_f64();
             let line = format!("step {number}  loss {:.4}  {rate:.0} samples/s\n", step.loss);
-            if let Err(failed) = stdout::print(&line) {
+            if let Err(failed) = stdout::stream(&line) {
                 return Ok(Err(failed));
             }
             (spoke, samples) = (Instant::now(), 0);

@@ -10,7 +10,7 @@ use gputune::report;
 use serde::Serialize;
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, stdout};
+use super::{diagnostic, folder, stdout};
 
 /// Show what this machine has for training, and what may slow it down
 ///
@@ -22,7 +22,7 @@ use super::{diagnostic, stdout};
   gputune device --bench
   gputune device --json > device.json
 
-Without a GPU the rest is shown, with exit code 0; `--bench` then says so and ends with exit code 3.")]
+Without a GPU, `--bench` ends with exit code 3.")]
 pub(super) struct Args {
     /// Measure matrix products, memory, copies and kernel launches, and keep the results
     #[arg(long)]
@@ -30,17 +30,18 @@ pub(super) struct Args {
     /// The GPU to measure, by CUDA's number
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "bench")]
     gpu: u16,
-    /// Print JSON; docs/design/json.md describes it
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     /// A folder on the disk to show
-    #[arg(long, value_name = "DIR", default_value = "gputune-out")]
-    out: PathBuf,
+    #[arg(long, value_name = "DIR", default_value = folder::ALL)]
+    disk: PathBuf,
 }
 
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
+    format: u32,
     #[serde(flatten)]
     machine: &'a Machine,
     ceilings: &'a [Ceilings],
@@ -48,15 +49,13 @@ struct Report<'a> {
 
 pub(super) fn run(args: &Args) -> super::Result {
     let clock = WallClock::default();
-    let machine = Machine::look(&args.out);
+    let machine = Machine::look(&args.disk);
     let known = if args.bench { vec![bench(&machine, args.gpu, &clock)?] } else { kept(&machine) };
-    let text = if args.json {
-        let report = Report { machine: &machine, ceilings: &known };
-        serde_json::to_string_pretty(&report).map_err(|error| Failed::because(Exit::Impossible, &error))? + "\n"
+    if args.json {
+        stdout::print_json(&Report { format: 1, machine: &machine, ceilings: &known })?;
     } else {
-        report::machine_text(&machine, &known, stdout::columns())
-    };
-    stdout::print(&text)?;
+        stdout::print(&report::machine_text(&machine, &known, stdout::columns()))?;
+    }
     Ok(Exit::Found)
 }
 
@@ -67,7 +66,7 @@ fn kept(machine: &Machine) -> Vec<Ceilings> {
     let of = |uuid: &str| match ceilings::load(&folder, uuid, &driver) {
         Ok(found) => found,
         Err(error) => {
-            diagnostic::print_warning(&format!("{error}; measure again with gputune device --bench"));
+            diagnostic::print_warning(&format!("{error}; `gputune device --bench` measures again"));
             None
         }
     };

@@ -31,28 +31,27 @@ use said::Said;
   gputune diagnose config.toml
   gputune diagnose config.toml --set workers=4 --json")]
 pub(super) struct Args {
-    /// The spec, or a script of PyTorch without options [default: gputune.toml, else the spec of the newest search below
-    /// gputune-out]
+    /// The spec, or a script of PyTorch without options [default: gputune.toml, else the spec of the newest search]
     #[arg(conflicts_with = "command")]
     config: Option<PathBuf>,
     /// The command of a PyTorch script
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// Set a parameter of the spec; may be given several times
+    /// Set a parameter; may be given again
     #[arg(long, value_name = "NAME=VALUE", value_parser = asked::assignment, conflicts_with = "command")]
     set: Vec<(String, String)>,
     /// How long it may take
-    #[arg(long, value_name = "TIME", default_value = "110s", value_parser = time)]
+    #[arg(long, value_name = "DURATION", default_value = "110s", value_parser = time)]
     time: Duration,
-    /// Print JSON instead of a screen
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     /// Write a spec that searches the parameters worth opening
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Replace the file if it is there
-    #[arg(long, requires = "write")]
-    force: bool,
+    /// Start over: an earlier FILE is kept as FILE.1
+    #[arg(long, alias = "force", requires = "write")]
+    fresh: bool,
     /// The folder for logs [default: gputune-out/<name of the spec or script>-diagnose]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -92,7 +91,9 @@ impl Args {
         if let Some(script) = self.config.take_if(|config| config.extension().is_some_and(|kind| kind == "py")) {
             if !self.set.is_empty() {
                 let message = format!("{} is a script, and --set is for a spec", script.display());
-                return Err(Failed::new(Exit::Usage, message).hint("give its options: gputune diagnose -- COMMAND"));
+                let command = format!("{} {}", init::python(), shell_word(&script.display().to_string()));
+                let hint = format!("put the script's own options behind it: gputune diagnose -- {command}");
+                return Err(Failed::new(Exit::Usage, message).hint(hint));
             }
             self.command = vec![init::python(), script.display().to_string()];
         }
@@ -104,9 +105,9 @@ impl Args {
 }
 
 fn examine(args: &Args) -> super::Result {
-    if let Some(path) = args.write.as_ref().filter(|path| path.exists() && !args.force) {
+    if let Some(path) = args.write.as_ref().filter(|path| path.exists() && !args.fresh) {
         return Err(Failed::new(Exit::Usage, format!("{} is there already", path.display()))
-            .hint("choose another name, or replace it with --force"));
+            .hint("choose another name, or start over with --fresh (the old file is kept)"));
     }
     let subject = match &args.config {
         Some(path) => of_spec(path, args)?,
@@ -125,7 +126,6 @@ fn examine(args: &Args) -> super::Result {
     let located = subject.space.locate(&subject.settings).ok();
     let config = if subject.is_as_it_is { as_it_is() } else { located.or_else(|| subject.space.first()) };
     let config = config.ok_or_else(|| Failed::new(Exit::Usage, "the space has no config that satisfies every rule"))?;
-    let has_adapter = subject.step.template.apply.adapter.is_some();
     let mut single = one_rank::of(&subject.step).map(|step| CommandProber::new(step, &out));
     let mut prober = CommandProber::new(subject.step, &out);
     writes::announce(&mut prober, args.quiet)?;
@@ -135,7 +135,7 @@ fn examine(args: &Args) -> super::Result {
         config: &config,
         settings: &subject.settings,
         limits: subject.limits,
-        has_adapter,
+        has_adapter: opener.has_adapter,
         around: Around::of(&Machine::look(&out)),
         time: args.time,
         stop: &stop,
@@ -146,14 +146,12 @@ fn examine(args: &Args) -> super::Result {
     let examined = examined.map_err(|error| no_diagnosis(error, &out))?;
 
     let wrote = match &args.write {
-        Some(path) => Some(opener.write(path, &examined, args.force)?),
+        Some(path) => Some(opener.write(path, &examined)?),
         None => None,
     };
-    let next = next(args, wrote.as_deref(), &examined, has_adapter);
+    let next = next(args, wrote.as_deref(), &examined, &opener);
     if args.json {
-        let report = report::diagnosis_json(&examined, &subject.job, &subject.device.name);
-        let text = serde_json::to_string_pretty(&report).map_err(|error| Failed::because(Exit::Impossible, &error))?;
-        stdout::print(&(text + "\n"))?;
+        stdout::print_json(&report::diagnosis_json(&examined, &subject.job, &subject.device.name))?;
     } else {
         let occasion =
             Occasion { job: &subject.job, device: &subject.device.name, next: &next, columns: stdout::columns() };
@@ -217,22 +215,33 @@ fn default_folder(args: &Args) -> PathBuf {
     folder::beside(&named, "-diagnose")
 }
 
-/// Returns what to run next.
-fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, has_adapter: bool) -> String {
+/// Returns what to run next: a command that runs as it is, or advice.
+fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, opener: &written::Opener) -> String {
+    let word = |path: &Path| shell_word(&path.display().to_string());
     if let Some(path) = wrote {
-        return format!("gputune search {}", shell_word(&path.display().to_string()));
+        return format!("gputune search {}", word(path));
     }
-    if !has_adapter {
+    if !opener.has_adapter {
         return "write adapter = \"torch\" in [step] if it trains with PyTorch, and diagnose again".to_owned();
     }
     if examined.verdict.openings(&examined.evidence).is_empty() {
         return "nothing to search; fix the cause by hand, and diagnose again".to_owned();
     }
+    if let Some(path) = args.config.as_deref().filter(|_| !opener.can_write(examined)) {
+        return format!("gputune search {}", word(path));
+    }
+    // A spec is written next to the old one, since its paths are relative to its folder.
+    let folder = args.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+    let names = (1..).map(|number| format!("gputune-{number}.toml"));
+    let mut places = std::iter::once(folder::OWN_SPEC.to_owned()).chain(names).map(|name| folder.join(name));
+    let place = places.find(|place| place.symlink_metadata().is_err()).unwrap_or_default();
+    let set: String =
+        args.set.iter().map(|(name, value)| format!("--set {} ", shell_word(&format!("{name}={value}")))).collect();
     let what = match &args.config {
-        Some(path) => shell_word(&path.display().to_string()),
+        Some(path) => word(path),
         None => format!("-- {}", args.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")),
     };
-    format!("gputune diagnose --write gputune.toml {what}")
+    format!("gputune diagnose --write {} {set}{what}", word(&place))
 }
 
 fn no_diagnosis(error: SessionError, out: &Path) -> Failed {

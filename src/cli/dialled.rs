@@ -11,6 +11,7 @@ use gputune::model::{Slot, Space};
 use gputune::probe::worker::{
     Dialling, Door, Hello, Knock, LauncherError, Life, Node, Refusal, Token, Wanted, Welcome, Workers,
 };
+use gputune::report::emit::shell_word;
 use gputune::search::{Arrival, Tuner};
 
 use super::exit::{Exit, Failed};
@@ -63,7 +64,10 @@ impl Dialled {
         let door = Door::open(&address.map_err(asked)?, token.clone());
         let door = door.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
         let at = door.address();
-        let shown = token_file.map(|file| format!(": gputune worker --dial {at} --token-file {}", file.display()));
+        let shown = token_file.map(|file| {
+            let file = shell_word(&file.display().to_string());
+            format!(": gputune worker --dial {at} --token-file {file}")
+        });
         say!("{:<10} {at} for workers{}", "listening", shown.unwrap_or_default());
         let heard = door.answer(hello);
         let mut workers = (way.call)(wanted, at, &token).map_err(asked)?;
@@ -153,7 +157,7 @@ fn token(file: Option<&Path>, way: &Dialling) -> Result<Token, Failed> {
         Some(file) => Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint())),
         None if !way.needs_token_file => Token::fresh().map_err(|error| Failed::because(Exit::Impossible, &error)),
         None => Err(Failed::new(Exit::Usage, "workers that dial in need a token".to_owned())
-            .hint("gputune cluster token FILE writes one; name it by token_file = \"FILE\" in [machine]")),
+            .hint("write one, and name it by token_file = \"token\" in [machine]: gputune cluster token token")),
     }
 }
 

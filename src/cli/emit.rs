@@ -6,7 +6,7 @@ use gputune::model::{Parameter, Settings, Value};
 use gputune::probe::StepTemplate;
 use gputune::report::{
     BestReport,
-    emit::{Chosen, Format, Written},
+    emit::{Chosen, Format, Written, shell_word},
 };
 use gputune::search::{Kept, Study};
 use gputune::spec::Spec;
@@ -30,11 +30,14 @@ use super::{diagnostic, folder, paths, report, stdout};
 pub(super) struct Args {
     /// The folder of the search [default: the newest below gputune-out]
     dir: Option<PathBuf>,
-    /// The format
+    /// The format of the best config
     #[arg(long, value_name = "FORMAT", default_value = "toml", value_parser = folder::format_parser())]
     format: &'static Format,
+    /// Print JSON: --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// Change the values in this TOML, YAML or JSON file instead
-    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json"])]
     apply: Option<PathBuf>,
     /// With --apply: where in the file a parameter goes, such as batch_size=train.batch_size; may be given again
     /// [default: the setting of the same name]
@@ -62,7 +65,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let found = Found::read(&folder::of_search(args.dir.as_deref())?)?;
     match &args.apply {
         Some(file) => apply_to(args, file, &found)?,
-        None => found.print(args.format)?,
+        None => found.print(folder::format_or_json(args.format, args.json))?,
     }
     if let Some(rate) = &found.best.learning_rate {
         diagnostic::print_note(&rate.sentence());
@@ -74,7 +77,9 @@ pub(super) fn run(args: &Args) -> super::Result {
 pub(super) fn best_in(kept: &Kept) -> Result<BestReport, Failed> {
     report::best_of(kept).ok_or_else(|| {
         let message = format!("{} has no best config: nothing feasible was found", kept.folder.display());
-        Failed::new(Exit::NothingFeasible, message).hint("`gputune report` says what became of each trial")
+        let hint =
+            format!("see what became of each trial: gputune report {}", shell_word(&kept.folder.display().to_string()));
+        Failed::new(Exit::NothingFeasible, message).hint(hint)
     })
 }
 
@@ -150,7 +155,7 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
         .and_then(|target| std::fs::read_to_string(&target).map(|text| (target, text)))
         .map_err(|error| {
             Failed::new(Exit::Usage, format!("cannot read {}: {error}", file.display()))
-                .hint("--apply writes into a file that is there; `gputune emit` prints a new one")
+                .hint("--apply writes into a file that is there; without it, the config is printed")
         })?;
     let new = language.edited(&old, &changes, args.add).map_err(refused)?;
     for parameter in found.kept.iter().flat_map(|kept| kept.study.space.parameters()) {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use gputune::machine::NoGpu;
 use gputune::spec::SpecError;
 
-use super::diagnostic;
+use super::{diagnostic, stdout};
 
 /// The ways in which the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,16 +89,14 @@ rows! {
         "SIGINT (Ctrl-C), SIGTERM or SIGHUP. A second signal ends gputune at once and prints nothing.";
 }
 
-/// The maximum width of hand-wrapped lines in `--help`, in columns.
-const COLUMNS: usize = 98;
-
-/// Returns the text below the help of the program.
+/// Returns the text below the help of the program, wrapped for the terminal: clap would not indent further lines.
 pub(super) fn help() -> String {
+    let columns = stdout::columns().min(98);
     let mut text = String::from("Exit codes:\n");
     for row in ROWS {
         let mut line = format!("  {:<4}", row.code);
         for word in row.meaning.split_whitespace() {
-            if line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            if line.chars().count() + 1 + word.chars().count() > columns {
                 text = text + &line + "\n";
                 line = " ".repeat(6);
             }
@@ -122,7 +120,7 @@ pub(crate) enum Failed {
         last_lines: Vec<String>,
         hint: Option<String>,
     },
-    /// The reader of standard output is gone, which is no failure.
+    /// The reader of a continuing output is gone, which is no failure.
     ClosedPipe,
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use gputune::init::{By, Command, Guess, Seen, Words};
 use gputune::model::{Headroom, Outcome};
 use gputune::probe::{CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes, supervisor};
+use gputune::report::emit::shell_word;
 
 use super::bare::Bare;
 use super::exit::{Exit, Failed};
@@ -43,7 +44,7 @@ pub(super) fn of(command: &Command, is_quiet: bool) -> Result<Option<Seen>, Fail
     tell!(
         is_quiet,
         "running `{}` for three steps to see what it uses; its writes are discarded",
-        command.words.join(" ")
+        command.words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
     );
     let Some(run) = run(command, Bare::of(&words)?, is_quiet)? else { return Ok(None) };
     match &run.outcome {

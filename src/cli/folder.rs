@@ -31,6 +31,11 @@ pub(super) fn format_parser() -> impl TypedValueParser<Value = &'static Format> 
         .try_map(|name| gputune::report::emit::format(&name).ok_or_else(|| format!("there is no form `{name}`")))
 }
 
+/// Returns the format, or JSON if it was asked for by `--json`.
+pub(super) fn format_or_json(format: &'static Format, is_json: bool) -> &'static Format {
+    gputune::report::emit::format("json").filter(|_| is_json).unwrap_or(format)
+}
+
 /// The folder of all searches, in the current folder.
 pub(super) const ALL: &str = "gputune-out";
 /// The spec that `gputune init` and `gputune tune` write.
@@ -38,8 +43,10 @@ pub(super) const OWN_SPEC: &str = "gputune.toml";
 
 /// Returns the default folder of a spec's search: `gputune-out/<name of the file>`, or the folder of a spec that `gputune tune` wrote.
 pub(super) fn default_for(spec: &Path) -> PathBuf {
-    let is_of_tune = spec.file_name().is_some_and(|name| name == OWN_SPEC)
-        && paths::absolute(spec).parent().and_then(Path::parent).is_some_and(|all| all.ends_with(ALL));
+    let has_search =
+        |folder: &Path| folder.join(JOURNAL).exists() || folder.parent().is_some_and(|all| all.ends_with(ALL));
+    let is_of_tune =
+        spec.file_name().is_some_and(|name| name == OWN_SPEC) && paths::absolute(spec).parent().is_some_and(has_search);
     match spec.parent().filter(|_| is_of_tune) {
         Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
         Some(folder) => folder.to_owned(),
@@ -50,7 +57,7 @@ pub(super) fn default_for(spec: &Path) -> PathBuf {
 /// Returns the given folder of a search, else the search below `gputune-out` that was active last.
 pub(super) fn of_search(given: Option<&Path>) -> Result<PathBuf, Failed> {
     let newest = || newest().ok_or_else(|| Failed::new(Exit::Usage, format!("there is no search below {ALL}")));
-    let hint = "name the folder of a search, or begin one: gputune tune train.py";
+    let hint = "name the folder of a search, or begin one: gputune tune SCRIPT";
     given.map_or_else(newest, |dir| Ok(dir.to_owned())).map_err(|failed| failed.hint(hint))
 }
 
@@ -66,7 +73,7 @@ pub(super) fn spec(given: Option<&Path>) -> Result<PathBuf, Failed> {
     };
     newest().and_then(of_study).ok_or_else(|| {
         Failed::new(Exit::Usage, format!("there is no {OWN_SPEC} here, and no search with a spec below {ALL}"))
-            .hint("name a spec, or a script: gputune tune train.py")
+            .hint("name a spec, or a script: gputune tune SCRIPT")
     })
 }
 
@@ -128,6 +135,16 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::set_permissions(file.path(), permissions)?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
+}
+
+/// Keeps a file that is about to be replaced under a free name: its own with a number behind it.
+pub(super) fn keep_aside(path: &Path) -> io::Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let numbered = |number: u32| PathBuf::from(format!("{}.{number}", path.display()));
+    let free = (1..).map(numbered).find(|place| place.symlink_metadata().is_err());
+    free.map_or(Ok(0), |place| fs::copy(path, place)).map(|_| ())
 }
 
 /// Writes the record of the folder's search.

@@ -16,12 +16,16 @@ use gputune::init::{
 };
 use gputune::machine::Machine;
 use gputune::model::quantity;
+use gputune::report::emit::shell_word;
 
 use super::asking::{Asked, Told};
 use super::exit::{Exit, Failed};
-use super::{diagnostic, first_run, questions, scripts, stdout};
+use super::{diagnostic, first_run, folder, questions, scripts, stdout};
 
+mod drafted;
 mod written;
+
+use drafted::Drafted;
 
 /// Write a first spec for a training script
 ///
@@ -44,12 +48,15 @@ pub(super) struct Args {
     /// The framework of the script [default: as its first run shows, else by its launcher and imports]
     #[arg(long, value_parser = preset_parser())]
     preset: Option<&'static Preset>,
-    /// Where the spec is written
-    #[arg(long, value_name = "FILE", default_value = "gputune.toml")]
+    /// The file for the spec
+    #[arg(long, value_name = "FILE", default_value = folder::OWN_SPEC)]
     out: PathBuf,
-    /// Replace an existing file
+    /// Start over: an earlier FILE is kept as FILE.1
+    #[arg(long, alias = "force")]
+    fresh: bool,
+    /// Print JSON instead of text
     #[arg(long)]
-    force: bool,
+    json: bool,
     /// Keep a file that is there for the same job
     #[arg(skip)]
     keep: bool,
@@ -82,13 +89,14 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 
 impl Args {
     /// Makes the arguments for a command that writes its spec to `out`, asks nothing, and keeps a spec of the same job.
-    pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, force: bool, quiet: bool) -> Self {
+    pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, fresh: bool, quiet: bool) -> Self {
         Self {
             yes: true,
             no_run: false,
             preset: None,
             out,
-            force,
+            fresh,
+            json: false,
             keep: true,
             quiet,
             time,
@@ -101,25 +109,22 @@ impl Args {
 /// Returns the command of the current folder: its one obvious script.
 pub(super) fn words_of_folder() -> Result<Vec<OsString>, Failed> {
     let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    Ok(scripts::of_folder(&cwd, false)?.into_iter().map(OsString::from).collect())
-}
-
-/// What a first spec has, for messages.
-pub(super) struct Drafted {
-    /// Describes the findings.
-    pub(super) summary: String,
-    /// The next step.
-    next: String,
+    Ok(scripts::of_folder(&cwd, false, "tune")?.into_iter().map(OsString::from).collect())
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let Drafted { summary, next } = drafted(args)?;
-    stdout::print(&(summary + &next))?;
+    // Only a spec that is kept for `gputune tune` has nothing to describe.
+    let Some(drafted) = drafted(args)? else { return Ok(Exit::Found) };
+    if args.json {
+        stdout::print_json(&drafted)?;
+    } else {
+        stdout::print(&(drafted.summary() + &drafted.next()))?;
+    }
     Ok(Exit::Found)
 }
 
-/// Writes a spec, unless no search could use it.
-pub(super) fn drafted(args: &Args) -> Result<Drafted, Failed> {
+/// Writes a spec, unless no search could use it. Returns `None` if a spec of the same job is there and is kept.
+pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
     refuse_to_replace(args)?;
     let asks = !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -127,11 +132,11 @@ pub(super) fn drafted(args: &Args) -> Result<Drafted, Failed> {
     let words =
         args.script.iter().chain(&args.command).map(|word| word.clone().into_string().map_err(|word| not_text(&word)));
     let words = words.collect::<Result<Vec<String>, Failed>>()?;
-    let words = if words.is_empty() { scripts::of_folder(&cwd, asks)? } else { words };
+    let words = if words.is_empty() { scripts::of_folder(&cwd, asks, "init")? } else { words };
     let command = Command::new(words, &python).looked_into(&cwd, &python);
     let source = read_source(&command, &cwd)?;
     if written::is_there_for(args, &command.words) {
-        return Ok(Drafted { summary: String::new(), next: String::new() });
+        return Ok(None);
     }
     let seen = if args.no_run { None } else { first_run::of(&command, args.quiet)? };
     let (source, preset) = recognised(args, &command, source, seen.as_ref(), asks)?;
@@ -171,7 +176,7 @@ pub(super) fn drafted(args: &Args) -> Result<Drafted, Failed> {
         time: &time,
         machine: &means.line(),
         told_by: &told_by,
-        file: &args.out.display().to_string(),
+        file: &shell_word(&args.out.display().to_string()),
         files: templates.iter().filter_map(|template| written::rendered(&args.out, template)).collect(),
     };
     let text = draft::write(&plan, &frame).map_err(unwritable)?;
@@ -183,7 +188,7 @@ pub(super) fn drafted(args: &Args) -> Result<Drafted, Failed> {
     warn_of_missing(&command, &arguments, &values, &plan);
     warn_of_no_launcher(&command, &source);
     spec.warnings.iter().filter(|warning| !asked(warning)).for_each(|warning| diagnostic::print_warning(warning));
-    Ok(Drafted { summary: summary(args, &command, &plan, &frame), next: next(args, &frame) })
+    Ok(Some(Drafted::of(&args.out, &command, &plan, &frame)))
 }
 
 fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
@@ -191,11 +196,10 @@ fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
         let message = format!("{} is a folder", args.out.display());
         return Err(Failed::new(Exit::Usage, message).hint("give the file: --out FILE"));
     }
-    if !args.force && !args.keep && args.out.symlink_metadata().is_ok() {
+    if !args.fresh && !args.keep && args.out.symlink_metadata().is_ok() {
         let message = format!("{} is there already", args.out.display());
-        return Err(
-            Failed::new(Exit::Usage, message).hint("choose another name with --out FILE, or replace it with --force")
-        );
+        let hint = "choose another name with --out FILE, or start over with --fresh (the old file is kept)";
+        return Err(Failed::new(Exit::Usage, message).hint(hint));
     }
     Ok(())
 }
@@ -218,6 +222,11 @@ fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, rate: &Rate) -> Resu
          gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",
         plan.preset.page
     )))
+}
+
+/// Returns a command for a shell.
+fn shell_words(words: &[String]) -> String {
+    words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
 }
 
 fn not_text(word: &std::ffi::OsStr) -> Failed {
@@ -255,7 +264,7 @@ fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String],
              gputune init -- {} {}",
             command.name(),
             missing.join(", "),
-            command.words.join(" "),
+            shell_words(&command.words),
             missing.join(" ")
         ));
     }
@@ -264,12 +273,13 @@ fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String],
 /// Warns if a script cannot run without a launcher: its probes would fail.
 fn warn_of_no_launcher(command: &Command, source: &Source) {
     if let Some(variable) = source.needs_launcher(command) {
-        let told: Vec<&str> = command.told().iter().map(String::as_str).collect();
+        let told: Vec<String> =
+            std::iter::once(command.name().to_owned()).chain(command.told().iter().cloned()).collect();
         diagnostic::print_warning(&format!(
             "{} reads {variable}, which a launcher sets, and every probe would fail without; give the whole command: \
              gputune init -- torchrun --nproc-per-node 2 {}",
             command.name(),
-            std::iter::once(command.name()).chain(told).collect::<Vec<_>>().join(" ")
+            shell_words(&told)
         ));
     }
 }
@@ -332,49 +342,4 @@ fn rate(preset: &Preset, source: &Source) -> Rate {
         Some((pattern, unit)) => Rate::Printed { pattern: pattern.clone(), unit: unit.clone() },
         None => Rate::Missing,
     }
-}
-
-/// Describes the findings.
-fn summary(args: &Args, command: &Command, plan: &Plan, frame: &Frame<'_>) -> String {
-    let names = |is: fn(&Way) -> bool| {
-        let of = plan.parameters.iter().filter(|parameter| is(&parameter.way)).map(|parameter| parameter.name.as_str());
-        of.collect::<Vec<_>>().join(", ")
-    };
-    let ways = [
-        ("arguments", names(|way| matches!(way, Way::Argument(_)))),
-        ("adapter", names(|way| matches!(way, Way::Target(target) if !target.starts_with("env.")))),
-        ("variables", names(|way| matches!(way, Way::Target(target) if target.starts_with("env.")))),
-        ("file", names(|way| matches!(way, Way::File(_)))),
-        ("config", names(|way| matches!(way, Way::Config))),
-    ];
-    let mut text = format!("{}: {}\n", command.name(), plan.preset.about);
-    for (way, names) in ways.iter().filter(|(_, names)| !names.is_empty()) {
-        text += &format!("  {way:<10} {names}\n");
-    }
-    let file = gputune::report::emit::shell_word(&args.out.display().to_string());
-    text += &format!("wrote {file}\n");
-    if frame.rate == Rate::Missing {
-        text += &format!(
-            "\ngputune cannot see yet how fast {} trains: {} shows the three lines for it,\nor write the pattern of a rate that it prints into [step].\n",
-            command.name(),
-            plan.preset.page
-        );
-    }
-    text
-}
-
-/// Describes the next step.
-fn next(args: &Args, frame: &Frame<'_>) -> String {
-    let file = gputune::report::emit::shell_word(&args.out.display().to_string());
-    if frame.rate == Rate::Missing {
-        return format!(
-            "\nnext, once gputune can see it:\n  gputune search {file}     the best config, in {} at most\n",
-            frame.time
-        );
-    }
-    format!(
-        "\nnext:\n  gputune diagnose {file}   what the step waits for, in two minutes\n  \
-         gputune search {file}     the best config, in {} at most\n",
-        frame.time
-    )
 }

@@ -123,8 +123,13 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to standard output and are no failure; a reader that closes the pipe is no failure either.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Found.into() };
+            let is_unwritten = error.print().is_err_and(|error| error.kind() != std::io::ErrorKind::BrokenPipe);
+            return match (error.use_stderr(), is_unwritten) {
+                (true, _) => Exit::Usage,
+                (false, true) => Exit::Impossible,
+                (false, false) => Exit::Found,
+            }
+            .into();
         }
     };
     colour::ask(cli.color);

@@ -21,9 +21,9 @@ use super::{asked, diagnostic, folder, interrupt, paths, samples, search, stdout
   gputune probe config.toml --set batch_size=64 --set workers=4
   gputune probe config.toml --set precision=bf16 --json")]
 pub(super) struct Args {
-    /// The spec
-    config: PathBuf,
-    /// Set a parameter; may be given several times
+    /// The spec [default: gputune.toml, else that of the newest search]
+    config: Option<PathBuf>,
+    /// Set a parameter; may be given again
     #[arg(long, value_name = "NAME=VALUE", value_parser = asked::assignment)]
     set: Vec<(String, String)>,
     /// Print JSON instead of text
@@ -38,11 +38,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let mut spec = Spec::load(&args.config)?;
+    let path = folder::spec(args.config.as_deref())?;
+    let mut spec = Spec::load(&path)?;
     diagnostic::print_left_out(&spec.left_out);
     let device = spec.device()?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
-    let out = args.out.clone().unwrap_or_else(|| folder::beside(&args.config, "-probe"));
+    let out = args.out.clone().unwrap_or_else(|| folder::beside(&path, "-probe"));
     folder::prepare(&out)?;
     let out = paths::absolute(&out);
     if !args.quiet {
@@ -90,9 +91,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     };
     let log = out.join(CommandProber::log_name(trial.number, Effort::Probe));
     if args.json {
-        let report = report::probe_json(&study, trial, &device, &log);
-        let text = serde_json::to_string_pretty(&report).map_err(|error| Failed::because(Exit::Impossible, &error))?;
-        stdout::print(&(text + "\n"))?;
+        stdout::print_json(&report::probe_json(&study, trial, &device, &log))?;
     } else {
         stdout::print(&report::probe_text(&study, trial, &device, &log))?;
     }

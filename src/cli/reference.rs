@@ -307,3 +307,36 @@ fn lines_are_read_as_a_shell_does() {
     assert!(refusal(&words(&["search", "a.toml", "--no-such-option"])).is_some());
     assert!(refusal(&words(&["search", "--help"])).is_none());
 }
+
+/// The commands without `--json`: they print a document in its own format, or what another program prints.
+const WITHOUT_JSON: &[&str] = &["run", "schema", "demo-step", "worker", "relay", "cluster", "completions", "man"];
+
+/// The beginnings of the help of options that several commands have.
+const ALIKE: &[(&str, &[&str])] = &[
+    ("json", &["Print JSON instead of text", "Print JSON: --format json"]),
+    ("out", &["The folder ", "The file "]),
+    ("fresh", &["Start over: an earlier "]),
+    ("format", &["The format"]),
+    ("quiet", &["Show no progress", "Print nothing but errors and the best config"]),
+    ("verbose", &["Print all details: ties, where time went, how probes were measured"]),
+    ("set", &["Keep a parameter at this setting; may be given again", "Set a parameter; may be given again"]),
+    ("time", &["How long "]),
+];
+
+#[test]
+fn options_that_commands_share_mean_the_same() {
+    let program = Cli::command();
+    for command in program.get_subcommands() {
+        let name = command.get_name();
+        let has = |option: &str| command.get_arguments().any(|argument| argument.get_long() == Some(option));
+        assert!(has("json") != WITHOUT_JSON.contains(&name), "`gputune {name}` has --json: {}", has("json"));
+        assert!(!["force", "overwrite", "replace"].into_iter().any(has), "`gputune {name}`: --fresh is the word");
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let Some((option, known)) = ALIKE.iter().find(|(option, _)| argument.get_long() == Some(option)) else {
+                continue;
+            };
+            assert!(known.iter().any(|begin| help.starts_with(begin)), "`gputune {name} --{option}`: {help}");
+        }
+    }
+}

@@ -23,7 +23,8 @@ use super::stdout;
 ///
 /// TABLE is a CSV file: columns up to `status` are parameters, `status` is `ok` or a failure, `value` is the objective.
 /// A journal.jsonl of a search is a table too. `auto` and `bayes` start in the middle of the table's space.
-/// Numbers in columns whose names begin with `x_` are further metrics.
+/// Numbers in columns whose names begin with `x_` are further metrics. The JSON has `optimum` and `runs`, each with `seed`,
+/// `best` and `expected_gain` (one number per probe), `failed`, and with --until-end `stopped`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune replay table.csv --strategy random --probes 60 --seeds 200 --json
@@ -59,8 +60,7 @@ pub(super) struct Args {
     /// A parameter along which a lack of memory rules out larger values; may be given again
     #[arg(long, value_name = "NAME")]
     monotone: Vec<String>,
-    /// Print one JSON object: `optimum` and `runs`, each with `seed`, `best` and `expected_gain` (one number per probe),
-    /// `failed`, and with --until-end `stopped`
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }
@@ -73,6 +73,7 @@ pub(super) fn strategy_parser() -> impl TypedValueParser<Value = &'static Entry>
 
 #[derive(Debug, Serialize)]
 struct Runs {
+    format: u32,
     optimum: Option<f64>,
     runs: Vec<Run>,
 }
@@ -111,10 +112,9 @@ pub(super) fn run(args: &Args) -> super::Result {
         let (space, replay) = opened()?;
         plan.until_end(space, replay, seed).map_err(|error| Failed::because(Exit::Impossible, &error))
     };
-    let runs = Runs { optimum, runs: (0..args.seeds).map(run).collect::<Result<_, _>>()? };
+    let runs = Runs { format: 1, optimum, runs: (0..args.seeds).map(run).collect::<Result<_, _>>()? };
     if args.json {
-        let text = serde_json::to_string(&runs).map_err(|error| Failed::because(Exit::Impossible, &error))?;
-        stdout::print(&(text + "\n"))?;
+        stdout::stream_json(&runs)?;
     } else {
         stdout::print(&for_people(args, &space, &runs))?;
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::report::{
-    BestReport, COMPARISONS, Comparison, Output, Place, REPORTS, Screen, Side, Subject, comparison_format,
-    report_format,
+    BestReport, COMPARISONS, Comparison, Output, Place, REPORTS, ReportFormat, Screen, Side, Subject,
+    comparison_format, report_format,
 };
 use gputune::search::Kept;
 
@@ -29,14 +29,18 @@ pub(super) struct Args {
     other: Option<PathBuf>,
     /// The format
     #[arg(long, value_name = "FORMAT", default_value = REPORTS[0].name, value_parser = format_parser())]
-    format: String,
+    format: &'static ReportFormat,
+    /// Print JSON: --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// With two searches: end with exit code 1 if the best of the second is slower by more than this, such as 5%
     #[arg(long, value_name = "SHARE", requires = "other", value_parser = share)]
     max_slowdown: Option<f64>,
-    /// Print all details on the terminal: ties, where time went, how probes were measured
+    /// Print all details: ties, where time went, how probes were measured
     #[arg(short, long)]
     verbose: bool,
-    /// The output; `-` is standard output [default: standard output, or the file or folder of the format in DIR]
+    /// The file or folder for the report; `-` is standard output [default: standard output, or the place of the format in
+    /// DIR]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 }
@@ -51,11 +55,13 @@ fn share(text: &str) -> Result<f64, String> {
     share.filter(|share| (0.0..1.0).contains(share)).ok_or_else(|| "write a share below 100 %, such as 5%".to_owned())
 }
 
-/// Another name of a format.
-const MARKDOWN: (&str, &str) = ("md", "summary");
+/// The format that `--json` stands for.
+const JSON: &str = "json";
+/// Other names of formats.
+const ALIASES: [(&str, &str); 2] = [("md", "summary"), ("best", JSON)];
 
-/// Reads the name of a format for one search or for two; help and errors list all names.
-fn format_parser() -> impl TypedValueParser<Value = String> {
+/// Reads the name of a format; help and errors list all names.
+fn format_parser() -> impl TypedValueParser<Value = &'static ReportFormat> {
     let known = REPORTS.iter().map(|format| {
         let place = match format.place {
             Place::Stdout => String::new(),
@@ -63,26 +69,26 @@ fn format_parser() -> impl TypedValueParser<Value = String> {
             Place::Folder(name) => format!("; writes {name}/"),
         };
         let two = if comparison_format(format.name).is_some() { "; also of two searches" } else { "" };
-        PossibleValue::new(format.name).help(format!("{}{place}{two}", format.about))
+        let aliases = ALIASES.iter().filter(|(_, name)| *name == format.name).map(|(alias, _)| *alias);
+        PossibleValue::new(format.name).help(format!("{}{place}{two}", format.about)).aliases(aliases)
     });
-    let of_two = COMPARISONS.iter().filter(|format| report_format(format.name).is_none());
-    let of_two =
-        of_two.map(|format| PossibleValue::new(format.name).help(format!("of two searches: {}", format.about)));
-    let known = known.chain(of_two).map(|value| {
-        let is_markdown = value.matches(MARKDOWN.1, false);
-        if is_markdown { value.alias(MARKDOWN.0) } else { value }
-    });
-    PossibleValuesParser::new(known).map(|name| if name == MARKDOWN.0 { MARKDOWN.1.to_owned() } else { name })
+    PossibleValuesParser::new(known).try_map(|given| {
+        let name = ALIASES.iter().find(|(alias, _)| *alias == given).map_or(given.as_str(), |(_, name)| *name);
+        report_format(name).ok_or_else(|| format!("there is no format `{name}`"))
+    })
+}
+
+impl Args {
+    fn format(&self) -> &'static ReportFormat {
+        report_format(JSON).filter(|_| self.json).unwrap_or(self.format)
+    }
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
     if let Some(other) = &args.other {
         return compare(args, other);
     }
-    let format = report_format(&args.format).ok_or_else(|| {
-        Failed::new(Exit::Usage, format!("`{}` is a form for two searches", args.format))
-            .hint("give a second folder, or choose another form: see gputune report --help")
-    })?;
+    let format = args.format();
     let kept = read(&folder::of_search(args.dir.as_deref())?)?;
     let best = best_of(&kept);
     let screen = Screen { is_verbose: args.verbose, ..colour::stdout() };
@@ -101,9 +107,9 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// Compares two searches.
 fn compare(args: &Args, other: &Path) -> super::Result {
-    let format = comparison_format(&args.format).ok_or_else(|| {
+    let format = comparison_format(args.format().name).ok_or_else(|| {
         let names: Vec<&str> = COMPARISONS.iter().map(|format| format.name).collect();
-        Failed::new(Exit::Usage, format!("`{}` is a form for one search", args.format))
+        Failed::new(Exit::Usage, format!("`{}` is a format for one search", args.format().name))
             .hint(format!("of two there are {}", names.join(", ")))
     })?;
     let dir = folder::of_search(args.dir.as_deref())?;

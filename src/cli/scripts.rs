@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use gputune::init::{Command, Source};
+use gputune::report::emit::shell_word;
 
 use super::exit::{Exit, Failed};
 use super::questions;
@@ -16,8 +17,8 @@ const NEVER: &[&str] = &["setup.py", "conftest.py", "__init__.py", "__main__.py"
 /// The most scripts that are offered for a choice.
 const SHOWN: usize = 9;
 
-/// Returns the command of a folder: its one obvious script, or the answer to a question.
-pub(super) fn of_folder(folder: &Path, asks: bool) -> Result<Vec<String>, Failed> {
+/// Returns the command of a folder: its one obvious script, or the answer to a question. `to` is gputune's command, for hints.
+pub(super) fn of_folder(folder: &Path, asks: bool, to: &str) -> Result<Vec<String>, Failed> {
     let scripts = candidates(folder)?;
     let likely: Vec<&String> = LIKELY.iter().filter_map(|name| scripts.iter().find(|script| script == name)).collect();
     if let (Some(only), 1) | (Some(only), _) = (likely.first(), likely.len())
@@ -29,14 +30,18 @@ pub(super) fn of_folder(folder: &Path, asks: bool) -> Result<Vec<String>, Failed
         return Ok(vec![only.clone()]);
     }
     if !asks {
-        let hint = "name it: gputune init train.py, or gputune init -- COMMAND";
-        let message = if scripts.is_empty() {
-            "there is no Python script in this folder".to_owned()
-        } else {
-            format!(
-                "several scripts could train: {}",
-                scripts.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ")
-            )
+        let (message, hint) = match scripts.first() {
+            None => (
+                "there is no Python script in this folder".to_owned(),
+                format!("name the command that trains: gputune {to} -- COMMAND"),
+            ),
+            Some(first) => (
+                format!(
+                    "several scripts could train: {}",
+                    scripts.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ")
+                ),
+                format!("name the script, such as: gputune {to} {}", shell_word(first)),
+            ),
         };
         return Err(Failed::new(Exit::Usage, message).hint(hint));
     }

@@ -34,12 +34,8 @@ use super::{best, colour, diagnostic, emit, folder, interrupt, paths, samples, s
   gputune search config.toml --out runs/h100 --warm-start runs/a100
   gputune search config.toml --slurm \"--partition=gpu --nodes=2 --gpus-per-node=4 --time=1:00:00\"")]
 pub(super) struct Args {
-    /// The spec, or a script as for `gputune tune` [default: gputune.toml, else the spec of the newest search below
-    /// gputune-out]
+    /// The spec, or a script as for `gputune tune` [default: gputune.toml, else the spec of the newest search]
     config: Option<PathBuf>,
-    /// The folder for journal, logs and results [default: gputune-out/<name of the spec>]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     #[command(flatten)]
     asked: Asked,
     /// Listen here for workers that dial in (`gputune worker --dial`); port 0 is any free port
@@ -58,17 +54,18 @@ pub(super) struct Args {
 
 impl Args {
     /// Makes the arguments for a spec whose search has this folder.
-    pub(super) fn of(config: PathBuf, out: PathBuf, asked: Asked) -> Self {
-        let (config, out) = (Some(config), Some(out));
-        Self { config, out, asked, listen: None, token_file: None, slurm: None, ended: None }
+    pub(super) fn of(config: PathBuf, out: PathBuf, mut asked: Asked) -> Self {
+        asked.out = Some(out);
+        Self { config: Some(config), asked, listen: None, token_file: None, slurm: None, ended: None }
     }
 }
 
 pub(super) fn run(args: Args) -> super::Result {
     if let Some(script) = args.config.clone().filter(|config| config.extension().is_some_and(|kind| kind == "py")) {
-        if args.out.is_some() || args.listen.is_some() || args.slurm.is_some() {
-            let message = format!("{} is a script, and these options need a spec", script.display());
-            return Err(Failed::new(Exit::Usage, message).hint("write one: gputune init"));
+        if args.listen.is_some() || args.slurm.is_some() {
+            let message = format!("{} is a script, and --listen and --slurm need a spec", script.display());
+            let hint = format!("write one: gputune init {}", shell_word(&script.display().to_string()));
+            return Err(Failed::new(Exit::Usage, message).hint(hint));
         }
         return super::tune::run(super::tune::Args::of(script, args.asked));
     }
@@ -83,7 +80,7 @@ pub(super) fn run(args: Args) -> super::Result {
 fn search(args: Args) -> super::Result {
     let config = folder::spec(args.config.as_deref())?;
     let spec = loaded(&args, &config)?;
-    let out = args.out.clone().unwrap_or_else(|| folder::default_for(&config));
+    let out = args.asked.out.clone().unwrap_or_else(|| folder::default_for(&config));
     let (asked_for, format) = (&args.asked, args.asked.format());
     let quiet = asked_for.quiet;
     emit::check(format, &spec)?;

@@ -38,16 +38,15 @@ pub(super) fn run(args: Args) -> super::Result {
     if let Some(option) = words.first().filter(|word| word.to_string_lossy().starts_with('-')) {
         let message = format!("there is no option `{}`", option.display());
         return Err(
-            Failed::new(Exit::Usage, message).hint("see gputune tune --help; a script's own options stand behind it")
+            Failed::new(Exit::Usage, message).hint("see `gputune tune --help`; a script's own options stand behind it")
         );
     }
-    let out = Path::new(folder::ALL).join(name_of(&words));
+    let out = asked.out.clone().unwrap_or_else(|| Path::new(folder::ALL).join(name_of(&words)));
     folder::prepare(&out)?;
     let spec = out.join(folder::OWN_SPEC);
     let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh, asked.quiet);
-    let drafted = init::drafted(&draft)?;
-    if !asked.quiet && !drafted.summary.is_empty() {
-        say!("{}", drafted.summary);
+    if let Some(drafted) = init::drafted(&draft)?.filter(|_| !asked.quiet) {
+        say!("{}", drafted.summary());
     }
     search::run(search::Args::of(spec, out, asked))
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gputune::model::{Line, Objective, quantity::show_duration};
-use gputune::report::{self, Tone};
+use gputune::report::{self, Tone, emit::shell_word};
 use gputune::search::{Ended, Follower, JournalError, Kept, Status, StatusFile, journal::is_in_use};
 
 use super::exit::{Exit, Failed};
@@ -30,7 +30,13 @@ pub(super) struct Args {
     /// Print the present state and end
     #[arg(long)]
     once: bool,
+    /// Print JSON instead of text: the state of the search, a line for each change
+    #[arg(long)]
+    json: bool,
 }
+
+/// The time between two looks at the search.
+const EVERY: Duration = Duration::from_millis(200);
 
 /// The known state of the search's process.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +56,9 @@ pub(super) fn run(args: &Args) -> super::Result {
     let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
     let quit = interrupt::stop_flag().map_err(impossible)?;
     let mut watch = Watch::new(&dir);
+    if args.json {
+        return watch.follow_as_json(args.once, &quit);
+    }
     if args.once {
         watch.look().map_err(|error| unreadable(&error))?;
         return watch.once();
@@ -67,7 +76,7 @@ fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
     match (place.file_name(), place.parent()) {
         (Some(name), Some(folder)) if name == folder::JOURNAL => Ok(folder.to_owned()),
         _ => Err(Failed::new(Exit::Usage, format!("{} is no folder of a search", place.display()))
-            .hint("give the folder that `gputune search` prints as `results`")),
+            .hint("give the folder that the search prints as `results`")),
     }
 }
 
@@ -160,8 +169,7 @@ impl Watch {
     fn once(&mut self) -> super::Result {
         let life = self.life();
         if life == Life::Awaited {
-            return Err(Failed::new(Exit::Usage, format!("no search has started in {}", self.dir.display()))
-                .hint("without --once, `gputune watch` waits for it"));
+            return Err(self.nothing_yet());
         }
         let mut text = String::new();
         if matches!(life, Life::Ended(_) | Life::Died)
@@ -176,9 +184,31 @@ impl Watch {
         Ok(exit(&life))
     }
 
+    /// Prints the state of the search as a line of JSON whenever it changes; with `once`, a single line.
+    fn follow_as_json(&mut self, once: bool, quit: &AtomicBool) -> super::Result {
+        loop {
+            let (_, is_new) = self.look().map_err(|error| unreadable(&error))?;
+            let life = self.life();
+            let is_over = matches!(life, Life::Ended(_) | Life::Died);
+            match &self.status {
+                Some(status) if is_new || is_over => stdout::stream_json(&state(status, &life))?,
+                None if once => return Err(self.nothing_yet()),
+                _ => {}
+            }
+            if once || is_over || quit.load(Ordering::Relaxed) {
+                return Ok(exit(&life));
+            }
+            std::thread::sleep(EVERY);
+        }
+    }
+
+    fn nothing_yet(&self) -> Failed {
+        let hint = format!("wait for it: gputune watch {}", shell_word(&self.dir.display().to_string()));
+        Failed::new(Exit::Usage, format!("no search has started in {}", self.dir.display())).hint(hint)
+    }
+
     /// Follows the search to its end.
     fn follow(&mut self, live: Option<Live>, quit: &AtomicBool) -> super::Result {
-        const EVERY: Duration = Duration::from_millis(200);
         let mut last = None;
         let life = loop {
             let (lines, is_new) = match self.look() {
@@ -197,7 +227,7 @@ impl Watch {
                 }
                 live.note(&format!("{words}; q leaves it"));
             } else if last.as_ref() != Some(&words) && matches!(life, Life::Awaited) {
-                stdout::print(&format!("{words}\n"))?;
+                stdout::stream(&format!("{words}\n"))?;
             }
             last = Some(words);
             if matches!(life, Life::Ended(_) | Life::Died) || quit.load(Ordering::Relaxed) {
@@ -206,7 +236,7 @@ impl Watch {
             std::thread::sleep(EVERY);
         };
         if live.is_none() && !self.trials.is_empty() {
-            stdout::print("\n")?;
+            stdout::stream("\n")?;
         }
         drop(live);
         if matches!(life, Life::Ended(_) | Life::Died) {
@@ -224,12 +254,18 @@ impl Watch {
             Life::Ended(Ended::Stopped(reason)) => format!("the search in {dir} has ended: {reason}"),
             Life::Ended(Ended::Failed(reason)) => format!("the search in {dir} has failed: {reason}"),
             Life::Died => format!(
-                "the search in {dir} was killed: run the same `gputune search` again to continue from its {} trials",
+                "the search in {dir} was killed: run the same search again to continue from its {} trials",
                 self.trials.len()
             ),
             Life::Silent(age) => format!("no news from {dir} for {}", show_duration(*age)),
         }
     }
+}
+
+/// Returns the status to print: that of a killed search says so.
+fn state(status: &Status, life: &Life) -> Status {
+    let killed = || Ended::Failed("the search was killed".to_owned());
+    Status { ended: status.ended.clone().or_else(|| (*life == Life::Died).then(killed)), ..status.clone() }
 }
 
 /// Returns the time since a status was written, by this machine's clock.
@@ -242,7 +278,7 @@ fn age(status: &Status) -> Duration {
 fn tell(live: Option<&Live>, lines: &[(String, Tone)]) -> Result<(), Failed> {
     const MOST: usize = 20;
     let Some(live) = live else {
-        return lines.iter().try_for_each(|(line, _)| stdout::print(&format!("{line}\n")));
+        return lines.iter().try_for_each(|(line, _)| stdout::stream(&format!("{line}\n")));
     };
     let shown = lines.get(lines.len().saturating_sub(MOST)..).unwrap_or_default();
     if shown.len() < lines.len() {

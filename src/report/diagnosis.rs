@@ -26,7 +26,7 @@ pub struct Occasion<'o> {
     pub job: &'o str,
     /// The device.
     pub device: &'o str,
-    /// The command to run next.
+    /// The command to run next, or advice in words.
     pub next: &'o str,
     /// The width of a line in characters.
     pub columns: usize,
@@ -74,7 +74,12 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     page.lines("lines", host_lines(evidence).into_iter().take(LINES).map(|line| line.words()));
     remedies(evidence, verdict, &mut page);
     probes(examined, &mut page);
-    page.line("next", occasion.next);
+    if occasion.next.starts_with("gputune ") {
+        // A command is never wrapped, so that it can be copied.
+        page.add(&format!("{:<INDENT$}{}", "next", occasion.next));
+    } else {
+        page.line("next", occasion.next);
+    }
     page.into_text()
 }
 
@@ -355,7 +360,11 @@ mod tests {
         for evidence in [starved(), Job::gpu().evidence(), Evidence::default()] {
             for columns in [40, 80, 120] {
                 let text = screen(evidence.clone(), columns);
-                let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+                let wrapped = text.lines().filter(|line| !line.starts_with("next"));
+                let widest = wrapped.map(|line| line.chars().count()).max().unwrap_or(0);
+                assert!(
+                    text.contains("next        gputune diagnose --write gputune.toml -- python train.py --epochs 1\n")
+                );
                 assert!(widest <= columns, "{widest} of {columns}:\n{text}");
             }
             assert!(screen(evidence, 80).lines().count() <= 42);

@@ -53,8 +53,8 @@ pub const REPORTS: &[ReportFormat] = &[
         make: |subject| Ok(Output::text(trials_csv(subject.study))),
     },
     ReportFormat {
-        name: "best",
-        about: "the best config as JSON, with all that is known of it",
+        name: "json",
+        about: "the best config as JSON, with all measurements",
         place: Place::Stdout,
         make: |subject| {
             let best = subject.best.ok_or("there is no best config: nothing feasible was found")?;

@@ -251,15 +251,15 @@ impl KeptError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Missing { .. } | Self::NoJournal { .. } => {
-                "give the folder that `gputune search` prints as `results`: --out, or gputune-out/<name of the spec>"
+                "give the folder that the search prints as `results`: its --out, or gputune-out/<name of the spec>"
             }
-            Self::Empty { .. } => "wait for the first probe, or run `gputune search` with this folder as --out",
+            Self::Empty { .. } => "wait for the first probe, or run the search again with this folder as --out",
             Self::Format { .. } | Self::Journal(JournalError::Format { .. }) => {
                 "read it with the gputune that wrote it, or a newer one"
             }
-            Self::NoStudy { .. } | Self::Damaged { .. } => "run its `gputune search` again, which writes it anew",
+            Self::NoStudy { .. } | Self::Damaged { .. } => "run the same search again, which writes it anew",
             Self::Journal(JournalError::Damaged { .. }) => "take the damaged line out of a copy of the folder",
-            Self::Foreign { .. } => "the two files are of different searches: run `gputune search` with --fresh",
+            Self::Foreign { .. } => "the two files are of different searches: run the search again with --fresh",
             Self::Io { .. } | Self::Journal(_) => "is the path right, and may this user read it?",
         }
     }

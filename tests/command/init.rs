@@ -66,12 +66,13 @@ fn a_script_with_arguments_gets_a_spec_that_check_accepts() {
     assert_eq!(check.status.code(), Some(0), "{}", stderr(&check));
     let again = init(folder.path(), &["train.py", "--yes"]);
     assert_eq!(again.status.code(), Some(2));
-    assert!(stderr(&again).contains("--force"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("--fresh"), "{}", stderr(&again));
     assert_eq!(spec(folder.path()), text, "it is as it was");
-    assert_eq!(init(folder.path(), &["--force", "train.py"]).status.code(), Some(0));
+    assert_eq!(init(folder.path(), &["--fresh", "train.py"]).status.code(), Some(0));
+    assert_eq!(fs::read_to_string(folder.path().join("gputune.toml.1")).unwrap(), text, "the old file is kept");
     let text = spec(folder.path());
     assert!(text.contains("by its argument --batch-size, by default 48") && !text.contains("[baseline]\n"), "{text}");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "nothing else is left");
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn what_the_script_must_be_told_is_warned_of() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let told = stderr(&output);
     assert!(told.contains("train.py needs --out ..., data, and every probe fails"), "{told}");
-    let whole = ["--force", "--", "python3", "train.py", "pictures", "--out", "here", "--batch-size", "24"];
+    let whole = ["--fresh", "--", "python3", "train.py", "pictures", "--out", "here", "--batch-size", "24"];
     let output = init(folder.path(), &whole);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(!stderr(&output).contains("every probe fails"), "{}", stderr(&output));
@@ -112,7 +113,7 @@ fn words_with_blanks_quotes_and_braces_come_out_as_they_went_in() {
     let settings = spec.space.settings(&spec.space.first().unwrap());
     let rendered = spec.step.template().render(&settings, Path::new("g"), Path::new("p"));
     assert_eq!(&rendered.command[..4], words);
-    let output = init(folder.path(), &["--force", "my script.py", "{a?b}"]);
+    let output = init(folder.path(), &["--fresh", "my script.py", "{a?b}"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("{a?b}"), "{}", stderr(&output));
 }
@@ -185,7 +186,7 @@ fn what_takes_no_arguments_is_not_run() {
     assert!(text.contains("batch_size         = { values = [3, 6, 12, 24, 48, 96, 192], apply = "), "{text}");
     assert!(!text.contains("[baseline]\n"), "what the source has is no baseline: {text}");
     for command in [&["sh", "run.sh"][..], &["./run.sh"], &["bash", "-c", "touch ran"]] {
-        let output = init(folder.path(), &[&["--force", "--"], command].concat());
+        let output = init(folder.path(), &[&["--fresh", "--"], command].concat());
         assert_eq!(output.status.code(), Some(2), "nothing can be set: {}", stderr(&output));
     }
     assert!(!folder.path().join("ran").exists());

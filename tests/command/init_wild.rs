@@ -46,7 +46,7 @@ fn gputune(folder: &Path, arguments: &[&str]) -> Output {
 
 /// Returns the spec that `init` writes for a command, after `check` has accepted it, and the output of `init`.
 fn written(folder: &Path, words: &[&str]) -> (String, String) {
-    let output = gputune(folder, &[&["init", "--no-run", "--force", "--"], words].concat());
+    let output = gputune(folder, &[&["init", "--no-run", "--fresh", "--"], words].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let check = gputune(folder, &["check", "gputune.toml"]);
     assert_eq!(check.status.code(), Some(0), "{}", stderr(&check));

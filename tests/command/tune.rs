@@ -101,7 +101,7 @@ fn wrong_words_are_named() {
         (&["search"], "there is no gputune.toml here"),
         (&["diagnose"], "there is no gputune.toml here"),
         (&["emit"], "there is no search below gputune-out"),
-        (&["search", "train.py", "--out", "x"], "is a script, and these options need a spec"),
+        (&["search", "train.py", "--slurm", "-N1"], "is a script, and --listen and --slurm need a spec"),
     ] {
         let output = gputune(folder, words);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stderr(&output));

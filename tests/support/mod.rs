@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::allow_attributes, reason = "the part differs from file to file, so nothing can be expected")]
 
+pub(crate) mod commands;
 pub(crate) mod kept;
 pub(crate) mod kube;
 pub(crate) mod python;

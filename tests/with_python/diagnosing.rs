@@ -40,7 +40,7 @@ fn a_file_that_is_there_is_kept() {
     fs::write(folder.path().join("mine.toml"), "mine").unwrap();
     let (code, _, error) = said(gputune(folder.path()).args(["diagnose", "--write", "mine.toml", "--", "true"]));
     assert_eq!(code, 2, "{error}");
-    assert!(error.contains("mine.toml is there already") && error.contains("--force"), "{error}");
+    assert!(error.contains("mine.toml is there already") && error.contains("--fresh"), "{error}");
     assert_eq!(fs::read_to_string(folder.path().join("mine.toml")).unwrap(), "mine");
 }
 

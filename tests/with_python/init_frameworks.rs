@@ -332,7 +332,7 @@ fn options_and_variables_of_any_name_are_found_by_trying() {
     assert!(text.contains("{ values = [3, 6, 12, 24, 48, 96, 192], apply = \"env.HOW_MANY\" }"), "{text}");
     assert!(text.contains("preset pytorch"), "{text}");
     // What the shell script exports wins over what gputune would set, so that the adapter sets it.
-    let output = gputune(&["init", "--yes", "--force", "--", "sh", "train.sh"]);
+    let output = gputune(&["init", "--yes", "--fresh", "--", "sh", "train.sh"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = spec();
     assert!(text.contains("\"--nw\"") && text.contains("160, 320], apply = \"dataloader.batch_size\""), "{text}");

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use gputune::model::{Config, Settings};
+use gputune::report::emit::shell_word;
 use gputune::search::Study;
 use gputune::spec::Spec;
 
@@ -52,7 +53,8 @@ fn contender(spec: &Spec, search: &Path, (side, text): (&str, &str)) -> Result<C
             let study = report::read(search)?.study;
             let best = study.best().ok_or_else(|| {
                 let message = format!("{} has no best config: nothing feasible was found", search.display());
-                usage(message).hint("`gputune report` says what became of each trial")
+                let search = shell_word(&search.display().to_string());
+                usage(message).hint(format!("see what became of each trial: gputune report {search}"))
             })?;
             of_study(spec, &study, &best.winner.config).map_err(|message| usage(message).hint(CHANGED))?
         }

@@ -10,12 +10,13 @@ use gputune::report;
 use gputune::spec::Spec;
 
 use super::super::exit::{Exit, Failed};
+use super::super::folder;
 use super::Subject;
 
 /// The source of the new spec.
 pub(super) struct Opener {
     kind: Kind,
-    has_adapter: bool,
+    pub(super) has_adapter: bool,
 }
 
 enum Kind {
@@ -63,8 +64,14 @@ impl Opener {
         }
     }
 
-    /// Writes the spec as a whole or not at all, and only if a search accepts it.
-    pub(super) fn write(&self, path: &Path, examined: &Examined, force: bool) -> Result<PathBuf, Failed> {
+    /// Returns true if a new spec would have parameters that the job's spec lacks.
+    pub(super) fn can_write(&self, examined: &Examined) -> bool {
+        let openings = examined.verdict.openings(&examined.evidence);
+        matches!(self.kind, Kind::Command(..)) || openings.iter().any(|opening| self.can_open(opening))
+    }
+
+    /// Writes the spec as a whole or not at all, and only if a search accepts it. Keeps an earlier file aside.
+    pub(super) fn write(&self, path: &Path, examined: &Examined) -> Result<PathBuf, Failed> {
         let failed = |message: String| Failed::new(Exit::Impossible, message);
         self.check(path)?;
         let text = self.text(path, examined)?;
@@ -80,8 +87,8 @@ impl Opener {
         }
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         std::fs::set_permissions(file.path(), mode).map_err(cannot)?;
-        let kept = if force { file.persist(path) } else { file.persist_noclobber(path) };
-        kept.map_err(|error| cannot(error.error))?;
+        folder::keep_aside(path).map_err(cannot)?;
+        file.persist(path).map_err(|error| cannot(error.error))?;
         Ok(path.to_owned())
     }
 
@@ -97,7 +104,7 @@ impl Opener {
                         Exit::Usage,
                         "the job has nothing that a search could set: nothing was written",
                     )
-                    .hint("give the script options, such as one for its batch size, then: gputune init -- COMMAND"));
+                    .hint("give the script options, such as one for its batch size, and run `gputune init`"));
                 }
                 Ok(fresh(path, command, cwd, &openings, examined))
             }
@@ -207,7 +214,7 @@ fn headline(examined: &Examined) -> String {
 fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], examined: &Examined) -> String {
     let words: Vec<String> = command.iter().map(|word| quoted(&escaped(word))).collect();
     let mut text = headline(examined);
-    let name = path.display().to_string().replace(|c: char| c.is_control(), " ");
+    let name = report::emit::shell_word(&path.display().to_string()).replace(|c: char| c.is_control(), " ");
     let _ = writeln!(text, "# Look at it with: gputune check {name}\n# Search with: gputune search {name}\n");
     let _ = writeln!(text, "[step]\ncommand = [{}]\nadapter = \"torch\"", words.join(", "));
     if folder_of(path).canonicalize().ok() != cwd.canonicalize().ok() {

@@ -11,6 +11,7 @@ use tempfile::NamedTempFile;
 
 use super::Args;
 use crate::cli::exit::{Exit, Failed};
+use crate::cli::folder;
 
 /// Writes the spec as a whole or not at all, and only once it is known to be accepted.
 pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Template]) -> Result<Spec, Failed> {
@@ -19,11 +20,11 @@ pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Templat
         Failed::new(Exit::Impossible, message)
             .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
     };
-    let is_kept = args.keep && !args.force && args.out.is_file();
+    let is_kept = args.keep && !args.fresh && args.out.is_file();
     // Templates are written first, because the spec is not accepted without them. A failure removes them again.
     let named = templates.iter().filter_map(|template| Some((rendered(&args.out, template)?.0, template)));
     let missing = named.filter(|(name, _)| !(is_kept && folder.join(name).exists()));
-    let placed = missing.map(|(name, template)| place(&folder.join(name), &template.text, args.force));
+    let placed = missing.map(|(name, template)| place(&folder.join(name), &template.text, args.fresh));
     let mut placed = placed.collect::<io::Result<Vec<Placed>>>().map_err(|error| failed(&error))?;
     let file = temporary(folder, text).map_err(|error| failed(&error))?;
     let spec = Spec::load(file.path()).map_err(|error| {
@@ -34,7 +35,7 @@ pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Templat
     if is_kept {
         return same_job(&args.out, spec);
     }
-    persist(file, &args.out, args.force).map_err(|error| failed(&error))?;
+    persist(file, &args.out, args.fresh).map_err(|error| failed(&error))?;
     placed.iter_mut().for_each(|placed| placed.stays = true);
     Ok(spec)
 }
@@ -55,7 +56,7 @@ fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
 
 /// Returns true if the spec that is there runs these words, with the settings of its baseline.
 pub(super) fn is_there_for(args: &Args, words: &[String]) -> bool {
-    let Some(spec) = Some(&args.out).filter(|path| args.keep && !args.force && path.is_file()) else { return false };
+    let Some(spec) = Some(&args.out).filter(|path| args.keep && !args.fresh && path.is_file()) else { return false };
     let Ok(spec) = Spec::load(spec) else { return false };
     let stated = spec.baseline.clone().unwrap_or_default();
     let Ok(config) = spec.space.as_it_is_with(&stated) else { return false };
@@ -100,6 +101,9 @@ fn temporary(folder: &Path, text: &str) -> io::Result<NamedTempFile> {
 /// Gives a file its name, as a whole or not at all; replaces another file only if that is wanted.
 fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> io::Result<()> {
     fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
+    if replaces {
+        folder::keep_aside(path)?;
+    }
     let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
     kept.map(|_| ()).map_err(|error| error.error)
 }

@@ -50,19 +50,23 @@ pub enum TokenError {
 impl TokenError {
     /// Returns the remedy.
     pub fn hint(&self) -> String {
+        let (Self::Io { path, .. } | Self::Form { path, .. } | Self::Shared { path, .. }) = self;
+        let quoted = |suffix: &str| {
+            let path = format!("{}{suffix}", path.display());
+            let is_bare = path.chars().all(|sign| sign.is_ascii_alphanumeric() || "/._-".contains(sign));
+            if is_bare { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
+        };
+        let (old, new) = (quoted(""), quoted(".new"));
         match self {
-            Self::Io { path, .. } | Self::Form { path, .. } => {
-                format!(
-                    "`gputune cluster token {}` writes a new one, which the search and its workers need",
-                    path.display()
-                )
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                format!("the search and its workers need one: gputune cluster token {old}")
             }
-            Self::Shared { path, .. } => {
-                format!(
-                    "chmod 600 {0}; if other users may have read it, make a new token: rm {0}, gputune cluster token {0}",
-                    path.display()
-                )
+            Self::Io { .. } | Self::Form { .. } => {
+                format!("write a token to another file, for the search and its workers: gputune cluster token {new}")
             }
+            Self::Shared { .. } => format!(
+                "chmod 600 {old}; if other users may have read it, write a new token: gputune cluster token {new}"
+            ),
         }
     }
 }

@@ -73,7 +73,7 @@ impl EarlierError {
     /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::NoJournal { .. } => "give the folder that `gputune search --out` named, or the journal.jsonl in it",
+            Self::NoJournal { .. } => "give the folder that the search prints as `results`, or the journal.jsonl in it",
             Self::Own { .. } => "its trials already count; after --fresh, give the folder with the old trials",
             Self::Journal(JournalError::Format { .. }) => "read it with the gputune that wrote it, or leave it out",
             Self::Journal(JournalError::Damaged { .. }) => {
