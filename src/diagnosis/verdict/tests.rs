@@ -68,6 +68,14 @@ fn workers_that_have_no_core_to_run_on_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn a_queue_that_is_never_empty_is_long_enough_whatever_replayed_batches_save() {
+    let job = sick("too_little_prefetch").wait(0.01).replay(190.0).spent("evaluation", 0.5);
+    let verdict = diagnose(&job.evidence());
+    assert!(!names(&verdict).contains(&"too_little_prefetch"), "{verdict:#?}");
+    assert_eq!(names(&verdict)[0], "evaluation");
+}
+
+#[test]
 fn threads_that_spin_are_told_from_launches_by_one_thread() {
     let verdict = diagnose(&sick("spinning_threads").evidence());
     assert!(!names(&verdict).contains(&"launch_bound"), "{verdict:#?}");
