@@ -33,7 +33,7 @@ pub struct RenderedFile {
     pub template: String,
     /// The path of the result, relative to the probe's folder.
     pub path: String,
-    /// The file that the script opens by itself, if it gets the result instead.
+    /// The file at a fixed path in the script, if the result replaces it.
     pub replaces: Option<String>,
 }
 

@@ -38,8 +38,10 @@ struct Entry {
     place: Range<usize>,
 }
 
-/// Puts settings into the files that the script read, if no option sets them. If the command does not name a file, the script gets
-/// the rendered file when it opens its own; settings that the adapter can set are then left to the adapter.
+/// Puts settings into the files that the script read, if no option sets them.
+///
+/// If the command does not name a file, the script gets the rendered file when it opens its own. Settings that the adapter can set are
+/// then left to the adapter.
 pub fn render(plan: &mut Plan, found: &Found<'_>, cwd: &Path) -> Vec<Template> {
     let read = found.seen.map(|seen| seen.notes.files.as_slice()).unwrap_or_default();
     read.iter().filter_map(|file| of_file(plan, found, file, cwd)).collect()

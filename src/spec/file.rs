@@ -117,7 +117,7 @@ pub(super) struct FileTable {
     pub(super) template: Located<PathBuf>,
     /// Where the result goes, relative to `{probe_dir}`.
     pub(super) path: Located<PathBuf>,
-    /// A file that the script opens by itself, relative to `cwd`: a Python script then opens the rendered file instead.
+    /// A file at a fixed path in a Python script, relative to `cwd`: the script opens the rendered file instead.
     #[serde(default)]
     pub(super) replaces: Option<Located<PathBuf>>,
 }

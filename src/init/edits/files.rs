@@ -1,4 +1,4 @@
-//! Names the lines to change in settings files that the script opens by itself.
+//! Names the lines to change in settings files that the script opens at a fixed path.
 
 use std::collections::BTreeMap;
 use std::fs;
