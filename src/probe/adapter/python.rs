@@ -61,7 +61,10 @@ mod tests {
         for (path, text) in FILES.iter().filter(|(path, _)| path.starts_with("gputune/")) {
             assert_eq!(fs::read_to_string(folder.path().join(path)).unwrap(), *text);
         }
-        assert!(start_zygote(folder.path()).exists() && start_zygote(folder.path()).with_file_name("sitecustomize.py").exists());
+        assert!(
+            start_zygote(folder.path()).exists()
+                && start_zygote(folder.path()).with_file_name("sitecustomize.py").exists()
+        );
         let distribution = format!("gputune_hook-{}.dist-info", env!("CARGO_PKG_VERSION"));
         let metadata = fs::read_to_string(folder.path().join(distribution).join("METADATA")).unwrap();
         assert!(metadata.contains("Name: gputune-hook\n"), "{metadata}");
