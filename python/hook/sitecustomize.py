@@ -14,6 +14,13 @@ def _guard_writes():
     writes.install_or_end()
 
 
+def _replace_files():
+    if "GPUTUNE_REPLACED_FILES" in os.environ:
+        from gputune._hook import replaced_files
+
+        replaced_files.install()
+
+
 def _silence_trackers():
     try:
         from gputune._hook import silence
@@ -49,6 +56,7 @@ def _run_hidden():
 
 
 _guard_writes()
+_replace_files()
 _silence_trackers()
 _await_torch()
 _run_hidden()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gputune::init::edits::edits;
+use gputune::init::edits::{edits, file_edits};
 use gputune::machine::{Ceilings, Device, ceilings};
 use gputune::model::{FLOPS, GpuUse, Measurement, Settings, Space};
 use gputune::probe::{CommandProber, StepTemplate};
@@ -63,9 +63,11 @@ fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device
     let baseline = best.baseline.as_ref().map(|baseline| baseline.config.clone());
     let baseline = baseline.or_else(|| study.baseline.as_ref().map(|config| study.settings(config)));
     let applied = template.apply.by_hook(&set);
+    let mut edits = edits(template, &words, &set, baseline.as_ref(), device.is_gpu);
+    edits.extend(file_edits(template, &set));
     BestReport {
         applied: applied.map(|(applied, value)| (applied.name.clone(), value.clone())).collect(),
-        edits: Some(edits(template, &words, &set, baseline.as_ref(), device.is_gpu)),
+        edits: Some(edits),
         command: Some(ran.with(template, &study.space).command_line(&set)),
         cwd: Some(template.cwd.display().to_string()),
         learning_rate: LearningRate::of(study, Some(template)),

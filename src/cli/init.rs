@@ -177,7 +177,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
         machine: &means.line(),
         told_by: &told_by,
         file: &shell_word(&args.out.display().to_string()),
-        files: templates.iter().filter_map(|template| written::rendered(&args.out, template)).collect(),
+        files: templates.iter().filter_map(|template| written::rendered_file(&args.out, &cwd, template)).collect(),
     };
     let text = draft::write(&plan, &frame).map_err(unwritable)?;
     let spec = written::write(args, folder, &text, &templates)?;

@@ -31,6 +31,8 @@ pub enum Differential {
     LoaderOnly,
     /// Repeats the probe after the data's files were dropped from the page cache.
     Cold,
+    /// Trains with one thread for each operation.
+    OneThread,
     /// Trains on replayed batches of twice the size.
     DoubleBatch,
     /// Trains on replayed batches of eight times the size, if twice the size gained much.
@@ -79,6 +81,12 @@ pub const DIFFERENTIALS: &[DifferentialRow] = &[
         name: "cold",
         label: "cold cache",
         measures: "the job after the dataset's files were dropped from the page cache: the cost of storage",
+    },
+    DifferentialRow {
+        differential: Differential::OneThread,
+        name: "one_thread",
+        label: "one thread",
+        measures: "the job with one thread for each operation, if its cores are shared: the cost of threads that wait for each other",
     },
     DifferentialRow {
         differential: Differential::DoubleBatch,
@@ -415,6 +423,12 @@ impl Evidence {
     /// Returns the share of CPU time that other programs took while almost no core was idle; 0 otherwise.
     pub fn foreign(&self) -> f64 {
         self.observed.machine.foreign_cpu_share.and_then(sound).map_or(0.0, |share| share.min(1.0))
+    }
+
+    /// Returns the share of CPU time that other programs took while the loader ran alone, or while the job trained if that is more.
+    pub(super) fn foreign_beside_loader(&self) -> f64 {
+        let then = self.run(Differential::LoaderOnly).and_then(|run| run.machine.foreign_cpu_share).and_then(sound);
+        then.unwrap_or(0.0).min(1.0).max(self.foreign())
     }
 
     /// Returns the CPU cores that the job may use.

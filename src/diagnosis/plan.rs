@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::cause::{Kind, Strength};
+use super::causes::threads;
 use super::evidence::{Differential, Evidence, MOSTLY_FIXED};
 use super::starvation::{CLEAR, COMPUTES, WAIT, WITHOUT_LOADER};
 use super::verdict::{Verdict, diagnose};
@@ -30,11 +31,12 @@ pub enum Next {
 }
 
 /// The order in which differential probes are considered: each after the probes that it depends on.
-const ORDER: [Differential; 10] = [
+const ORDER: [Differential; 11] = [
     Differential::Replay,
     Differential::LoaderOnly,
     Differential::NoCommunication,
     Differential::OneRank,
+    Differential::OneThread,
     Differential::DoubleBatch,
     Differential::EightBatches,
     Differential::HalfBatch,
@@ -85,7 +87,19 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
             _ if !allowed.can_run_one_rank => reason("the command's launcher is not known"),
             _ => None,
         },
+        Differential::OneThread => {
+            if evidence.is_gpu() {
+                return reason("it trains on a GPU");
+            }
+            if evidence.number("threads").is_none_or(|threads| threads <= 1.0) {
+                return reason("its operations have one thread");
+            }
+            threads::contention(evidence).is_none().then(|| "its cores are its own".to_owned())
+        }
         Differential::DoubleBatch => {
+            if threads::gain(evidence).is_some_and(|gain| gain.times >= CLEAR) {
+                return reason("threads that wait for each other are the limit by far");
+            }
             if gain.is_some_and(|gain| gain >= CLEAR) {
                 return reason("the loader is the limit by far");
             }
@@ -175,6 +189,7 @@ pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment
         }
         Differential::Pinned => Experiment::new(Mode::Observe).with("dataloader.pin_memory", true),
         Differential::NoCommunication => Experiment { observe: true, ..Experiment::new(Mode::NoCommunication) },
+        Differential::OneThread => Experiment::new(Mode::Observe).with("env.OMP_NUM_THREADS", 1),
         Differential::Cold | Differential::OneRank => Experiment::new(Mode::Observe),
     }
 }
@@ -205,6 +220,7 @@ mod tests {
     use super::*;
     use crate::diagnosis::Ran;
     use crate::diagnosis::sample::Job;
+    use crate::model::Metric;
 
     const LONG: Duration = Duration::from_secs(60);
     const ALL: Allowed = Allowed { has_adapter: true, can_run_one_rank: false, can_drop_cache: true };
@@ -260,6 +276,20 @@ mod tests {
         assert_eq!(sweep(&Job::cpu().workers(3).cores(2.0).evidence()), [0, 1, 2, 3, 4]);
         assert_eq!(sweep(&Job::cpu().workers(0).cores(16.0).evidence()), [0, 1, 4, 8, 16]);
         assert_eq!(sweep(&Job::cpu().workers(2).cores(1.0).evidence()), [0, 1, 2]);
+    }
+
+    #[test]
+    fn one_thread_is_tried_where_the_cores_are_shared() {
+        let why_not = |job: Job| why_not(Differential::OneThread, &job.evidence(), &ALL);
+        let shared = |job: Job| job.with(|job| job.machine.foreign_cpu_share = Some(0.2));
+        assert_eq!(why_not(shared(Job::cpu())), None);
+        assert_eq!(why_not(Job::cpu().host(Metric::CpuPressure, 0.3)), None);
+        for job in [Job::cpu(), shared(Job::gpu()), shared(Job::cpu().number("threads", 1.0))] {
+            assert!(why_not(job).is_some());
+        }
+        // What spins does not tell the fixed cost of a step.
+        let spins = shared(Job::cpu()).replay(100.0).ran(Differential::OneThread, 400.0);
+        assert!(super::why_not(Differential::DoubleBatch, &spins.evidence(), &ALL).unwrap().contains("threads"));
     }
 
     #[test]

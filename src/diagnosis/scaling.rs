@@ -34,9 +34,12 @@ pub(super) fn scales(evidence: &Evidence) -> Option<(Scales, String)> {
     let (few, least) = with_workers().next()?;
     let (many, most) = with_workers().next_back().filter(|(many, _)| **many >= few * 2)?;
     let best = with_workers().map(|(_, rate)| *rate).fold(0.0, f64::max);
-    let busy = used.get(many).map(|used| (used / cores).min(1.0))?;
+    // Cores that other programs use are not idle.
+    let free = cores * (1.0 - evidence.foreign_beside_loader()).max(0.05);
+    let busy = used.get(many).map(|used| (used / free).min(1.0))?;
+    let which = if free < cores { "free cores" } else { "cores" };
     let words = format!(
-        "the loader alone: {} with {}, {} with {}, which keep {} of the cores busy",
+        "the loader alone: {} with {}, {} with {}, which keep {} of the {which} busy",
         evidence.shown_rate(*least),
         shown_workers(*few),
         evidence.shown_rate(*most),

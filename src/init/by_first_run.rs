@@ -1,11 +1,12 @@
 //! Plans parameters by what the first run showed: variables that the script read, options of unknown names, and values.
 
 use super::argument::Argument;
-use super::knobs::Knob;
+use super::knobs::{KNOBS, Knob};
 use super::plan::{Planner, Today, Way};
-use super::seen::By;
+use super::seen::{By, Seen};
 use super::settings;
 use super::today;
+use crate::probe::adapter::{Applied, Target};
 
 impl Planner<'_> {
     /// Returns the option that a second run found to set a parameter.
@@ -34,6 +35,36 @@ impl Planner<'_> {
         let today = Today::seen(Some(variable.value.to_string()));
         self.push(knob.parameter, knob.about, definition, Way::Target(target), today);
         true
+    }
+
+    /// Leaves out parameters whose variable the shell script around the command sets: its value wins.
+    pub(super) fn leave_out_what_a_shell_sets(&mut self) {
+        let parameters = std::mem::take(&mut self.plan.parameters);
+        for planned in parameters {
+            match self.set_by_shell(&planned.way) {
+                Some(variable) => self.close_variable(&planned.name, &variable),
+                None => self.plan.parameters.push(planned),
+            }
+        }
+        for variable in self.found.seen.map(Seen::fixed_variables).unwrap_or_default() {
+            let is_it = |knob: &&Knob| knob.names.contains(&Argument::plain(&variable).as_str());
+            let knob = KNOBS.iter().find(is_it).filter(|knob| self.planned(knob.parameter).is_none());
+            if let Some(knob) = knob {
+                self.close_variable(knob.parameter, &variable);
+            }
+        }
+    }
+
+    fn close_variable(&mut self, parameter: &str, variable: &str) {
+        let line = format!("export {variable}=${{{variable}:-VALUE}}");
+        self.close(parameter, &format!("the shell script sets {variable}; with `{line}` there, gputune can set it"));
+    }
+
+    fn set_by_shell(&self, way: &Way) -> Option<String> {
+        let Way::Target(name) = way else { return None };
+        let target = Target::parse(name).ok()?;
+        let applied = Applied { parameter: String::new(), name: name.clone(), target, argument: None };
+        applied.variables().into_iter().find(|variable| self.found.command.sets(variable)).map(str::to_owned)
     }
 
     /// Returns the value that the script uses today: as its first run showed, else as its source shows.

@@ -10,9 +10,9 @@ use super::command::Command;
 use super::plan::{Plan, Planned, Way};
 use super::settings;
 use super::template::Template;
-use super::words::escaped;
 use crate::init::knobs::Settings;
 use crate::init::machine::Means;
+use crate::probe::escaped;
 
 /// The size of the largest config that is read.
 const MOST_BYTES: u64 = 1024 * 1024;
@@ -85,7 +85,7 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
     }
     let name = config.file_name()?.to_str()?;
     plan.words.replace(&word, &format!("{}{{probe_dir}}/{}", escaped(&front), escaped(name)));
-    Some(Template { text: text + "\n", config })
+    Some(Template { text: text + "\n", config, is_opened: false })
 }
 
 type Setting = (&'static str, &'static str, String, Option<String>);

@@ -22,8 +22,19 @@ pub struct Frame<'f> {
     pub told_by: &'f str,
     /// The file name of the spec, for the commands in its comments.
     pub file: &'f str,
-    /// Files that are rendered for each probe: template and path.
-    pub files: Vec<(String, String)>,
+    /// Files that are rendered for each probe.
+    pub files: Vec<RenderedFile>,
+}
+
+/// A file that is rendered for each probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderedFile {
+    /// The template, relative to the spec.
+    pub template: String,
+    /// The path of the result, relative to the probe's folder.
+    pub path: String,
+    /// The file at a fixed path in the script, if the result replaces it.
+    pub replaces: Option<String>,
 }
 
 /// The source of the throughput.
@@ -121,9 +132,14 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
         let files: Vec<String> = frame
             .files
             .iter()
-            .map(|(template, path)| format!("{{ template = {}, path = {} }}", text(template), text(path)))
+            .map(|RenderedFile { template, path, replaces }| {
+                let replaces = replaces.as_ref().map(|own| format!(", replaces = {}", text(own))).unwrap_or_default();
+                format!("{{ template = {}, path = {}{replaces} }}", text(template), text(path))
+            })
             .collect();
-        let _ = writeln!(out, "files = [{}] # rendered for each probe, with its settings", files.join(", "));
+        let is_opened = frame.files.iter().any(|file| file.replaces.is_some());
+        let which = if is_opened { "; the script opens it instead of its own file" } else { "" };
+        let _ = writeln!(out, "files = [{}] # rendered for each probe, with its settings{which}", files.join(", "));
     }
     Ok(())
 }

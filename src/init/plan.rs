@@ -109,6 +109,7 @@ pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
     planner.add_threads();
     planner.add_further_lines();
     planner.add_config();
+    planner.leave_out_what_a_shell_sets();
     planner.count_samples();
     Ok(planner.plan)
 }
@@ -196,7 +197,7 @@ impl Planner<'_> {
         false
     }
 
-    fn planned(&self, name: &str) -> Option<&Planned> {
+    pub(super) fn planned(&self, name: &str) -> Option<&Planned> {
         self.plan.parameters.iter().find(|parameter| parameter.name == name)
     }
 

@@ -7,9 +7,13 @@ use super::plan::{Planner, Way};
 impl Planner<'_> {
     /// Sets the samples of a step, if the adapter counts steps and no loader counts samples.
     pub(super) fn count_samples(&mut self) {
-        let by_argument = |way: &Way| matches!(way, Way::Argument(_));
+        let is_known = |way: &Way| match way {
+            Way::Argument(_) => true,
+            Way::Target(target) => target.starts_with("env."),
+            Way::File(_) | Way::Config => false,
+        };
         let mut all = self.plan.parameters.iter();
-        let is_searched = all.any(|planned| planned.name == "batch_size" && by_argument(&planned.way));
+        let is_searched = all.any(|planned| planned.name == "batch_size" && is_known(&planned.way));
         if self.has_loader || !is_searched || self.found.preset.adapter.is_none() {
             return;
         }

@@ -115,11 +115,13 @@ impl Seen {
 
     /// Returns the variables that gputune can set. A shell script around the job may set other variables itself.
     pub(super) fn variables(&self) -> impl Iterator<Item = &NotedVariable> {
-        let may_be_set = |variable: &&NotedVariable| {
-            let ours = std::env::var(&variable.name).ok().and_then(|value| value.trim().parse().ok());
-            !variable.is_set || ours == Some(variable.value)
-        };
-        self.notes.variables.iter().filter(may_be_set)
+        self.notes.variables.iter().filter(|variable| may_be_set(variable))
+    }
+
+    /// Returns the names of the variables that a shell script around the job sets.
+    pub(super) fn fixed_variables(&self) -> Vec<String> {
+        let fixed = self.notes.variables.iter().filter(|variable| !may_be_set(variable));
+        fixed.map(|variable| variable.name.clone()).collect()
     }
 
     /// Returns the number that the loader got for a parameter; `None` if no loader trained.
@@ -179,6 +181,12 @@ impl Seen {
         let loaders = self.notes.loaders.iter().filter(|loader| is_it(loader.batch_size, loader.workers));
         loaders.filter_map(|loader| loader.place.as_deref()).next()
     }
+}
+
+/// Returns true if a variable has its default, or the value of gputune's own environment.
+fn may_be_set(variable: &NotedVariable) -> bool {
+    let ours = std::env::var(&variable.name).ok().and_then(|value| value.trim().parse().ok());
+    !variable.is_set || ours == Some(variable.value)
 }
 
 fn argument(noted: &NotedArgument) -> Argument {

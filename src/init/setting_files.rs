@@ -10,9 +10,10 @@ use regex::Regex;
 use super::argument::Argument;
 use super::knobs::{KNOBS, Knob, Settings};
 use super::plan::{Found, Plan, Planned, Way};
+use super::seen::Seen;
 use super::settings;
 use super::template::Template;
-use super::words::escaped;
+use crate::probe::escaped;
 
 /// The size of the largest file that is read.
 const MOST_BYTES: u64 = 1024 * 1024;
@@ -37,7 +38,10 @@ struct Entry {
     place: Range<usize>,
 }
 
-/// Puts settings into the files that the script read, if no option sets them and the command names the file.
+/// Puts settings into the files that the script read, if no option sets them.
+///
+/// If the command does not name a file, the script gets the rendered file when it opens its own. Settings that the adapter can set are
+/// then left to the adapter.
 pub fn render(plan: &mut Plan, found: &Found<'_>, cwd: &Path) -> Vec<Template> {
     let read = found.seen.map(|seen| seen.notes.files.as_slice()).unwrap_or_default();
     read.iter().filter_map(|file| of_file(plan, found, file, cwd)).collect()
@@ -54,20 +58,21 @@ fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Optio
         .collect();
     chosen.sort_by_key(|(_, entry)| entry.place.start);
     let shown = file.strip_prefix(cwd).unwrap_or(file).display().to_string();
-    let (knob, _) = chosen.first()?;
-    let Some(named) = named(found, file, cwd) else {
-        // The adapter may set it.
-        if plan.parameters.iter().all(|planned| planned.name != knob.parameter) {
-            let reason = format!("it is in {shown}, and no option of the script names that file");
-            plan.closed.push((knob.parameter.to_owned(), reason));
-        }
+    let named = named(found, file, cwd);
+    if named.is_none() {
+        // The adapter can set a loader while it trains.
+        chosen.retain(|(knob, _)| plan.parameters.iter().all(|planned| planned.name != knob.parameter));
+    }
+    if chosen.is_empty() {
         return None;
-    };
+    }
     let name = file.file_name()?.to_str()?;
     let rendered = format!("{{probe_dir}}/{}", escaped(name));
+    let is_opened = named.is_none();
     match named {
-        Named::Word(word, prefix) => drop(plan.words.replace(&word, &(escaped(&prefix) + &rendered))),
-        Named::Argument(argument) => drop(plan.words.put(&argument, rendered)),
+        Some(Named::Word(word, prefix)) => drop(plan.words.replace(&word, &(escaped(&prefix) + &rendered))),
+        Some(Named::Argument(argument)) => drop(plan.words.put(&argument, rendered)),
+        None => {}
     }
     let (mut template, mut at) = (String::new(), 0);
     for (knob, entry) in &chosen {
@@ -75,6 +80,7 @@ fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Optio
         template += &format!("{{{}}}", knob.parameter);
         at = entry.place.end;
         plan.parameters.retain(|planned| planned.name != knob.parameter);
+        plan.closed.retain(|(name, _)| name != knob.parameter);
     }
     template += &escaped(text.get(at..)?);
     for (at, (knob, entry)) in chosen.iter().enumerate() {
@@ -93,7 +99,22 @@ fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Optio
             },
         );
     }
-    Some(Template { text: template, config: file.to_owned() })
+    count_samples(plan, found, &entries);
+    Some(Template { text: template, config: file.to_owned(), is_opened })
+}
+
+/// Sets the samples of a step, if the adapter counts steps and no loader counts samples.
+fn count_samples(plan: &mut Plan, found: &Found<'_>, entries: &[Entry]) {
+    let is_in_file = |planned: &Planned| planned.name == "batch_size" && matches!(planned.way, Way::File(_));
+    let is_counted = found.seen.and_then(Seen::has_loader).unwrap_or(true) || found.preset.adapter.is_none();
+    if is_counted || plan.samples_per_step.is_some() || !plan.parameters.iter().any(is_in_file) {
+        return;
+    }
+    let knob = KNOBS.iter().find(|knob| knob.parameter == "grad_accumulation");
+    let is_it = |entry: &&Entry| knob.is_some_and(|knob| knob.names.contains(&Argument::plain(&entry.key).as_str()));
+    let pieces = entries.iter().find(is_it).map_or(1, |entry| entry.value.max(1));
+    let batches = pieces.saturating_mul(i64::try_from(found.command.ranks()).unwrap_or(1));
+    plan.samples_per_step = Some(if batches > 1 { format!("batch_size * {batches}") } else { "batch_size".to_owned() });
 }
 
 /// Returns the entry that sets a knob: its key is one of the knob's names, and its value is the loader's.

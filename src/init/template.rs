@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub struct Template {
     /// The text of the template, with settings in it.
     pub text: String,
-    /// The path of the file; the template replaces it in the command.
+    /// The path of the file.
     pub config: PathBuf,
+    /// True if the script opens the file by a path in its code; else the rendered file replaces it in the command.
+    pub is_opened: bool,
 }

@@ -1,14 +1,11 @@
 //! The words of a command, with placeholders in place of settings.
 
 use std::path::Path;
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
 use crate::model::Settings;
-use crate::probe::{StepTemplate, Template, adapter::Apply};
+use crate::probe::{StepTemplate, Template, adapter::Apply, escaped};
 
 /// The error for a word that the spec's templates cannot express, because it reads as a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -213,12 +210,6 @@ fn assigned(word: &str, argument: &Argument) -> Option<String> {
 
 fn template(text: String) -> Word {
     Word { text, is_template: true }
-}
-
-/// Returns text in which every `{name}` is written as `{{name}}`.
-pub(super) fn escaped(text: &str) -> String {
-    static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{([A-Za-z_][A-Za-z0-9_]*)\}").ok());
-    NAMES.as_ref().map_or_else(|| text.to_owned(), |names| names.replace_all(text, "{{$1}}").into_owned())
 }
 
 /// Returns a user's word as written in the spec, so that rendering the template gives the word again.

@@ -19,6 +19,8 @@ pub(super) struct Wrapped {
     pub(super) command: Box<Command>,
     /// True if the script passes its arguments on to the command.
     pub(super) forwards: bool,
+    /// The variables that the script sets whatever the environment has.
+    pub(super) sets: Vec<String>,
 }
 
 impl Command {
@@ -26,8 +28,18 @@ impl Command {
     #[must_use]
     pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
         let text = shell_script(&self, cwd).filter(|_| self.script_word().is_none());
-        self.wrapped = text.and_then(|text| lines(&text).iter().find_map(|line| trains(line, python)));
+        self.wrapped = text.and_then(|text| {
+            let lines = lines(&text);
+            let sets = lines.iter().flat_map(|line| variables_of(line)).collect();
+            let wrapped = lines.iter().find_map(|line| trains(line, python))?;
+            Some(Wrapped { sets, ..wrapped })
+        });
         self
+    }
+
+    /// Returns true if the shell script around the command sets this variable itself.
+    pub(super) fn sets(&self, variable: &str) -> bool {
+        self.wrapped.as_ref().is_some_and(|wrapped| wrapped.sets.iter().any(|name| name == variable))
     }
 }
 
@@ -57,18 +69,32 @@ fn trains(line: &str, python: &str) -> Option<Wrapped> {
     let end =
         words.iter().position(|word| matches!(word.as_str(), "|" | "||" | "&&" | ";" | "&" | ">" | ">>" | "2>&1"));
     words.truncate(end.unwrap_or(words.len()));
-    let is_assignment = |word: &String| {
-        word.split_once('=').is_some_and(|(name, _)| {
-            !name.is_empty() && !name.starts_with('-') && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        })
-    };
-    let front = words.iter().take_while(|word| RUNNERS.contains(&word.as_str()) || is_assignment(word)).count();
+    let is_front = |word: &&String| RUNNERS.contains(&word.as_str()) || assignment(word).is_some();
+    let front = words.iter().take_while(is_front).count();
     words.drain(..front);
     let forwards = words.iter().any(|word| ALL_ARGUMENTS.contains(&word.as_str()));
     words.retain(|word| !ALL_ARGUMENTS.contains(&word.as_str()));
     let command = Command::new(words, python);
     let is_training = command.script_word().is_some() && command.words.len() > 1;
-    is_training.then(|| Wrapped { command: Box::new(command), forwards })
+    is_training.then(|| Wrapped { command: Box::new(command), forwards, sets: Vec::new() })
+}
+
+/// Returns name and value of an assignment such as `A=1`.
+fn assignment(word: &str) -> Option<(&str, &str)> {
+    let (name, value) = word.split_once('=')?;
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    is_name.then_some((name, value))
+}
+
+/// Returns the variables that a line sets at its front. A value such as `${A:-1}` keeps the value of the environment.
+fn variables_of(line: &str) -> Vec<String> {
+    let words = words(line);
+    let is_front =
+        |word: &&String| word.as_str() == "export" || RUNNERS.contains(&word.as_str()) || assignment(word).is_some();
+    let set = words.iter().take_while(is_front).filter_map(|word| assignment(word));
+    let is_own =
+        |(name, value): &(&str, &str)| !value.contains(&format!("${name}")) && !value.contains(&format!("${{{name}"));
+    set.filter(is_own).map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Splits a line into words without their quotes; variables stay as written.
@@ -122,6 +148,9 @@ mod tests {
             assert_eq!((wrapped.command.words.join(" ").as_str(), wrapped.forwards), (inner, forwards), "{text}");
             assert_eq!(command.takes_arguments(), forwards);
         }
+        let text = "export A=1 B=2\nC=3 exec python t.py D=4\nexport E=${E:-5}\nF=$F:x\n";
+        let sets: Vec<String> = text.lines().flat_map(variables_of).collect();
+        assert_eq!(sets, ["A", "B", "C"]);
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("run.sh"), "#!/bin/sh\ntouch ran\n").unwrap();
         let command = Command::new(vec!["./run.sh".to_owned()], "python3").looked_into(folder.path(), "python3");

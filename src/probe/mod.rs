@@ -72,7 +72,7 @@ pub use measuring::{Rate, RateUnit, RateUnitError};
 pub use replay::{Replay, Table, TableError};
 pub use run::prepared;
 pub use start::Start;
-pub use template::{BUILTINS, Rendered, StepTemplate, Template, Word};
+pub use template::{BUILTINS, Rendered, StepTemplate, Template, Word, escaped};
 pub use timeline::Timeline;
 pub use trackers::{SILENCERS, Silencer};
 pub use writes::{Protection, Writes, WritesError, WritesWish};

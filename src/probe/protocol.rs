@@ -27,6 +27,9 @@ pub const WRITES: &str = "GPUTUNE_WRITES";
 /// The environment variable that holds a folder which is removed after the probe. Guards redirect writes to this folder.
 pub const SCRATCH: &str = "GPUTUNE_SCRATCH";
 
+/// The environment variable with the files that the script gets when it opens its own: a JSON object from path to path.
+pub const REPLACED_FILES: &str = "GPUTUNE_REPLACED_FILES";
+
 /// The most bytes of a line. A longer line counts as bad.
 pub const LONGEST_LINE: usize = 256 * 1024;
 

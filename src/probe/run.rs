@@ -31,11 +31,12 @@ pub fn prepared(
         put(path, text.as_bytes())?;
     }
     let (program, arguments) = rendered.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let replaces = rendered.env.iter().any(|(name, _)| name == protocol::REPLACED_FILES);
     let mut command = Command::new(program);
     command.args(arguments).envs(rendered.env).current_dir(&rendered.cwd);
     // A script may also read its settings by `gputune.config`.
     let asks = !step.uses_settings() || step.unheard(space).iter().any(|name| settings.get(name).is_some());
-    if step.apply.adapter.is_none() && !asks {
+    if step.apply.adapter.is_none() && !asks && !replaces {
         return Ok(command);
     }
     command.env(protocol::CONFIG, serde_json::to_string(settings)?);

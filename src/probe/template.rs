@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use regex::Regex;
 use serde::Serialize;
 
 use crate::model::{Derived, Parameter, Settings, Space, Value};
@@ -113,6 +115,12 @@ impl Template {
     pub fn is_option(&self) -> bool {
         self.text.starts_with('-') && self.names().next().is_none()
     }
+}
+
+/// Returns text in which every `{name}` is written as `{{name}}`.
+pub fn escaped(text: &str) -> String {
+    static NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{([A-Za-z_][A-Za-z0-9_]*)\}").ok());
+    NAMES.as_ref().map_or_else(|| text.to_owned(), |names| names.replace_all(text, "{{$1}}").into_owned())
 }
 
 fn push_literal(parts: &mut Vec<Part>, text: &str) {

@@ -132,7 +132,8 @@ fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&
     let is_same = |count: usize| count == 1 && shown.len() > 1 && !fits;
     let settings = shown.first().map(|trial| study.settings(&trial.config)).unwrap_or_default();
     let same = counted.iter().filter(|(_, count)| is_same(*count));
-    let same = same.filter_map(|(name, _)| Some(plain(&format!("{name}={}", settings.get(name)?)))).collect();
+    let set = |name: &str| settings.get(name).filter(|value| !value.is_as_it_is());
+    let same = same.filter_map(|(name, _)| Some(plain(&format!("{name}={}", set(name)?)))).collect();
     let kept = counted.iter().filter(|(_, count)| !is_same(*count));
     let dispensable = |count: usize| MOST.saturating_sub(u32::try_from(count).unwrap_or(MOST)).max(2);
     (kept.map(|&(name, count)| (name, dispensable(count))).collect(), same)

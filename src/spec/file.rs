@@ -117,6 +117,9 @@ pub(super) struct FileTable {
     pub(super) template: Located<PathBuf>,
     /// Where the result goes, relative to `{probe_dir}`.
     pub(super) path: Located<PathBuf>,
+    /// A file at a fixed path in a Python script, relative to `cwd`: the script opens the rendered file instead.
+    #[serde(default)]
+    pub(super) replaces: Option<Located<PathBuf>>,
 }
 
 /// A number that the step prints.

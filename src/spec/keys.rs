@@ -28,6 +28,7 @@ const KEYS: &[Key] = &[
     key("step.files.[]", "a table", "files = [{ template = \"run.json.in\", path = \"run.json\" }]"),
     key("step.files.[].template", "a text", "template = \"run.json.in\""),
     key("step.files.[].path", "a text", "path = \"run.json\""),
+    key("step.files.[].replaces", "a text", "replaces = \"config.yaml\""),
     key("step.throughput", "a table", "throughput = { pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }"),
     key("step.throughput.pattern", "a text", "pattern = '([0-9.]+) samples/s'"),
     key("step.throughput.unit", "a text", "unit = \"samples/s\""),

@@ -14,6 +14,7 @@ use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
 use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
 use crate::probe::{
     BUILTINS, CommandStep, Rate, Start, StepTemplate, Template, Writes, WritesWish, adapter::Apply, as_it_is_needs,
+    escaped, protocol::REPLACED_FILES,
 };
 
 /// The command to run, and how its throughput is read.
@@ -153,6 +154,7 @@ pub(super) fn build(
         check_hidden(source, table, &apply)?;
         env.push((VISIBLE_GPUS.to_owned(), Template::parse("")));
     }
+    env.extend(replaced_files(source, &table.files, &cwd)?);
     let throughput = table.throughput.as_ref();
     Ok(StepSpec {
         template: StepTemplate {
@@ -340,6 +342,29 @@ fn rendered_files(
         rendered.push((target.clone(), template));
     }
     Ok(rendered)
+}
+
+/// Returns the variable that tells Python which rendered files a script opens instead of its own.
+fn replaced_files(
+    source: &SourceFile,
+    files: &[FileTable],
+    cwd: &Path,
+) -> Result<Option<(String, Template)>, SpecError> {
+    let mut replaced = serde_json::Map::new();
+    for file in files {
+        let Some(own) = &file.replaces else { continue };
+        let path = cwd.join(&own.value);
+        if !path.is_file() {
+            let message = format!("there is no file `{}` to replace", own.value.display());
+            return Err(source.error(own.span.clone(), message, "the path is relative to the folder of the command"));
+        }
+        let path = escaped(&path.canonicalize().unwrap_or(path).display().to_string());
+        let rendered = format!("{{probe_dir}}/{}", escaped(&file.path.value.display().to_string()));
+        replaced.insert(path, rendered.into());
+    }
+    let variable =
+        |replaced| (REPLACED_FILES.to_owned(), Template::parse(&serde_json::Value::Object(replaced).to_string()));
+    Ok((!replaced.is_empty()).then(|| variable(replaced)))
 }
 
 /// Returns settings of the first configs in several orders; for a small space, all of them.

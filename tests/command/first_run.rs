@@ -75,19 +75,50 @@ fn settings_in_a_file_and_a_variable_are_found_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_file_that_no_option_names_is_told_and_a_script_that_sets_its_variables_keeps_them() {
-    let script =
-        SCRIPT.replace("open(args.config)", "open('config.json')").replace("default=\"config.json\"", "default=None");
+fn a_file_at_a_fixed_path_is_replaced_when_the_script_opens_it_and_variables_of_a_shell_script_stay() {
+    let script = SCRIPT.replace("open(args.config)", "open('config.json')").replace("\"config.json\"", "None");
+    let script = script
+        .replace("time.sleep(600)", "pass")
+        .replace("range(100000)", "range(int(os.environ.get('STEPS', '100000')))");
     let shell = "#!/bin/sh\nexport NUM_WORKERS=1\nexec python3 train.py \"$@\"\n";
     let folder = folder(&[("train.py", &script), ("config.json", CONFIG), ("kept.txt", "kept"), ("train.sh", shell)]);
     let output = gputune(folder.path(), &["init", "--", "sh", "train.sh"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let path = folder.path().join("gputune.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("path = \"config.json\", replaces = \"config.json\" }"), "{text}");
+    assert!(text.contains("command = [\"sh\", \"train.sh\"]"), "{text}");
+    assert!(text.contains("Not searched: workers, since the shell script sets NUM_WORKERS"), "{text}");
+    // The largest batch is the fastest.
+    let text = text.split("[limits]").next().unwrap().to_owned();
+    fs::write(&path, text + "[limits]\nmeasure_time = \"300ms\"\n[search]\nprobes = 8\nrounds = 0\n").unwrap();
+    let output = gputune(folder.path(), &["search", "gputune.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", stderr(&output), stdout(&output));
+    let shown = stdout(&output);
+    let line = shown.lines().find(|line| line.contains("config.json:3: write: \"batch_size\": ")).unwrap_or(&shown);
+    assert!(line.contains("(instead of \"batch_size\": 24)"), "{line}");
+    assert!(shown.contains("gputune run ") && !shown.contains("GPUTUNE_REPLACED_FILES"), "{shown}");
+    let batch: f64 = line.split("\"batch_size\": ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(batch > 24.0, "{shown}");
+    let mut command = Command::new(support::gputune());
+    let output = command.args(["run"]).current_dir(folder.path()).env("STEPS", "2").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected = format!("{:.1} samples/s", batch / 0.005);
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), [&expected; 2]);
+    assert_eq!(fs::read_to_string(folder.path().join("config.json")).unwrap(), CONFIG);
+    // A file that is gone is named by the spec.
+    fs::remove_file(folder.path().join("config.json")).unwrap();
+    let output = gputune(folder.path(), &["check", "gputune.toml"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    for words in [
-        "found no setting",
-        "batch_size is not searched, since it is in config.json, and no option of the script names that file",
-        "import gputune",
-        "gputune.step(",
-    ] {
+    assert!(stderr(&output).contains("there is no file `config.json` to replace"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_script_without_any_setting_gets_the_lines_to_add() {
+    let folder = folder(&[("train.py", "import time\nwhile True:\n    time.sleep(1)\n")]);
+    let output = gputune(folder.path(), &["init", "--", "python3", "train.py"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    for words in ["found no setting", "import gputune", "gputune.step("] {
         assert!(stderr(&output).contains(words), "{words}: {}", stderr(&output));
     }
     assert!(!folder.path().join("gputune.toml").exists());

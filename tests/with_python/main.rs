@@ -20,6 +20,7 @@ mod plausible;
 mod ranks;
 mod run;
 mod searching;
+mod settings_elsewhere;
 mod warm;
 mod wheel;
 mod wild;

@@ -18,7 +18,8 @@ from gputune._hook.scratch_layer import ScratchLayer, failure
 
 Function = Callable[..., Any]
 
-_READING_MODES = frozenset(("r", "rb", "br", "rt", "tr"))
+#: Modes of `open` that change nothing.
+READING_MODES = frozenset(("r", "rb", "br", "rt", "tr"))
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 #: Functions of `os` that read a path and follow links unless told otherwise.
 _READERS = ("stat", "access", "statvfs", "pathconf", "getxattr", "listxattr")
@@ -131,7 +132,7 @@ class FileCalls:
     def _open(self, original: Function) -> Function:
         layer = self._layer
         reading, writing = layer.reading, layer.writing
-        length, known, names, modes = layer.length, layer.known, layer.names, _READING_MODES
+        length, known, names, modes = layer.length, layer.known, layer.names, READING_MODES
 
         def open(  # same signature as `io.open`: forwarding `**kwargs` would cost most
             file: Any,

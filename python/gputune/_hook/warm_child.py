@@ -23,7 +23,7 @@ from importlib.machinery import SourceFileLoader
 from typing import Any, NoReturn, Optional
 
 from gputune._client import Reporter, end_now
-from gputune._hook import entry
+from gputune._hook import entry, replaced_files
 from gputune._hook.import_times import TIMES
 from gputune._hook.invocation import Invocation, parse
 
@@ -108,6 +108,7 @@ def _run(link: socket.socket, output: int, start: Start) -> NoReturn:
         _set_paths(hook, start.task["hook"], invocation)
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[:] = order["arguments"]
+        replaced_files.install()
         main = _new_main(invocation)
     except BaseException as error:
         link.sendall(f"{type(error).__name__}: {error}\n".encode(errors="replace"))

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use gputune::init::Template;
+use gputune::init::{Template, draft::RenderedFile};
 use gputune::spec::Spec;
 use tempfile::NamedTempFile;
 
@@ -65,8 +65,15 @@ pub(super) fn is_there_for(args: &Args, words: &[String]) -> bool {
     rendered.command == words && rendered.files.is_empty()
 }
 
+/// Describes the file of a template, which lies next to the spec. The command runs in `cwd`.
+pub(super) fn rendered_file(out: &Path, cwd: &Path, template: &Template) -> Option<RenderedFile> {
+    let (name, path) = rendered(out, template)?;
+    let own = template.config.strip_prefix(cwd).unwrap_or(&template.config);
+    Some(RenderedFile { template: name, path, replaces: template.is_opened.then(|| own.display().to_string()) })
+}
+
 /// Returns the names of the template, which lies next to the spec, and of the rendered file.
-pub(super) fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
+fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
     let name = template.config.file_name()?.to_str()?;
     let stem = out.file_stem()?.to_str()?;
     Some((format!("{stem}.{name}.in"), name.to_owned()))

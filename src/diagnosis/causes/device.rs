@@ -2,9 +2,10 @@
 
 use super::super::cause::{Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, shown_share, shown_times};
 use super::super::evidence::{Differential, Evidence, MOSTLY_FIXED};
-use super::super::starvation::{WAIT, WITHOUT_LOADER};
+use super::super::starvation::{CLEAR, WAIT, WITHOUT_LOADER};
 use super::larger_batch::{Larger, fixed_share};
 use super::ranks::EXPOSED;
+use super::threads;
 use crate::model::{Metric, Precision};
 
 pub(super) static PER_STEP: Threshold = Threshold {
@@ -166,6 +167,11 @@ pub(super) static CAUSES: [Cause; 6] = [
 ];
 
 fn launch_bound(evidence: &Evidence) -> Option<Found> {
+    // Threads that wait for each other also cost the same at any batch size.
+    let threads = threads::gain(evidence);
+    if threads.is_some_and(|gain| gain.times >= CLEAR) {
+        return None;
+    }
     let larger = Larger::of(evidence);
     let sm = evidence.gpu(Metric::SmActive).filter(|active| *active < SM_LOW.value);
     // The device's readings alone count only if it is busy; an idle device has another bottleneck.
@@ -193,6 +199,9 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
     }
     if evidence.ranks() > 1 && evidence.share("communication").is_some_and(|share| share >= EXPOSED.value) {
         found.against(Strength::Hint, "a larger batch also exchanges less for each sample");
+    }
+    if threads.is_some() {
+        found.against(Strength::Strong, "with one thread it is faster");
     }
     if let Some(active) = sm.filter(|_| evidence.is_gpu()) {
         found.add(Strength::Sign, format!("SM activity is {}", shown_share(active)));

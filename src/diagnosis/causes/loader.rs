@@ -191,7 +191,9 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
     let queue = evidence.queue().filter(|queue| *queue <= QUEUE.value)?;
     // Workers that start anew at each epoch, or hand batches over slowly, explain an empty queue.
     let is_explained = worker_start(evidence).is_some() || worker_overhead(evidence).is_some();
-    if is_explained || choosing(evidence).is_some() {
+    // A queue that is never empty is long enough. Replayed batches then save something else, such as an evaluation.
+    let never_waits = evidence.share("data_wait").is_some_and(|wait| wait < WAIT.value);
+    if is_explained || never_waits || choosing(evidence).is_some() {
         return None;
     }
     let mut found = starved.found(evidence);

@@ -9,6 +9,7 @@ mod memory;
 mod ranks;
 mod run;
 mod starved;
+pub(super) mod threads;
 
 use super::cause::Cause;
 
@@ -20,6 +21,7 @@ pub fn causes() -> impl Iterator<Item = &'static Cause> {
         .chain(&starved::CAUSES)
         .chain(&run::CAUSES)
         .chain(&host::CAUSES)
+        .chain(&threads::CAUSES)
         .chain(&memory::CAUSES)
         .chain(&device::CAUSES)
         .chain(&ranks::CAUSES)

@@ -7,7 +7,7 @@ use super::super::cause::{
 use super::super::evidence::Evidence;
 use super::super::lines;
 use super::super::scaling::{CORES_FULL, MORE_WORKERS, is_shared, scales};
-use super::super::starvation::{self, Starvation, WAIT, WITHOUT_LOADER};
+use super::super::starvation::{self, COMPUTES, Starvation, WAIT, WITHOUT_LOADER};
 use super::data;
 use super::{host, loader, memory};
 
@@ -70,7 +70,9 @@ pub(super) static CAUSES: [Cause; 2] = [
 
 fn shared_source(evidence: &Evidence) -> Option<Found> {
     let locks = lines::locks(evidence).filter(|(share, _)| *share >= LOCKS.value);
-    let takes_turns = scales(evidence).filter(|_| is_shared(evidence));
+    // Samples that compute do not wait for each other.
+    let computes = evidence.item_cpu_share().is_some_and(|share| share >= COMPUTES.value);
+    let takes_turns = scales(evidence).filter(|_| is_shared(evidence) && !computes);
     let is_explained = loader::imbalance(evidence).is_some() || loader::choosing(evidence).is_some();
     if is_explained || (locks.is_none() && takes_turns.is_none()) {
         return None;

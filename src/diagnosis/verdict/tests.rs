@@ -55,6 +55,37 @@ fn a_lock_under_which_workers_compute_keeps_the_cores_busy_and_is_one_all_the_sa
 }
 
 #[test]
+fn workers_that_have_no_core_to_run_on_do_not_wait_for_each_other() {
+    // Beside a neighbour on two cores, a loader that computes gets about one.
+    let job = |foreign: f64| {
+        let job = Job::cpu().cores(2.0).wait(0.7).replay(480.0).item(0.008, 0.004);
+        let job = job.loader(&[(0, 130.0), (1, 100.0), (2, 105.0), (4, 108.0)]).loader_cores(&[(4, 1.0)]);
+        job.with(|job| job.machine.foreign_cpu_share = Some(foreign))
+    };
+    assert_eq!(names(&diagnose(&job(0.0).evidence()))[0], "shared_source");
+    let beside = names(&diagnose(&job(0.45).evidence()));
+    assert!(!beside.contains(&"shared_source") && beside.contains(&"cpu_preprocessing"), "{beside:?}");
+}
+
+#[test]
+fn a_queue_that_is_never_empty_is_long_enough_whatever_replayed_batches_save() {
+    let job = sick("too_little_prefetch").wait(0.01).replay(190.0).spent("evaluation", 0.5);
+    let verdict = diagnose(&job.evidence());
+    assert!(!names(&verdict).contains(&"too_little_prefetch"), "{verdict:#?}");
+    assert_eq!(names(&verdict)[0], "evaluation");
+}
+
+#[test]
+fn threads_that_spin_are_told_from_launches_by_one_thread() {
+    let verdict = diagnose(&sick("spinning_threads").evidence());
+    assert!(!names(&verdict).contains(&"launch_bound"), "{verdict:#?}");
+    assert_eq!(verdict.openings(&sick("spinning_threads").evidence())[0].parameter, "threads");
+    let quiet =
+        sick("spinning_threads").host(Metric::CpuPressure, 0.0).with(|job| job.machine.foreign_cpu_share = None);
+    assert!(!names(&diagnose(&quiet.evidence())).contains(&"spinning_threads"));
+}
+
+#[test]
 fn what_watching_cost_is_not_what_logging_costs() {
     let times = |replayed: f64| {
         let job = Job::cpu().wait(0.0).number("logs_per_step", 1.0).number("log_seconds_per_step", 0.2);
@@ -125,6 +156,11 @@ fn thresholds_are_where_they_are_said_to_be() {
             "crowded_cores",
             Job::cpu().with(|job| job.machine.foreign_cpu_share = Some(0.19)),
             Job::cpu().with(|job| job.machine.foreign_cpu_share = Some(0.2)),
+        ),
+        (
+            "spinning_threads",
+            Job::cpu().ran(Differential::OneThread, 109.0).with(|job| job.machine.foreign_cpu_share = Some(0.3)),
+            Job::cpu().ran(Differential::OneThread, 112.0).with(|job| job.machine.foreign_cpu_share = Some(0.3)),
         ),
         ("host_memory", Job::cpu().host(Metric::MemoryPressure, 0.09), Job::cpu().host(Metric::MemoryPressure, 0.1)),
         (

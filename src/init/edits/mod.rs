@@ -3,6 +3,7 @@
 //! The first choice is a framework's own argument (`TrainingArguments(bf16=True)`). The second is an argument of a call in the
 //! script (`DataLoader(num_workers=4)`). The last is separate lines ([`ByHand`](crate::probe::adapter::ByHand)).
 
+mod files;
 mod frameworks;
 mod script;
 
@@ -16,6 +17,7 @@ use crate::probe::{
 };
 use crate::report::Edit;
 
+pub use files::file_edits;
 use script::{Found, Script};
 
 /// Arguments that a `DataLoader` rejects without workers (torch's documentation, `torch.utils.data`).

@@ -80,13 +80,12 @@ impl Settings {
         self.entries.is_empty()
     }
 
-    /// Returns the settings in one line: `batch_size=64 workers=2`; `as it is` if nothing is set.
+    /// Returns the settings in one line: `batch_size=64 workers=2`; `as it is` if nothing is set. Parameters that set nothing are left
+    /// out.
     pub fn line(&self) -> String {
-        if self.is_empty() {
-            return super::AS_IT_IS.to_owned();
-        }
-        let words: Vec<String> = self.iter().map(|(name, value)| format!("{name}={}", value.in_line())).collect();
-        words.join(" ")
+        let set = self.iter().filter(|(_, value)| !value.is_as_it_is());
+        let words: Vec<String> = set.map(|(name, value)| format!("{name}={}", value.in_line())).collect();
+        if words.is_empty() { super::AS_IT_IS.to_owned() } else { words.join(" ") }
     }
 }
 
@@ -123,5 +122,19 @@ impl<'de> Deserialize<'de> for Settings {
         }
 
         deserializer.deserialize_map(Entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_only_what_is_set() {
+        let line = |settings: &[(&str, Value)]| Settings::from_iter(settings.iter().cloned()).line();
+        let (two, unset) = (Value::Int(2), Value::from("as it is"));
+        assert_eq!(line(&[("workers", two), ("prefetch", unset.clone())]), "workers=2");
+        assert_eq!(line(&[("prefetch", unset)]), "as it is");
+        assert_eq!(line(&[]), "as it is");
     }
 }

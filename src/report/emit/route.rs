@@ -4,7 +4,11 @@ use std::path::Path;
 
 use super::shell;
 use crate::model::{Settings, Space, Value};
-use crate::probe::{StepTemplate, Template, Word, adapter::By, protocol::CONFIG};
+use crate::probe::{
+    StepTemplate, Template, Word,
+    adapter::By,
+    protocol::{CONFIG, REPLACED_FILES},
+};
 
 /// The command that runs a config.
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +124,9 @@ impl Run<'_> {
         let json = || serde_json::to_string(settings).unwrap_or_default();
         let config = (!is_heard).then(|| (CONFIG.to_owned(), json()));
         let mut all: Vec<(String, String)> = Vec::new();
-        for (name, value) in config.into_iter().chain(rendered.env) {
+        // Without the hook, this variable does nothing.
+        let env = rendered.env.into_iter().filter(|(name, _)| name != REPLACED_FILES);
+        for (name, value) in config.into_iter().chain(env) {
             // The last value of a variable counts, as in a process.
             all.retain(|(known, _)| *known != name);
             all.push((name, value));

@@ -263,6 +263,7 @@ fn compared(settings: &Settings, before: Option<&Settings>) -> Vec<Setting> {
     let shown = |value: Option<&crate::model::Value>| value.map_or_else(|| "not used".to_owned(), ToString::to_string);
     let mut all: Vec<Setting> = settings
         .iter()
+        .filter(|(_, value)| !value.is_as_it_is())
         .map(|(name, value)| Setting {
             name: name.to_owned(),
             value: value.to_string(),

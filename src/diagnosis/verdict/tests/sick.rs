@@ -69,6 +69,11 @@ fn sick_beside(name: &str) -> Job {
         "crowded_cores" => {
             Job::cpu().host(Metric::CpuPressure, 0.6).with(|job| job.machine.foreign_cpu_share = Some(0.5))
         }
+        "spinning_threads" => {
+            let job = Job::cpu().replay(101.0).ran(Differential::DoubleBatch, 180.0);
+            let job = job.ran(Differential::OneThread, 400.0);
+            job.host(Metric::CpuPressure, 0.6).with(|job| job.machine.foreign_cpu_share = Some(0.3))
+        }
         "shared_gpu" => Job::gpu().warning("foreign_process", "GPU 0 has process 4711 (python)"),
         "memory_limited" => Job::gpu().with(|job| job.memory.allocator_retries = Some(3)),
         "host_memory" => Job::cpu().host(Metric::MemoryPressure, 0.4),

@@ -1,0 +1,116 @@
+//! Settings that no option of the script sets: files at fixed paths, variables, constants and defaults in the code.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::python::python_with;
+use crate::support::{self, stderr, stdout};
+
+/// Trains without a `DataLoader`, with batches of `size` samples.
+const LOOP: &str = r#"
+x, y = torch.randn(4096, 64), torch.randint(0, 10, (4096,))
+model = torch.nn.Linear(64, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    for at in range(0, len(x) - size + 1, size):
+        loss = torch.nn.functional.cross_entropy(model(x[at:at + size]), y[at:at + size])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"#;
+
+/// Trains with the `DataLoader` that `made(data)` makes.
+const LOADER: &str = r#"
+def main():
+    loader = made(torch.utils.data.TensorDataset(torch.randn(4096, 64), torch.randint(0, 10, (4096,))))
+    model = torch.nn.Linear(64, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    while True:
+        for x, y in loader:
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"#;
+
+/// A place of settings.
+struct Case {
+    /// The code in front of the loop.
+    code: &'static str,
+    rest: &'static str,
+    /// The settings file: its name and text.
+    file: Option<(&'static str, &'static str)>,
+    /// What the spec has.
+    spec: &'static [&'static str],
+}
+
+const CASES: &[Case] = &[
+    Case {
+        code: "import torch, yaml\nsize = yaml.safe_load(open('config.yaml'))['data']['batch_size']\n",
+        rest: LOOP,
+        file: Some(("config.yaml", "data:\n  batch_size: 16  # samples\nval:\n  batch_size: 8\n")),
+        spec: &["replaces = \"config.yaml\"", "samples_per_step = \"batch_size\"", "batch_size = 16 # config.yaml"],
+    },
+    Case {
+        code: "import pathlib, random, tomllib, torch\n\
+               config = tomllib.loads((pathlib.Path(__file__).parent / 'config.toml').read_text())['train']\n\
+               def batches(data):\n    while True:\n        yield random.sample(range(len(data)), config['bs'])\n\
+               def made(data):\n    return torch.utils.data.DataLoader(data, batch_sampler=batches(data), num_workers=config['nw'])\n",
+        rest: LOADER,
+        file: Some(("config.toml", "[train]\nbs = 16\nnw = 0\n[eval]\nbs = 4\n")),
+        // The adapter can set the workers of a loader, but not the batches that a sampler makes.
+        spec: &["replaces = \"config.toml\"", "batch_size = 16 # config.toml", "apply = \"dataloader.num_workers\""],
+    },
+    Case {
+        code: "import os, torch\nsize = int(os.getenv('BATCH_SIZE') or 16)\nint(os.environ.get('BATCH_SIZE', '16'))\n",
+        rest: LOOP,
+        file: None,
+        spec: &["apply = \"env.BATCH_SIZE\"", "samples_per_step = \"batch_size\""],
+    },
+    Case {
+        code: "import dataclasses, torch\nNUM_WORKERS = 0\n@dataclasses.dataclass\nclass Config:\n    batch_size: int = 16\n\
+               def made(data):\n    return torch.utils.data.DataLoader(data, Config().batch_size, num_workers=NUM_WORKERS)\n",
+        rest: LOADER,
+        file: None,
+        spec: &["apply = \"dataloader.batch_size\"", "apply = \"dataloader.num_workers\"", "[4, 8, 16, 32, 64"],
+    },
+];
+
+#[test]
+fn settings_are_found_and_set_wherever_they_are() {
+    let Some(python) = python_with(&["torch", "yaml", "tomllib"]) else { return };
+    for Case { code, rest, file, spec } in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("train.py"), format!("{code}{rest}")).unwrap();
+        if let Some((name, text)) = file {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let gputune = |words: &[&str]| {
+            let mut command = Command::new(support::gputune());
+            command.args(words).current_dir(folder.path()).env_remove("BATCH_SIZE");
+            command.env("OMP_NUM_THREADS", "1").env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE").output().unwrap()
+        };
+        let output = gputune(&["init", "--yes", "--", python.to_str().unwrap(), "train.py"]);
+        assert_eq!(output.status.code(), Some(0), "{code}{}", stderr(&output));
+        let text = fs::read_to_string(folder.path().join("gputune.toml")).unwrap();
+        for words in *spec {
+            assert!(text.contains(words), "{words}: {code}{text}{}", stderr(&output));
+        }
+        let probe = gputune(&["probe", "gputune.toml", "--json", "--quiet", "--set", "batch_size=48"]);
+        assert_eq!(samples(&probe.stdout), Some(48.0), "{code}{}{}", stderr(&probe), stdout(&probe));
+        if let Some((name, text)) = file {
+            assert_eq!(fs::read_to_string(folder.path().join(Path::new(name))).unwrap(), *text);
+        }
+    }
+}
+
+/// Returns the samples of a step in the JSON of a probe.
+fn samples(json: &[u8]) -> Option<f64> {
+    let text = String::from_utf8_lossy(json);
+    let after = text.split("\"samples_per_step\":").nth(1)?;
+    after.split([',', '}', '\n']).next()?.trim().parse().ok()
+}
