@@ -1,7 +1,6 @@
 //! Finds out from the source which settings a torch script uses today.
 
-use super::calls::{Call, literal};
-use super::source::Source;
+use super::source::{Call, Source, literal};
 
 /// Returns the value that a script uses today for a parameter of the torch adapter; `None` if the source does not show it.
 ///
@@ -110,8 +109,8 @@ mod tests {
                 [Some("8"), Some("2"), Some("True"), Some("bf16")],
             ),
             ("L.Trainer(precision='16-mixed')\nDataLoader(d)", [Some("1"), Some("0"), Some("False"), Some("fp16")]),
-            ("with torch.autocast('cuda', dtype=torch.bfloat16):", [None, None, None, Some("bf16")]),
-            ("with torch.autocast('cuda', enabled=amp):", [None, None, None, None]),
+            ("with torch.autocast('cuda', dtype=torch.bfloat16): pass", [None, None, None, Some("bf16")]),
+            ("with torch.autocast('cuda', enabled=amp): pass", [None, None, None, None]),
             ("torch.set_float32_matmul_precision('high')", [None, None, None, Some("tf32")]),
             (
                 "BATCH = 24\nDataLoader(d, BATCH, num_workers=n)\nn = 1\nn = 2",
