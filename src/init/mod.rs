@@ -5,7 +5,6 @@
 //! framework, and [`draft`] writes the spec. [`edits`] names the lines of the script that the best config changes.
 
 mod argument;
-mod by_first_run;
 mod command;
 pub mod deepspeed;
 pub mod draft;
@@ -19,7 +18,6 @@ pub mod knobs;
 mod machine;
 pub mod plan;
 pub mod preset;
-mod required;
 mod samples;
 mod seen;
 pub mod setting_files;
@@ -36,9 +34,9 @@ mod wrapper;
 pub use argument::{Argument, Kind};
 pub use command::{Command, LAUNCHERS, Launcher};
 pub use machine::Means;
-pub use required::missing;
 pub use seen::{By, Guess, Match, Seen};
 pub use source::{Call, Source, literal};
 pub use template::Template;
+pub use told::missing;
 pub use told::told;
 pub use words::{Given, Unwritable, Words, truth};
