@@ -60,7 +60,7 @@ impl Asked<'_> {
     /// Returns the arguments that the script accepts, and their source.
     pub(super) fn arguments(&self) -> Result<Told, Failed> {
         let mut told = self.by_help_or_source()?;
-        let own = self.source.own_options(self.command, self.cwd);
+        let own = self.source.own_options();
         if !own.is_empty() && told.arguments.is_empty() {
             "The script reads its command line itself; names as its source has them.".clone_into(&mut told.told_by);
         }

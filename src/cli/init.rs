@@ -245,8 +245,7 @@ pub(super) fn python() -> String {
 
 /// Returns the source of the script, if the command has one.
 fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
-    let Some(script) = command.script(cwd) else { return Ok(Source::default()) };
-    Source::read(&script, cwd).map(|source| source.told_by(command)).map_err(|error| {
+    Source::read(command, cwd).map_err(|error| {
         let message = format!("cannot read the script {}: {error}", command.name());
         Failed::new(Exit::Usage, message).hint("is the path right, seen from this folder?")
     })

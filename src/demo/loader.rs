@@ -6,13 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use super::error::DemoError;
-use super::images::{Images, class_of};
-use super::memory::DemoMemory;
-use super::options::DemoOptions;
-use super::sample::{augment, image_of};
-use super::scalar::Scalar;
-use super::shape::Shape;
+use super::options::{DemoError, DemoOptions};
+use super::pictures::{Images, Shape, augment, class_of, image_of};
+use super::storage::{DemoMemory, Scalar};
 
 /// The crops of a batch and their classes.
 #[derive(Debug)]
@@ -96,7 +92,7 @@ impl<S: Scalar> Loader<S> {
         let filler = Filler::new(memory, images, options.seed, &stop)?;
         let mut loader = Self { next: 0, filler, workers: Vec::new(), stop: Arc::clone(&stop) };
         for worker in 0..options.workers {
-            let filler = Filler::new(memory, images, options.seed, &stop)?;
+            let mut filler = Filler::new(memory, images, options.seed, &stop)?;
             let ((empty, take_empty), (give_filled, filled)) = (channel(), channel());
             for _ in 0..options.prefetch {
                 // The receiver still exists here, so the batch always arrives.
@@ -105,7 +101,16 @@ impl<S: Scalar> Loader<S> {
             let (first, stride) = (worker as u64, options.workers);
             let thread = thread::Builder::new()
                 .name(format!("demo-loader-{worker}"))
-                .spawn(move || run(filler, (first..).step_by(stride), &take_empty, &give_filled))
+                .spawn(move || {
+                    for number in (first..).step_by(stride) {
+                        let Ok(mut batch): Result<Batch<S>, _> = take_empty.recv() else { return };
+                        let outcome = filler.fill(number, &mut batch).map(|()| batch);
+                        let has_failed = outcome.is_err();
+                        if give_filled.send(outcome).is_err() || has_failed {
+                            return;
+                        }
+                    }
+                })
                 .map_err(|error| DemoError::Worker { worker, reason: error.to_string() })?;
             loader.workers.push(Worker { empty, filled, thread });
         }
@@ -137,23 +142,6 @@ impl<S> Drop for Loader<S> {
         for thread in threads {
             // A panic of the thread has already been reported by its closed queue.
             let _ = thread.join();
-        }
-    }
-}
-
-/// The work of one worker.
-fn run<S: Scalar>(
-    mut filler: Filler,
-    numbers: impl Iterator<Item = u64>,
-    empty: &Receiver<Batch<S>>,
-    filled: &Sender<Result<Batch<S>, DemoError>>,
-) {
-    for number in numbers {
-        let Ok(mut batch) = empty.recv() else { return };
-        let outcome = filler.fill(number, &mut batch);
-        let has_failed = outcome.is_err();
-        if filled.send(outcome.map(|()| batch)).is_err() || has_failed || filler.stop.load(Ordering::Relaxed) {
-            return;
         }
     }
 }

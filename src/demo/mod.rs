@@ -6,21 +6,13 @@
 //! * The workers are threads that read, decode and augment real files, so they compete with the training thread for cores.
 //! * The precision is the storage type of parameters, momentum, gradients, activations and batches.
 
-mod error;
-mod images;
-mod layer;
 mod loader;
-mod memory;
 mod network;
 mod options;
-mod sample;
-mod scalar;
-mod shape;
+mod pictures;
+mod storage;
 mod trainer;
-mod training;
 
-pub use error::DemoError;
-pub use memory::DemoMemory;
-pub use options::{DemoOptions, Precision};
-pub use trainer::{DemoStep, DemoTrainer};
-pub use training::DemoTraining;
+pub use options::{DemoError, DemoOptions, Precision};
+pub use storage::DemoMemory;
+pub use trainer::{DemoStep, DemoTrainer, DemoTraining};

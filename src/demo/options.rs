@@ -1,10 +1,10 @@
-//! The options of the demo job, their limits, and the precisions.
+//! The options of the demo job, their limits, the precisions, and the errors of the job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::{env, fmt};
+use std::{env, fmt, io};
 
-use super::error::DemoError;
+use thiserror::Error;
 
 /// The type in which parameters, momentum, gradients, activations and batches are stored.
 ///
@@ -39,16 +39,12 @@ impl FromStr for Precision {
     type Err = DemoError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "f32" | "fp32" => Ok(Self::F32),
-            "bf16" => Ok(Self::Bf16),
-            "f16" | "fp16" => Ok(Self::F16),
-            _ => Err(DemoError::InvalidOption {
-                option: "precision",
-                value: format!("{text:?}"),
-                allowed: "f32, bf16 or f16",
-            }),
-        }
+        let name = text.replace("fp", "f");
+        Self::ALL.into_iter().find(|precision| precision.to_string() == name).ok_or_else(|| DemoError::InvalidOption {
+            option: "precision",
+            value: format!("{text:?}"),
+            allowed: "f32, bf16 or f16",
+        })
     }
 }
 
@@ -117,28 +113,77 @@ fn cache_folder() -> PathBuf {
         .join("demo")
 }
 
+/// Everything that can go wrong in the demo job.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DemoError {
+    /// A buffer does not fit into the memory limit, or the allocator refuses it. A smaller job can start in the same process.
+    #[error(
+        "out of memory: {requested_bytes} bytes requested with {in_use_bytes} bytes in use and {}; \
+         try a smaller batch size, fewer workers or a half precision",
+        limit_bytes.map_or_else(|| "no known limit".to_owned(), |limit| format!("a limit of {limit} bytes"))
+    )]
+    OutOfMemory {
+        /// The size of the refused buffer; `u64::MAX` if the size itself overflows.
+        requested_bytes: u64,
+        /// The bytes in use before the request.
+        in_use_bytes: u64,
+        /// The limit in force, if any.
+        limit_bytes: Option<u64>,
+    },
+    /// A file or folder of the dataset cannot be read or written, or an image is broken.
+    #[error("cannot access {}: {source}; check the data folder and its permissions, or delete it to have it written again", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// An option has a value that the job cannot run with.
+    #[error("option {option} cannot be {value}: use {allowed}")]
+    InvalidOption {
+        /// The name of the option.
+        option: &'static str,
+        /// The given value.
+        value: String,
+        /// The valid values.
+        allowed: &'static str,
+    },
+    /// A worker thread cannot be started or has ended early.
+    #[error("data worker {worker} is gone: {reason}; try fewer workers")]
+    Worker {
+        /// The number of the worker, from 0.
+        worker: usize,
+        /// The reason why the worker is gone.
+        reason: String,
+    },
+}
+
+impl DemoError {
+    /// Adds the path to an error of the operating system or of the PNG format.
+    pub(super) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io { path: path.to_path_buf(), source: source.into() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn precisions_have_names_and_aliases() {
+    fn precisions_have_names_and_impossible_values_are_refused_by_name() {
         for precision in Precision::ALL {
             assert_eq!(precision.to_string().parse::<Precision>().unwrap(), precision);
         }
         assert_eq!("fp16".parse::<Precision>().unwrap(), Precision::F16);
-        assert!("int8".parse::<Precision>().is_err());
-    }
-
-    #[test]
-    fn impossible_values_are_refused_by_name() {
-        let refused = |change: fn(&mut DemoOptions)| {
-            let mut options = DemoOptions::default();
-            change(&mut options);
-            options.validate().unwrap_err().to_string()
-        };
-        assert!(refused(|options| options.batch_size = 0).contains("batch_size"));
-        assert!(refused(|options| options.workers = usize::MAX).contains("workers"));
-        assert!(refused(|options| options.prefetch = 0).contains("prefetch"));
+        let default = DemoOptions::default;
+        for (option, refused) in [
+            ("precision", "int8".parse::<Precision>().map(drop)),
+            ("batch_size", DemoOptions { batch_size: 0, ..default() }.validate()),
+            ("workers", DemoOptions { workers: usize::MAX, ..default() }.validate()),
+            ("prefetch", DemoOptions { prefetch: 0, ..default() }.validate()),
+        ] {
+            assert!(refused.unwrap_err().to_string().contains(option), "{option}");
+        }
     }
 }

@@ -1,18 +1,18 @@
-//! The training loop, one step at a time.
+//! The training loop, one step at a time, also as a [`TrainingStep`] for a search inside one process.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
 
-use super::error::DemoError;
-use super::images::Images;
 use super::loader::{Batch, Loader};
-use super::memory::DemoMemory;
 use super::network::Network;
-use super::options::{DemoOptions, Precision};
-use super::scalar::Scalar;
-use super::shape::Shape;
+use super::options::{DemoError, DemoOptions, Precision};
+use super::pictures::{Images, Shape};
+use super::storage::{DemoMemory, Scalar};
 use crate::machine::HostMemory;
+use crate::model::Settings;
+use crate::probe::{Step, StepError, TrainingStep};
 
 /// The results of one training step, and the duration of its parts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,19 +31,18 @@ pub struct DemoStep {
     pub update: Duration,
 }
 
-/// A training of any precision.
-trait Engine: std::fmt::Debug + Send {
-    /// Trains one batch.
-    fn step(&mut self) -> Result<DemoStep, DemoError>;
-}
-
 /// A running job: a dataset, loader threads and a network in training.
 ///
 /// Dropping it ends its threads and waits for them. Each thread finishes at most one image.
-#[derive(Debug)]
 pub struct DemoTrainer {
-    engine: Box<dyn Engine>,
+    train: Box<dyn FnMut() -> Result<DemoStep, DemoError> + Send>,
     memory: DemoMemory,
+}
+
+impl fmt::Debug for DemoTrainer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("DemoTrainer").field("memory", &self.memory).finish_non_exhaustive()
+    }
 }
 
 impl DemoTrainer {
@@ -62,7 +61,7 @@ impl DemoTrainer {
     ///
     /// Returns an error if the training thread or a worker cannot read an image. The job cannot continue after that.
     pub fn step(&mut self) -> Result<DemoStep, DemoError> {
-        self.engine.step()
+        (self.train)()
     }
 
     /// Returns the bytes that the job holds.
@@ -75,57 +74,109 @@ impl DemoTrainer {
         let images = Images::prepare(&options.data_dir, shape)?;
         let available = HostMemory::read().map(|memory| memory.available_bytes);
         let limits = [options.memory_limit_bytes, available];
-        let mut memory = DemoMemory { bytes: 0, limit_bytes: limits.into_iter().flatten().min() };
-        let engine: Box<dyn Engine> = match options.precision {
-            Precision::F32 => Box::new(Training::<f32>::new(&mut memory, &images, options)?),
-            Precision::Bf16 => Box::new(Training::<bf16>::new(&mut memory, &images, options)?),
-            Precision::F16 => Box::new(Training::<f16>::new(&mut memory, &images, options)?),
+        let memory = DemoMemory { bytes: 0, limit_bytes: limits.into_iter().flatten().min() };
+        match options.precision {
+            Precision::F32 => Self::of_type::<f32>(memory, &images, options),
+            Precision::Bf16 => Self::of_type::<bf16>(memory, &images, options),
+            Precision::F16 => Self::of_type::<f16>(memory, &images, options),
+        }
+    }
+
+    /// Allocates everything for numbers of one type and starts the workers.
+    fn of_type<S: Scalar>(mut memory: DemoMemory, images: &Images, options: &DemoOptions) -> Result<Self, DemoError> {
+        let (shape, batch_size, learning_rate) = (images.shape, options.batch_size, options.learning_rate);
+        let mut network = Network::<S>::new(&mut memory, shape, batch_size, options.seed)?;
+        let mut batch = Batch::new(&mut memory, &shape, batch_size)?;
+        let mut loader = Loader::new(&mut memory, images, options)?;
+        let train = move || {
+            let start = Instant::now();
+            loader.exchange(&mut batch)?;
+            let loaded = Instant::now();
+            let loss = network.forward(&batch);
+            let predicted = Instant::now();
+            network.backward();
+            let derived = Instant::now();
+            network.update(learning_rate);
+            Ok(DemoStep {
+                samples: batch.labels.len() as u64,
+                loss,
+                data_wait: loaded - start,
+                forward: predicted - loaded,
+                backward: derived - predicted,
+                update: derived.elapsed(),
+            })
         };
-        Ok(Self { engine, memory })
+        Ok(Self { train: Box::new(train), memory })
     }
 }
 
-/// A training with numbers of one type.
-#[derive(Debug)]
-struct Training<S> {
-    network: Network<S>,
-    batch: Batch<S>,
-    loader: Loader<S>,
-    learning_rate: f32,
+/// Trains with the settings `batch_size`, `workers`, `prefetch` and `precision`, if the space has them.
+#[derive(Debug, Default)]
+pub struct DemoTraining {
+    options: DemoOptions,
+    trainer: Option<DemoTrainer>,
 }
 
-impl<S: Scalar> Training<S> {
-    /// Allocates everything and starts the workers.
-    fn new(memory: &mut DemoMemory, images: &Images, options: &DemoOptions) -> Result<Self, DemoError> {
-        let (shape, batch_size) = (images.shape, options.batch_size);
-        Ok(Self {
-            network: Network::new(memory, shape, batch_size, options.seed)?,
-            batch: Batch::new(memory, &shape, batch_size)?,
-            loader: Loader::new(memory, images, options)?,
-            learning_rate: options.learning_rate,
+impl DemoTraining {
+    /// Makes a training with these options. The settings of the space override them.
+    pub fn new(options: DemoOptions) -> Self {
+        Self { options, trainer: None }
+    }
+
+    fn options(&self, settings: &Settings) -> Result<DemoOptions, StepError> {
+        let number = |name: &str, default: usize| match settings.get(name) {
+            None => Ok(default),
+            Some(value) => (value.as_i64().and_then(|number| usize::try_from(number).ok()))
+                .ok_or_else(|| StepError::Rejected(format!("`{name}` is {value}, and must be a whole number"))),
+        };
+        Ok(DemoOptions {
+            batch_size: number("batch_size", self.options.batch_size)?,
+            workers: number("workers", self.options.workers)?,
+            prefetch: number("prefetch", self.options.prefetch)?,
+            precision: match settings.text("precision") {
+                Some(text) => text.parse::<Precision>()?,
+                None => self.options.precision,
+            },
+            ..self.options.clone()
         })
     }
 }
 
-impl<S: Scalar> Engine for Training<S> {
-    fn step(&mut self) -> Result<DemoStep, DemoError> {
-        let start = Instant::now();
-        self.loader.exchange(&mut self.batch)?;
-        let loaded = Instant::now();
-        let loss = self.network.forward(&self.batch);
-        let predicted = Instant::now();
-        self.network.backward();
-        let derived = Instant::now();
-        self.network.update(self.learning_rate);
-        let updated = Instant::now();
-        Ok(DemoStep {
-            samples: self.batch.labels.len() as u64,
-            loss,
-            data_wait: loaded - start,
-            forward: predicted - loaded,
-            backward: derived - predicted,
-            update: updated - derived,
-        })
+impl TrainingStep for DemoTraining {
+    fn prepare(&mut self, settings: &Settings) -> Result<(), StepError> {
+        self.trainer = Some(DemoTrainer::new(&self.options(settings)?)?);
+        Ok(())
+    }
+
+    fn step(&mut self, settings: &Settings) -> Result<Step, StepError> {
+        let options = self.options(settings)?;
+        let trainer = match &mut self.trainer {
+            Some(trainer) => trainer,
+            none => none.insert(DemoTrainer::new(&options)?),
+        };
+        let step = trainer.step()?;
+        let memory = trainer.memory();
+        Ok(Step::new(step.samples)
+            .loss(step.loss)
+            .memory(memory.bytes, memory.limit_bytes)
+            .phase("data_wait", step.data_wait)
+            .phase("forward", step.forward)
+            .phase("backward", step.backward)
+            .phase("optimizer", step.update))
+    }
+
+    fn release(&mut self) {
+        self.trainer = None;
+    }
+}
+
+impl From<DemoError> for StepError {
+    fn from(error: DemoError) -> Self {
+        match error {
+            DemoError::OutOfMemory { .. } => Self::OutOfMemory(error.to_string()),
+            DemoError::InvalidOption { .. } => Self::Rejected(error.to_string()),
+            error => Self::Failed(Box::new(error)),
+        }
     }
 }
 
@@ -172,17 +223,24 @@ mod tests {
     }
 
     #[test]
-    fn workers_do_not_change_the_losses() {
+    fn workers_change_neither_the_losses_nor_the_error_of_a_broken_image() {
         let folder = tempdir().unwrap();
-        let with = |workers, prefetch| losses(&DemoOptions { workers, prefetch, ..options(&folder) }, 7);
-        let inline = with(0, 0);
-        assert_eq!(inline, with(1, 2));
-        assert_eq!(inline, with(3, 1));
+        let with = |workers, prefetch| DemoOptions { workers, prefetch, ..options(&folder) };
+        let inline = losses(&with(0, 0), 7);
+        assert_eq!(inline, losses(&with(1, 2), 7));
+        assert_eq!(inline, losses(&with(3, 1), 7));
         assert_ne!(inline, losses(&DemoOptions { seed: 2, ..options(&folder) }, 7));
+        fs::write(Images::prepare(folder.path(), Shape::TINY).unwrap().path(5), "broken").unwrap();
+        for workers in [0, 2] {
+            let mut trainer = tiny(&with(workers, 2)).unwrap();
+            // Four batches of 16 are one epoch of 64 images.
+            let error = (0..4).find_map(|_| trainer.step().err()).unwrap();
+            assert!(matches!(error, DemoError::Io { .. }), "{error}");
+        }
     }
 
     #[test]
-    fn half_precisions_take_half_the_bytes_per_sample() {
+    fn half_precisions_take_half_the_bytes_and_the_memory_limit_is_exact() {
         let folder = tempdir().unwrap();
         let sample_bytes = |precision| {
             let bytes = |batch_size| {
@@ -193,11 +251,6 @@ mod tests {
         };
         assert_eq!(sample_bytes(Precision::Bf16) * 2, sample_bytes(Precision::F32));
         assert_eq!(sample_bytes(Precision::F16) * 2, sample_bytes(Precision::F32));
-    }
-
-    #[test]
-    fn the_memory_limit_is_exact_and_absurd_batch_sizes_are_errors() {
-        let folder = tempdir().unwrap();
         let limited = |memory_limit_bytes| DemoOptions { workers: 2, memory_limit_bytes, ..options(&folder) };
         let bytes = tiny(&limited(None)).unwrap().memory().bytes;
         assert!(tiny(&limited(Some(bytes))).unwrap().step().is_ok());
@@ -208,15 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_image_reaches_the_training_thread() {
-        let folder = tempdir().unwrap();
-        let images = Images::prepare(folder.path(), Shape::TINY).unwrap();
-        fs::write(images.path(5), "broken").unwrap();
-        for workers in [0, 2] {
-            let mut trainer = tiny(&DemoOptions { workers, ..options(&folder) }).unwrap();
-            // Four batches of 16 are one epoch of 64 images.
-            let error = (0..4).find_map(|_| trainer.step().err()).unwrap();
-            assert!(matches!(error, DemoError::Io { .. }), "{error}");
+    fn settings_choose_the_options_and_bad_ones_are_refused() {
+        let training = DemoTraining::default();
+        let settings: Settings = [("batch_size", 8), ("workers", 2)].into_iter().collect();
+        let options = training.options(&settings).unwrap();
+        assert_eq!((options.batch_size, options.workers), (8, 2));
+        for setting in [("batch_size", "many"), ("precision", "f64")] {
+            assert!(matches!(training.options(&[setting].into_iter().collect()), Err(StepError::Rejected(_))));
         }
     }
 }

@@ -1,7 +1,9 @@
 //! An argument that a script accepts, according to its help or its source.
 
+use serde::Deserialize;
+
 /// An argument of a script.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Argument {
     /// The spellings of the argument, such as `-b` and `--batch-size`, or `data.batch_size` for an override.
     pub names: Vec<String>,
@@ -14,7 +16,7 @@ pub struct Argument {
 }
 
 /// The form of an argument's value in a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub enum Kind {
     /// No value: the argument is present or absent.
     Switch,
@@ -68,11 +70,6 @@ impl Argument {
     pub fn spelled(&self) -> &str {
         let long = self.names.iter().find(|name| name.starts_with("--"));
         long.or(self.names.first()).map_or("", String::as_str)
-    }
-
-    /// Makes an argument that accepts any value.
-    pub(super) fn valued(name: String, default: Option<String>) -> Self {
-        Self { names: vec![name], kind: Kind::Value { choices: Vec::new() }, default, is_required: false }
     }
 
     /// Returns the default as a number.

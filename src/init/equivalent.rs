@@ -41,9 +41,9 @@ mod tests {
 
     #[test]
     fn an_option_is_the_loaders_where_all_that_may_train_take_it_as_it_is() {
-        const TEXT: &str = "
-            train = DataLoader(data, batch_size=args.batch_size, shuffle=True, num_workers=self.opt.num_workers)
-            test = DataLoader(other, batch_size=4 * args.batch_size)";
+        const TEXT: &str = "\
+train = DataLoader(data, batch_size=args.batch_size, shuffle=True, num_workers=self.opt.num_workers)
+test = DataLoader(other, batch_size=4 * args.batch_size)";
         assert_eq!(found("batch_size", "--batch-size", TEXT), Some("dataloader.batch_size"));
         assert_eq!(found("workers", "--num-workers", TEXT), Some("dataloader.num_workers"));
         assert_eq!(found("workers", "--workers", TEXT), None);

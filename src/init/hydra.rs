@@ -5,9 +5,8 @@ use std::io::Read;
 use std::path::Path;
 
 use super::argument::Argument;
-use super::calls::literal;
 use super::help;
-use super::source::Source;
+use super::source::{Source, literal};
 
 /// The bytes of a config file that are read.
 const MOST_BYTES: u64 = 256 * 1024;
@@ -16,7 +15,7 @@ const MOST_GROUPS: usize = 50;
 
 /// Returns the settings in the files named by `@hydra.main(config_path=..., config_name=...)`, and in the files of their groups.
 pub fn arguments(source: &Source, script: &Path) -> Vec<Argument> {
-    let Some(call) = source.calls.iter().find(|call| call.name == "hydra.main") else { return Vec::new() };
+    let Some(call) = source.calls().find(|call| call.name == "hydra.main") else { return Vec::new() };
     let path = call.get("config_path").and_then(literal).unwrap_or_default();
     let Some(name) = call.get("config_name").and_then(literal) else { return Vec::new() };
     let folder = script.parent().unwrap_or(Path::new(".")).join(path);

@@ -1,14 +1,11 @@
 //! Writes a first spec for a script, and the changes to the script for the best config.
 //!
 //! Start with [`plan`], which decides which parameters are searched and how each reaches the script. [`help`] reads the output of
-//! `--help`, and [`Source`] reads the script's text; neither runs the script. [`preset`] recognises the framework, and [`draft`]
-//! writes the spec. [`edits`] names the lines of the script that the best config changes.
+//! `--help`, and [`Source`] the script's source, which an interpreter parses; neither runs the script. [`preset`] recognises the
+//! framework, and [`draft`] writes the spec. [`edits`] names the lines of the script that the best config changes.
 
 mod argument;
-mod by_first_run;
-mod calls;
 mod command;
-mod declared;
 pub mod deepspeed;
 pub mod draft;
 pub mod edits;
@@ -18,14 +15,9 @@ mod formats;
 pub mod help;
 pub mod hydra;
 pub mod knobs;
-mod loaders;
 mod machine;
-mod own_options;
 pub mod plan;
 pub mod preset;
-mod printed;
-mod ranks;
-mod required;
 mod samples;
 mod seen;
 pub mod setting_files;
@@ -40,12 +32,11 @@ mod words;
 mod wrapper;
 
 pub use argument::{Argument, Kind};
-pub use calls::{Call, calls, literal};
 pub use command::{Command, LAUNCHERS, Launcher};
 pub use machine::Means;
-pub use required::missing;
 pub use seen::{By, Guess, Match, Seen};
-pub use source::Source;
+pub use source::{Call, Source, literal};
 pub use template::Template;
+pub use told::missing;
 pub use told::told;
 pub use words::{Given, Unwritable, Words, truth};

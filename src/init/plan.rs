@@ -402,7 +402,7 @@ impl Planner<'_> {
     fn add_config(&mut self) {
         let Some(call) = self.found.source.of_gputune("config").cloned() else { return };
         for (name, text) in &call.named {
-            let Some(value) = super::calls::literal(text).filter(|_| self.planned(name).is_none()) else { continue };
+            let Some(value) = super::literal(text).filter(|_| self.planned(name).is_none()) else { continue };
             let knob = KNOBS.iter().find(|knob| knob.parameter == name);
             let about = knob.map_or("the script asks gputune for it", |knob| knob.about);
             let kind = knob.map_or(Settings::Count, |knob| knob.settings);

@@ -32,11 +32,6 @@ impl Planner<'_> {
         };
         let accumulated = argument.as_ref().and_then(said).filter(|&count| count > 0).unwrap_or(1);
         let ranks = i64::try_from(self.found.command.ranks()).unwrap_or(1);
-        // In some scripts the ranks share the batches to accumulate.
-        let is_shared = |text: &String| {
-            text.lines()
-                .any(|line| line.contains("accum") && line.contains("//=") && !line.trim_start().starts_with('#'))
-        };
-        if self.found.source.texts.iter().any(is_shared) { accumulated } else { accumulated.saturating_mul(ranks) }
+        if self.found.source.shares_accumulation { accumulated } else { accumulated.saturating_mul(ranks) }
     }
 }

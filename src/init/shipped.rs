@@ -43,7 +43,8 @@ fn add(space: &str, lines: &mut Vec<Line>, depth: usize) {
     };
     for line in text.lines() {
         if let Some((_, list)) = line.split_once('=').filter(|(key, _)| key.trim() == "import") {
-            super::calls::literals(list).iter().for_each(|import| add(import, lines, depth + 1));
+            let names = list.split('"').skip(1).step_by(2);
+            names.for_each(|import| add(import, lines, depth + 1));
         } else if let Some(found) = LINE.as_ref().and_then(|pattern| pattern.captures(line)) {
             let part = |at: usize| found.get(at).map_or(String::new(), |part| part.as_str().to_owned());
             lines.retain(|known| known.name != part(1));

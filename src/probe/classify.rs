@@ -2,7 +2,6 @@
 //!
 //! `docs/design/failure-texts.md` has a row for every cause in this module.
 
-mod elastic;
 mod ended_by;
 mod environment;
 mod failure_texts;
@@ -181,7 +180,7 @@ pub(super) fn out_of_memory(lines: &[String], facts: &MemoryFacts) -> Option<(Me
 
 /// Recognises that the kernel killed a rank of a distributed job for lack of memory.
 fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)> {
-    let cause = elastic::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
+    let cause = ended_by::root_cause(lines).filter(|cause| cause.ending.killed()).map(|cause| cause.rank);
     let rank = cause.or(facts.lost_rank).filter(|_| facts.oom_killed)?;
     Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
 }
@@ -222,7 +221,7 @@ fn crash_reason(ending: Ending, lines: &[String]) -> String {
 
 /// Returns the rank that failed first, according to torchrun, and the reason.
 fn first_rank(lines: &[String]) -> Option<String> {
-    let cause = elastic::root_cause(lines)?;
+    let cause = ended_by::root_cause(lines)?;
     let mut own = traceback::exceptions(lines);
     // The rank's exception says more than torchrun's own exception.
     own.retain(|own| !own.text.contains("ChildFailedError"));

@@ -25,7 +25,7 @@ use super::idle::Idle;
 use super::sweep;
 use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
-use super::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober, Rate, Start, Watch};
+use super::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober, Rate, Watch};
 use crate::machine::{GpuMeter, nvml::Visible};
 use crate::model::{Config, Failure, Outcome, Progress};
 pub use demands::as_it_is_needs;
@@ -36,7 +36,7 @@ use segments::Answer;
 use session::{Opening, Session};
 use stable::{Open, Stable};
 use starting::Process;
-pub use step::CommandStep;
+pub use step::{CommandStep, Start};
 use verdict::Verdict;
 
 /// Runs a command for each probe; logs and rendered files go below a folder.

@@ -38,7 +38,6 @@ mod replay;
 mod run;
 mod scratch;
 mod shared_watch;
-mod start;
 mod start_error;
 pub mod supervisor;
 mod sweep;
@@ -61,7 +60,7 @@ use serde::{Deserialize, Serialize};
 
 pub use brief::{Brief, Printed, PrintedEnd};
 pub use command::{
-    CommandProber, CommandStep, FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes, as_it_is_needs,
+    CommandProber, CommandStep, FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes, Start, as_it_is_needs,
 };
 use duel::{Bout, Duel, DuelWatch, Duelled, Way};
 pub use experiment::{Experiment, MODES, Mode};
@@ -71,7 +70,6 @@ pub use measuring::stats;
 pub use measuring::{Rate, RateUnit, RateUnitError};
 pub use replay::{Replay, Table, TableError};
 pub use run::prepared;
-pub use start::Start;
 pub use template::{BUILTINS, Rendered, StepTemplate, Template, Word, escaped};
 pub use timeline::Timeline;
 pub use trackers::{SILENCERS, Silencer};

@@ -133,7 +133,7 @@ fn check_alone(
 ) -> Result<(), SpecError> {
     let error = |message: String, hint: String| Err(source.error(text.span.clone(), message, hint));
     let Applied { parameter, name, target, .. } = applied;
-    if let By::Hook(adapter) = target.by
+    if let By::Hook { adapter, .. } = target.by
         && step.adapter.as_ref().is_none_or(|given| given.0.name != adapter)
     {
         let message = format!("`{name}` is set by the adapter `{adapter}`, which [step] does not have");

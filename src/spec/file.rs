@@ -71,41 +71,32 @@ pub(super) struct StepTable {
     #[serde(default)]
     pub(super) env: Entries<Located<String>>,
     /// The folder that the command runs in, relative to this file. Default: the folder of this file.
-    #[serde(default)]
     pub(super) cwd: Option<Located<PathBuf>>,
     /// Templates that are rendered for each probe.
     #[serde(default)]
     pub(super) files: Vec<FileTable>,
     /// How throughput is read from what the step prints. Left out: the step reports events.
-    #[serde(default)]
     pub(super) throughput: Option<ThroughputTable>,
     /// Samples per step where the step reports steps only: a number, or an expression such as `"batch_size * 8"`.
-    #[serde(default)]
     pub(super) samples_per_step: Option<Located<Value>>,
     /// The hook that comes in with the script's framework, so that the script needs no change: `torch`.
-    #[serde(default)]
     pub(super) adapter: Option<Valid<Adapter>>,
     /// Which device trains: `auto` (the GPUs where there are any, else the processor), `cpu` (GPUs are hidden from the
     /// step, and not metered), or `gpu` (an error where there is none). Default: auto.
-    #[serde(default)]
     pub(super) device: Option<Located<DeviceChoice>>,
     /// How many processes of a distributed job must report: a number, or an expression over parameters. Default: as
     /// many as the processes say that there are.
-    #[serde(default)]
     pub(super) ranks: Option<Located<Value>>,
     /// What becomes of a probe's writes: `scratch` (they go to a temporary layer), `guard` (the adapter's hook
     /// keeps them off files that were there), or `allow` (they change files as the script would). Default: the first of
     /// these that can be had.
-    #[serde(default)]
     pub(super) writes: Option<Located<Writes>>,
     /// How much one probe may write to its scratch layer: a share of the free disk such as `0.5`, or a size such as
     /// `"20GiB"`. Default: 0.5.
-    #[serde(default)]
     pub(super) scratch_size: Option<Located<Valid<ScratchSize>>>,
     /// How probes are started: `fresh` (each as a process that imports everything), `warm` (forked from a process that
     /// has done the imports, where that is possible), or `auto` (several configs one after the other in one process,
     /// where only settings differ that can be changed there; else warm, unless that measures otherwise). Default: auto.
-    #[serde(default)]
     pub(super) start: Option<Located<Start>>,
 }
 
@@ -195,42 +186,31 @@ impl JsonSchema for SpaceTable {
 )]
 pub(super) struct ParameterTable {
     /// The settings, listed: booleans, integers, floats or texts.
-    #[serde(default)]
     pub(super) values: Option<Located<Vec<Located<Value>>>>,
     /// The first and the last setting; see `step`.
-    #[serde(default)]
     pub(super) range: Option<Located<Vec<Located<Value>>>>,
     /// The step of `range`. Default: 1.
-    #[serde(default)]
     pub(super) step: Option<Located<Value>>,
     /// All powers of two between two bounds, both included.
-    #[serde(default)]
     pub(super) powers_of_two: Option<Located<Vec<i64>>>,
     /// A condition over other parameters; where it does not hold the parameter is left out.
-    #[serde(default)]
     pub(super) when: Option<Located<String>>,
     /// An expression over other parameters; the value is computed and not searched.
-    #[serde(default)]
     pub(super) derive: Option<Located<String>>,
     /// Whether a larger value needs at least as much memory, so that running out of memory rules larger ones out.
     /// Default: true for batch sizes. `false` says that nothing is known.
-    #[serde(default)]
     pub(super) monotone: Option<Located<bool>>,
     /// The value in full precision, where the parameter changes what is computed: a config wins only with the losses of
     /// full precision. It need not be among the settings.
-    #[serde(default)]
     pub(super) full_precision: Option<Located<Value>>,
     /// What the setting is applied to without the script's help, such as `dataloader.batch_size`, `torch.precision`,
     /// `env.NAME` or `arg`.
-    #[serde(default)]
     pub(super) apply: Option<Located<String>>,
     /// The script's own option for what `apply` names, such as `--batch-size`, or `batch_size=` where option and setting
     /// are one word: a process is started with it, and the target changes it while the process trains.
-    #[serde(default)]
     pub(super) argument: Option<Located<String>>,
     /// What the parameter is to a training step, which the strategy `auto` models. Default: what `apply` or the name tells.
     /// `none` keeps the parameter out of the model.
-    #[serde(default)]
     pub(super) role: Option<Located<RoleKey>>,
 }
 

@@ -5,34 +5,10 @@ use std::path::Path;
 use crate::init::Call;
 use crate::init::Command;
 use crate::init::Source;
-use crate::init::calls;
+use crate::init::source::SourceFile;
 use crate::model::Value;
 use crate::probe::adapter::{Names, Spot};
 
-/// The calls that are changed, or that reveal names.
-const WANTED: &[&str] = &[
-    "DataLoader",
-    "autocast",
-    "compile",
-    "AdamW",
-    "Adam",
-    "SGD",
-    "Adagrad",
-    "GradScaler",
-    "TrainingArguments",
-    "Seq2SeqTrainingArguments",
-    "SFTConfig",
-    "DPOConfig",
-    "GRPOConfig",
-    "HfArgumentParser",
-    "Trainer",
-    "Fabric",
-    "Accelerator",
-    "parameters",
-    "backward",
-    "scale",
-    "step",
-];
 /// Optimizers of torch, whose first argument reveals the model's name.
 const OPTIMIZERS: &[&str] = &["AdamW", "Adam", "SGD", "Adagrad"];
 /// Words of each target: a script without any of them cannot do on its own what the target does.
@@ -75,15 +51,16 @@ pub(super) struct Script {
 impl Script {
     /// Reads the script of a command; an unreadable script counts as empty.
     pub(super) fn read(words: &[String], cwd: &Path) -> Self {
-        let path = Command::new(words.to_vec(), "python3").script(cwd);
-        let Some(source) = path.and_then(|path| Source::read(&path, cwd).ok()) else { return Self::default() };
-        let file = |path: &std::path::PathBuf| {
-            let text = std::fs::read(path).ok()?;
+        let command = Command::new(words.to_vec(), "python3");
+        let Ok(mut source) = Source::read(&command, cwd) else { return Self::default() };
+        let folder = std::path::absolute(cwd).unwrap_or_else(|_| cwd.to_owned());
+        let file = |SourceFile { path, calls }: SourceFile| {
+            let text = std::fs::read(&path).ok()?;
             let text = String::from_utf8_lossy(&text[..text.len().min(MOST_BYTES)]).into_owned();
-            let name = path.strip_prefix(cwd).unwrap_or(path).display().to_string();
-            Some(File { name: name.trim_start_matches("./").to_owned(), calls: calls(&text, WANTED), text })
+            let name = path.strip_prefix(&folder).unwrap_or(&path).display().to_string();
+            Some(File { name: name.trim_start_matches("./").to_owned(), calls, text })
         };
-        Self { files: source.files.iter().filter_map(file).collect(), source }
+        Self { files: std::mem::take(&mut source.files).into_iter().filter_map(file).collect(), source }
     }
 
     /// Returns true if the script imports a module.
@@ -144,10 +121,7 @@ impl Script {
 
     /// Finds the forward pass: the model's last call before the backward pass, else its first call.
     fn forward(&self, model: &str) -> Option<(&File, Call)> {
-        let last = model.rsplit('.').next().unwrap_or(model);
-        let of = |file: &File| -> Vec<Call> {
-            calls(&file.text, &[last]).into_iter().filter(|call| call.name == model).collect()
-        };
+        let of = |file: &File| -> Vec<Call> { file.calls.iter().filter(|call| call.name == model).cloned().collect() };
         let backward = |file: &File| file.calls.iter().find(|call| call.last() == "backward").map(|call| call.line);
         let trains = self.files.iter().find_map(|file| {
             let end = backward(file)?;

@@ -49,7 +49,7 @@ impl Applied {
                 let of_nccl = NCCL_VARIABLES.iter().find(|(target, _)| *target == self.name);
                 of_nccl.map_or(&ALLOCATOR_VARIABLES[..], |(_, variables)| variables).to_vec()
             }
-            (By::Hook(_) | By::Argument, _) => Vec::new(),
+            (By::Hook { .. } | By::Argument, _) => Vec::new(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Applied {
 
     /// Returns true if the hook sets it when a process starts.
     pub fn is_by_hook(&self) -> bool {
-        matches!(self.by(), By::Hook(_))
+        matches!(self.by(), By::Hook { .. })
     }
 }
 
@@ -152,7 +152,7 @@ impl Apply {
 
     /// Returns the settings that the hook must apply in a process that already trains.
     pub fn in_session<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = (&'a Applied, &'a Value)> {
-        self.active(settings).filter(|(applied, _)| matches!(applied.target.by, By::Hook(_)))
+        self.active(settings).filter(|(applied, _)| matches!(applied.target.by, By::Hook { .. }))
     }
 
     /// Returns the reason if these settings cannot be applied: the target does not accept a derived value.

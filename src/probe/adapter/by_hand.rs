@@ -380,7 +380,7 @@ mod tests {
                 let arguments = call.filter(|call| call.is_needed).and_then(|call| (call.arguments)(&value));
                 let has_words = !lines.is_empty() || arguments.is_some_and(|arguments| !arguments.is_empty());
                 let is_silent = silent.contains(&(target.name, value.clone()));
-                let is_by_hook = matches!(target.by, By::Hook(_));
+                let is_by_hook = matches!(target.by, By::Hook { .. });
                 assert_eq!(has_words, is_by_hook && !is_silent, "{} = {value}", target.name);
             }
         }

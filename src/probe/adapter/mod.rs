@@ -10,7 +10,6 @@ mod named_target;
 mod needs;
 mod python;
 mod target;
-mod told_by;
 
 pub use accepts::Accepts;
 pub use apply::{Applied, Apply};
@@ -52,7 +51,7 @@ mod tests {
     #[test]
     fn every_hook_target_has_its_adapter() {
         for target in TARGETS {
-            if let By::Hook(name) = target.by {
+            if let By::Hook { adapter: name, .. } = target.by {
                 assert!(adapter(name).is_some(), "{}", target.name);
             }
         }

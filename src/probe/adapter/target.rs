@@ -3,6 +3,7 @@
 use super::accepts::Accepts;
 use super::by_hand::{self, ByHand};
 use super::needs::Needs;
+use crate::model::arrival::APPLIED;
 use crate::model::{MemoryRole, Value};
 
 /// A part of a script or its environment that a setting can be applied to.
@@ -26,6 +27,13 @@ pub struct Target {
     pub by_hand: ByHand,
 }
 
+impl Target {
+    /// Returns the fact that reports a setting after it has taken effect; `None` if no fact does.
+    pub fn fact(&self) -> Option<&'static str> {
+        if let By::Hook { fact, .. } = self.by { Some(fact) } else { None }
+    }
+}
+
 /// Each target exists once.
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
@@ -38,8 +46,13 @@ impl Eq for Target {}
 /// The part of gputune that sets a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// The hook of the adapter of this name.
-    Hook(&'static str),
+    /// A hook in the script's process.
+    Hook {
+        /// The name of the hook's adapter.
+        adapter: &'static str,
+        /// The fact by which the hook reports the setting after it has taken effect, or [`APPLIED`] without a value.
+        fact: &'static str,
+    },
     /// gputune, by an environment variable.
     Environment,
     /// gputune, by an argument that it appends to the command.
@@ -76,7 +89,10 @@ impl Literal {
     }
 }
 
-const TORCH: By = By::Hook("torch");
+/// The hook of the adapter for torch, which reports by this fact.
+const fn torch(fact: &'static str) -> By {
+    By::Hook { adapter: "torch", fact }
+}
 
 /// The targets, by name. `docs/adapters.md` describes each target.
 pub const TARGETS: &[Target] = &[
@@ -84,7 +100,7 @@ pub const TARGETS: &[Target] = &[
         name: "dataloader.batch_size",
         about: "samples in a batch of the training loader, for each rank",
         accepts: Accepts::Integers { least: 1 },
-        by: TORCH,
+        by: torch("loader.batch_size"),
         needs: Needs::NewLoader,
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Grows),
@@ -94,7 +110,7 @@ pub const TARGETS: &[Target] = &[
         name: "dataloader.num_workers",
         about: "worker processes of the training loader; 0 loads in the training process",
         accepts: Accepts::Integers { least: 0 },
-        by: TORCH,
+        by: torch("loader.workers"),
         needs: Needs::NewLoader,
         // Random augmentation draws from one generator per worker.
         numerics: Numerics::Other,
@@ -105,7 +121,7 @@ pub const TARGETS: &[Target] = &[
         name: "dataloader.pin_memory",
         about: "batches in page-locked memory; torch ignores it without a GPU",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch("loader.pin_memory"),
         needs: Needs::NewLoader,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
@@ -115,7 +131,7 @@ pub const TARGETS: &[Target] = &[
         name: "dataloader.prefetch_factor",
         about: "batches that each worker loads ahead",
         accepts: Accepts::Integers { least: 1 },
-        by: TORCH,
+        by: torch("loader.prefetch_factor"),
         needs: Needs::NewLoader,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
@@ -125,7 +141,7 @@ pub const TARGETS: &[Target] = &[
         name: "dataloader.persistent_workers",
         about: "workers stay for the next epoch",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch("loader.persistent_workers"),
         needs: Needs::NewLoader,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
@@ -135,7 +151,7 @@ pub const TARGETS: &[Target] = &[
         name: "dataloader.in_order",
         about: "false: a batch is used as soon as any worker has it, so the order of batches differs between runs; torch 2.6",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch(APPLIED),
         needs: Needs::NewLoader,
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Same),
@@ -145,7 +161,7 @@ pub const TARGETS: &[Target] = &[
         name: "dataloader.multiprocessing_context",
         about: "how workers are started; `spawn` and `forkserver` import the script again",
         accepts: Accepts::Names(&["fork", "forkserver", "spawn"]),
-        by: TORCH,
+        by: torch(APPLIED),
         needs: Needs::NewLoader,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Same),
@@ -155,7 +171,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.precision",
         about: "autocast, TF32 and the dtype of weights as one setting; `fp8` needs torchao",
         accepts: Accepts::Names(&["fp32", "tf32", "bf16", "fp16", "bf16-true", "fp8"]),
-        by: TORCH,
+        by: torch("precision"),
         needs: Needs::BetweenSteps { unless: &["fp16", "bf16-true", "fp8"] },
         numerics: Numerics::Changed(Literal::Text("fp32")),
         memory: Some(MemoryRole::Unknown),
@@ -165,7 +181,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.compile",
         about: "`torch.compile` in this mode; torch 2.0",
         accepts: Accepts::Names(&["off", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]),
-        by: TORCH,
+        by: torch("compiled"),
         needs: Needs::NewProcess,
         numerics: Numerics::Changed(Literal::Text("off")),
         memory: Some(MemoryRole::Unknown),
@@ -175,7 +191,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.compile_dynamic",
         about: "whether compiled code takes inputs of any size; `auto`: once a size has changed",
         accepts: Accepts::Names(&["auto", "always", "never"]),
-        by: TORCH,
+        by: torch(APPLIED),
         needs: Needs::NewProcess,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -185,7 +201,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.channels_last",
         about: "memory layout of four-dimensional parameters and inputs",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch(APPLIED),
         needs: Needs::NewProcess,
         numerics: Numerics::Changed(Literal::Bool(false)),
         memory: Some(MemoryRole::Unknown),
@@ -195,7 +211,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.cudnn_benchmark",
         about: "cuDNN tries its algorithms and keeps the fastest",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch(APPLIED),
         needs: Needs::BetweenSteps { unless: &[] },
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -205,7 +221,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.fused_optimizer",
         about: "the optimizer updates all weights in one kernel; on a CPU torch 2.4",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch("optimizer_fused"),
         needs: Needs::NewProcess,
         numerics: Numerics::Changed(Literal::Bool(false)),
         memory: Some(MemoryRole::Unknown),
@@ -215,7 +231,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.sdpa",
         about: "the only kernel that `scaled_dot_product_attention` may use; torch 2.0, `cudnn` 2.5",
         accepts: Accepts::Names(&["any", "flash", "memory-efficient", "math", "cudnn"]),
-        by: TORCH,
+        by: torch(APPLIED),
         needs: Needs::BetweenSteps { unless: &[] },
         numerics: Numerics::Changed(Literal::Text("math")),
         memory: Some(MemoryRole::Unknown),
@@ -225,7 +241,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.grad_accumulation",
         about: "parts that each batch is trained in",
         accepts: Accepts::Integers { least: 1 },
-        by: TORCH,
+        by: torch(APPLIED),
         needs: Needs::NewLoader,
         numerics: Numerics::Other,
         memory: Some(MemoryRole::Unknown),
@@ -235,7 +251,7 @@ pub const TARGETS: &[Target] = &[
         name: "torch.checkpoint",
         about: "the backward pass computes activations again, which saves memory",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch(APPLIED),
         needs: Needs::NewProcess,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -255,7 +271,7 @@ pub const TARGETS: &[Target] = &[
         name: "ddp.bucket_cap_mb",
         about: "MiB of gradients that DistributedDataParallel exchanges at once; torch 2.0",
         accepts: Accepts::Integers { least: 1 },
-        by: TORCH,
+        by: torch("ddp.bucket_cap_mb"),
         needs: Needs::NewProcess,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -265,7 +281,7 @@ pub const TARGETS: &[Target] = &[
         name: "ddp.gradient_as_bucket_view",
         about: "gradients are not copied into the buckets; torch 2.0",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch("ddp.gradient_as_bucket_view"),
         needs: Needs::NewProcess,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -275,7 +291,7 @@ pub const TARGETS: &[Target] = &[
         name: "ddp.static_graph",
         about: "promises that each step uses the same parameters, which torch does not check; torch 2.0",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch("ddp.static_graph"),
         needs: Needs::NewProcess,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -285,7 +301,7 @@ pub const TARGETS: &[Target] = &[
         name: "ddp.compression",
         about: "the type in which gradients are exchanged; torch 2.0",
         accepts: Accepts::Names(&["none", "fp16", "bf16"]),
-        by: TORCH,
+        by: torch("ddp.compression"),
         needs: Needs::NewProcess,
         numerics: Numerics::Changed(Literal::Text("none")),
         memory: Some(MemoryRole::Unknown),
@@ -295,7 +311,7 @@ pub const TARGETS: &[Target] = &[
         name: "fsdp.reshard_after_forward",
         about: "`fully_shard` frees whole weights after the forward pass; torch 2.6",
         accepts: Accepts::Booleans,
-        by: TORCH,
+        by: torch("fsdp.reshard_after_forward"),
         needs: Needs::BetweenSteps { unless: &[] },
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -305,7 +321,7 @@ pub const TARGETS: &[Target] = &[
         name: "fsdp.prefetch_depth",
         about: "modules ahead whose weights `fully_shard` gathers; 0: torch decides; torch 2.6",
         accepts: Accepts::Integers { least: 0 },
-        by: TORCH,
+        by: torch("fsdp.prefetch_depth"),
         needs: Needs::BetweenSteps { unless: &[] },
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -315,7 +331,7 @@ pub const TARGETS: &[Target] = &[
         name: "fsdp.sharding_strategy",
         about: "what FullyShardedDataParallel (FSDP1) shards; torch 2.0",
         accepts: Accepts::Names(&["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]),
-        by: TORCH,
+        by: torch("fsdp.sharding_strategy"),
         needs: Needs::NewProcess,
         numerics: Numerics::Same,
         memory: Some(MemoryRole::Unknown),
@@ -376,10 +392,13 @@ pub const TARGETS: &[Target] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::FACTS;
 
     #[test]
-    fn full_precision_is_among_the_settings() {
+    fn full_precision_is_among_the_settings_and_facts_are_known() {
         for target in TARGETS {
+            let is_known = |fact: &str| FACTS.iter().any(|known| known.name == fact);
+            assert!(target.fact().is_none_or(|fact| fact == APPLIED || is_known(fact)), "{}", target.name);
             if let Numerics::Changed(full) = target.numerics {
                 assert!(target.accepts.takes(&full.value()), "{}", target.name);
             }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::super::orders::Ending;
 use super::lines::{self, Line};
-use super::{elastic, failure_texts, is_complaint, traceback};
+use super::{failure_texts, is_complaint, traceback};
 
 /// Returns the lines from the fatal exception on, including exceptions that caused it according to Python (`raise ... from ...`).
 ///
@@ -28,7 +29,7 @@ pub(super) fn deciding(lines: &[String], ranks: u32) -> &[String] {
 fn has_peers(lines: &[String], ranks: u32) -> bool {
     let named: BTreeSet<u32> = lines.iter().filter_map(|line| Line::of(line).rank).collect();
     let alone = ranks == 1 || named.len() == 1;
-    ranks > 1 || named.len() > 1 || (elastic::root_cause(lines).is_some() && !alone)
+    ranks > 1 || named.len() > 1 || (root_cause(lines).is_some() && !alone)
 }
 
 /// Returns true if an exception only follows from an error that was printed before it. Examples are a lost data worker, a lost
@@ -53,6 +54,29 @@ fn bare_error(lines: &[String]) -> usize {
         (class.ends_with("Error") || class.ends_with("Exception")) && class.chars().all(is_name)
     });
     if has_form && failure_texts::meaning(last).is_none() && !follows_from_another(last) { at } else { 0 }
+}
+
+/// The rank that failed first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RootCause {
+    pub(super) rank: u32,
+    pub(super) ending: Ending,
+}
+
+/// Reads the part below `Root Cause (first observed failure):`
+/// (torch/distributed/elastic/multiprocessing/errors, `ChildFailedError.format_msg`).
+pub(super) fn root_cause(lines: &[String]) -> Option<RootCause> {
+    let from = lines.iter().rposition(|line| line.contains("Root Cause (first observed failure):"))?;
+    let field = |name: &str| {
+        lines[from..].iter().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.split_whitespace().next())?
+        })
+    };
+    let rank = field("rank")?.parse().ok()?;
+    let code: i32 = field("exitcode")?.parse().ok()?;
+    let ending = if code < 0 { Ending::Signalled(-code) } else { Ending::Exited(code) };
+    Some(RootCause { rank, ending })
 }
 
 #[cfg(test)]
@@ -108,5 +132,15 @@ mod tests {
             "[rank1]: {LACK}\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a\"\n[rank0]: E: x\n"
         );
         assert!(has_lack(&prefixed, 0));
+    }
+
+    #[test]
+    fn the_first_failure_is_read_and_not_those_that_follow_from_it() {
+        let text = "el.py FAILED\n---\nFailures:\n[1]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 7)\n---\n\
+                    Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-21_11:56:30\n  host      : localhost\n\
+                    \x20 rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 8)  (SIGKILL)\n  error_file: <N/A>\n";
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        assert_eq!(root_cause(&lines), Some(RootCause { rank: 1, ending: Ending::Signalled(9) }));
+        assert_eq!(root_cause(&lines[..6]), None);
     }
 }

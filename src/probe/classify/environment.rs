@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::super::orders::Ending;
-use super::{elastic, ended_by, exception_words, last_words, lines::Line};
+use super::{ended_by, exception_words, last_words, lines::Line};
 use crate::machine::process_table;
 
 /// Returns a missing module, in the words of the exception that ended the program.
@@ -73,7 +73,7 @@ pub(super) fn with_holder(reason: String) -> String {
 
 /// Returns the ending of the command, or of the rank that failed first.
 pub(in super::super) fn first_ending(ending: Ending, lines: &[String]) -> Ending {
-    elastic::root_cause(lines).map_or(ending, |cause| cause.ending)
+    ended_by::root_cause(lines).map_or(ending, |cause| cause.ending)
 }
 
 /// Returns a program's ending and its last words.

@@ -88,7 +88,7 @@ impl Run<'_> {
         let files = files.map(|(path, _)| Route::File(path.display().to_string()));
         let applied = self.step.apply.applied.iter().filter(|applied| applied.parameter == name);
         let applied = applied.flat_map(|applied| match applied.by() {
-            By::Hook(_) => vec![Route::Hook],
+            By::Hook { .. } => vec![Route::Hook],
             By::Argument => vec![Route::Argument],
             By::Environment => {
                 applied.variables().into_iter().map(|variable| Route::Variable(variable.to_owned())).collect()

@@ -25,7 +25,7 @@ pub fn conditions(template: &StepTemplate) -> Conditions {
 
 fn of_command(command: Vec<String>, env: &BTreeMap<String, String>, cwd: &Path) -> Conditions {
     let found = words::find(&command, env, cwd);
-    let asked = found.interpreter.as_ref().and_then(|program| python::ask(program, &found, env, cwd));
+    let asked = found.interpreter.as_ref().and_then(|program| python::look(program, &found, env, cwd));
     let mut files: BTreeSet<PathBuf> = found.files.iter().cloned().collect();
     let interpreter = found.interpreter.as_ref().map(|program| Interpreter {
         path: asked
@@ -42,6 +42,20 @@ fn of_command(command: Vec<String>, env: &BTreeMap<String, String>, cwd: &Path) 
     }
     let code = files.into_iter().filter_map(|path| Some((shown(&path, cwd), digest(&path)?))).collect();
     Conditions { interpreter, frameworks, code, ..Conditions::default() }
+}
+
+/// Runs a script of gputune's own in the interpreter of a command, else in `python3` or `python`. Returns the JSON that the script
+/// prints; `None` if no interpreter answers.
+pub fn ask<T: serde::de::DeserializeOwned>(
+    command: &[String],
+    cwd: &Path,
+    script: &str,
+    asked: &serde_json::Value,
+) -> Option<T> {
+    let env = BTreeMap::new();
+    let own = words::find(command, &env, cwd).interpreter;
+    let programs = own.into_iter().chain(["python3", "python"].map(PathBuf::from));
+    programs.into_iter().find_map(|program| python::ask(&program, script, asked, &env, cwd))
 }
 
 /// Returns a path relative to the job's folder, if it is below.

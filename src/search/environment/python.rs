@@ -1,4 +1,4 @@
-//! Asks an interpreter about itself and about a script's imports, with a small script of gputune's own.
+//! Runs a small script of gputune's own in an interpreter, which prints its answer as JSON.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::words::Found;
 
@@ -50,16 +52,27 @@ pub(super) struct Told {
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Asks an interpreter; `None` if it does not answer.
-pub(super) fn ask(program: &Path, found: &Found, env: &BTreeMap<String, String>, cwd: &Path) -> Option<Told> {
+/// Asks an interpreter about itself and about a script's imports; `None` if it does not answer.
+pub(super) fn look(program: &Path, found: &Found, env: &BTreeMap<String, String>, cwd: &Path) -> Option<Told> {
     let asked = serde_json::json!({
         "cwd": cwd,
         "roots": found.files,
         "modules": found.modules,
         "frameworks": FRAMEWORKS,
     });
+    ask(program, SCRIPT, &asked, env, cwd)
+}
+
+/// Runs a script in an interpreter with a JSON argument; `None` if it prints no JSON.
+pub(super) fn ask<T: DeserializeOwned>(
+    program: &Path,
+    script: &str,
+    asked: &Value,
+    env: &BTreeMap<String, String>,
+    cwd: &Path,
+) -> Option<T> {
     let mut command = Command::new(program);
-    command.args(["-c", SCRIPT, &asked.to_string()]).envs(env).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(cwd);
+    command.args(["-c", script, &asked.to_string()]).envs(env).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(cwd);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let output = child.stdout.take()?;

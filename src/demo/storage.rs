@@ -1,10 +1,42 @@
-//! The three storage types and their conversion from and to 32 bits.
+//! The memory of the job: its buffers, and the three types of the numbers in them.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use super::options::DemoError;
+
+/// The bytes that one job holds, which do not change after its start.
+///
+/// It counts parameters, momentum, gradients, activations, batches including the prefetched batches, and the loaders' scratch. It
+/// does not count the program, its stacks, and the short-lived memory of image decoders and matrix products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DemoMemory {
+    /// The bytes held.
+    pub bytes: u64,
+    /// The limit in force, if any.
+    pub limit_bytes: Option<u64>,
+}
+
+impl DemoMemory {
+    /// Allocates a zeroed buffer whose length is the product of `sizes`.
+    pub(super) fn buffer<T: Copy + Default>(&mut self, sizes: &[usize]) -> Result<Vec<T>, DemoError> {
+        let Self { bytes, limit_bytes } = *self;
+        let length = sizes.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+        let requested =
+            length.and_then(|length| length.checked_mul(size_of::<T>())).map_or(u64::MAX, |size| size as u64);
+        let total = bytes.saturating_add(requested);
+        let (mut buffer, length) = (Vec::new(), length.unwrap_or(usize::MAX));
+        if total > limit_bytes.unwrap_or(u64::MAX - 1) || buffer.try_reserve_exact(length).is_err() {
+            return Err(DemoError::OutOfMemory { requested_bytes: requested, in_use_bytes: bytes, limit_bytes });
+        }
+        buffer.resize(length, T::default());
+        self.bytes = total;
+        Ok(buffer)
+    }
+}
+
 /// A storage type for the network's numbers. All arithmetic is in `f32`.
-pub(super) trait Scalar: Copy + Default + std::fmt::Debug + Send + 'static {
+pub(super) trait Scalar: Copy + Default + PartialEq + std::fmt::Debug + Send + 'static {
     /// The factor of the loss, chosen so that no gradient falls below the smallest number of the type.
     const LOSS_SCALE: f32;
 
@@ -13,9 +45,6 @@ pub(super) trait Scalar: Copy + Default + std::fmt::Debug + Send + 'static {
 
     /// Rounds values into an equally long slice.
     fn store(values: &[f32], stored: &mut [Self]);
-
-    /// Returns true if the value is zero of either sign.
-    fn is_zero(self) -> bool;
 
     /// Returns the values themselves if no conversion is needed.
     fn as_f32(_stored: &[Self]) -> Option<&[f32]> {
@@ -37,10 +66,6 @@ impl Scalar for f32 {
 
     fn store(values: &[f32], stored: &mut [Self]) {
         stored.copy_from_slice(values);
-    }
-
-    fn is_zero(self) -> bool {
-        self == 0.0
     }
 
     fn as_f32(stored: &[Self]) -> Option<&[f32]> {
@@ -70,10 +95,6 @@ impl Scalar for bf16 {
             *stored = Self::from_bits((kept >> 16) as u16);
         }
     }
-
-    fn is_zero(self) -> bool {
-        self.to_bits() & 0x7fff == 0
-    }
 }
 
 impl Scalar for f16 {
@@ -87,10 +108,6 @@ impl Scalar for f16 {
 
     fn store(values: &[f32], stored: &mut [Self]) {
         stored.convert_from_f32_slice(values);
-    }
-
-    fn is_zero(self) -> bool {
-        self.to_bits() & 0x7fff == 0
     }
 }
 
