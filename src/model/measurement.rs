@@ -237,6 +237,9 @@ pub const SAMPLES_PER_SECOND: &str = "samples/s";
 /// The unit of a throughput that counts steps because no samples are reported.
 pub const STEPS_PER_SECOND: &str = "steps/s";
 
+/// The metric that holds the samples per second that the training loader hands out, if the throughput counts something else.
+pub const HANDED_OUT: &str = "loader_samples_per_second";
+
 /// The metric that holds the floating-point operations of a step, if the step reports them.
 pub const FLOPS: &str = "flops";
 

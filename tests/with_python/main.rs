@@ -15,6 +15,7 @@ mod failures;
 mod frameworks;
 mod init_frameworks;
 mod live;
+mod padding;
 mod parsers;
 mod plausible;
 mod ranks;

@@ -11,7 +11,7 @@ import ctypes
 import gc
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 import torch
 
@@ -87,6 +87,15 @@ class Memory:
             say("memory.active", fullest.get("active_bytes.all.peak"))
             say("memory.reserved", fullest.get("reserved_bytes.all.peak"))
             say("memory.inactive_split", fullest.get("inactive_split_bytes.all.peak"))
+
+    def peak_bytes(self) -> Optional[int]:
+        """The most memory that was in use on a device since warm-up, including memory outside of torch; `None` on a CPU."""
+        peaks = []
+        for device, stats in self._devices():
+            free, total = self._module.mem_get_info(device)
+            other = max(total - free - stats["reserved_bytes.all.current"], 0)
+            peaks.append(stats["reserved_bytes.all.peak"] + other)
+        return max(peaks, default=None)
 
     def report_failures(self) -> bool:
         """Reports allocations that failed since the last report. True if there are any."""

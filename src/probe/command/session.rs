@@ -34,6 +34,7 @@ use super::surroundings::{environment, rendered_folder, write_rendered, writes_o
 use super::verdict::Verdict;
 use super::{CommandProber, CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
 use crate::machine::{GpuState, nvml::Visible};
+use crate::model::fact::TRAINED_LARGEST;
 use crate::model::{Progress, STEPS_PER_SECOND};
 
 /// The parts of a job that matter while its process runs.
@@ -302,6 +303,9 @@ impl Session {
             (Effort::Losses { .. }, _) => None,
             _ if self.task.mode == Some(Mode::ShortEpochs) => {
                 self.heard.facts.get("epoch_end.seconds").map(|_| Verdict::Enough)
+            }
+            _ if self.task.mode == Some(Mode::LargestBatch) => {
+                self.heard.facts.get(TRAINED_LARGEST).map(|_| Verdict::Enough)
             }
             _ if self.task.mode == Some(Mode::FirstRun) => self.has_shown_enough(now).then_some(Verdict::Enough),
             (_, Sufficiency::TooLittle) => None,

@@ -123,6 +123,12 @@ impl Throughput {
         (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
     }
 
+    /// Returns the share of the measured time that counts.
+    pub(in crate::probe) fn counted_share(&self) -> f64 {
+        let left_out: f64 = self.outliers.values().map(|outliers| outliers.seconds).sum();
+        (1.0 - left_out / self.measured.as_secs_f64()).clamp(f64::MIN_POSITIVE, 1.0)
+    }
+
     /// Returns true if warm-up is known to be over. If the cut is at half of the steps, the end of warm-up may be later. Compiling
     /// steps do not count here, because marks show where compilations end.
     pub(in crate::probe) fn is_settled(&self) -> bool {
