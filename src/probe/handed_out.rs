@@ -17,7 +17,7 @@ impl HandedOut {
         /// The number of points kept. A round number.
         const KEPT: usize = 4096;
         let Some(samples) = samples.filter(|samples| samples.is_finite() && *samples >= 0.0) else {
-            self.is_unknown = true;
+            self.is_unknown |= !self.points.is_empty(); // before its first report, a script's steps are those of the hook
             return;
         };
         let before = self.points.last().map_or(0.0, |(_, count)| *count);

@@ -14,6 +14,7 @@ mod exports;
 mod failures;
 mod frameworks;
 mod init_frameworks;
+mod largest_batch;
 mod live;
 mod padding;
 mod parsers;

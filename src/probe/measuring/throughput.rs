@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::observation::Observation;
+use super::trend::trend;
 use crate::model::{EpochEnd, Estimate, Outliers};
 use crate::probe::stats::{self, MeanRate, Work};
 
@@ -49,6 +50,8 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) epoch_factor: Option<f64>,
     /// What the end of an epoch costs. `None` before two ends of epochs.
     pub(in crate::probe) epoch_end: Option<EpochEnd>,
+    /// How many times as long a step takes at the end of the window as at its begin, if steps become steadily slower or faster.
+    pub(in crate::probe) trend: Option<f64>,
 }
 
 impl Throughput {
@@ -109,6 +112,7 @@ impl Throughput {
             epochs: ends.len(),
             epoch_factor,
             epoch_end,
+            trend: trend(&times(observations, &steady)),
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             longest_step: longest_step.fold(0.0, f64::max),
             amount: stats::median(&amounts)?,
