@@ -11,7 +11,8 @@ impl Measurement {
     pub fn largest_batch_words(&self) -> Option<String> {
         let (times, batches) = (self.facts.number(LARGEST_BATCH)?, self.facts.number(READ_BATCHES)?);
         let seen = if self.has_trained_largest() { "" } else { " that were seen" };
-        let peak = self.memory.peak_bytes.map(|peak| format!("; peak {} with it", show_bytes(peak))).unwrap_or_default();
+        let peak =
+            self.memory.peak_bytes.map(|peak| format!("; peak {} with it", show_bytes(peak))).unwrap_or_default();
         let not_read = self.facts.text(NOT_READ);
         let reason = not_read.map(|reason| format!(" (the loader cannot be read ahead: {reason})")).unwrap_or_default();
         Some(format!("largest of {} batches{seen}: {times:.1} times the mean{peak}{reason}", show_count(batches)))

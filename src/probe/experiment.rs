@@ -60,7 +60,11 @@ pub const MODES: &[(Mode, &str, &str)] = &[
         "trains as ever, while ranks exchange neither gradients nor weights: what communication costs",
     ),
     (Mode::ShortEpochs, "short_epochs", "trains in epochs of a few batches: what the end of an epoch costs"),
-    (Mode::LargestBatch, "largest_batch", "reads the loader ahead, and trains a step with the largest batch: its memory"),
+    (
+        Mode::LargestBatch,
+        "largest_batch",
+        "reads the loader ahead, and trains a step with the largest batch: its memory",
+    ),
     (Mode::FirstRun, "first_run", "trains as ever for three steps, and notes what the script uses"),
 ];
 

@@ -235,7 +235,8 @@ fn best_lines(study: &Study, best: &Best, text: &mut String) {
     let run = study.whole_run(best).map(|run| format!("run       {}", run.words()));
     let largest = largest_batch_line(study, &best.winner.config);
     let unverified = settings_lines(study, best).into_iter().find(|line| line.contains("not verified"));
-    let shown = numerics.into_iter().chain(comparison_line(study, best, &number)).chain(run).chain(largest).chain(unverified);
+    let shown =
+        numerics.into_iter().chain(comparison_line(study, best, &number)).chain(run).chain(largest).chain(unverified);
     for line in shown.chain(front_lines(study, best)) {
         let _ = writeln!(text, "{line}");
     }

@@ -191,7 +191,11 @@ pub const FACTS: &[FactRow] = &[
     free(number("fsdp.prefetch_depth", "modules", "how many modules ahead `fully_shard` gathers; 0 if torch decides")),
     free(text("fsdp.sharding_strategy", "of FullyShardedDataParallel, such as `FULL_SHARD`")),
     free(number("step_compute_seconds", "s", "time of a step without data wait and communication, mean; of each rank")),
-    free(number("batches.compared", "batches", "batches whose sizes were compared; absent if all have about the same size")),
+    free(number(
+        "batches.compared",
+        "batches",
+        "batches whose sizes were compared; absent if all have about the same size",
+    )),
     free(number("batches.largest", "ratio", "elements of the largest of these batches over their mean")),
     free(text("batches.not_read", "why the loader cannot be read ahead of training; absent if it can")),
     flag("batches.trained", "whether a step got the largest batch of the loader, or the loader could not be read"),

@@ -30,8 +30,11 @@ impl TwoGains {
     pub fn words(&self) -> String {
         let Self { rate, samples, unit } = self;
         let falls = self.disagree_in_sign();
-        let (only, reason) = if falls { ("", ": the rate counts padding, or samples of another size") } else { ("only ", "") };
-        format!("{unit} are {rate:.2} times the baseline's, but the loader's samples per second {only}{samples:.2} times{reason}")
+        let (only, reason) =
+            if falls { ("", ": the rate counts padding, or samples of another size") } else { ("only ", "") };
+        format!(
+            "{unit} are {rate:.2} times the baseline's, but the loader's samples per second {only}{samples:.2} times{reason}"
+        )
     }
 }
 

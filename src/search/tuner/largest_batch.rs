@@ -7,7 +7,7 @@ use super::TuneError;
 use super::request::Request;
 use super::search::{OnEvent, Search};
 use crate::model::fact::{LARGEST_BATCH, LARGEST_PEAK, NOT_READ, READ_BATCHES, TRAINED_LARGEST};
-use crate::model::{Config, Event, Failure, Fact, Measurement, Outcome, Purpose, Trial};
+use crate::model::{Config, Event, Fact, Failure, Measurement, Outcome, Purpose, Trial};
 use crate::probe::{Experiment, Mode};
 
 /// The time to read the loader alone: a round number. Thousands of texts or small images are read within it.
