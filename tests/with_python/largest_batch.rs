@@ -34,7 +34,8 @@ fn search(python: &Path, folder: &Path, limits: &str) -> (u64, String, String) {
 
 /// Returns the largest number of this name in a journal.
 fn number(journal: &str, name: &str) -> u64 {
-    let after = journal.split(&format!("\"{name}\":")).skip(1);
+    let name = format!("\"{name}\":");
+    let after = journal.split(&name).skip(1);
     let digits = after.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
     digits.max().unwrap_or_else(|| panic!("no {name}: {journal}"))
 }
