@@ -263,7 +263,7 @@ class LargestBatch(unittest.TestCase):
         if harness.DEVICE == harness.STAND_IN:
             self.assertEqual(facts["batches.peak_bytes"] >> 30, 11)  # 10 GiB, and the context
         elif harness.KIND == "cpu":
-            self.assertNotIn("batches.peak_bytes", facts)
+            self.assertGreater(facts["batches.peak_bytes"], 100 << 20)  # torch alone takes more
 
     def test_reading_ahead_is_bounded_and_takes_no_data_from_a_stream(self):
         result = run("largest_batch", "uneven.py", stop_after=None, STEPS="9", more={"seconds": 0})

@@ -20,8 +20,8 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
-    Case { rate: "printed", texts: "uneven", option: "batch_size", values: [4, 64], is_padding: true },
-    Case { rate: "reported", texts: "uneven", option: "batch_size", values: [4, 64], is_padding: true },
+    Case { rate: "printed", texts: "uneven", option: "batch_size", values: [4, 32], is_padding: true },
+    Case { rate: "reported", texts: "uneven", option: "batch_size", values: [4, 32], is_padding: true },
     Case { rate: "reported", texts: "filled", option: "length", values: [16, 128], is_padding: true },
     Case { rate: "reported", texts: "blocks", option: "length", values: [16, 256], is_padding: false },
     Case { rate: "printed", texts: "even", option: "batch_size", values: [4, 64], is_padding: false },

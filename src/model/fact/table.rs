@@ -199,7 +199,11 @@ pub const FACTS: &[FactRow] = &[
     free(number("batches.largest", "ratio", "elements of the largest of these batches over their mean")),
     free(text("batches.not_read", "why the loader cannot be read ahead of training; absent if it can")),
     flag("batches.trained", "whether a step got the largest batch of the loader, or the loader could not be read"),
-    number("batches.peak_bytes", "bytes", "device memory in use until that step, with memory outside of torch"),
+    number(
+        "batches.peak_bytes",
+        "bytes",
+        "device memory in use until that step, with memory outside of torch; on a CPU the largest size of the process",
+    ),
     number("loader_only.rate.W", "samples/s", "rate of the loader alone with W workers"),
     number("loader_only.cores.W", "cores", "processor time of this process and W workers over wall time"),
     number("loader_only.workers_best", "processes", "the number of workers with the highest rate"),
