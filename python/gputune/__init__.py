@@ -99,6 +99,8 @@ def step(samples: SupportsFloat | None = None, loss: SupportsFloat | None = None
     fields: dict[str, Any] = {}
     if samples is not None:
         fields["samples"] = _samples(samples)
+    if _client.handed_out is not None:
+        fields["handed_out"], _client.handed_out = _client.handed_out, 0.0
     if _steps == 0:
         reporter.claim()
     _steps += 1

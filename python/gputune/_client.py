@@ -42,6 +42,9 @@ _LONGEST_WAIT_MS = 200
 #: True if the script reports its steps itself (`gputune.step`). Then the torch hook reports no steps.
 user_steps = False
 
+#: Samples that the torch hook has counted since the script last reported a step; `None` if it cannot count them.
+handed_out: float | None = None
+
 
 class Reporter:
     """Sends events of this process to its probe. No method raises because the probe is gone."""

@@ -371,6 +371,7 @@ fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
         let known = measurement.warnings(run, false);
         warnings.retain(|warning| !known.contains(warning));
     }
+    warnings.extend(study.two_gains(named).map(|gains| gains.words()));
     warnings
 }
 

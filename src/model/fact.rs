@@ -33,6 +33,21 @@ pub const TRACE_ERROR: &str = "trace.error";
 /// The fact with the file of the recorded steps, relative to the folder of the search; gputune adds it.
 pub const TRACE_FILE: &str = "trace.file";
 
+/// The fact with the elements of the largest batch over the mean, if batches differ in size.
+pub const LARGEST_BATCH: &str = "batches.largest";
+
+/// The fact with the number of batches behind [`LARGEST_BATCH`].
+pub const READ_BATCHES: &str = "batches.compared";
+
+/// The fact with the reason why the loader cannot be read ahead of training.
+pub const NOT_READ: &str = "batches.not_read";
+
+/// The fact that a step trained on the largest batch of the loader.
+pub const TRAINED_LARGEST: &str = "batches.trained";
+
+/// The fact with the device memory of that step.
+pub const LARGEST_PEAK: &str = "batches.peak_bytes";
+
 /// The prefix of the facts with the loader's rates, before the number of workers.
 pub const LOADER_RATE: &str = "loader_only.rate.";
 

@@ -115,6 +115,10 @@ pub struct Timing {
     /// What the end of an epoch costs. Absent if fewer than two ends of epochs were seen, and no experiment measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_end: Option<EpochEnd>,
+    /// How many times as long a step takes at the end of the measured time as at its begin, if steps become steadily slower or
+    /// faster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trend: Option<f64>,
 }
 
 /// What the end of an epoch costs: evaluation, checkpoint, scheduler, and the restart of the loader.
@@ -237,6 +241,9 @@ pub const SAMPLES_PER_SECOND: &str = "samples/s";
 /// The unit of a throughput that counts steps because no samples are reported.
 pub const STEPS_PER_SECOND: &str = "steps/s";
 
+/// The metric that holds the samples per second that the training loader hands out, if the throughput counts something else.
+pub const HANDED_OUT: &str = "loader_samples_per_second";
+
 /// The metric that holds the floating-point operations of a step, if the step reports them.
 pub const FLOPS: &str = "flops";
 
@@ -346,7 +353,18 @@ impl Measurement {
         let surplus = self.surplus_workers().map(|(delivering, workers)| {
             format!("{delivering} of {workers} workers deliver data: the data set has no part for the others")
         });
-        self.flaw().into_iter().chain(surplus).chain(self.exhaustion(run_seconds, goes_on)).collect()
+        let exhaustion = self.exhaustion(run_seconds, goes_on);
+        self.flaw().into_iter().chain(surplus).chain(exhaustion).chain(self.trend_words()).collect()
+    }
+
+    /// Returns a sentence about steps that become steadily slower or faster.
+    fn trend_words(&self) -> Option<String> {
+        let trend = self.timing.trend?;
+        let (times, how) = if trend > 1.0 { (trend, "slower") } else { (1.0 / trend, "faster") };
+        Some(format!(
+            "steps become {times:.1} times {how} while they are measured (sorted data, a cache that fills, or a schedule): \
+             the rate may not hold for the whole training"
+        ))
     }
 
     /// Returns how many workers deliver data, and how many there are, if some of them have no part of the data.
@@ -392,6 +410,17 @@ mod tests {
     }
 
     use crate::model::Fact;
+
+    #[test]
+    fn a_trend_is_a_warning() {
+        let of = |trend| {
+            let timing = Timing { trend, ..Timing::default() };
+            Measurement { timing, ..Measurement::default() }.warnings(None, false).join("")
+        };
+        assert_eq!(of(None), "");
+        assert!(of(Some(1.8)).starts_with("steps become 1.8 times slower while they are measured"));
+        assert!(of(Some(0.5)).starts_with("steps become 2.0 times faster while they are measured"));
+    }
 
     #[test]
     fn facts_tell_what_cannot_be_right() {

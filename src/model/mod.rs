@@ -10,6 +10,7 @@ pub mod event;
 mod exhaustion;
 pub mod fact;
 mod growth;
+mod largest_batch;
 mod measurement;
 pub mod metric;
 pub mod objective;
@@ -25,7 +26,7 @@ pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
 pub use growth::{Growth, Resource};
 pub use measurement::{
-    EpochEnd, Estimate, Exchange, FLOPS, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers,
+    EpochEnd, Estimate, Exchange, FLOPS, HANDED_OUT, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers,
     SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,
 };
 pub(crate) use metric::Together;

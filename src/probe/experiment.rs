@@ -17,7 +17,7 @@ pub struct Experiment {
     pub batches: u32,
     /// The numbers of workers that [`Mode::LoaderOnly`] tries, in this order.
     pub workers: Vec<u32>,
-    /// How long [`Mode::LoaderOnly`] iterates with each number, counted from its first batches.
+    /// How long [`Mode::LoaderOnly`] iterates with each number, counted from its first batches. How long [`Mode::LargestBatch`] reads.
     #[serde(serialize_with = "seconds", deserialize_with = "from_seconds")]
     pub seconds: Duration,
     /// True if [`Mode::NoCommunication`] gathers all evidence, as [`Mode::Observe`] does.
@@ -43,6 +43,8 @@ pub enum Mode {
     NoCommunication,
     /// Trains in epochs of a few batches, to time what comes between epochs.
     ShortEpochs,
+    /// Reads the loader ahead, and trains one step with the largest batch.
+    LargestBatch,
     /// Trains as usual for three steps, and notes what the script uses.
     FirstRun,
     /// Trains as usual, and records a few steps with the framework's profiler.
@@ -60,6 +62,11 @@ pub const MODES: &[(Mode, &str, &str)] = &[
         "trains as ever, while ranks exchange neither gradients nor weights: what communication costs",
     ),
     (Mode::ShortEpochs, "short_epochs", "trains in epochs of a few batches: what the end of an epoch costs"),
+    (
+        Mode::LargestBatch,
+        "largest_batch",
+        "reads the loader ahead, and trains a step with the largest batch: its memory",
+    ),
     (Mode::FirstRun, "first_run", "trains as ever for three steps, and notes what the script uses"),
     (
         Mode::Trace,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::handed_out::HandedOut;
 use super::measuring::throughput::EPOCH;
 use super::measuring::window::{DATA_WAIT, EVALUATION, StepReport, Window};
 use super::memory_peaks::MemoryReport;
@@ -48,6 +49,8 @@ pub(super) struct Heard {
     pub(super) window: Window,
     pub(super) totals: Totals,
     pub(super) facts: Facts,
+    /// The samples of the training loader, if the throughput may count something else.
+    pub(super) handed_out: HandedOut,
     last_step: Option<StepTime>,
     /// The time at which the first step of rank 0 ended.
     pub(super) first_step: Option<Instant>,
@@ -115,6 +118,7 @@ impl Heard {
             window: Window::default(),
             totals: Totals::default(),
             facts: Facts::default(),
+            handed_out: HandedOut::default(),
             last_step: None,
             first_step: None,
             printed: (0, None),
@@ -147,7 +151,7 @@ impl Heard {
         self.wanted = asked.targets;
         (self.begin, self.last_progress) = (begin, begin);
         (self.window, self.totals) = (Window::default(), Totals::default());
-        self.facts = Facts::default();
+        (self.facts, self.handed_out) = (Facts::default(), HandedOut::default());
         (self.last_step, self.first_step, self.mark, self.printed) = (None, None, None, (0, None));
         self.is_in_steps = false;
     }
@@ -182,7 +186,7 @@ impl Heard {
             self.last_progress = at;
         }
         match event {
-            Event::Step { samples, time, seconds, loss, flops, metrics, timed } => {
+            Event::Step { samples, handed_out, time, seconds, loss, flops, metrics, timed } => {
                 if let Some(loss) = loss.filter(|loss| !loss.is_finite()) {
                     self.diverged.get_or_insert(loss);
                     return Ok(Some(News::Diverged(loss)));
@@ -193,6 +197,10 @@ impl Heard {
                 self.last_progress = at;
                 self.first_step.get_or_insert(at);
                 self.ranks.step(at);
+                // Without a stated number, the samples of an unmodified script are those of its loader.
+                let is_other = self.samples_per_step.is_some() || !matches!(self.step.rate, Rate::Events);
+                let counted = samples.filter(|_| is_other && self.step.template.apply.adapter.is_some());
+                self.handed_out.push(at, handed_out.or(counted));
                 let seconds = self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
                 self.totals.step(seconds, loss, StepKind { is_marked: self.mark.take().is_some(), is_timed: timed });
                 for (name, number) in metrics {

@@ -15,6 +15,7 @@ mod events;
 mod experiment;
 mod gpu_watch;
 mod growth;
+mod handed_out;
 mod hang;
 mod heard;
 mod hook;

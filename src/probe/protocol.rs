@@ -64,6 +64,9 @@ pub enum Event {
         /// Samples that the whole job processed in the step.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         samples: Option<f64>,
+        /// Samples that the training loader handed out since the last step, if `samples` counts something else.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
+        handed_out: Option<f64>,
         /// The time of its end, in seconds on any clock that only goes forward. Without it, the time of arrival counts.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient")]
         time: Option<f64>,
@@ -293,6 +296,7 @@ mod tests {
     fn events_survive_a_round_trip() {
         let step = Event::Step {
             samples: Some(32.0),
+            handed_out: Some(2.0),
             time: Some(1.5),
             seconds: None,
             loss: Some(0.25),

@@ -142,6 +142,7 @@ impl Totals {
                 outliers: throughput.outliers.clone(),
                 epoch_factor: throughput.epoch_factor,
                 epoch_end: throughput.epoch_end,
+                trend: throughput.trend,
                 ..Default::default()
             },
             memory: MemoryUse {

@@ -15,7 +15,7 @@ use super::row::{
 };
 use super::screen::{Screen, Tone, wrap};
 use crate::model::{
-    Config, Metric, Parameter, Settings, Trial,
+    Config, Measurement, Metric, Parameter, Settings, Trial,
     metric::together,
     quantity::{show_bytes, show_duration, show_number},
 };
@@ -234,8 +234,10 @@ fn best_lines(study: &Study, best: &Best, text: &mut String) {
     let numerics = best.winner.measurement.numerics.as_ref();
     let numerics = numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics)));
     let run = study.whole_run(best).map(|run| format!("run       {}", run.words()));
+    let largest = largest_batch_line(study, &best.winner.config);
     let unverified = settings_lines(study, best).into_iter().find(|line| line.contains("not verified"));
-    let shown = numerics.into_iter().chain(comparison_line(study, best, &number)).chain(run).chain(unverified);
+    let shown =
+        numerics.into_iter().chain(comparison_line(study, best, &number)).chain(run).chain(largest).chain(unverified);
     for line in shown.chain(front_lines(study, best)) {
         let _ = writeln!(text, "{line}");
     }
@@ -266,6 +268,9 @@ fn winner_lines(study: &Study, best: &Best, text: &mut String) {
     }
     if let Some(run) = study.whole_run(best) {
         let _ = writeln!(text, "run       {}", run.words());
+    }
+    if let Some(line) = largest_batch_line(study, &best.winner.config) {
+        let _ = writeln!(text, "{line}");
     }
     for line in settings_lines(study, best) {
         let _ = writeln!(text, "{line}");
@@ -299,6 +304,15 @@ fn shown_entry(study: &Study, entry: &Ranked) -> String {
     }
     let numbers = study.parts(&entry.config).iter().map(|part| Some(part.estimate)).collect::<Vec<_>>();
     shown_together(&study.objective, Some(entry.estimate), &numbers, &entry.measurement)
+}
+
+/// Returns the line about the largest batch, from the run that trained on it if there was one. Without such a run, only the memory
+/// of a device is worth the line.
+fn largest_batch_line(study: &Study, config: &Config) -> Option<String> {
+    let runs = || study.history.of(config).filter_map(|trial| trial.outcome.measurement());
+    let trained = runs().find(|run| run.has_trained_largest());
+    let on_device = || runs().find(|run| run.facts.text("device").is_some_and(|device| device != "cpu"));
+    trained.or_else(on_device).and_then(Measurement::largest_batch_words).map(|words| format!("batches   {words}"))
 }
 
 fn memory_words(best: &Best) -> String {

@@ -3,6 +3,7 @@
 mod choice;
 mod extent;
 mod front;
+mod handed_out;
 mod race;
 mod scale;
 mod whole_run;
@@ -22,6 +23,7 @@ use crate::search::rounds::{Noise, Run};
 pub use choice::{Ahead, Verdict};
 pub use extent::{Alternatives, SlotSeen};
 pub use front::{OnFront, Part};
+pub use handed_out::TwoGains;
 pub(crate) use race::Race;
 use scale::Scale;
 pub use whole_run::WholeRun;

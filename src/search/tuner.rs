@@ -4,6 +4,7 @@ mod calibration;
 mod checks;
 mod experiments;
 mod gain;
+mod largest_batch;
 mod limits;
 mod plausible;
 mod probes;

@@ -252,6 +252,37 @@ class ShortEpochs(unittest.TestCase):
         self.assertNotIn("run.epochs", result.facts)
 
 
+class LargestBatch(unittest.TestCase):
+    def test_a_step_gets_the_largest_batch_of_the_epoch(self):
+        result = run("largest_batch", "uneven.py", stop_after=None, STEPS="9", more={"seconds": 5})
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        sizes = [int(line.split()[2]) for line in result.output.splitlines() if line.startswith("elements")]
+        self.assertEqual(sizes, [32] * 5 + [320] + [32] * 3)  # the first long text of the data is in the tenth batch
+        facts = result.facts
+        self.assertEqual((facts["batches.compared"], facts["batches.trained"]), (60, True))
+        self.assertAlmostEqual(facts["batches.largest"], 320 / ((54 * 32 + 6 * 320) / 60))
+        if harness.DEVICE == harness.STAND_IN:
+            self.assertEqual(facts["batches.peak_bytes"] >> 30, 11)  # 10 GiB, and the context
+        elif harness.KIND == "cpu":
+            self.assertGreater(facts["batches.peak_bytes"], 100 << 20)  # torch alone takes more
+
+    def test_reading_ahead_is_bounded_and_takes_no_data_from_a_stream(self):
+        result = run("largest_batch", "uneven.py", stop_after=None, STEPS="9", more={"seconds": 0})
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertNotIn("batches.compared", result.facts)  # one batch has no other size
+        result = run("largest_batch", "uneven.py", stop_after=None, STEPS="60", KIND="stream")
+        self.assertEqual((result.code, result.facts["batches.trained"]), (0, False), result.output)
+        self.assertEqual(len(result.steps), 60)
+
+    def test_an_ordinary_probe_compares_the_batches_that_it_sees(self):
+        facts = harness.run("uneven.py").facts
+        self.assertEqual(facts["batches.compared"], 30)
+        self.assertAlmostEqual(facts["batches.largest"], 320 / ((27 * 32 + 3 * 320) / 30))
+        self.assertNotIn("batches.not_read", facts)
+        facts = harness.run("uneven.py", env={"KIND": "stream"}).facts
+        self.assertEqual(facts["batches.not_read"], "its data set is iterable")
+
+
 class Failing(unittest.TestCase):
     def test_an_error_of_the_data_set_ends_each_experiment(self):
         for mode in ("observe", "replay", "loader_only"):

@@ -10,11 +10,12 @@ REPLAY = "replay"
 LOADER_ONLY = "loader_only"
 NO_COMMUNICATION = "no_communication"
 SHORT_EPOCHS = "short_epochs"
+LARGEST_BATCH = "largest_batch"
 FIRST_RUN = "first_run"
 TRACE = "trace"
 
 #: Experiments that train on the loader's batches, like an ordinary probe.
-AS_EVER = (OBSERVE, NO_COMMUNICATION, SHORT_EPOCHS, FIRST_RUN, TRACE)
+AS_EVER = (OBSERVE, NO_COMMUNICATION, SHORT_EPOCHS, LARGEST_BATCH, FIRST_RUN, TRACE)
 
 
 @dataclass(frozen=True)

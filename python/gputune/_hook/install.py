@@ -16,6 +16,7 @@ from gputune._hook.data_parallel import DataParallel
 from gputune._hook.first_run import FIRST
 from gputune._hook.flops import Flops
 from gputune._hook.import_times import TIMES
+from gputune._hook.largest_batch import LargestBatch
 from gputune._hook.live import Live
 from gputune._hook.no_communication import NoCommunication
 from gputune._hook.parts import Hook
@@ -61,6 +62,8 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
         _install_no_communication(hook)
     if asked is not None and asked.mode == experiment.SHORT_EPOCHS:
         ShortEpochs(hook, asked.batches).install()
+    if asked is not None and asked.mode == experiment.LARGEST_BATCH:
+        LargestBatch(hook, asked.seconds).install()
     if asked is not None and asked.mode == experiment.FIRST_RUN:
         FIRST.watch_loaders(DataLoader)
         hook.steps.checks.append(FIRST.note_trainer)

@@ -16,6 +16,7 @@ from torch.utils.data import dataloader as dataloader_module
 
 from gputune._client import Reporter
 from gputune._hook import dataset_watch, devices, lines, loader_kinds, renewal, samples, shards
+from gputune._hook.batch_sizes import BatchSizes, why_not_read
 from gputune._hook.batches import tensors_in
 from gputune._hook.experiment import LOADER_ONLY, REPLAY, Experiment
 from gputune._hook.facts import Facts
@@ -64,6 +65,8 @@ class LoaderState:
         self.batch_size: Optional[int] = None
         self.is_sized = False  # its batch size can be set
         self.counter = samples.BatchCounter()
+        self.sizes = BatchSizes()
+        self.not_read = why_not_read(loader)
         self.skips = samples.Skips()
         self.said: dict[str, Any] = {}  # its settings, as it may be gone before its iterator
         self.number = next(_numbers)
@@ -81,7 +84,7 @@ class LoaderState:
         self.touched.clear()
         self.reasons.clear()
         self.before = {}
-        self.counter = samples.BatchCounter()
+        self.counter, self.sizes = samples.BatchCounter(), BatchSizes()
         self.parts = None
         self.begun_at, self.first_batch_seconds, self.batch = time.perf_counter(), None, None
 
@@ -122,6 +125,8 @@ class Loaders:
         self._outside = outside
         self.watch: Optional[dataset_watch.DatasetWatch] = None
         """The watch on datasets, if their times are measured."""
+        self.largest: Any = None
+        """The experiment `largest_batch`, if this probe is one."""
         self.is_for_training = True
         """True if the last requested batch is for training: evaluation has no gradients."""
         self._session = session
@@ -243,6 +248,10 @@ class Loaders:
                 elif not self._outside.is_evaluating:
                     state.wait_seconds += clock() - begin
             size = state.counter.count(source, batch, state.batch_size)
+            if state.batch_size is None or size == state.batch_size:  # the last batch of an epoch may be smaller
+                state.sizes.add(batch)
+            if self.largest is not None and state is self._training:
+                batch = self.largest.instead_of(batch)
             if state.batch is None:
                 self._look_at_first(batch, state, size)
             if state.parts is not None:
@@ -318,6 +327,8 @@ class Loaders:
     def _iterate(self, original: Function, loader: Any, state: LoaderState) -> Any:
         """The loader's iterator, or an experiment's iterator."""
         experiment = self._session.experiment
+        if self.largest is not None and self._is_candidate(state):
+            self.largest.read(loader, self._between_batches)
         if experiment is None or self._mode not in (REPLAY, LOADER_ONLY) or not self._is_candidate(state):
             return original(loader)
         if self._mode == LOADER_ONLY:
@@ -400,6 +411,8 @@ class Loaders:
         facts.say("loader.batch_bytes", size)
         facts.say("loader.batch_pinned", is_pinned)
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)
+        if self.largest is None:
+            state.sizes.say_facts(facts, state.not_read)
         if state.parts is not None and self.folder:
             facts.say("loader.repeats", state.parts.repeated(self.folder))
             facts.say("loader.workers_delivering", state.parts.delivering)

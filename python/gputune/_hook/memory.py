@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import resource
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Iterator
@@ -91,6 +92,20 @@ class Memory:
             say("memory.inactive_split", fullest.get("inactive_split_bytes.all.peak"))
             reserved = fullest["reserved_bytes.all.peak"]
             say("memory.fragmentation", (reserved - fullest["allocated_bytes.all.peak"]) / reserved)
+
+    def peak_bytes(self) -> int:
+        """The most memory that was in use on a device since warm-up, including memory outside of torch.
+
+        On a CPU it is the largest resident size of this process (getrusage(2)).
+        """
+        if self._module is None:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peaks = []
+        for device, stats in self._devices():
+            free, total = self._module.mem_get_info(device)
+            other = max(total - free - stats["reserved_bytes.all.current"], 0)
+            peaks.append(stats["reserved_bytes.all.peak"] + other)
+        return max(peaks, default=0)
 
     def report_failures(self) -> bool:
         """Reports allocations that failed since the last report. True if there are any."""

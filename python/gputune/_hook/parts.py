@@ -34,23 +34,23 @@ class Hook:
         self.outside = Outside(self.phases, self._marks)
         stopping = Stopping()
         self.facts = Facts(self.session)
-        self._memory = Memory(self.session, self.facts)
+        self.memory = Memory(self.session, self.facts)
         self.loaders = self.loaders_type(self.session, self._marks, stopping, self.facts, self.phases, self.outside)
-        self.steps = self.steps_type(self.session, self.phases, self.loaders, self._marks, self._memory, stopping)
+        self.steps = self.steps_type(self.session, self.phases, self.loaders, self._marks, self.memory, stopping)
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
         self.modules = Modules(self.phases, self.steps, self.outside)
         self._transfers = Transfers(self.phases)
-        self._errors = Errors(self.session, stopping, self._memory)
+        self._errors = Errors(self.session, stopping, self.memory)
         self.stopping = stopping
         self.changes: dict[str, Callable[[Any], None]] = {}
         """Functions that change the value of a target between two steps."""
 
     def install(self) -> None:
-        parts = (self._errors, self._memory, self.outside, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)
+        parts = (self._errors, self.memory, self.outside, self.loaders, self._transfers, self.backward, self.modules, self.optimizers)
         for part in parts:
             part.install()
-        self.phases.changed.append(self._memory.begin)
+        self.phases.changed.append(self.memory.begin)
         self.steps.checks.append(self.outside.begin)
         self.steps.endings.append(self.outside.end_step)
         self.optimizers.after_step.append(lambda optimizer: self.modules.end_search())

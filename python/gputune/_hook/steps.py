@@ -186,6 +186,8 @@ class Steps:
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
         if self.number == 1:
             self._begin()
+        samples = None if samples is None else samples * self._world
+        _client.handed_out = None if samples is None else (_client.handed_out or 0.0) + samples
         self.losses_per_step = self._losses.count or None
         marks = self._marks.take(self.number)
         self._pending.append(
@@ -193,7 +195,7 @@ class Steps:
                 self.number,
                 clock,
                 end,
-                None if samples is None else samples * self._world,
+                samples,
                 waits,
                 self._phases.take(),
                 marks,

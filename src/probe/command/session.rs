@@ -34,7 +34,7 @@ use super::surroundings::{environment, rendered_folder, write_rendered, writes_o
 use super::verdict::Verdict;
 use super::{CommandProber, CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
 use crate::machine::{GpuState, nvml::Visible};
-use crate::model::fact::{TRACE_ERROR, TRACE_STEPS};
+use crate::model::fact::{TRACE_ERROR, TRACE_STEPS, TRAINED_LARGEST};
 use crate::model::{Progress, STEPS_PER_SECOND};
 
 /// The parts of a job that matter while its process runs.
@@ -307,6 +307,9 @@ impl Session {
             _ if self.task.mode == Some(Mode::Trace) => {
                 let told = [TRACE_STEPS, TRACE_ERROR].into_iter().find_map(|name| self.heard.facts.get(name));
                 told.map(|_| Verdict::Enough)
+            }
+            _ if self.task.mode == Some(Mode::LargestBatch) => {
+                self.heard.facts.get(TRAINED_LARGEST).map(|_| Verdict::Enough)
             }
             _ if self.task.mode == Some(Mode::FirstRun) => self.has_shown_enough(now).then_some(Verdict::Enough),
             (_, Sufficiency::TooLittle) => None,

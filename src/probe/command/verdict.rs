@@ -9,8 +9,8 @@ use super::super::orders::Ending;
 use super::super::printed;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
-use crate::model::fact::{BY_SPEC, COUNTED_BY, Fact, LEFT_TRAINING, LOADER_RATE};
-use crate::model::{Failure, MachineUse, Measurement, Memory, Outcome};
+use crate::model::fact::{BY_SPEC, COUNTED_BY, Fact, LEFT_TRAINING, LOADER_RATE, TRAINED_LARGEST};
+use crate::model::{Failure, HANDED_OUT, MachineUse, Measurement, Memory, Outcome};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {
@@ -314,6 +314,8 @@ impl Session {
         measurement.account = self.heard.account();
         measurement.framework = self.heard.framework.clone();
         measurement.facts = self.heard.facts.clone();
+        let handed_out = self.heard.handed_out.rate(throughput.span(self.begin));
+        measurement.metrics.extend(handed_out.map(|rate| (HANDED_OUT.to_owned(), rate / throughput.counted_share())));
         if self.step.samples_per_step.is_some()
             && measurement.facts.get(COUNTED_BY).is_none()
             && !self.heard.has_samples
@@ -341,10 +343,14 @@ impl Session {
 }
 
 impl Session {
-    /// Returns the outcome of an experiment without training: facts, but no throughput.
+    /// Returns the outcome of an experiment that shows facts, but no throughput.
     fn without_steps(&self, last_lines: &[String]) -> Option<Outcome> {
-        let trains = self.task.mode != Some(Mode::LoaderOnly);
-        if trains || self.heard.facts.numbered(LOADER_RATE).is_empty() {
+        let is_done = match self.task.mode {
+            Some(Mode::LoaderOnly) => !self.heard.facts.numbered(LOADER_RATE).is_empty(),
+            Some(Mode::LargestBatch) => self.heard.facts.get(TRAINED_LARGEST).is_some(), // before a rate was printed
+            _ => false,
+        };
+        if !is_done {
             return None;
         }
         Some(self.unmet(last_lines).unwrap_or_else(|| {

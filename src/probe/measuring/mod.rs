@@ -8,6 +8,7 @@ pub(super) mod printed;
 mod rate;
 pub mod stats;
 pub(super) mod throughput;
+mod trend;
 pub(super) mod window;
 
 pub(in crate::probe) use rate::seconds_in;

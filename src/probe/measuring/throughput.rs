@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::observation::Observation;
+use super::trend::trend;
 use crate::model::{EpochEnd, Estimate, Outliers};
 use crate::probe::stats::{self, MeanRate, Work};
 
@@ -49,6 +50,8 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) epoch_factor: Option<f64>,
     /// What the end of an epoch costs. `None` before two ends of epochs.
     pub(in crate::probe) epoch_end: Option<EpochEnd>,
+    /// How many times as long a step takes at the end of the window as at its begin, if steps become steadily slower or faster.
+    pub(in crate::probe) trend: Option<f64>,
 }
 
 impl Throughput {
@@ -109,6 +112,7 @@ impl Throughput {
             epochs: ends.len(),
             epoch_factor,
             epoch_end,
+            trend: trend(&self::times(observations, &steady)),
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             longest_step: longest_step.fold(0.0, f64::max),
             amount: stats::median(&amounts)?,
@@ -121,6 +125,12 @@ impl Throughput {
     pub(in crate::probe) fn span(&self, begin: Instant) -> (Instant, Instant) {
         let end = begin + self.ended;
         (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
+    }
+
+    /// Returns the share of the measured time that counts.
+    pub(in crate::probe) fn counted_share(&self) -> f64 {
+        let left_out: f64 = self.outliers.values().map(|outliers| outliers.seconds).sum();
+        (1.0 - left_out / self.measured.as_secs_f64()).clamp(f64::MIN_POSITIVE, 1.0)
     }
 
     /// Returns true if warm-up is known to be over. If the cut is at half of the steps, the end of warm-up may be later. Compiling

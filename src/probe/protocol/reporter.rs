@@ -160,7 +160,8 @@ impl Reporter {
         #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
         let samples = Some(samples as f64);
         let time = Some(self.begin.elapsed().as_secs_f64());
-        self.send(&Event::Step { samples, time, seconds: None, loss, flops, metrics: BTreeMap::new(), timed: true })
+        let (handed_out, metrics) = (None, BTreeMap::new());
+        self.send(&Event::Step { samples, handed_out, time, seconds: None, loss, flops, metrics, timed: true })
     }
 
     /// Reports the duration of a phase of the current step.

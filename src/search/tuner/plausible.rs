@@ -8,7 +8,7 @@ use super::search::Search;
 use crate::model::fact::{BY_SPEC, COUNTED_BY};
 use crate::model::{Config, Failure, Measurement, MemoryRole, Outcome, Parameter, Role, Settings, Trial, arrival};
 use crate::search::journal::settings_of;
-use crate::search::study::{Ranked, Study};
+use crate::search::study::{Ranked, Study, TwoGains};
 
 /// How many times more the rate may rise than the batch size: a round number. If a step takes the same time for any batch, the rate
 /// rises as much as the batch. Other kernels for other sizes may gain a little more.
@@ -33,7 +33,7 @@ impl Search<'_, '_> {
         flaw().or_else(exhausted).or_else(|| self.no_effect(measurement, request.config(), &request.settings))
     }
 
-    /// Returns the trials of configs whose gain by a larger batch cannot be right, or with workers that deliver nothing, as rejected.
+    /// Returns the trials of configs whose gain cannot be right, or with workers that deliver nothing, as rejected.
     /// Only the best configs may be named.
     pub(super) fn implausible_gains(&self) -> Vec<Trial> {
         /// A round number: a search of thousands of configs must not compare all pairs.
@@ -42,7 +42,8 @@ impl Search<'_, '_> {
         let ranking = study.ranking();
         let rejected = |entry: &Ranked| {
             let gain = || self.implausible_gain(batch?, entry, &study, &ranking);
-            let outcome = Outcome::Rejected(Failure::new(self.surplus(entry, &ranking).or_else(gain)?));
+            let apart = || Some(study.two_gains(entry).filter(TwoGains::disagree_in_sign)?.words());
+            let outcome = Outcome::Rejected(Failure::new(self.surplus(entry, &ranking).or_else(gain).or_else(apart)?));
             let trial = self.trials.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
             Some(Trial { outcome, ..trial.clone() })
         };

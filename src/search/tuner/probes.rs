@@ -32,8 +32,8 @@ pub(super) struct Rounds {
     pub(super) slice_time: Duration,
     /// How many configs these rounds had.
     pub(super) configs: u32,
-    /// The time for the checks of the config that would be named now: its losses in full precision, the end of its epochs,
-    /// and a recording of its steps.
+    /// The time for the checks of the config that would be named now: its losses in full precision, the end of its
+    /// epochs, its largest batch, and a recording of its steps.
     pub(super) time_for_checks: Duration,
     /// The failed rounds in a row.
     pub(super) failures: u32,
@@ -41,6 +41,8 @@ pub(super) struct Rounds {
     pub(super) fallbacks: BTreeSet<String>,
     /// The configs for which a run with short epochs was tried.
     pub(super) ends_tried: Vec<Config>,
+    /// The configs for which a step with the largest batch was tried.
+    pub(super) largest_tried: Vec<Config>,
     /// True if no further config is probed and only rounds go on.
     pub(super) is_in_last_rounds: bool,
     /// True if the rounds so far show which config to name.

@@ -179,7 +179,8 @@ impl Search<'_, '_> {
             on_event(Event::RoundEnds { number, ratios: &ratios });
         }
         self.rounds.is_clear = self.study().race().is_decided();
-        self.rounds.time_for_checks = self.time_to_compare() + self.time_for_epoch_ends() + self.time_for_traces();
+        let checks = self.time_to_compare() + self.time_for_epoch_ends() + self.time_for_largest_batches();
+        self.rounds.time_for_checks = checks + self.time_for_traces();
         Ok(true)
     }
 

@@ -93,7 +93,10 @@ impl Search<'_, '_> {
     /// Searches until it is clear which config to name, and checks this config.
     pub(super) fn run(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
         let stopped = self.search_and_settle(strategy, on_event)?;
-        while self.measure_epoch_ends(on_event)? || self.check_named(on_event)? {
+        while self.measure_epoch_ends(on_event)?
+            || self.measure_largest_batches(on_event)?
+            || self.check_named(on_event)?
+        {
             self.run_last_rounds(on_event)?;
         }
         self.take_traces(on_event)?;
