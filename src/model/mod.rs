@@ -8,6 +8,7 @@ mod account;
 pub mod arrival;
 pub mod event;
 mod exhaustion;
+mod flaw;
 pub mod fact;
 mod growth;
 mod measurement;

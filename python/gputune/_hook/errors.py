@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Callable, Optional
 
 from gputune._client import end_now, rank_and_ranks
 from gputune._hook.memory import Memory
@@ -48,6 +48,8 @@ class Errors:
         self._session = session
         self._stopping = stopping
         self._memory = memory
+        self.explanations: list[Callable[[BaseException], Optional[str]]] = []
+        """Functions that explain an error of the script."""
 
     def install(self) -> None:
         previous = sys.excepthook
@@ -74,4 +76,9 @@ class Errors:
             self._session.reject("torch.sdpa", str(error))
             return
         message = f"rank {rank}: {text}" if ranks > 1 else text
-        self._session.send("error", kind="out_of_memory" if lacks_memory(error, self._memory) else "failed", message=message)
+        explained = [words for words in (explain(error) for explain in self.explanations) if words is not None]
+        message = ": ".join([*explained, message])
+        is_lack = lacks_memory(error, self._memory)
+        if self._memory.lacks and not is_lack:
+            is_lack, message = True, f"{message} (memory ran out before, and the script made no step)"
+        self._session.send("error", kind="out_of_memory" if is_lack else "failed", message=message)

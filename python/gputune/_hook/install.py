@@ -20,6 +20,7 @@ from gputune._hook.live import Live
 from gputune._hook.no_communication import NoCommunication
 from gputune._hook.parts import Hook
 from gputune._hook.run_length import RunLength
+from gputune._hook.schedules import Schedules
 from gputune._hook.sharding import Sharding
 from gputune._hook.short_epochs import ShortEpochs
 from gputune._hook.targets import TARGETS
@@ -64,6 +65,7 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
         FIRST.watch_loaders(DataLoader)
         hook.steps.checks.append(FIRST.note_trainer)
         hook.steps.checks.append(lambda: FIRST.note("sized", hook.loaders.is_sized))
+    Schedules(hook).install()
     length = RunLength(hook.facts)
     length.install()
     hook.steps.checks.append(length.say)

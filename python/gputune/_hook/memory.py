@@ -48,6 +48,8 @@ class Memory:
         self._facts = facts
         self._module: Any = None
         self._is_anew = True  # warm-up goes on
+        self.lacks = 0
+        """How often the script ran out of memory before the first step."""
         self._reported: defaultdict[int, _Reported] = defaultdict(_Reported)
 
     def install(self) -> None:

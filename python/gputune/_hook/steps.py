@@ -14,11 +14,13 @@ import torch
 from gputune import _client
 from gputune._client import rank_and_ranks
 from gputune._hook.errors import lacks_memory
+from gputune._hook.facts import Facts
 from gputune._hook.graphs import CapturedStep, Graphs
 from gputune._hook.loader import Loaders
 from gputune._hook.losses import FIRST_LOSSES, Losses, mean
 from gputune._hook.marks import WARM_UP_STEPS, Marks
 from gputune._hook.memory import Memory
+from gputune._hook.recovery import Recovery
 from gputune._hook.samples import Samples
 from gputune._hook.sampling import Sampling
 from gputune._hook.session import Session
@@ -64,7 +66,14 @@ class Steps:
     """Counts the steps of one optimizer: the first that steps, or, once it is freed, the next that steps."""
 
     def __init__(
-        self, session: Session, phases: Phases, loaders: Loaders, marks: Marks, memory: Memory, stopping: Stopping
+        self,
+        session: Session,
+        phases: Phases,
+        loaders: Loaders,
+        marks: Marks,
+        memory: Memory,
+        stopping: Stopping,
+        facts: Facts,
     ) -> None:
         self.number = 0
         self.checks: list[Callable[[], None]] = []
@@ -76,6 +85,7 @@ class Steps:
         self._marks = marks
         self._memory = memory
         self._stopping = stopping
+        self._facts = facts
         self._clock_optimizer: Optional[weakref.ReferenceType[Any]] = None
         self._pending: deque[Step] = deque()
         self._losses = Losses()
@@ -83,7 +93,7 @@ class Steps:
         self.losses_per_step: Optional[int] = None
         """How often gradients were computed for the last step; `None` if no loss was seen."""
         self._forwards = 0
-        self._lacks = 0
+        self._recovery = Recovery()
         self.flops: Optional[int] = None
         """Floating-point operations of a step of all ranks; `None` if they were not counted."""
         self.samples = Samples()
@@ -115,10 +125,14 @@ class Steps:
 
         Reports failed allocations in any step, as they explain what the script prints.
         """
-        if not lacks_memory(error, self._memory) or self.number > 0:
+        if not lacks_memory(error, self._memory):
             return
-        self._lacks += 1
-        if self._lacks == _MOST_LACKS:
+        of_input = self.samples.drop_last()
+        self._recovery.fail(self._loaders.pulled_size if self._loaders.has_pulled else of_input)
+        if self.number > 0:
+            return
+        self._memory.lacks += 1
+        if self._memory.lacks == _MOST_LACKS:
             message = f"{type(error).__name__}: {error} (the script caught this {_MOST_LACKS} times, and made no step)"
             self._session.send("error", kind="out_of_memory", message=message)
 
@@ -181,7 +195,9 @@ class Steps:
         end = self._phases.last_end = clock.mark_end()
         samples, waits = self._loaders.step(self._forwards, self._losses.count)
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
+        self._recovery.end_step(self._facts, self._loaders.batch_size, samples)
         if self.number == 1:
+            self._memory.lacks = 0
             self._begin()
         self.losses_per_step = self._losses.count or None
         marks = self._marks.take(self.number)
