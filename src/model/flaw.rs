@@ -11,7 +11,9 @@ impl Measurement {
             format!("{delivering} of {workers} workers deliver data: the data set has no part for the others")
         });
         let found = self.recovery().or_else(|| self.flaw()).into_iter();
-        found.chain(surplus).chain(self.exhaustion(run_seconds, goes_on)).collect()
+        let change =
+            self.timing.change.map(|change| format!("{}: the rate is that of the later steps", change.words()));
+        found.chain(surplus).chain(change).chain(self.exhaustion(run_seconds, goes_on)).collect()
     }
 
     /// Returns how many workers deliver data, and how many there are, if some of them have no part of the data.
@@ -93,10 +95,7 @@ mod tests {
     #[test]
     fn a_batch_size_that_the_script_changes_is_told_with_both_sizes() {
         let sizes = |before: f64| {
-            with(&[
-                ("loader.batch_size", Fact::Number(256.0)),
-                ("loader.batch_size_before", Fact::Number(before)),
-            ])
+            with(&[("loader.batch_size", Fact::Number(256.0)), ("loader.batch_size_before", Fact::Number(before))])
         };
         let words = "the script changes the batch size while it trains, from 512 to 256";
         assert_eq!(sizes(512.0).flaw().as_deref(), Some(words));

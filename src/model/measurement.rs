@@ -8,6 +8,7 @@ use super::account::{Account, Spent};
 use super::fact::Facts;
 use super::growth::Growth;
 use super::metric::{GpuUse, Metric, Readings};
+use super::step_change::StepChange;
 
 /// The numbers of a probe that ended well. In JSON, its parts are flattened into it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -115,6 +116,9 @@ pub struct Timing {
     /// What the end of an epoch costs. Absent if fewer than two ends of epochs were seen, and no experiment measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_end: Option<EpochEnd>,
+    /// A lasting change of the step time while it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<StepChange>,
 }
 
 /// What the end of an epoch costs: evaluation, checkpoint, scheduler, and the restart of the loader.

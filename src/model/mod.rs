@@ -8,8 +8,8 @@ mod account;
 pub mod arrival;
 pub mod event;
 mod exhaustion;
-mod flaw;
 pub mod fact;
+mod flaw;
 mod growth;
 mod measurement;
 pub mod metric;
@@ -19,6 +19,7 @@ pub mod precision;
 pub mod quantity;
 mod slot;
 pub mod space;
+mod step_change;
 pub mod trial;
 
 pub use account::{Account, Spent};
@@ -43,4 +44,5 @@ pub use space::{
     AS_IT_IS, Advance, Config, Count, Derived, Expression, ExpressionError, FUNCTIONS, LocateError, MemoryRole, Owner,
     Parameter, Permutation, Role, Settings, Shape, Space, SpaceBuilder, SpaceError, Value, Walk,
 };
+pub use step_change::StepChange;
 pub use trial::{History, Line, Purpose, Trial, settings_of, wall_time};

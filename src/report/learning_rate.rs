@@ -7,7 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Config, Measurement, Parameter, Role, Settings, Space, Value, quantity::{show_count, show_number}};
+use crate::model::{
+    Config, Measurement, Parameter, Role, Settings, Space, Value,
+    quantity::{show_count, show_number},
+};
 use crate::probe::StepTemplate;
 use crate::search::{Best, Study};
 
@@ -88,7 +91,10 @@ impl LearningRate {
         let linear = format!("linear: x{} (SGD; Goyal 2017)", plain(self.linear));
         let root = format!("square root: x{} (Krizhevsky 2014; Adam: Malladi 2022)", plain(self.square_root));
         let rate = self.rate.as_ref().map(Rate::words);
-        let rest = [Some(linear), Some(root), rate, self.schedule.clone()].into_iter().flatten().map(|line| format!("{:10}{line}", ""));
+        let rest = [Some(linear), Some(root), rate, self.schedule.clone()]
+            .into_iter()
+            .flatten()
+            .map(|line| format!("{:10}{line}", ""));
         std::iter::once(change).chain(rest).collect()
     }
 
@@ -123,7 +129,8 @@ impl Rate {
 fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Option<String> {
     let of_config = |config: &Config| {
         let runs = study.history.of(config).filter_map(|trial| trial.outcome.measurement());
-        let known = |run: &Measurement| Some((run.facts.text("schedule")?.to_owned(), run.facts.number("schedule.steps")?));
+        let known =
+            |run: &Measurement| Some((run.facts.text("schedule")?.to_owned(), run.facts.number("schedule.steps")?));
         runs.filter_map(known).next()
     };
     let ((made, before), (_, now)) = (of_config(baseline)?, of_config(best)?);

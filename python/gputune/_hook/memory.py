@@ -74,6 +74,7 @@ class Memory:
                 goes_on=reported.goes_on,
                 allocated=stats["allocated_bytes.all.peak"],
                 reserved=stats["reserved_bytes.all.peak"],
+                in_use=stats["allocated_bytes.all.current"],
                 other=other,
                 capacity=min(total, int(self._share(device) * total) + other),
                 retries=_retries(stats) - reported.retries,

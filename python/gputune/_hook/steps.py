@@ -33,6 +33,9 @@ COMMUNICATION = "communication"
 
 #: Seconds between two window edges.
 _WINDOW_SECONDS = 0.5
+#: Seconds between the first reports of memory, and how many they are: a brief probe must show whether memory grows.
+_EARLY_SECONDS = 0.15
+_EARLY_REPORTS = 20
 #: Lacks of memory in a row after which no step is expected. The script catches them, and skips the batch.
 _MOST_LACKS = 16
 #: Losses without a step after which no step is expected: no known script accumulates that many.
@@ -112,6 +115,7 @@ class Steps:
         self._computed = (0, 0.0)  # steps, and their seconds without data wait and communication
         self._last_time: Optional[float] = None
         self._edge = -math.inf
+        self._memory_reports = (0, -math.inf)  # since the settings, and the time of the last
         self._world = 1
         stopping.flush = self.flush
 
@@ -223,7 +227,7 @@ class Steps:
         if is_edge:
             self._edge = now
             self._losses.want()
-            self._memory.report()
+        self._report_memory(now, is_edge)
         self._report()
         if self.number >= self._warm_up_ends and self._memory.is_in_warm_up and not clock.is_capturing():
             self._end_warm_up()
@@ -234,6 +238,12 @@ class Steps:
         for ending in self.endings:
             ending(bool(marks))
         self._stopping.after_step(self.number, now)
+
+    def _report_memory(self, now: float, is_edge: bool) -> None:
+        reports, last = self._memory_reports
+        if is_edge or (reports < _EARLY_REPORTS and now - last >= _EARLY_SECONDS):
+            self._memory_reports = reports + 1, now
+            self._memory.report()
 
     def _end_warm_up(self) -> None:
         """Separates the memory of warm-up from the memory of later steps. The next step has to allocate again."""
@@ -292,6 +302,7 @@ class Steps:
     def begin_anew(self) -> None:
         """Resets the measurements before the first step with other settings."""
         self._computed = (0, 0.0)
+        self._memory_reports = (0, -math.inf)
         self._warm_up_ends = self.number + 1  # later steps may use blocks of the old batch that are free after the first
         self._losses.want()
         self._memory.begin_anew()

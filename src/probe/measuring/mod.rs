@@ -7,6 +7,7 @@ pub(super) mod patience;
 pub(super) mod printed;
 mod rate;
 pub mod stats;
+mod step_changes;
 pub(super) mod throughput;
 pub(super) mod window;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::observation::Observation;
-use crate::model::{EpochEnd, Estimate, Outliers};
+use super::step_changes;
+use crate::model::{EpochEnd, Estimate, Outliers, StepChange};
 use crate::probe::stats::{self, MeanRate, Work};
 
 /// The mark of a step that ends an epoch, after which a loader fills its queue again.
@@ -49,6 +50,8 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) epoch_factor: Option<f64>,
     /// What the end of an epoch costs. `None` before two ends of epochs.
     pub(in crate::probe) epoch_end: Option<EpochEnd>,
+    /// A lasting change of the step time. Only later steps count.
+    pub(in crate::probe) change: Option<StepChange>,
 }
 
 impl Throughput {
@@ -62,6 +65,8 @@ impl Throughput {
         let alone = largest.map_or_else(Vec::new, |largest| isolated(observations, &regular, &times, largest));
         let cut = stats::warmup_length(&times, largest.unwrap_or(f64::INFINITY));
         let cut = behind_early_ones(regular.get(cut).copied()?, observations.len(), &alone);
+        let found = step_changes::lasting(observations, &regular);
+        let cut = found.map_or(cut, |found| cut.max(found.place));
         if are_exceptions(observations, &left_out, cut, &alone) {
             alone.iter().for_each(|&at| left_out[at] = Some(OTHER));
         }
@@ -109,6 +114,7 @@ impl Throughput {
             epochs: ends.len(),
             epoch_factor,
             epoch_end,
+            change: found.map(|found| found.change),
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             longest_step: longest_step.fold(0.0, f64::max),
             amount: stats::median(&amounts)?,

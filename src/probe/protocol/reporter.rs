@@ -181,6 +181,7 @@ impl Reporter {
             goes_on: false,
             allocated: Some(peak_bytes),
             reserved: None,
+            in_use: None,
             other: None,
             capacity: capacity_bytes,
             retries: None,

@@ -6,7 +6,9 @@
 use super::request::Request;
 use super::search::Search;
 use crate::model::fact::{BY_SPEC, COUNTED_BY};
-use crate::model::{Config, Failure, Measurement, Memory, MemoryRole, Outcome, Parameter, Role, Settings, Trial, arrival};
+use crate::model::{
+    Config, Failure, Measurement, Memory, MemoryRole, Outcome, Parameter, Role, Settings, StepChange, Trial, arrival,
+};
 use crate::search::journal::settings_of;
 use crate::search::study::{Ranked, Study};
 
@@ -59,7 +61,9 @@ impl Search<'_, '_> {
         let ranking = study.ranking();
         let rejected = |entry: &Ranked| {
             let gain = || self.implausible_gain(batch?, entry, &study, &ranking);
-            let outcome = Outcome::Rejected(Failure::new(self.surplus(entry, &ranking).or_else(gain)?));
+            let early = || self.measured_early(&entry.config);
+            let reason = self.surplus(entry, &ranking).or_else(gain).or_else(early)?;
+            let outcome = Outcome::Rejected(Failure::new(reason));
             let trial = self.trials.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
             Some(Trial { outcome, ..trial.clone() })
         };
@@ -112,6 +116,40 @@ impl Search<'_, '_> {
         })?;
         let enough = other.measurement.facts.number("loader.workers")?;
         Some(format!("{delivering} of {workers} workers deliver data: {enough} workers do the same"))
+    }
+
+    /// Returns why the rate of a config is not that of the whole training: it was measured only before the steps get slower for good, as
+    /// two other processes show.
+    fn measured_early(&self, config: &Config) -> Option<String> {
+        let from_the_start = |trial: &Trial| {
+            let measured = trial.outcome.measurement();
+            measured.filter(|run| !run.is_live && run.round.is_none()).cloned()
+        };
+        let runs = |is_own: bool| {
+            let trials = self.trials.history.trials().iter().filter(move |trial| (trial.config == *config) == is_own);
+            trials.filter_map(|trial| from_the_start(trial.as_ref())).collect::<Vec<Measurement>>()
+        };
+        let own = runs(true);
+        if own.is_empty() || own.iter().any(|run| run.timing.change.is_some()) {
+            return None;
+        }
+        let trained = own.iter().map(|run| {
+            let left_out = run.timing.outliers.values().map(|outliers| outliers.steps).sum::<u64>();
+            #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+            let steps = (run.timing.warmup_steps + run.timing.steps + left_out) as f64;
+            (steps, steps * run.timing.samples_per_step.unwrap_or(1.0))
+        });
+        let trained = trained.max_by(|one, other| one.0.total_cmp(&other.0))?;
+        let changes: Vec<StepChange> = runs(false).iter().filter_map(|run| run.timing.change).collect();
+        let pairs = (0..changes.len()).flat_map(|at| changes[at + 1..].iter().map(move |other| (at, other)));
+        let (at, _) = pairs
+            .filter(|(at, other)| changes[*at].is_confirmed_by(other))
+            .find(|(at, other)| changes[*at].is_after(other, trained))?;
+        Some(format!(
+            "measured only up to step {}; in other configs, {}: raise measure_time in [limits]",
+            trained.0,
+            changes[at].words()
+        ))
     }
 
     /// Returns the position of the parameter that sets the batch of a whole step.
