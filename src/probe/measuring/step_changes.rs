@@ -97,6 +97,7 @@ fn count(number: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::measuring::observation::Before;
     use crate::probe::stats::Work;
     use crate::probe::stats::simulation::{Process, Random};
 
@@ -107,7 +108,14 @@ mod tests {
             .into_iter()
             .map(|(seconds, waited)| {
                 at += seconds;
-                Observation { at, work: Work { amount: 8.0, seconds }, waited, mark: None, steps: 1 }
+                Observation {
+                    at,
+                    work: Work { amount: 8.0, seconds },
+                    waited,
+                    mark: None,
+                    before: Before::default(),
+                    steps: 1,
+                }
             })
             .collect();
         lasting(&observations, &Vec::from_iter(0..observations.len()))
