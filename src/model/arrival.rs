@@ -49,7 +49,7 @@ pub struct Mismatch {
 impl std::fmt::Display for Mismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { parameter, set, found, fact } = self;
-        write!(f, "`{parameter}` did not arrive: it was set to {set}, and the step says {fact} = {found}")
+        write!(f, "`{parameter}` was set to {set}, the script trains with {found} ({fact})")
     }
 }
 

@@ -88,7 +88,11 @@ mod tests {
         run.machine.growth = vec![Growth { resource: Resource::OpenFiles, per_second: 20.0, left: 964.0 }];
         let words = "open files grow by 20.0 a second (2.00 a step): 964 more reach the limit after 48.2 s (482 steps)";
         assert_eq!(run.exhaustion(None, false).as_deref(), Some(words));
-        run.machine.growth[0].per_second = 0.01;
+        run.machine.growth[0] = Growth { resource: Resource::DeviceMemory, ..memory };
+        let words = "device memory grows by 256 MiB a second (25.6 MiB a step): the 20.0 GiB that are left are full after 1m20s \
+                     (800 steps)";
+        assert_eq!(run.exhaustion(None, false).as_deref(), Some(words));
+        run.machine.growth = vec![Growth { resource: Resource::OpenFiles, per_second: 0.01, left: 964.0 }];
         assert_eq!(run.exhaustion(None, false), None, "more than a day");
     }
 }

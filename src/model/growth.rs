@@ -10,6 +10,8 @@ use super::quantity::{show_bytes, show_number, show_seconds};
 pub enum Resource {
     /// Memory of the processes of the job, in bytes.
     HostMemory,
+    /// Memory that tensors hold on a device, in bytes.
+    DeviceMemory,
     /// Open files of one process.
     OpenFiles,
 }
@@ -37,11 +39,13 @@ impl Growth {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts saturate")]
         let bytes = |size: f64| show_bytes(size as u64);
         let amount = |size: f64| match self.resource {
-            Resource::HostMemory => bytes(size),
+            Resource::HostMemory | Resource::DeviceMemory => bytes(size),
             Resource::OpenFiles => show_number(size),
         };
+        let full = || format!("the {} that are left are full", amount(self.left));
         let (what, limit) = match self.resource {
-            Resource::HostMemory => ("host memory grows", format!("the {} that are left are full", amount(self.left))),
+            Resource::HostMemory => ("host memory grows", full()),
+            Resource::DeviceMemory => ("device memory grows", full()),
             Resource::OpenFiles => ("open files grow", format!("{} more reach the limit", amount(self.left))),
         };
         let of_step = step_seconds.map(|step| format!(" ({} a step)", amount(self.per_second * step)));

@@ -346,55 +346,6 @@ pub struct Exchange {
     pub words: String,
 }
 
-impl Measurement {
-    /// Returns what a user must know of a config that is named, or of the baseline, which is never rejected. `run_seconds` is the time
-    /// of the whole training, if it is known. `goes_on` says that another run of the config grew for longer than an epoch.
-    pub fn warnings(&self, run_seconds: Option<f64>, goes_on: bool) -> Vec<String> {
-        let surplus = self.surplus_workers().map(|(delivering, workers)| {
-            format!("{delivering} of {workers} workers deliver data: the data set has no part for the others")
-        });
-        let exhaustion = self.exhaustion(run_seconds, goes_on);
-        self.flaw().into_iter().chain(surplus).chain(exhaustion).chain(self.trend_words()).collect()
-    }
-
-    /// Returns a sentence about steps that become steadily slower or faster.
-    fn trend_words(&self) -> Option<String> {
-        let trend = self.timing.trend?;
-        let (times, how) = if trend > 1.0 { (trend, "slower") } else { (1.0 / trend, "faster") };
-        Some(format!(
-            "steps become {times:.1} times {how} while they are measured (sorted data, a cache that fills, or a schedule): \
-             the rate may not hold for the whole training"
-        ))
-    }
-
-    /// Returns how many workers deliver data, and how many there are, if some of them have no part of the data.
-    pub fn surplus_workers(&self) -> Option<(f64, f64)> {
-        Some((self.facts.number("loader.workers_delivering")?, self.facts.number("loader.workers")?))
-    }
-
-    /// Returns why the job cannot train for a whole epoch, or trains less than its rate says; `None` if nothing shows that.
-    pub fn flaw(&self) -> Option<String> {
-        let facts = &self.facts;
-        if let Some(place) = facts.text("loader.repeats") {
-            return Some(format!(
-                "all workers of the loader yield the same samples ({place}): each must take its own part, with \
-                 torch.utils.data.get_worker_info()"
-            ));
-        }
-        let (samples, batch) = (facts.number("loader.samples")?, facts.number("loader.batch_size")?);
-        if batch > samples {
-            return Some(format!("the data set has {samples} samples, fewer than a batch of {batch}"));
-        }
-        let is_left_over = facts.flag("loader.drop_last") == Some(false) && samples % batch == 1.0 && batch > 1.0;
-        (is_left_over && facts.flag("batch_norm_1d") == Some(true)).then(|| {
-            format!(
-                "the last batch of an epoch has 1 sample ({samples} samples, {batch} in a batch), on which BatchNorm1d fails: \
-                 set drop_last=True in the DataLoader"
-            )
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,8 +360,6 @@ mod tests {
         assert_eq!(measurement.metric("no such metric"), None);
     }
 
-    use crate::model::Fact;
-
     #[test]
     fn a_trend_is_a_warning() {
         let of = |trend| {
@@ -420,31 +369,5 @@ mod tests {
         assert_eq!(of(None), "");
         assert!(of(Some(1.8)).starts_with("steps become 1.8 times slower while they are measured"));
         assert!(of(Some(0.5)).starts_with("steps become 2.0 times faster while they are measured"));
-    }
-
-    #[test]
-    fn facts_tell_what_cannot_be_right() {
-        let with = |samples: f64, batch: f64, drop_last: bool, batch_norm: bool| {
-            let mut measurement = Measurement::default();
-            let facts = [
-                ("loader.samples", Fact::Number(samples)),
-                ("loader.batch_size", Fact::Number(batch)),
-                ("loader.drop_last", Fact::Flag(drop_last)),
-                ("batch_norm_1d", Fact::Flag(batch_norm)),
-            ];
-            facts.into_iter().for_each(|(name, fact)| measurement.facts.insert(0, name, fact));
-            measurement.flaw()
-        };
-        assert!(with(100.0, 128.0, false, false).unwrap().starts_with("the data set has 100 samples"));
-        assert!(with(129.0, 64.0, false, true).unwrap().starts_with("the last batch of an epoch has 1 sample"));
-        for sound in [
-            (129.0, 64.0, true, true),
-            (129.0, 64.0, false, false),
-            (128.0, 64.0, false, true),
-            (9.0, 1.0, false, true),
-        ] {
-            assert_eq!(with(sound.0, sound.1, sound.2, sound.3), None, "{sound:?}");
-        }
-        assert_eq!(Measurement::default().flaw(), None);
     }
 }

@@ -9,6 +9,7 @@ pub mod arrival;
 pub mod event;
 mod exhaustion;
 pub mod fact;
+mod flaw;
 mod growth;
 mod largest_batch;
 mod measurement;

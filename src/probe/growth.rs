@@ -49,10 +49,14 @@ fn limit_of(pid: u32) -> Option<usize> {
     limit.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the resources that grew steadily between two moments, and what was left of them at the end.
-pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> Vec<Growth> {
-    /// The least growth that counts: round numbers, above what allocators and libraries take while a job settles.
-    const LEAST_BYTES: f64 = 64e6;
+/// Returns the resources that grew steadily between two moments, and what was left of them at the end. `steps` returns the steps until
+/// a moment.
+pub(super) fn growths(
+    holdings: &[Holding],
+    (from, to): (Instant, Instant),
+    steps: &dyn Fn(Instant) -> f64,
+) -> Vec<Growth> {
+    /// The least growth that counts: a round number, above what libraries take while a job settles.
     const LEAST_FILES: f64 = 16.0;
     // The last look at living processes comes right after the measured time. Some processes may have ended by then.
     const LATE: Duration = Duration::from_millis(200);
@@ -62,23 +66,23 @@ pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> V
     let Some(usual) = within.iter().map(|holding| holding.processes).max_by_key(|processes| count(*processes)) else {
         return Vec::new();
     };
-    let same = within.iter().filter(|holding| holding.processes == usual);
-    let same: Vec<(f64, &Holding)> =
-        same.map(|holding| (holding.at.duration_since(from).as_secs_f64(), *holding)).collect();
-    let Some((_, last)) = same.last() else { return Vec::new() };
-    #[expect(clippy::cast_precision_loss, reason = "sizes")]
-    let memory: Vec<(f64, f64)> = same.iter().map(|(at, holding)| (*at, holding.anonymous_bytes as f64)).collect();
+    let same: Vec<&Holding> = within.into_iter().filter(|holding| holding.processes == usual).collect();
+    let Some(last) = same.last() else { return Vec::new() };
     let fullest = last.most_files.map(|files| files.pid);
+    #[expect(clippy::cast_precision_loss, reason = "sizes")]
+    let memory = |holding: &Holding| Some(holding.anonymous_bytes as f64);
     #[expect(clippy::cast_precision_loss, reason = "counts")]
-    let files = |(at, holding): &(f64, &Holding)| {
+    let files = |holding: &Holding| {
         let same = holding.most_files.filter(|files| Some(files.pid) == fullest)?;
-        Some((*at, same.count as f64))
+        Some(same.count as f64)
     };
-    let files: Vec<(f64, f64)> = same.iter().filter_map(files).collect();
-    let grows = |resource, points: &[(f64, f64)], least, left: Option<f64>| {
+    let grows = |resource, size: &dyn Fn(&Holding) -> Option<f64>, least, left: Option<f64>| {
+        let points = same.iter().filter_map(|holding| Some((holding.at, size(holding)?)));
+        let points: Vec<(Instant, f64)> = points.collect();
         // Memory that a process frees while it ends is no part of the trend.
-        let measured = points.iter().take_while(|(at, _)| *at <= to.duration_since(from).as_secs_f64()).count();
-        let per_second = slope(points, least).or_else(|| slope(&points[..measured], least))?;
+        let measured = points.iter().take_while(|(at, _)| *at <= to).count();
+        let per_second =
+            in_a_second(&points, least, steps).or_else(|| in_a_second(&points[..measured], least, steps))?;
         Some(Growth { resource, per_second, left: left? })
     };
     #[expect(clippy::cast_precision_loss, reason = "sizes")]
@@ -90,23 +94,41 @@ pub(super) fn growths(holdings: &[Holding], (from, to): (Instant, Instant)) -> V
     memory.into_iter().chain(grows(Resource::OpenFiles, &files, LEAST_FILES, more)).collect()
 }
 
-/// Returns the growth in a second if each third of the time has a part of the growth, and all together at least `least`.
-fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
-    /// Round numbers: the shortest time and the fewest points that can show a trend, and the least growth of a third as a share of
-    /// the largest. Other programs may slow the job in a part of the time.
-    const SHORTEST: f64 = 0.5;
+/// The least growth of memory that counts: a round number, above what allocators and libraries take while a job settles.
+pub(super) const LEAST_BYTES: f64 = 64e6;
+
+/// Returns the growth in a second if it is steady.
+///
+/// Growth is compared over steps: if other programs slow the job down, its growth slows down as well.
+fn in_a_second(points: &[(Instant, f64)], least: f64, steps: &dyn Fn(Instant) -> f64) -> Option<f64> {
+    /// A round number: the shortest time that can show a trend.
+    const SHORTEST: Duration = Duration::from_millis(500);
+    let (first, last) = (points.first()?, points.last()?);
+    let time = last.0.duration_since(first.0);
+    let over_steps: Vec<(f64, f64)> = points.iter().map(|(at, size)| (steps(*at), *size)).collect();
+    slope(&over_steps, least).filter(|_| time >= SHORTEST)?;
+    Some((last.1 - first.1) / time.as_secs_f64())
+}
+
+/// Returns the growth in a step if each third of the steps has a part of the growth, and all together at least `least`.
+pub(super) fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
+    /// Round numbers: the fewest points that can show a trend, and the least growth of a third as a share of the largest.
     const FEWEST: usize = 4;
     const EVEN: f64 = 0.2;
     let (first, last) = (points.first()?, points.last()?);
-    let seconds = last.0 - first.0;
-    if points.len() < FEWEST || seconds < SHORTEST || last.1 - first.1 < least {
+    let length = last.0 - first.0;
+    if points.len() < FEWEST || last.1 - first.1 < least {
         return None;
     }
-    let at = |third: usize| points[(points.len() - 1) * third / 3];
-    let rate = |third: usize| (at(third + 1).1 - at(third).1) / (at(third + 1).0 - at(third).0);
-    let rates = [rate(0), rate(1), rate(2)];
+    let near = |third: f64| {
+        let wanted = first.0 + length * third / 3.0;
+        points.iter().min_by(|a, b| (a.0 - wanted).abs().total_cmp(&(b.0 - wanted).abs()))
+    };
+    let ends = [first, near(1.0)?, near(2.0)?, last];
+    let rates: Vec<f64> = ends.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0)).collect();
     let largest = rates.iter().copied().fold(0.0, f64::max);
-    rates.iter().all(|rate| *rate >= EVEN * largest).then(|| (last.1 - first.1) / seconds)
+    // Without a step between two points, the rate is no number.
+    rates.iter().all(|rate| rate.is_finite() && *rate >= EVEN * largest).then(|| (last.1 - first.1) / length)
 }
 
 #[cfg(test)]
@@ -124,7 +146,7 @@ mod tests {
             most_files: Some(OpenFiles { pid: 1, count: *size as usize, limit: 1024 }),
         };
         let holdings: Vec<Holding> = megabytes.iter().enumerate().map(holding).collect();
-        growths(&holdings, (begin, at(megabytes.len())))
+        growths(&holdings, (begin, at(megabytes.len())), &|at| at.duration_since(begin).as_secs_f64() * 10.0)
     }
 
     #[test]
@@ -153,10 +175,24 @@ mod tests {
         };
         let until = |sizes: &[(usize, u64)], last: u64| {
             let holdings: Vec<Holding> = sizes.iter().copied().enumerate().map(holding).collect();
-            growths(&holdings, (begin, begin + Duration::from_millis(last)))
+            let steps = |at: Instant| at.duration_since(begin).as_secs_f64() * 10.0;
+            growths(&holdings, (begin, begin + Duration::from_millis(last)), &steps)
         };
         let rising = [(2, 100), (2, 140), (2, 180), (2, 220), (2, 260), (2, 300)];
         assert_eq!(until(&[&rising[..], &[(1, 20)]].concat(), 1200).len(), 1, "one has ended");
         assert_eq!(until(&[&rising[..], &[(2, 20)]].concat(), 1100).len(), 1, "one frees its memory");
+    }
+    #[test]
+    fn a_pause_of_the_job_hides_no_growth() {
+        // The job stands still from 0.4 s to 1.4 s.
+        let at = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8];
+        let trained = |at: f64| if at < 0.4 { at } else { 0.4 + (at - 1.4).max(0.0) };
+        let grown = |over: fn(f64, f64) -> f64| {
+            at.iter().map(|at| (over(*at, trained(*at)) * 100.0, trained(*at) * 1e9)).collect::<Vec<(f64, f64)>>()
+        };
+        assert_eq!(slope(&grown(|at, _| at), LEAST_BYTES), None);
+        let by_step = slope(&grown(|_, trained| trained), LEAST_BYTES).unwrap();
+        assert!((by_step - 1e7).abs() < 1.0, "{by_step}");
+        assert_eq!(slope(&[(1.0, 0.0), (1.0, 1e9), (1.0, 2e9), (1.0, 3e9)], LEAST_BYTES), None, "no step");
     }
 }

@@ -211,10 +211,13 @@ impl Heard {
                 }
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
-            Event::Memory { device, goes_on, allocated, reserved, other, capacity, retries, failures } => {
+            Event::Memory { device, goes_on, allocated, reserved, in_use, other, capacity, retries, failures } => {
                 // Memory outside the framework takes its share of the same device.
-                let peak_bytes = allocated.max(reserved).map(|peak| peak.saturating_add(other.unwrap_or(0)));
-                let report = MemoryReport { device, goes_on, peak_bytes, capacity_bytes: capacity, retries, failures };
+                let with_other = |bytes: u64| bytes.saturating_add(other.unwrap_or(0));
+                let (peak_bytes, in_use_bytes) = (allocated.max(reserved).map(with_other), in_use.map(with_other));
+                let capacity_bytes = capacity;
+                let report =
+                    MemoryReport { device, goes_on, peak_bytes, in_use_bytes, capacity_bytes, retries, failures };
                 self.totals.memory(rank, report);
             }
             // If a step has several marks, the first mark counts.

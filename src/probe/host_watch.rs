@@ -233,9 +233,9 @@ impl HostWatch {
         locked(&self.meter).readings(from, to)
     }
 
-    /// Returns the resources that grew steadily between two moments.
-    pub(super) fn growth(&self, span: (Instant, Instant)) -> Vec<Growth> {
-        growths(&self.seen().holdings, span)
+    /// Returns the resources that grew steadily between two moments; `steps` returns the steps until a moment.
+    pub(super) fn growth(&self, span: (Instant, Instant), steps: &dyn Fn(Instant) -> f64) -> Vec<Growth> {
+        growths(&self.seen().holdings, span, steps)
     }
 
     /// Returns the readings of this machine and its GPUs over the last seconds.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::growth::{LEAST_BYTES, slope};
+
 /// One report of device memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MemoryReport {
@@ -11,6 +13,8 @@ pub(super) struct MemoryReport {
     pub(super) goes_on: bool,
     /// The largest use in bytes since the last report, or since the start, including memory outside the framework.
     pub(super) peak_bytes: Option<u64>,
+    /// The use in bytes now, including memory outside the framework.
+    pub(super) in_use_bytes: Option<u64>,
     /// The device's memory capacity in bytes.
     pub(super) capacity_bytes: Option<u64>,
     /// How often the allocator has freed its caches and tried again, in total.
@@ -69,6 +73,8 @@ pub(super) struct MemoryPeaks {
     retries: Vec<Retries>,
     /// The largest number of steps before a report of retries, without the first reports.
     latest: Option<usize>,
+    /// The use of each device of each rank, in bytes, after a number of steps.
+    in_use: BTreeMap<(u32, u32), Vec<(usize, u64)>>,
     /// The state of each device of each rank.
     reported: BTreeMap<(u32, u32), Reported>,
     capacity_bytes: Option<u64>,
@@ -109,6 +115,11 @@ impl MemoryPeaks {
                 is_first: one.is_first,
             });
         }
+        if let Some(bytes) = report.in_use_bytes {
+            let in_use = self.in_use.entry((rank, report.device)).or_default();
+            in_use.push((steps, bytes));
+            fold(in_use, |one, _| one);
+        }
         let Some(bytes) = report.peak_bytes else { return };
         let after = if report.goes_on && reported.has_peak { reported.since } else { reported.steps };
         (reported.steps, reported.since, reported.has_peak) = (steps, after, true);
@@ -144,6 +155,20 @@ impl MemoryPeaks {
             retries: if is_known { Some(retries) } else { warmup_retries },
             warmup_retries,
         }
+    }
+
+    /// Returns the bytes by which the use of a device grows in a step after warm-up, if it grows steadily, and the bytes that are left.
+    /// Of several devices, the first that is full counts.
+    pub(super) fn growth_after(&self, warmup_steps: usize) -> Option<(f64, f64)> {
+        #[expect(clippy::cast_precision_loss, reason = "sizes and counts")]
+        let of_device = |in_use: &Vec<(usize, u64)>| {
+            let later = in_use.iter().filter(|(steps, _)| *steps >= warmup_steps);
+            let points: Vec<(f64, f64)> = later.map(|(steps, bytes)| (*steps as f64, *bytes as f64)).collect();
+            let left = self.capacity_bytes? as f64 - points.last()?.1;
+            Some((slope(&points, LEAST_BYTES)?, left.max(0.0)))
+        };
+        let growths = self.in_use.values().filter_map(of_device);
+        growths.min_by(|one, other| (one.1 / one.0).total_cmp(&(other.1 / other.0)))
     }
 }
 
@@ -228,6 +253,25 @@ mod tests {
         assert_eq!((reports.split_at(0).retries, reports.split_at(0).warmup_retries), (Some(1), Some(2)));
         reports.push(0, 12, retries(7));
         assert_eq!(reports.split_at(5).retries, Some(4));
+    }
+
+    #[test]
+    fn steady_growth_after_warm_up_is_found() {
+        const MIB: u64 = 1 << 20;
+        let growth = |bytes: &dyn Fn(u64) -> u64| {
+            let mut reports = MemoryPeaks::default();
+            for steps in (2..=40).step_by(2) {
+                let (in_use_bytes, capacity_bytes) = (Some(bytes(steps)), Some(4096 * MIB));
+                let report = MemoryReport { in_use_bytes, capacity_bytes, ..MemoryReport::default() };
+                reports.push(0, steps as usize, report);
+            }
+            reports.growth_after(10)
+        };
+        let (per_step, left) = growth(&|steps| 96 * MIB + steps * 10 * MIB).unwrap();
+        assert!((per_step / MIB as f64 - 10.0).abs() < 1e-6 && (left / MIB as f64 - 3600.0).abs() < 1e-6);
+        assert_eq!(growth(&|steps| steps.min(10) * 100 * MIB), None, "only warm-up grows");
+        assert_eq!(growth(&|steps| if steps < 30 { MIB } else { 900 * MIB }), None, "the optimizer's state comes late");
+        assert_eq!(growth(&|steps| steps * MIB / 4), None, "too little");
     }
 
     #[test]

@@ -107,6 +107,9 @@ pub enum Event {
         /// The peak of the memory that the framework holds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reserved: Option<u64>,
+        /// The memory that tensors hold now, between two steps.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        in_use: Option<u64>,
         /// The memory in use on the device outside the framework: the driver's context, libraries, other processes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         other: Option<u64>,

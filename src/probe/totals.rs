@@ -7,7 +7,7 @@ use super::FIRST_LOSSES;
 use super::ledger::Ledger;
 use super::measuring::throughput::Throughput;
 use super::memory_peaks::{MemoryPeaks, MemoryReport};
-use crate::model::{Account, Measurement, MemoryUse, Timing};
+use crate::model::{Account, Growth, MachineUse, Measurement, MemoryUse, Resource, Timing};
 use crate::probe::stats;
 
 /// The number of values kept of each phase and metric. Older values are dropped.
@@ -114,6 +114,12 @@ impl Totals {
         let steady =
             usize::try_from(self.steps as u64 * steady / all).unwrap_or(self.steps).clamp(1, self.steps.max(1));
         let memory = self.memory.split_at(self.steps.saturating_sub(steady));
+        let grows = self.memory.growth_after(self.steps.saturating_sub(steady));
+        let growth = grows.map(|(per_step, left)| Growth {
+            resource: Resource::DeviceMemory,
+            per_second: per_step / throughput.step_seconds,
+            left,
+        });
         let phase_seconds = self.phases.iter().filter_map(|(name, times)| {
             let newest = times.iter().rev().zip(self.left_out.iter().rev()).take(steady);
             let steady: Vec<f64> = newest.filter(|(_, left_out)| !**left_out).map(|(time, _)| *time).collect();
@@ -152,6 +158,7 @@ impl Totals {
                 allocator_retries: memory.retries,
                 warmup_allocator_retries: memory.warmup_retries.filter(|retries| *retries > 0),
             },
+            machine: MachineUse { growth: growth.into_iter().collect(), ..MachineUse::default() },
             ..Measurement::default()
         }
     }

@@ -7,7 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Config, Measurement, Parameter, Role, Settings, Space, Value, quantity::show_number};
+use crate::model::{
+    Config, Measurement, Parameter, Role, Settings, Space, Value,
+    quantity::{show_count, show_number},
+};
 use crate::probe::StepTemplate;
 use crate::search::{Best, Study};
 
@@ -30,6 +33,10 @@ pub struct LearningRate {
     /// The baseline's learning rate, if the command or a parameter states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// The line of the script that makes a schedule for a number of steps, and the number for the best config. Absent without such a
+    /// schedule, or if the script computes the number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
 }
 
 /// A learning rate and its scaled values.
@@ -66,7 +73,16 @@ impl LearningRate {
             let searched = after.get(&name).and_then(Value::as_f64);
             Some(Rate { name, before: rate, linear: rate * factor, square_root: rate * square_root, searched })
         };
-        differs.then(|| Self { batch_before, batch_after, factor, linear: factor, square_root, rate: rate() })
+        let schedule = || schedule(study, baseline, &best.winner.config, factor);
+        differs.then(|| Self {
+            batch_before,
+            batch_after,
+            factor,
+            linear: factor,
+            square_root,
+            rate: rate(),
+            schedule: schedule(),
+        })
     }
 
     /// Returns a few lines of at most 80 columns, the first with a label of ten columns.
@@ -75,16 +91,20 @@ impl LearningRate {
         let linear = format!("linear: x{} (SGD; Goyal 2017)", plain(self.linear));
         let root = format!("square root: x{} (Krizhevsky 2014; Adam: Malladi 2022)", plain(self.square_root));
         let rate = self.rate.as_ref().map(Rate::words);
-        let rest = [Some(linear), Some(root), rate].into_iter().flatten().map(|line| format!("{:10}{line}", ""));
+        let rest = [Some(linear), Some(root), rate, self.schedule.clone()]
+            .into_iter()
+            .flatten()
+            .map(|line| format!("{:10}{line}", ""));
         std::iter::once(change).chain(rest).collect()
     }
 
     /// Returns one sentence.
     pub fn sentence(&self) -> String {
         let rate = self.rate.as_ref().map_or_else(String::new, |rate| format!(": {}", rate.words()));
+        let schedule = self.schedule.as_ref().map_or_else(String::new, |words| format!("; {words}"));
         format!(
             "{}: learning rate x{} by linear scaling (SGD; Goyal 2017), x{} by square root (Krizhevsky 2014; Adam: Malladi \
-             2022){rate}",
+             2022){rate}{schedule}",
             self.change(),
             plain(self.linear),
             plain(self.square_root)
@@ -103,6 +123,22 @@ impl Rate {
         let searched = searched.map(|rate| format!("; the config has {}", plain(rate))).unwrap_or_default();
         format!("{name} {} -> {} or {}{searched}", plain(*before), plain(*linear), plain(*square_root))
     }
+}
+
+/// Returns where the script makes a schedule for a number of steps, and the number in which the best config has as many samples.
+fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Option<String> {
+    let of_config = |config: &Config| {
+        let runs = study.history.of(config).filter_map(|trial| trial.outcome.measurement());
+        let known =
+            |run: &Measurement| Some((run.facts.text("schedule")?.to_owned(), run.facts.number("schedule.steps")?));
+        runs.filter_map(known).next()
+    };
+    let ((made, before), (_, now)) = (of_config(baseline)?, of_config(best)?);
+    // A script that computes the number has already made the schedule for another one.
+    (before == now).then(|| {
+        let steps = (before / factor).round();
+        format!("{made} for {} steps: {} for this batch size", show_count(before), show_count(steps))
+    })
 }
 
 /// Formats a number: whole numbers without digits after the point, fractions with three digits.

@@ -75,7 +75,7 @@ fn the_baseline_stays_where_nothing_is_faster_and_what_is_printed_runs_it() {
     let lines = search.lines();
     let clamped = lines.iter().find(|line| line.config.integer("batch_size") == Some(48)).unwrap();
     let reason = &clamped.outcome.failure().unwrap().reason;
-    assert_eq!(reason, "`batch_size` did not arrive: it was set to 48, and the step says loader.batch_size = 24");
+    assert_eq!(reason, "`batch_size` was set to 48, the script trains with 24 (loader.batch_size)");
     let best = search.best();
     assert_eq!(best["verdict"], "tied_with_baseline");
     assert_eq!(best["as_it_is"], serde_json::json!({}));
@@ -101,7 +101,7 @@ fn a_precision_that_the_script_ignores_is_rejected_with_both_values() {
     let lines = search.lines();
     let half = lines.iter().find(|line| line.config.text("precision") == Some("float16")).unwrap();
     let reason = &half.outcome.failure().unwrap().reason;
-    assert_eq!(reason, "`precision` did not arrive: it was set to float16, and the step says precision = fp32");
+    assert_eq!(reason, "`precision` was set to float16, the script trains with fp32 (precision)");
     let full = lines.iter().find(|line| line.config.text("precision") == Some("float32")).unwrap();
     assert!(full.outcome.measurement().is_some());
 }

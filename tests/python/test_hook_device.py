@@ -336,6 +336,16 @@ class Memory(OnADevice):
         self.assertEqual(parts, [3.0, 3.0, 3.0, 0.0])
         self.assertEqual(result.facts["memory.fragmentation"], 0.0)
 
+    def test_the_memory_that_tensors_hold_is_reported_often_enough_to_see_it_grow(self):
+        for leak in (0, 0.125):
+            result = self.run_memory(STEPS=30, **({"LEAK": leak} if leak else {}))
+            self.assertEqual((result.code, result.errors), (0, []), result.output)
+            in_use = [(steps, held) for steps, _, held in self.peaks(result, "in_use") if steps > 3]
+            self.assertGreaterEqual(len(in_use), 4)
+            first = in_use[0][1] - in_use[0][0] * leak
+            # An event may come before the last step is reported.
+            self.assertTrue(all(abs(held - first - steps * leak) <= leak for steps, held in in_use), in_use)
+
     def test_a_smaller_batch_in_the_same_process_does_not_count_the_larger_batch_that_the_script_still_holds(self):
         size = "dataloader.batch_size"
         result = self.run_memory(({size: 8},), 15, {size: 64}, STEPS=1000)

@@ -74,6 +74,46 @@ class Skipped(unittest.TestCase):
             self.assertIn(f"sizes {size or 4} {3 * (size or 4)}", result.output)
 
 
+class Recovered(unittest.TestCase):
+    """Scripts that train with smaller batches than they were told to."""
+
+    def sizes(self, way, size=32, **more):
+        result = run("recovers.py", way, "--batch-size", str(size), **more)
+        self.assertEqual(result.errors, [], result.output)
+        names = ("recovery.from", "recovery.to", "loader.batch_size", "loader.batch_size_before")
+        return result, tuple(result.facts.get(name) for name in names)
+
+    def test_a_lack_of_memory_that_the_script_catches_is_told_with_both_sizes(self):
+        for way, sizes in {"halves": (32, 16, 16, None), "retries": (32, 16, 16, None), "own_batches": (32, 16, None, None)}.items():
+            result, told = self.sizes(way)
+            self.assertEqual(told, sizes, way)
+            self.assertEqual({step["samples"] for step in result.steps[:20]}, {16}, way)
+
+    def test_accelerate_finds_a_smaller_batch(self):
+        try:
+            import accelerate  # noqa: F401
+        except ImportError:
+            harness.skip_loudly(self, "accelerate is not installed")
+        _, (tried, found, size, _) = self.sizes("accelerate")
+        self.assertEqual((tried, found), (32, size))
+        self.assertLess(size, 25)
+
+    def test_another_loader_in_the_middle_is_told(self):
+        _, told = self.sizes("changes", stop_after=90)
+        self.assertEqual(told, (None, None, 16, 32))
+
+    def test_healthy_scripts_are_left_alone(self):
+        for way in ("healthy", "skips"):
+            _, told = self.sizes(way, 16)
+            self.assertEqual(told, (None, None, 16, None), way)
+
+    def test_a_script_that_gives_up_ran_out_of_memory(self):
+        result = run("recovers.py", "halves", "--batch-size", "32", apply={"dataloader.batch_size": 32}, stop_after=None)
+        ((kind, message),) = result.errors
+        self.assertEqual(kind, "out_of_memory", result.output)
+        self.assertIn("memory ran out before", message)
+
+
 class Numbers(Dataset):
     def __len__(self):
         return 20

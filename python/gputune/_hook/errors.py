@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Callable, Optional
 
 from gputune._client import end_now, rank_and_ranks
 from gputune._hook.memory import Memory
@@ -48,6 +48,8 @@ class Errors:
         self._session = session
         self._stopping = stopping
         self._memory = memory
+        self.explanations: list[Callable[[BaseException], Optional[str]]] = []
+        """Functions that explain an error of the script."""
 
     def install(self) -> None:
         previous = sys.excepthook
@@ -74,7 +76,11 @@ class Errors:
             self._session.reject("torch.sdpa", str(error))
             return
         message = f"rank {rank}: {text}" if ranks > 1 else text
+        explained = [words for words in (explain(error) for explain in self.explanations) if words is not None]
+        message = ": ".join([*explained, message])
         is_full = lacks_memory(error, self._memory)
         if is_full:
             self._memory.snapshot.write()
+        elif self._memory.lacks:
+            is_full, message = True, f"{message} (memory ran out before, and the script made no step)"
         self._session.send("error", kind="out_of_memory" if is_full else "failed", message=message)

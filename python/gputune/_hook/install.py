@@ -21,6 +21,7 @@ from gputune._hook.live import Live
 from gputune._hook.no_communication import NoCommunication
 from gputune._hook.parts import Hook
 from gputune._hook.run_length import RunLength
+from gputune._hook.schedules import Schedules
 from gputune._hook.sharding import Sharding
 from gputune._hook.short_epochs import ShortEpochs
 from gputune._hook.targets import TARGETS
@@ -70,6 +71,7 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
         hook.steps.checks.append(lambda: FIRST.note("sized", hook.loaders.is_sized))
     if asked is not None and asked.mode == experiment.TRACE:
         Tracing(hook, folder).install()
+    Schedules(hook).install()
     length = RunLength(hook.facts)
     length.install()
     hook.steps.checks.append(length.say)

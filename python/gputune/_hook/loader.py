@@ -44,7 +44,7 @@ _numbers = itertools.count()
 class LoaderState:
     """One DataLoader, kept as long as the loader or one of its iterators exists."""
 
-    def __init__(self, loader: Any, is_late: bool) -> None:
+    def __init__(self, loader: Any, is_late: bool, made_at: int) -> None:
         self.loader = weakref.ref(loader)
         self.dataset = _reference(loader.dataset)
         kind = type(loader.dataset)
@@ -52,6 +52,7 @@ class LoaderState:
         self.has_evidence = is_training(loader)  # its arguments say that it is for training
         self.has_gradients = False  # it was iterated with gradients on
         self.is_late = is_late  # made after the first step
+        self.made_at = made_at  # how many batches all loaders had given
         self.touched: set[str] = set()
         self.reasons: dict[str, str] = {}
         self.before: dict[str, Any] = {}  # values to restore if it turns out not to train
@@ -138,7 +139,10 @@ class Loaders:
         self._states: weakref.WeakKeyDictionary[Any, LoaderState] = weakref.WeakKeyDictionary()
         self._alive: weakref.WeakSet[LoaderState] = weakref.WeakSet()
         self._training: Optional[LoaderState] = None
+        self._size_before: Optional[int] = None
         self._pulls = 0
+        self.pulled_size: Optional[int] = None
+        """The batch size of the loader that gave the last batch."""
         self.epochs = 0
         """Training epochs that began after the first."""
         self._lookahead: Optional[int] = None
@@ -172,7 +176,7 @@ class Loaders:
         return __init__
 
     def _add(self, loader: Any) -> LoaderState:
-        state = self._states[loader] = LoaderState(loader, self._is_first_step_over)
+        state = self._states[loader] = LoaderState(loader, self._is_first_step_over, self._pulls)
         self._alive.add(state)
         return state
 
@@ -257,6 +261,7 @@ class Loaders:
             if state.parts is not None:
                 state.parts.add(batch, source)
             self._pulls += 1
+            self.pulled_size = state.batch_size
             state.pulled_at = self._pulls
             state.pulls += 1
             state.queue.append(size)
@@ -376,6 +381,21 @@ class Loaders:
         return None if self._training is None else self._training.counter
 
     @property
+    def has_pulled(self) -> bool:
+        """True if a loader gave a batch."""
+        return self._pulls > 0
+
+    @property
+    def batches(self) -> Optional[int]:
+        """The batches of an epoch of the training loader, if it has a length."""
+        return None if self._training is None else self._training.said.get("loader.batches")
+
+    @property
+    def batch_size(self) -> Optional[int]:
+        """The batch size of the training loader."""
+        return None if self._training is None else self._training.batch_size
+
+    @property
     def is_sized(self) -> Optional[bool]:
         """True if the batch size of the training loader can be set; `None` without a training loader."""
         return None if self._training is None else self._training.is_sized
@@ -408,6 +428,7 @@ class Loaders:
         for name, value in state.said.items():
             facts.say(name, value)
         facts.say("loader.batch_size", state.batch_size or first)
+        facts.say("loader.batch_size_before", self._size_before)
         facts.say("loader.batch_bytes", size)
         facts.say("loader.batch_pinned", is_pinned)
         facts.say("loader.first_batch_seconds", state.first_batch_seconds)
@@ -430,6 +451,7 @@ class Loaders:
         rest = renewal.begin(iterator if iterator is not None else loader._iterator)
         self._settings.restore(loader, state.before)
         self._settings = LoaderSettings(self._session)
+        self._size_before = None
         state.begin_anew()
         self._set(loader, state)
         state.said, state.batch_size = _said(loader), self._batch_size_of(loader)
@@ -452,7 +474,10 @@ class Loaders:
         state.has_gradients = state.has_gradients or torch.is_grad_enabled()
         if self._may_train(state):
             self._set(loader, state)
-        state.batch_size, state.is_sized = self._batch_size_of(loader), self._settings.size_of(loader) is not None
+        before, state.batch_size = state.batch_size, self._batch_size_of(loader)
+        state.is_sized = self._settings.size_of(loader) is not None
+        if state is self._training:
+            self._note_size(before, state.batch_size)
         if not self._is_first_step_over:
             return False
         if torch.is_grad_enabled() and (state is self._training or self._may_train(state)):
@@ -530,8 +555,20 @@ class Loaders:
             # Of loaders that are zipped, the first counts.
             use = (last.pulls, last.has_evidence, last.has_gradients)
             zipped = [state for state in pulling if (state.pulls, state.has_evidence, state.has_gradients) == use]
-            self._training = min(zipped or [last], key=lambda state: state.pulled_at)
+            # A loader that was used before the last was made has been replaced, such as by smaller batches.
+            zipped = [state for state in zipped if state.pulled_at > last.made_at]
+            self._train_with(min(zipped, key=lambda state: state.pulled_at))
         return self._training
+
+    def _train_with(self, state: LoaderState) -> None:
+        before, self._training = self._training, state
+        if before is not None and state.is_late:
+            self._note_size(before.batch_size, state.batch_size)
+
+    def _note_size(self, before: Optional[int], now: Optional[int]) -> None:
+        """Notes that the script changes the batch size while it trains."""
+        if before is not None and now is not None and now != before:
+            self._size_before = before
 
     def end_first_step(self) -> None:
         """Reports the settings that the training loader took; restores loaders that do not train."""

@@ -51,6 +51,8 @@ class Memory:
         self._module: Any = None
         self.snapshot = MemorySnapshot()
         self._is_anew = True  # warm-up goes on
+        self.lacks = 0
+        """How often the script ran out of memory before the first step."""
         self._reported: defaultdict[int, _Reported] = defaultdict(_Reported)
 
     def install(self) -> None:
@@ -75,6 +77,7 @@ class Memory:
                 goes_on=reported.goes_on,
                 allocated=stats["allocated_bytes.all.peak"],
                 reserved=stats["reserved_bytes.all.peak"],
+                in_use=stats["allocated_bytes.all.current"],
                 other=other,
                 capacity=min(total, int(self._share(device) * total) + other),
                 retries=_retries(stats) - reported.retries,

@@ -36,12 +36,13 @@ class Hook:
         self.facts = Facts(self.session)
         self.memory = Memory(self.session, self.facts)
         self.loaders = self.loaders_type(self.session, self._marks, stopping, self.facts, self.phases, self.outside)
-        self.steps = self.steps_type(self.session, self.phases, self.loaders, self._marks, self.memory, stopping)
+        self.steps = self.steps_type(self.session, self.phases, self.loaders, self._marks, self.memory, stopping, self.facts)
         self.backward = Backward(self.phases, self.steps)
         self.optimizers = Optimizers(self.session, self.phases, self.steps)
         self.modules = Modules(self.phases, self.steps, self.outside)
         self._transfers = Transfers(self.phases)
         self._errors = Errors(self.session, stopping, self.memory)
+        self.explanations = self._errors.explanations
         self.stopping = stopping
         self.changes: dict[str, Callable[[Any], None]] = {}
         """Functions that change the value of a target between two steps."""

@@ -161,15 +161,23 @@ class Samples:
         self.inputs: Optional[int] = 0
         """Samples in the inputs of the current step; `None` if one input has no clear number."""
         self._look: Optional[Look] = None  # at the first input
+        self._last: Optional[int] = None  # samples in the last input
         self._is_time_first: Optional[bool] = None
 
     def add_input(self, args: Any, kwargs: Any) -> None:
         """Counts the samples in a call of a training module."""
         if self._look is None:
             self._look = look_at((args, kwargs))
+        self._last = samples_in_call(args, kwargs)
         if self.inputs is not None:
-            samples = samples_in_call(args, kwargs)
-            self.inputs = None if samples is None else self.inputs + samples
+            self.inputs = None if self._last is None else self.inputs + self._last
+
+    def drop_last(self) -> Optional[int]:
+        """Drops the last input, on which the script failed. Returns its samples."""
+        last, self._last = self._last, None
+        if last is not None and self.inputs is not None:
+            self.inputs = max(self.inputs - last, 0)
+        return last
 
     def drop(self) -> None:
         """Drops the inputs so far, as they belong to no step."""

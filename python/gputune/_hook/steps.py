@@ -14,11 +14,13 @@ import torch
 from gputune import _client
 from gputune._client import rank_and_ranks
 from gputune._hook.errors import lacks_memory
+from gputune._hook.facts import Facts
 from gputune._hook.graphs import CapturedStep, Graphs
 from gputune._hook.loader import Loaders
 from gputune._hook.losses import FIRST_LOSSES, Losses, mean
 from gputune._hook.marks import WARM_UP_STEPS, Marks
 from gputune._hook.memory import Memory
+from gputune._hook.recovery import Recovery
 from gputune._hook.samples import Samples
 from gputune._hook.sampling import Sampling
 from gputune._hook.session import Session
@@ -31,6 +33,9 @@ COMMUNICATION = "communication"
 
 #: Seconds between two window edges.
 _WINDOW_SECONDS = 0.5
+#: Seconds between the first reports of memory, and how many they are: a brief probe must show whether memory grows.
+_EARLY_SECONDS = 0.15
+_EARLY_REPORTS = 20
 #: Lacks of memory in a row after which no step is expected. The script catches them, and skips the batch.
 _MOST_LACKS = 16
 #: Losses without a step after which no step is expected: no known script accumulates that many.
@@ -64,7 +69,14 @@ class Steps:
     """Counts the steps of one optimizer: the first that steps, or, once it is freed, the next that steps."""
 
     def __init__(
-        self, session: Session, phases: Phases, loaders: Loaders, marks: Marks, memory: Memory, stopping: Stopping
+        self,
+        session: Session,
+        phases: Phases,
+        loaders: Loaders,
+        marks: Marks,
+        memory: Memory,
+        stopping: Stopping,
+        facts: Facts,
     ) -> None:
         self.number = 0
         self.checks: list[Callable[[], None]] = []
@@ -76,6 +88,7 @@ class Steps:
         self._marks = marks
         self._memory = memory
         self._stopping = stopping
+        self._facts = facts
         self._clock_optimizer: Optional[weakref.ReferenceType[Any]] = None
         self._pending: deque[Step] = deque()
         self._losses = Losses()
@@ -83,7 +96,7 @@ class Steps:
         self.losses_per_step: Optional[int] = None
         """How often gradients were computed for the last step; `None` if no loss was seen."""
         self._forwards = 0
-        self._lacks = 0
+        self._recovery = Recovery()
         self.flops: Optional[int] = None
         """Floating-point operations of a step of all ranks; `None` if they were not counted."""
         self.samples = Samples()
@@ -102,6 +115,7 @@ class Steps:
         self._computed = (0, 0.0)  # steps, and their seconds without data wait and communication
         self._last_time: Optional[float] = None
         self._edge = -math.inf
+        self._memory_reports = (0, -math.inf)  # since the settings, and the time of the last
         self._world = 1
         stopping.flush = self.flush
 
@@ -118,10 +132,12 @@ class Steps:
         if not lacks_memory(error, self._memory):
             return
         self._memory.snapshot.write()
+        of_input = self.samples.drop_last()
+        self._recovery.fail(self._loaders.pulled_size if self._loaders.has_pulled else of_input)
         if self.number > 0:
             return
-        self._lacks += 1
-        if self._lacks == _MOST_LACKS:
+        self._memory.lacks += 1
+        if self._memory.lacks == _MOST_LACKS:
             message = f"{type(error).__name__}: {error} (the script caught this {_MOST_LACKS} times, and made no step)"
             self._session.send("error", kind="out_of_memory", message=message)
 
@@ -184,7 +200,9 @@ class Steps:
         end = self._phases.last_end = clock.mark_end()
         samples, waits = self._loaders.step(self._forwards, self._losses.count)
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
+        self._recovery.end_step(self._facts, self._loaders.batch_size, samples)
         if self.number == 1:
+            self._memory.lacks = 0
             self._begin()
         samples = None if samples is None else samples * self._world
         _client.handed_out = None if samples is None else (_client.handed_out or 0.0) + samples
@@ -212,7 +230,7 @@ class Steps:
         if is_edge:
             self._edge = now
             self._losses.want()
-            self._memory.report()
+        self._report_memory(now, is_edge)
         self._report()
         if self.number >= self._warm_up_ends and self._memory.is_in_warm_up and not clock.is_capturing():
             self._end_warm_up()
@@ -223,6 +241,12 @@ class Steps:
         for ending in self.endings:
             ending(bool(marks))
         self._stopping.after_step(self.number, now)
+
+    def _report_memory(self, now: float, is_edge: bool) -> None:
+        reports, last = self._memory_reports
+        if is_edge or (reports < _EARLY_REPORTS and now - last >= _EARLY_SECONDS):
+            self._memory_reports = reports + 1, now
+            self._memory.report()
 
     def _end_warm_up(self) -> None:
         """Separates the memory of warm-up from the memory of later steps. The next step has to allocate again."""
@@ -281,6 +305,7 @@ class Steps:
     def begin_anew(self) -> None:
         """Resets the measurements before the first step with other settings."""
         self._computed = (0, 0.0)
+        self._memory_reports = (0, -math.inf)
         self._warm_up_ends = self.number + 1  # later steps may use blocks of the old batch that are free after the first
         self._losses.want()
         self._memory.begin_anew()

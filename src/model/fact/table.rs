@@ -86,6 +86,17 @@ pub const FACTS: &[FactRow] = &[
     free(number("loader.workers", "processes", "workers of the training loader")),
     free(number("loader.batch_size", "samples", "samples in a batch of the training loader")),
     free(number(
+        "loader.batch_size_before",
+        "samples",
+        "the same before the script changed it while it trained; absent if it did not",
+    )),
+    free(number(
+        "recovery.from",
+        "samples",
+        "in a batch for which memory ran out, if the script then trained with smaller batches",
+    )),
+    free(number("recovery.to", "samples", "in these smaller batches")),
+    free(number(
         "loader.prefetch_factor",
         "batches",
         "batches that each worker loads in advance; absent without workers",
@@ -108,6 +119,12 @@ pub const FACTS: &[FactRow] = &[
     free(number("run.epochs", "epochs", "epochs of the whole training, by the script's arguments or its trainer")),
     free(number("run.steps", "steps", "steps of the whole training, if the script limits them")),
     free(text("run.steps_option", "the option of the script that limits its steps, such as `--max-steps`")),
+    free(text(
+        "schedule",
+        "the line that makes a schedule of the learning rate for a number of steps, and the kind of schedule; absent if the \
+            number is a multiple of the loader's batches",
+    )),
+    free(number("schedule.steps", "steps", "the number of steps of that schedule")),
     number("epoch_end.seconds", "s", "what an epoch takes in addition to its steps, in epochs of a few batches"),
     number("epoch_end.evaluation_seconds", "s", "the part of it that evaluation takes, scaled to all of its batches"),
     number("trace.steps", "steps", "steps that the profiler recorded"),

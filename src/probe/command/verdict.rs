@@ -330,9 +330,9 @@ impl Session {
         measurement.machine.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
         let (measured, ended) = throughput.span(self.begin);
         let begins = [Some(measured), self.heard.first_step];
-        let growth =
-            begins.iter().flatten().map(|begin| self.host.growth((*begin, ended))).find(|growth| !growth.is_empty());
-        measurement.machine.growth = growth.unwrap_or_default();
+        let steps = |at: Instant| self.heard.window.steps_until(at.saturating_duration_since(self.begin).as_secs_f64());
+        let mut growths = begins.iter().flatten().map(|begin| self.host.growth((*begin, ended), &steps));
+        measurement.machine.growth.extend(growths.find(|growth| !growth.is_empty()).unwrap_or_default());
         if !self.step.is_gpu && measurement.memory.peak_bytes.is_none() {
             measurement.memory.peak_bytes = self.host.peak_bytes();
             measurement.memory.capacity_bytes = self.host.total_bytes();

@@ -124,9 +124,7 @@ impl Window {
     /// From now on, counts steps instead of their samples, including earlier steps.
     pub(in crate::probe) fn count_steps(&mut self) {
         for step in self.observations.iter_mut().chain(&mut self.open) {
-            #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-            let steps = step.steps as f64;
-            step.work.amount = steps;
+            step.work.amount = count(step.steps);
         }
     }
 
@@ -183,6 +181,18 @@ impl Window {
         (seconds > 0.0).then(|| amount / seconds)
     }
 
+    /// Returns the number of steps until a moment, in seconds since the probe began, with the part of the step that goes on.
+    pub(in crate::probe) fn steps_until(&self, moment: f64) -> f64 {
+        let behind = self.observations.partition_point(|step| step.at <= moment);
+        let (before, after) = self.observations.split_at(behind);
+        let whole: u64 = before.iter().map(|step| step.steps).sum();
+        let part = after.first().map_or(0.0, |step| {
+            let (seconds, since) = (step.work.seconds, moment - (step.at - step.work.seconds));
+            count(step.steps) * (since / seconds).clamp(0.0, 1.0)
+        });
+        count(whole) + part
+    }
+
     /// Returns the observations after a moment, in seconds since the probe began.
     pub(in crate::probe) fn since(&self, from: f64) -> &[Observation] {
         let first = self.observations.partition_point(|step| step.at <= from);
@@ -236,6 +246,11 @@ impl Window {
         }
         self.observations = kept;
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn count(steps: u64) -> f64 {
+    steps as f64
 }
 
 fn together(first: Observation, second: Observation) -> Observation {
@@ -339,6 +354,14 @@ mod tests {
         assert!(window.throughput().is_none());
         window.push_rates(Duration::from_secs(1), &[0.0]);
         assert!(window.throughput().is_none(), "nothing was done in that time");
+    }
+
+    #[test]
+    fn the_step_that_goes_on_counts_in_part() {
+        let window = marked([None; 10]);
+        for (moment, steps) in [(0.0, 0.0), (0.05, 1.0), (0.075, 1.5), (0.5, 10.0), (9.0, 10.0)] {
+            assert!((window.steps_until(moment) - steps).abs() < 1e-6, "{moment}");
+        }
     }
 
     #[test]

@@ -182,6 +182,7 @@ impl Reporter {
             goes_on: false,
             allocated: Some(peak_bytes),
             reserved: None,
+            in_use: None,
             other: None,
             capacity: capacity_bytes,
             retries: None,

@@ -54,6 +54,9 @@ impl Search<'_, '_> {
     /// losses in full precision.
     pub(super) fn checked(&self, outcome: Outcome, request: &Request) -> Outcome {
         let Outcome::Measured(measurement) = outcome else { return outcome };
+        if let Some(lack) = self.recovered(&measurement, request) {
+            return lack;
+        }
         if let Some(mismatch) = arrival::mismatch(&self.setup.space, &request.settings, &measurement) {
             return Outcome::Rejected(Failure::new(mismatch.to_string()));
         }

@@ -6,7 +6,9 @@
 use super::request::Request;
 use super::search::Search;
 use crate::model::fact::{BY_SPEC, COUNTED_BY};
-use crate::model::{Config, Failure, Measurement, MemoryRole, Outcome, Parameter, Role, Settings, Trial, arrival};
+use crate::model::{
+    Config, Failure, Measurement, Memory, MemoryRole, Outcome, Parameter, Role, Settings, Trial, arrival,
+};
 use crate::search::journal::settings_of;
 use crate::search::study::{Ranked, Study, TwoGains};
 
@@ -22,9 +24,26 @@ const SAME_STEP: f64 = 0.04;
 const KNOWN: f64 = 0.1;
 
 impl Search<'_, '_> {
+    /// Returns the lack of memory of a config whose batch did not fit, if the script has caught it and trained with smaller batches.
+    pub(super) fn recovered(&self, measurement: &Measurement, request: &Request) -> Option<Outcome> {
+        let reason = measurement.recovery().filter(|_| !self.is_baseline(request))?;
+        let is_set = |parameter: &&Parameter| {
+            let set = request.settings.get(parameter.name());
+            parameter.is_batch_size() && set.is_some_and(|value| !value.is_as_it_is())
+        };
+        self.setup.space.parameters().iter().find(is_set)?;
+        let is_host = measurement.facts.text("device") == Some("cpu");
+        let memory = if is_host { Memory::Host } else { Memory::Device };
+        Some(Outcome::OutOfMemory { memory, failure: Failure::new(reason) })
+    }
+
+    fn is_baseline(&self, request: &Request) -> bool {
+        self.setup.baseline() == Some(request.config()) || request.config().is_as_it_is()
+    }
+
     /// Returns why a measurement cannot be right.
     pub(super) fn implausible(&self, measurement: &Measurement, request: &Request) -> Option<String> {
-        let is_baseline = self.setup.baseline() == Some(request.config()) || request.config().is_as_it_is();
+        let is_baseline = self.is_baseline(request);
         let flaw = || measurement.flaw().filter(|_| !is_baseline);
         let exhausted = || {
             let run = measurement.run_seconds(&self.setup.objective).filter(|_| !is_baseline)?;
@@ -43,7 +62,8 @@ impl Search<'_, '_> {
         let rejected = |entry: &Ranked| {
             let gain = || self.implausible_gain(batch?, entry, &study, &ranking);
             let apart = || Some(study.two_gains(entry).filter(TwoGains::disagree_in_sign)?.words());
-            let outcome = Outcome::Rejected(Failure::new(self.surplus(entry, &ranking).or_else(gain).or_else(apart)?));
+            let reason = self.surplus(entry, &ranking).or_else(gain).or_else(apart)?;
+            let outcome = Outcome::Rejected(Failure::new(reason));
             let trial = self.trials.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
             Some(Trial { outcome, ..trial.clone() })
         };

@@ -1,9 +1,10 @@
 """Takes memory of the allocator for each batch, in proportion to its size, and gives back that of the batch before.
 
 By the environment, in GiB: TUNING is taken and given back in the first step, as by an autotuner, EARLY before training; TRIED is
-tried in step TRY, and an error about it is caught; SECOND is taken on a second device. FRACTION is what the process may take.
-FULL is taken in
-step TRY, and its error ends the script. ENGINE=1 raises cuDNN's error in step TRY, with CAUGHT=1 caught by the script. Prints the peak that the script reads.
+tried in step TRY, and an error about it is caught; SECOND is taken on a second device; LEAK is kept in each step. FRACTION is what
+the process may take.
+FULL is taken in step TRY, and its error ends the script. ENGINE=1 raises cuDNN's error in step TRY, with CAUGHT=1 caught by the
+script. Prints the peak that the script reads.
 """
 
 import os
@@ -61,6 +62,8 @@ for number, (inputs,) in enumerate(loader, 1):
         torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(len(inputs) * GIB // 8))
     if number == 1 and "TUNING" in os.environ:
         torch.cuda.caching_allocator_delete(take("TUNING"))
+    if "LEAK" in os.environ:
+        take("LEAK")
     if number == TRY and "TRIED" in os.environ:
         attempt("TRIED")
     if number == TRY and "FULL" in os.environ:
