@@ -283,7 +283,7 @@ mod tests {
             crate::probe::adapter::FILES.iter().filter(|(path, _)| path.contains("_hook/")).map(|(_, text)| *text);
         let code: String = texts.collect();
         let said: Vec<&str> = code.split("say(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-        for row in FACTS {
+        for row in FACTS.iter().filter(|row| !row.about.ends_with("gputune adds it")) {
             let name = row.name.trim_end_matches('W');
             assert!(said.contains(&name), "python/gputune/_hook says nothing of {name}");
         }

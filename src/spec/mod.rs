@@ -23,6 +23,7 @@ mod shipped;
 mod space;
 mod step;
 mod syntax;
+mod template;
 mod values;
 mod warm_start;
 

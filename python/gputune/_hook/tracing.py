@@ -87,8 +87,12 @@ class Tracing:
     def _say(self, found: dict[str, Any], seconds: float) -> None:
         say = self._hook.facts.say
         say("trace.step_seconds", seconds)
-        for name, value in found.items():
-            say(f"trace.{name}", json.dumps(value) if name == "top" else value)
+        say("trace.kind", found["kind"])
+        say("trace.top", json.dumps(found["top"]))
+        say("trace.idle_share", found.get("idle_share"))
+        say("trace.copy_overlap", found.get("copy_overlap"))
+        say("trace.sm_efficiency", found.get("sm_efficiency"))
+        say("trace.occupancy", found.get("occupancy"))
         say("trace.steps", _RECORDED)  # the last fact, for which gputune waits
         self._hook.session.flush()
 

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nvml_wrapper::Nvml;
 
 use super::ask::{NoNvml, Told};
+use super::metered::{Metered, Window};
 use super::worker::{Request, Worker};
 use super::{GpuIdentity, Visible};
 use crate::machine::telemetry::{GpuFacts, GpuState};
-use crate::model::GpuUse;
 
 /// A meter that asks NVML in a thread of its own. It can watch one probe at a time.
 #[derive(Debug)]
@@ -153,32 +153,6 @@ impl GpuMeter {
         self.send(request(reply));
         answer.recv_timeout(time).map_err(|_| SILENT.to_owned())
     }
-}
-
-/// The measured time span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    /// The end of warm-up.
-    pub begin: Instant,
-    /// The end of the last step.
-    pub end: Instant,
-}
-
-impl Window {
-    pub(super) fn length(&self) -> Duration {
-        self.end.saturating_duration_since(self.begin)
-    }
-}
-
-/// The meter's result for a probe.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Metered {
-    /// Each GPU that the probe used.
-    pub gpus: Vec<GpuUse>,
-    /// Disturbances from outside, one sentence each.
-    pub disturbances: Vec<String>,
-    /// Xid errors of all GPUs that it might have used, such as `Xid 79 of GPU 0`.
-    pub xids: Vec<String>,
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::changes::Settings;
 use super::evaluate::{Circumstances, evaluate};
 use super::facts::facts;
 use super::list::{Handle, handles};
-use super::meter::Metered;
+use super::metered::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{ProcessQuestions, Watched, memory, now_in_micros, processes};
 use super::{GpuIdentity, Visible, Window};
