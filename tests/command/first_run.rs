@@ -94,7 +94,8 @@ fn a_file_at_a_fixed_path_is_replaced_when_the_script_opens_it_and_variables_of_
     fs::write(&path, text + "[limits]\nmeasure_time = \"300ms\"\n[search]\nprobes = 8\nrounds = 0\n").unwrap();
     let output = gputune(folder.path(), &["search", "gputune.toml"]);
     assert_eq!(output.status.code(), Some(0), "{}{}", stderr(&output), stdout(&output));
-    let shown = stdout(&output);
+    let summary = fs::read_to_string(folder.path().join("gputune-out/gputune/summary.md")).unwrap();
+    let shown = stderr(&output) + &summary;
     let line = shown.lines().find(|line| line.contains("config.json:3: write: \"batch_size\": ")).unwrap_or(&shown);
     assert!(line.contains("(instead of \"batch_size\": 24)"), "{line}");
     assert!(shown.contains("gputune run ") && !shown.contains("GPUTUNE_REPLACED_FILES"), "{shown}");
