@@ -77,7 +77,8 @@ fn the_hook_is_laid_down_first_on_the_path_and_goes_with_the_probe() {
     let found: BTreeSet<&str> = lines.clone().filter_map(|line| line.strip_prefix("./")).collect();
     let distribution = format!("gputune_hook-{}.dist-info", env!("CARGO_PKG_VERSION"));
     let others = ["METADATA", "entry_points.txt"].map(|name| format!("{distribution}/{name}"));
-    let expected = FILES.iter().map(|(path, _)| *path).chain(["sitecustomize.py", "start_zygote.py", "probe.json"]);
+    let installed = FILES.iter().map(|(path, _)| path.strip_prefix("hook/").unwrap_or(path));
+    let expected = installed.filter(|path| *path != "entry_points.txt").chain(["probe.json"]);
     assert_eq!(found, expected.chain(others.iter().map(String::as_str)).collect());
     let probe: serde_json::Value = serde_json::from_str(lines.next_back().unwrap()).unwrap();
     let apply = serde_json::json!({ "dataloader.num_workers": { "parameter": "x", "value": 2 } });
@@ -218,7 +219,7 @@ fn python_files(folder: &str) -> BTreeSet<String> {
         for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             match entry.extension().and_then(|extension| extension.to_str()) {
                 _ if entry.is_dir() && !entry.ends_with("__pycache__") => open.push(entry),
-                Some("py" | "typed") => {
+                Some("py" | "typed" | "txt") => {
                     files.insert(entry.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
                 }
                 _ => {}
@@ -231,7 +232,8 @@ fn python_files(folder: &str) -> BTreeSet<String> {
 #[test]
 fn every_file_of_the_package_comes_along() {
     let listed: BTreeSet<String> = FILES.iter().map(|(path, _)| (*path).to_owned()).collect();
-    assert_eq!(listed, python_files("gputune"));
+    let folders = ["gputune", "hook"].map(python_files);
+    assert_eq!(listed, folders.into_iter().flatten().collect());
 }
 
 /// Returns the line of a page's table about a target.
