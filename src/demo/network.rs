@@ -268,7 +268,8 @@ mod tests {
             *pixel = (index * 37 % 101) as f32 / 50.0 - 1.0;
         }
         batch.labels.copy_from_slice(&[0, 1, 2, 3, 4, 5]);
-        let layers: [fn(&mut Network<f32>) -> &mut Layer<f32>; 3] =
+        type LayerOf = fn(&mut Network<f32>) -> &mut Layer<f32>;
+        let layers: [LayerOf; 3] =
             [|network| &mut network.convolution, |network| &mut network.hidden, |network| &mut network.output];
         for layer in layers {
             let mut network = Network::<f32>::new(&mut memory, Shape::TINY, BATCH_SIZE, 7).unwrap();

@@ -61,6 +61,17 @@ pub fn next(evidence: &Evidence, allowed: &Allowed, left: Duration, each: Durati
     })
 }
 
+/// Returns why the run with one thread is left out.
+fn why_not_one_thread(evidence: &Evidence) -> Option<&'static str> {
+    if evidence.is_gpu() {
+        return Some("it trains on a GPU");
+    }
+    if evidence.number("threads").is_none_or(|threads| threads <= 1.0) {
+        return Some("its operations have one thread");
+    }
+    threads::contention(evidence).is_none().then_some("its cores are its own")
+}
+
 /// Returns why a differential probe does not run.
 fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -> Option<String> {
     let reason = |text: &str| Some(text.to_owned());
@@ -87,15 +98,7 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
             _ if !allowed.can_run_one_rank => reason("the command's launcher is not known"),
             _ => None,
         },
-        Differential::OneThread => {
-            if evidence.is_gpu() {
-                return reason("it trains on a GPU");
-            }
-            if evidence.number("threads").is_none_or(|threads| threads <= 1.0) {
-                return reason("its operations have one thread");
-            }
-            threads::contention(evidence).is_none().then(|| "its cores are its own".to_owned())
-        }
+        Differential::OneThread => why_not_one_thread(evidence).map(str::to_owned),
         Differential::DoubleBatch => {
             if threads::gain(evidence).is_some_and(|gain| gain.times >= CLEAR) {
                 return reason("threads that wait for each other are the limit by far");

@@ -73,7 +73,7 @@ mod tests {
 
     fn with(facts: &[(&str, Fact)]) -> Measurement {
         let mut measurement = Measurement::default();
-        facts.iter().for_each(|(name, fact)| measurement.facts.insert(0, *name, fact.clone()));
+        facts.iter().for_each(|(name, fact)| measurement.facts.insert(0, name, fact.clone()));
         measurement
     }
 

@@ -203,9 +203,7 @@ impl Heard {
                 self.handed_out.push(at, handed_out.or(counted));
                 let seconds = self.push_step(samples, seconds, StepTime { arrived: at, told: time })?;
                 self.totals.step(seconds, loss, StepKind { is_marked: self.mark.take().is_some(), is_timed: timed });
-                for (name, number) in metrics {
-                    self.totals.metric(&name, number.0);
-                }
+                metrics.into_iter().for_each(|(name, number)| self.totals.metric(&name, number.0));
                 if let Some(flops) = flops {
                     self.totals.metric(FLOPS, flops);
                 }
