@@ -324,10 +324,10 @@ class Memory(OnADevice):
         result = self.run_memory(TUNING=20)
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         peaks = self.peaks(result)
-        warm_up = [peak for peak in peaks if peak[0] <= 3]
-        self.assertEqual({peak for _, _, peak in warm_up}, {23.0})
-        self.assertEqual({peak for steps, _, peak in peaks if steps > 3}, {3.0})
-        self.assertEqual([steps for steps, goes_on, _ in peaks if not goes_on], [peaks[0][0], peaks[len(warm_up)][0]])
+        begins = [place for place, (_, goes_on, _) in enumerate(peaks) if not goes_on]
+        self.assertEqual([peaks[place][0] for place in begins], [0, 3])
+        self.assertEqual({peak for _, _, peak in peaks[: begins[1]]}, {23.0})
+        self.assertEqual({peak for _, _, peak in peaks[begins[1] :]}, {3.0})
         self.assertEqual(result.marks[:1], ["memory"])
         resets = [entry for entry in result.card if (entry["kind"], entry["name"]) == ("memory", "reset_peak_memory_stats")]
         self.assertEqual(len(resets), 1)
