@@ -38,6 +38,7 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "straggler": (COMMUNICATION, ("straggler",)),
     "cpu_quota": (ELSEWHERE, ("quota",)),
     "crowded_cores": (ELSEWHERE, ("crowd",)),
+    "spinning_threads": (ELSEWHERE, ("crowd",)),
     "shared_gpu": (ELSEWHERE, ("crowd",)),
     "host_memory": (ELSEWHERE, ("memory",)),
     "shared_memory": (ELSEWHERE, ("memory",)),
