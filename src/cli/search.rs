@@ -367,8 +367,9 @@ fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
     let run = measurement.run_seconds(&study.objective);
     let mut runs = study.history.of(&named.config).filter_map(|trial| trial.outcome.measurement());
     let mut warnings = measurement.warnings(run, runs.any(gputune::model::Measurement::grows_beyond_an_epoch));
-    if study.baseline.as_ref() == Some(&named.config) {
-        let known = measurement.warnings(run, false);
+    let mut of_config = study.history.of(&named.config).filter_map(|trial| trial.outcome.measurement());
+    if let Some(first) = of_config.next().filter(|_| study.baseline.as_ref() == Some(&named.config)) {
+        let known = first.warnings(first.run_seconds(&study.objective), false);
         warnings.retain(|warning| !known.contains(warning));
     }
     warnings.extend(study.two_gains(named).map(|gains| gains.words()));
