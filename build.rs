@@ -5,6 +5,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The folder that paths in the list are relative to.
+const PYTHON: &str = "python";
+
 /// The folders that are embedded.
 const FOLDERS: [&str; 2] = ["python/gputune", "python/hook"];
 
@@ -18,8 +21,10 @@ fn main() {
     files.sort();
     let mut list = String::from("&[\n");
     for file in files {
-        let name = file.strip_prefix(root.join("python")).expect("a file of the folder");
-        writeln!(list, "    ({name:?}, include_str!({file:?})),").expect("a string grows");
+        let name = file.strip_prefix(root.join(PYTHON)).expect("a file of the folder");
+        // The compiler knows where the crate is. A path from here is wrong if the checkout moves or shares its target folder.
+        let text = format!("include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/{PYTHON}/\", {name:?}))");
+        writeln!(list, "    ({name:?}, {text}),").expect("a string grows");
     }
     list.push_str("]\n");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

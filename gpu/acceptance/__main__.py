@@ -148,7 +148,7 @@ def run_check(check: Check, context: Context) -> Entry:
 def child(name: str, text: str) -> int:
     """One check, in the process that `run_check` started."""
     context = Context(**json.loads(text))
-    # Beside the results, so that it is there whatever is cut off.
+    # The report stays beside the results if the check is cut off.
     report = Report(Path(context.out) / results.RUNNING, name)
     try:
         named(name).run(context, report)

@@ -26,7 +26,7 @@ AGAIN_SECONDS = 3
 #: What a compiler may need that has nothing in its cache.
 COMPILE_SECONDS = 28
 Witness = dict[str, Any]
-#: Says what is wrong with a witness; nothing where it is as it should be. The second is that of the script as it is.
+#: Says what is wrong with a witness; nothing where it is as it should be. The second witness comes from the unmodified script.
 Judge = Callable[[Witness, Witness], Optional[str]]
 
 

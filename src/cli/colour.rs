@@ -51,6 +51,9 @@ pub(super) fn stderr() -> Screen {
     screen(&Term::stderr(), on_stderr(), ELSEWHERE)
 }
 
+/// The widest lines of a text that is laid out for standard output, in columns. Longer lines are hard to read.
+pub(super) const WIDEST: usize = 120;
+
 /// Returns the screen of a report on standard output.
 pub(super) fn stdout() -> Screen {
     const ELSEWHERE: usize = 80;

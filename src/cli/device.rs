@@ -10,7 +10,7 @@ use gputune::report;
 use serde::Serialize;
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, stdout};
+use super::{colour, diagnostic, folder, stdout};
 
 /// Show what this machine has for training, and what may slow it down
 ///
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     if args.json {
         stdout::print_json(&Report { format: 1, machine: &machine, ceilings: &known })?;
     } else {
-        stdout::print(&report::machine_text(&machine, &known, stdout::columns()))?;
+        stdout::print(&report::machine_text(&machine, &known, colour::stdout().columns.min(colour::WIDEST)))?;
     }
     Ok(Exit::Found)
 }

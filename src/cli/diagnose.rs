@@ -12,7 +12,7 @@ use gputune::spec::Spec;
 
 use super::bare::Bare;
 use super::exit::{Exit, Failed};
-use super::{asked, diagnostic, folder, init, interrupt, paths, probe, stdout, writes};
+use super::{asked, colour, diagnostic, folder, init, interrupt, paths, probe, stdout, writes};
 
 mod one_rank;
 mod said;
@@ -153,8 +153,12 @@ fn examine(args: &Args) -> super::Result {
     if args.json {
         stdout::print_json(&report::diagnosis_json(&examined, &subject.job, &subject.device.name))?;
     } else {
-        let occasion =
-            Occasion { job: &subject.job, device: &subject.device.name, next: &next, columns: stdout::columns() };
+        let occasion = Occasion {
+            job: &subject.job,
+            device: &subject.device.name,
+            next: &next,
+            columns: colour::stdout().columns.min(colour::WIDEST),
+        };
         stdout::print(&report::diagnosis_text(&examined, &occasion))?;
     }
     Ok(if examined.is_interrupted { Exit::Interrupted } else { Exit::Found })

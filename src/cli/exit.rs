@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use gputune::machine::NoGpu;
 use gputune::spec::SpecError;
 
-use super::{diagnostic, stdout};
+use super::{colour, diagnostic};
 
 /// The ways in which the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ rows! {
 
 /// Returns the text below the help of the program, wrapped for the terminal: clap would not indent further lines.
 pub(super) fn help() -> String {
-    let columns = stdout::columns().min(98);
+    let columns = colour::stdout().columns.min(98);
     let mut text = String::from("Exit codes:\n");
     for row in ROWS {
         let mut line = format!("  {:<4}", row.code);

@@ -6,14 +6,6 @@ use serde::Serialize;
 
 use super::exit::{Exit, Failed};
 
-/// Returns the width of the terminal, else the value of `COLUMNS`, else 80.
-pub(super) fn columns() -> usize {
-    const ELSEWHERE: usize = 80;
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
-    let terminal = console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
-    terminal.or(told).unwrap_or(ELSEWHERE).clamp(40, 120)
-}
-
 /// Prints a text. A reader that is gone is no failure: the command ends with its own exit code.
 pub(super) fn print(text: &str) -> Result<(), Failed> {
     print_bytes(text.as_bytes())
