@@ -1,4 +1,4 @@
-//! Finds the fastest settings of a training step on a GPU, with cudarc. It compiles, but has not run on a card yet.
+//! Finds the fastest settings of a training step on a GPU, with cudarc.
 //!
 //! Run it with `cargo run --release --example cuda_step`; it needs an NVIDIA driver and NVRTC. The step fits a linear model:
 //! it copies a batch to the GPU, computes the errors of all samples, and moves the weights against the gradient.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use gputune::model::Event;
-use gputune::{Parameter, Settings, Space, Step, StepError, TrainingStep, Tuner};
+use gputune::{Budget, Parameter, Settings, Space, Step, StepError, TrainingStep, Tuner};
 
 const FEATURES: usize = 4096;
 const RATE: f32 = 0.05;
@@ -159,7 +159,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         Parameter::powers_of_two("batch_size", 256, 16384),
         Parameter::values("threads", [64, 128, 256, 512]),
     ])?;
-    let study = Tuner::new(space, model).measure_time(Duration::from_millis(700)).run(|event| {
+    let budget = Budget { time: Duration::from_secs(15), ..Budget::default() };
+    let study = Tuner::new(space, model).measure_time(Duration::from_millis(700)).budget(budget).run(|event| {
         if let Event::Finished { trial, settings, .. } = event {
             let rate = trial.outcome.measurement().and_then(|measured| measured.metric("throughput"));
             println!("{}: {:.0} samples/s", settings.line(), rate.unwrap_or(f64::NAN));

@@ -14,7 +14,7 @@ Run = Callable[[Context, Report], None]
 #: A check takes no longer, but for what is many probes: searches, and comparisons in turn.
 LONGEST_SECONDS = 30
 #: A search of four configs, each of which may be a process of its own.
-START_SECONDS = 45
+START_SECONDS = 60
 #: All classes of the hook's tests, on several cores.
 TESTS_SECONDS = 100
 #: The search that has a tiny space, for a dry run.

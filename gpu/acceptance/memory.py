@@ -88,15 +88,16 @@ def out_of_memory(context: Context, report: Report) -> None:
     done = context.gputune(
         "search", SPECS / "oom.toml", "--out", out, "--fresh", "--quiet", "--format", "json", limit=120
     )
-    trials = {trial["config"].get("memory_gib"): trial for trial in read_journal(out / "journal.jsonl")}
+    journal = read_journal(out / "journal.jsonl")
+    trials = {trial["config"].get("memory_gib"): trial for trial in journal}
     report.judge("the search's exit code", "0", done.ended, done.code == 0)
-    fits, large = trials.get(1, {}).get("outcome"), trials.get(4000, {})
+    fits = trials.get(1, {}).get("outcome")
     report.judge("1 GiB", "measured", str(fits), fits == "measured")
-    reason = str(large.get("reason", ""))
-    report.judge(
-        "4000 GiB",
-        "out_of_memory, in PyTorch's words",
-        f"{large.get('outcome')}: {reason[:120]}",
-        large.get("outcome") == "out_of_memory" and "out of memory" in reason,
-    )
-    report.judge("8000 GiB", "not tried", "tried" if 8000 in trials else "not tried", 8000 not in trials)
+    large = [trial for trial in journal if trial["config"].get("memory_gib", 1) > 1]
+    seen = [f"{trial['outcome']}: {str(trial.get('reason', ''))[:120]}" for trial in large]
+    is_told = all(words.startswith("out_of_memory") and "out of memory" in words for words in seen)
+    expected = "out_of_memory, in PyTorch's words"
+    report.judge("4000 GiB or more", expected, "; ".join(seen) or "not tried", bool(seen) and is_told)
+    # The search may try 8000 GiB first, and 4000 GiB after it.
+    sizes = [trial["config"]["memory_gib"] for trial in large]
+    report.judge("what is larger than that", "is not tried", f"{sizes} GiB, in this order", sizes == sorted(sizes, reverse=True))

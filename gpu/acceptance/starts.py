@@ -24,7 +24,7 @@ def search(context: Context, report: Report, start: str) -> None:
     folder = context.folder(f"starts/{start}")
     source = SPECS / ("tiny-starts.toml" if context.tiny else "starts.toml")
     seconds = max(int(context.left) - 6, 5)
-    text = source.read_text().replace('start = "live"', f'start = "{start}"').replace('time = "40s"', f'time = "{seconds}s"')
+    text = source.read_text().replace('start = "live"', f'start = "{start}"').replace('\ntime = "60s"', f'\ntime = "{seconds}s"')
     spec = folder / "spec.toml"
     spec.write_text(text.replace("[step]\n", f"[step]\ncwd = {json.dumps(str(SPECS))}\n", 1))
     done = context.gputune("search", spec, "--out", folder / "search", "--fresh", "--format", "json")

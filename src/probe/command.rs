@@ -25,7 +25,7 @@ use super::idle::Idle;
 use super::sweep;
 use super::warm::{Imports, Told, Warm};
 use super::writes::{Protection, WritesError};
-use super::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober, Rate, Watch};
+use super::{Effort, Experiment, Holds, Job, Limits, Mode, ProbeError, Prober, Rate, Watch};
 use crate::machine::{GpuMeter, nvml::Visible};
 use crate::model::{Config, Failure, Outcome, Progress};
 pub use demands::as_it_is_needs;
@@ -222,6 +222,15 @@ impl Prober for CommandProber {
             }
         }
         Ok(duelled)
+    }
+
+    fn holds(&self) -> Holds {
+        let is_on_device = self.step.is_gpu && !self.live.is_on_processor();
+        match self.cannot_hold() {
+            None if !is_on_device => Holds::Processes,
+            None if self.live.held.is_some() => Holds::OneProcess,
+            _ => Holds::Nothing,
+        }
     }
 
     fn keep(&mut self, configs: &[Config]) {

@@ -199,6 +199,17 @@ pub const FIRST_LOSSES: usize = 16;
 /// The function that receives a prober's progress. Its answer tells the prober to continue or to stop.
 pub type Watch<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
+/// What a prober holds after a probe, so that a round starts no process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// The process of each probe.
+    Processes,
+    /// One process, which receives other settings.
+    OneProcess,
+    /// Nothing: a round starts a process for each config.
+    Nothing,
+}
+
 /// A prober runs probes.
 ///
 /// A failed probe is an [`Outcome`]. An error means that probing is impossible, whatever the config.
@@ -225,6 +236,11 @@ pub trait Prober {
         bout.begin(Way::Processes);
         let end = duel::run_processes(self, &mut bout)?;
         Ok(bout.finish(end))
+    }
+
+    /// Returns what is held for a next round.
+    fn holds(&self) -> Holds {
+        Holds::Processes
     }
 
     /// Ends held processes, except the processes of these configs.

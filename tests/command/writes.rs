@@ -69,7 +69,8 @@ impl Project {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(gputune());
         command.args(arguments).arg("spec.toml").current_dir(self.path("project")).env("HOME", self.path("home"));
-        command.env("DATA", self.path("data"));
+        // As many images of containers have it.
+        command.env("DATA", self.path("data")).env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
 
@@ -224,7 +225,9 @@ fn a_full_layer_is_a_clear_outcome() {
 #[test]
 fn caches_are_kept_from_probe_to_probe_and_go_with_the_search() {
     let script = "mkdir -p \"$HOME/.cache/hub\"; test -e \"$HOME/.cache/hub/model\" && echo found; echo x > \"$HOME/.cache/hub/model\"";
-    let script = format!("{script}; test ! -e out/before; touch out/before");
+    let script = format!(
+        "{script}; test ! -e out/before; touch out/before; echo \"without bytecode: [$PYTHONDONTWRITEBYTECODE]\""
+    );
     let project = Project::new(&script.replace("&& echo found", "&& echo found || true"), "");
     if !has_scratch(&project) {
         return;
@@ -238,6 +241,7 @@ fn caches_are_kept_from_probe_to_probe_and_go_with_the_search() {
     assert!(!project.log().contains("found"), "{}", project.log());
     let second = fs::read_to_string(project.path("project/gputune-out/spec/logs/0002.log")).unwrap();
     assert!(second.contains("found"), "{second}");
+    assert!(second.contains("without bytecode: []"), "compiled modules are such a cache: {second}");
     assert!(!project.path("home/.cache").exists());
 }
 

@@ -3,9 +3,10 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
-use gputune::model::{Estimate, Measurement, Outcome, Parameter, Progress, Space};
-use gputune::probe::{Job, ProbeError, Prober, Replay, Table};
+use gputune::model::{Estimate, Measurement, Outcome, Parameter, Progress, Purpose, Space, Spent};
+use gputune::probe::{Holds, Job, ProbeError, Prober, Replay, Table};
 use gputune::search::{
     Budget, Fingerprint, Header, Journal, StopReason, Strategy, Study, Tuner,
     strategy::{self, Proposal, View},
@@ -98,4 +99,37 @@ fn a_gain_that_measurements_cannot_tell_from_none_ends_a_search_and_it_says_so()
     assert_eq!(stopped(0.001, 0.06, 0.01), StopReason::LittleToGain);
     assert_eq!(stopped(0.02, 0.06, 0.0), StopReason::ProbesSpent, "zero never ends a search");
     assert!(StopReason::GainWithinNoise.to_string().contains("less than the noise"));
+}
+
+/// Starts a process for each config of a round.
+struct HoldsNothing;
+
+impl Prober for HoldsNothing {
+    fn probe(&mut self, job: &Job<'_>, _: &mut dyn FnMut(&Progress) -> ControlFlow<()>) -> Result<Outcome, ProbeError> {
+        std::thread::sleep(START);
+        let x = job.settings.iter().find_map(|(_, value)| value.as_f64()).unwrap();
+        let throughput = Some(Estimate::interval(100.0 * x, 99.0 * x, 101.0 * x));
+        let spent = Some(Spent { starting_s: START.as_secs_f64(), ..Spent::default() });
+        Ok(Outcome::Measured(Measurement { throughput, spent, ..Measurement::default() }))
+    }
+
+    fn holds(&self) -> Holds {
+        Holds::Nothing
+    }
+}
+
+const START: Duration = Duration::from_millis(700);
+
+#[test]
+fn a_last_round_has_the_baseline_and_the_fastest_if_there_is_no_time_to_start_more() {
+    // Three probes and a round of two processes take five starts, and two slices as long as a start. Another process does not fit.
+    let space = Space::new([Parameter::range("x", 1, 3, 1)]).unwrap();
+    let budget = Budget { probes: 3, time: START * 8, ..Budget::default() };
+    let baseline = [("x", 1)].into_iter().collect();
+    let tuner = Tuner::with_prober(space, HoldsNothing).budget(budget).baseline(&baseline).unwrap();
+    let study = tuner.with_strategy(Expects(0.5)).run(|_| ()).unwrap();
+    let rounds = study.history.trials().iter().filter(|trial| trial.purpose == Purpose::Round);
+    let compared: Vec<String> = rounds.map(|trial| study.settings(&trial.config).line()).collect();
+    assert_eq!(compared[..2], ["x=1", "x=3"]);
+    assert!(!compared.contains(&"x=2".to_owned()), "{compared:?}");
 }

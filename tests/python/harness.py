@@ -102,8 +102,9 @@ class Result:
 
     @property
     def marks(self) -> list[str]:
-        """Without the mark of the step whose operations are counted, which most probes have (test_hook_flops)."""
-        return [event["name"] for event in self.named("mark") if event["name"] != "flops"]
+        """Without the marks that come from the hook alone: the step whose operations are counted (test_hook_flops), and on a device
+        the end of warm-up (test_hook_device)."""
+        return [event["name"] for event in self.named("mark") if event["name"] not in ("flops", "memory")]
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -26,8 +26,8 @@ _OUT_OF_MEMORY = (
 #: memory for its workspace (pytorch#108645).
 _IF_ALLOCATIONS_FAILED = ("unable to find an engine to execute this computation",)
 
-#: Messages of attention if the kernels that `torch.sdpa` allows do not accept its inputs.
-_NO_KERNEL = ("No available kernel", "No viable backend for scaled_dot_product_attention")
+#: Messages of attention if the kernels that `torch.sdpa` allows do not accept its inputs. The last is that of torch 2.11 on CUDA.
+_NO_KERNEL = ("No available kernel", "No viable backend for scaled_dot_product_attention", "Invalid backend")
 
 #: Launchers repeat the error of a rank, which has reported it itself.
 _REPEATED = ("ChildFailedError",)

@@ -1,7 +1,7 @@
 """Counts the floating-point operations of one step, by the formulas of `torch.utils.flop_counter`.
 
 The second step is counted, and after a change of settings the first: gputune drops both as warm-up. Counting runs Python
-code for each operation, so the step has a mark. No GPU has run it yet.
+code for each operation, so the step has a mark.
 """
 
 from __future__ import annotations

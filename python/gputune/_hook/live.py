@@ -1,7 +1,7 @@
 """A live session: one process measures several configs, and its settings change between two steps.
 
 gputune holds the process there, changes its settings, and lets it go on. The process reports settings that it cannot
-change; gputune then measures that config in a new process. Tested on a GPU stand-in only; no GPU has run it yet.
+change; gputune then measures that config in a new process.
 """
 
 from __future__ import annotations

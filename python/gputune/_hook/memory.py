@@ -2,7 +2,7 @@
 
 Compilers and autotuners fill the allocator's cache in the first steps. After a reset, the peak of reserved memory begins
 at the size of the cache. So the hook empties the cache and resets the peaks once, after the first steps with the same settings.
-Each reset also changes the peaks that the script reads. Tested on a stand-in; no GPU has run it yet.
+Each reset also changes the peaks that the script reads.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The first backward pass of a step puts a gradient where `.grad` is `None`: into memory of the graph, which the next part
 overwrites. Torch then raises "accessing tensor output of CUDAGraphs that has been overwritten" (pytorch#169545) and
-advises buffers outside of the graph. Tested on a stand-in; no GPU has run it yet.
+advises buffers outside of the graph.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each event costs the training thread microseconds, and a step has about a dozen. In steps of a millisecond that is several
 percent, which would favour large batches. So only as many steps have all marks as the share below allows. The end of
-each step always has a mark. No GPU has run this yet.
+each step always has a mark.
 """
 
 from __future__ import annotations

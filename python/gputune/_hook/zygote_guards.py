@@ -88,7 +88,7 @@ def _is_cuda_initialized() -> bool:
     """True if this process has initialised the CUDA driver, which no child could then use.
 
     NVML alone opens /dev/nvidiactl and keeps it open. A child may use CUDA nevertheless (torch/cuda/__init__.py,
-    `_device_count_nvml`). Tested with a library in place of the driver; no GPU has run it yet.
+    `_device_count_nvml`).
     """
     for path in _libraries():
         if os.path.basename(path).startswith("libcuda.so"):

@@ -1,8 +1,11 @@
 //! Causes in the device itself: kernel launches, memory bandwidth, number formats, arithmetic, clocks.
 
-use super::super::cause::{Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, shown_share, shown_times};
+use super::super::cause::{
+    Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, shown_share, shown_times, times_without,
+};
 use super::super::evidence::{Differential, Evidence, MOSTLY_FIXED};
 use super::super::starvation::{CLEAR, WAIT, WITHOUT_LOADER};
+use super::host::synchronising_calls;
 use super::larger_batch::{Larger, fixed_share};
 use super::ranks::EXPOSED;
 use super::threads;
@@ -17,6 +20,11 @@ pub(super) static SM_LOW: Threshold = Threshold {
     what: "SM activity, below",
     value: 0.5,
     source: "DCGM user guide, profiling metrics: below 0.5 is likely ineffective use",
+};
+pub(super) static GAPS: Threshold = Threshold {
+    what: "share of a step in which the GPU idles within forward, backward and optimizer, at least",
+    value: 0.25,
+    source: "own choice: twice the error of GPU busy against nvidia-smi (10 points), and more than the 15% that TensorFlow's analyzer calls high",
 };
 pub(super) static SM_HIGH: Threshold = Threshold {
     what: "SM activity, at least",
@@ -62,8 +70,8 @@ pub(super) static CAUSES: [Cause; 6] = [
         name: "launch_bound",
         title: "launch-bound: the batch is small",
         about: "Much of a step costs the same at any batch size: kernel launches, Python, the optimizer.",
-        signature: "twice the batch takes less than twice as long; SM activity is low while the GPU is busy",
-        thresholds: &[&PER_STEP, &SM_LOW],
+        signature: "twice the batch takes less than twice as long; or the GPU idles within forward, backward and optimizer; or SM activity is low while the GPU is busy",
+        thresholds: &[&PER_STEP, &GAPS, &SM_LOW],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: launch_bound,
@@ -166,6 +174,17 @@ pub(super) static CAUSES: [Cause; 6] = [
     },
 ];
 
+/// Returns the share of a step in which the GPU idles within its own phases: it waits for the host to launch the next kernel.
+fn launch_gaps(evidence: &Evidence) -> Option<f64> {
+    // A call that waits for the device also makes it idle.
+    if synchronising_calls(evidence).is_some() {
+        return None;
+    }
+    let busy = evidence.gpu(Metric::GpuBusy).filter(|_| evidence.is_gpu())?;
+    let phases: f64 = ["forward", "backward", "optimizer"].iter().filter_map(|phase| evidence.share(phase)).sum();
+    Some(phases - busy).filter(|gaps| *gaps >= GAPS.value)
+}
+
 fn launch_bound(evidence: &Evidence) -> Option<Found> {
     // Threads that wait for each other also cost the same at any batch size.
     let threads = threads::gain(evidence);
@@ -184,14 +203,20 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
     let gain = evidence.gain_over_replay(Differential::DoubleBatch);
     let unsure = gain.map_or(1.0, |gain| gain.at_least / gain.times);
     let by_batch = larger.filter(|larger| larger.twice * unsure >= PER_STEP.value);
-    if by_batch.is_none() && (is_measured || !by_device) {
+    let gaps = launch_gaps(evidence);
+    if by_batch.is_none() && (is_measured || !by_device && gaps.is_none()) {
         return None;
     }
-    let worth = match &by_batch {
-        Some(larger) => larger.worth(evidence),
-        None => Worth::unknown("twice the batch was not measured"),
+    let worth = match (&by_batch, gaps) {
+        (Some(larger), _) => larger.worth(evidence),
+        (None, Some(gaps)) => Worth::estimated(times_without(gaps), "without the gaps between kernels".to_owned()),
+        (None, None) => Worth::unknown("twice the batch was not measured"),
     };
     let mut found = Found::new(worth.clone());
+    if let Some(gaps) = gaps {
+        let words = "the GPU idles, within forward, backward and optimizer: it waits for the next launch";
+        found.add(Strength::Strong, format!("{} of a step {words}", shown_share(gaps)));
+    }
     if let Some(Larger { twice, .. }) = by_batch {
         let strength = if twice >= MOSTLY_FIXED { Strength::Proof } else { Strength::Strong };
         let fixed = shown_share(fixed_share(twice));

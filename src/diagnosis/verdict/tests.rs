@@ -171,6 +171,19 @@ fn thresholds_are_where_they_are_said_to_be() {
             Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 128.0),
         ),
         (
+            "launch_bound",
+            Job::gpu()
+                .phase("forward", 0.4)
+                .phase("backward", 0.5)
+                .phase("optimizer", 0.0)
+                .gpu_reading(Metric::GpuBusy, 0.66),
+            Job::gpu()
+                .phase("forward", 0.4)
+                .phase("backward", 0.5)
+                .phase("optimizer", 0.0)
+                .gpu_reading(Metric::GpuBusy, 0.64),
+        ),
+        (
             "worker_imbalance",
             sick("worker_imbalance").number("loader.worker_imbalance", 1.29),
             sick("worker_imbalance").number("loader.worker_imbalance", 1.31),

@@ -16,6 +16,10 @@ const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 /// The variable that names the kind of terminal (environ(7)), and a kind that understands colours and cursor movements.
 const TERMINAL: (&str, &str) = ("TERM", "xterm");
 
+/// The variable that keeps Python from writing compiled modules, unless it is empty (its documentation, "Command line and
+/// environment").
+const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
+
 /// The variables of the spec and of an experiment.
 pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
     let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
@@ -68,8 +72,15 @@ pub(super) fn writes_of(
     let folder = protection.store().unwrap_or(Path::new(""));
     let scratch = protection.for_probe(layer, own).map_err(ProbeError::io("make the scratch layer in", folder))?;
     env.insert(protocol::WRITES.to_owned(), protection.name().to_owned());
-    if let Some(scratch) = scratch.as_ref().filter(|scratch| scratch.layout.is_none()) {
-        env.insert(protocol::SCRATCH.to_owned(), scratch.folder.display().to_string());
+    match &scratch {
+        Some(scratch) if scratch.layout.is_none() => {
+            env.insert(protocol::SCRATCH.to_owned(), scratch.folder.display().to_string());
+        }
+        // Images often set the variable. Compiled modules are discarded with the layer, and save each later probe seconds.
+        Some(_) => {
+            env.entry(NO_BYTECODE.to_owned()).or_default();
+        }
+        None => {}
     }
     Ok(scratch)
 }

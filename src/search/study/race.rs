@@ -56,12 +56,14 @@ impl Race {
         Self { anchor: baseline.or_else(most), has_baseline: baseline.is_some(), noise, leaders, is_claimed, ranking }
     }
 
-    /// Returns at most `most` configs for the next round: the baseline, the incumbent, `candidates` that were in no round, then
-    /// configs close to the incumbent.
+    /// Returns at most `most` configs for the next round: the baseline, the incumbent, `candidates` that were in no round, the
+    /// fastest first, then configs close to the incumbent.
     pub(crate) fn lineup(&self, candidates: &[Config], most: usize) -> Vec<Config> {
         let anchor = self.anchor.map(|at| &self.ranking[at].config);
         let close = self.close().map(|entry| &entry.config);
         let incumbent = self.incumbent().map(|entry| &entry.config);
+        let mut candidates: Vec<&Config> = candidates.iter().collect();
+        candidates.sort_by_key(|config| self.ranking.iter().position(|entry| entry.config == **config));
         let wanted: Vec<&Config> = match &self.leaders {
             Some(leaders) => anchor.into_iter().chain(leaders).collect(),
             None => anchor.into_iter().chain(incumbent).chain(candidates).chain(close).collect(),

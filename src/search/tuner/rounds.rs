@@ -7,9 +7,9 @@ use super::probes::RoundUnderWay;
 use super::request::{Request, Round, Work};
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
-use crate::probe::Effort;
 use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
+use crate::probe::{Effort, Holds};
 use crate::search::budget::StopReason;
 use crate::search::journal;
 use crate::search::study::Race;
@@ -34,12 +34,14 @@ impl Search<'_, '_> {
 
     /// Returns the configs of a round that is due in a slot while the search goes on.
     pub(super) fn round_due(&mut self, slot: usize) -> Option<Vec<Config>> {
-        if !self.has_rounds() || !self.setup.compares_rates() {
+        // Processes for a round in the middle would take the time of as many probes.
+        if !self.has_rounds() || !self.setup.compares_rates() || self.slots.holds == Holds::Nothing {
             return None;
         }
         let new = self.not_in_rounds(Some(slot));
         let anchors = usize::from(self.trials.last_round() == 0);
-        (new.len() >= NEW + anchors && self.round_fits(MOST)).then(|| self.study().race().lineup(&new, MOST))
+        (new.len() >= NEW + anchors && self.time_left() >= self.time_for_slices(MOST))
+            .then(|| self.study().race().lineup(&new, MOST))
     }
 
     /// Measures the leaders in rounds until it is clear which config to name, or the time is up.
@@ -55,13 +57,13 @@ impl Search<'_, '_> {
                 break;
             }
             let mut lineup = race.lineup(&new, MOST);
-            while lineup.len() > 2 && !self.round_fits(lineup.len()) {
+            while lineup.len() > 2 && !self.round_fits(&lineup) {
                 lineup.pop();
             }
             if lineup.len() < 2 {
                 break;
             }
-            if !self.round_fits(lineup.len()) {
+            if !self.round_fits(&lineup) {
                 return Ok(Some(StopReason::TimeSpent));
             }
             self.begin_round(self.slots.home(), lineup, on_event);
@@ -95,7 +97,7 @@ impl Search<'_, '_> {
         let requests = (self.next_number()..).zip(&configs).map(request).collect();
         let may_be_last = self.slots.open() < 2 && self.rounds.is_in_last_rounds;
         let needs_another = |config: &&Config| race.needs_another_process(config, may_be_last);
-        let for_starts = left.saturating_sub(self.time_for_round(configs.len()));
+        let for_starts = left.saturating_sub(self.time_for_round(&configs));
         let most = for_starts.div_duration_f64(self.trials.time_to_start().max(Duration::from_millis(1)));
         let restarts: Vec<Config> = configs.iter().filter(needs_another).take(most as usize).cloned().collect();
         let kept = race.lineup(&[], MOST_OPEN);
@@ -206,13 +208,18 @@ impl Search<'_, '_> {
         new
     }
 
-    /// Returns true if a round of this many configs ends in time.
-    pub(super) fn round_fits(&self, configs: usize) -> bool {
+    /// Returns true if a last round of these configs ends in time.
+    fn round_fits(&self, configs: &[Config]) -> bool {
         self.time_left() >= self.time_for_round(configs)
     }
 
-    /// Returns the time for a round of this many configs, and for the check of the config that would be named.
-    fn time_for_round(&self, configs: usize) -> Duration {
+    /// Returns the time for a last round of these configs, and for the check of the config that would be named.
+    fn time_for_round(&self, configs: &[Config]) -> Duration {
+        self.trials.time_to_start() * self.slots.starts_of(configs) + self.time_for_slices(configs.len())
+    }
+
+    /// Returns the time for the slices of this many configs, and for the check of the config that would be named.
+    fn time_for_slices(&self, configs: usize) -> Duration {
         self.time_per_config() * u32::try_from(configs).unwrap_or(u32::MAX) + self.rounds.time_for_checks
     }
 

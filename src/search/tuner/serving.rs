@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::request::{Done, News, Work};
 use super::slots::{InSlot, OnEvent};
 use crate::model::{Event, Progress, Slot};
-use crate::probe::{ProbeError, Prober};
+use crate::probe::{Holds, ProbeError, Prober};
 
 /// The prober of a slot, which the slot's thread uses until it ends.
 pub(super) type Kept<'p> = Mutex<Option<Box<dyn Prober + Send + 'p>>>;
@@ -18,7 +18,7 @@ pub(super) enum Told {
     Progress(Progress),
     Disturbed(String),
     Remark(String),
-    Ended(Box<Result<Done, ProbeError>>),
+    Ended(Box<Result<Done, ProbeError>>, Holds),
     /// The thread ended and dropped its prober.
     Gone,
     /// The prober panicked.
@@ -65,7 +65,7 @@ pub(super) fn serve(
         });
         // Drop a lost prober at once, so that its worker can reconnect.
         let is_lost = matches!(ended, Err(ProbeError::Lost { .. }));
-        if told.send((at, Told::Ended(Box::new(ended)))).is_err() || is_lost {
+        if told.send((at, Told::Ended(Box::new(ended), prober.holds()))).is_err() || is_lost {
             break;
         }
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::request::{Done, News, Request, Work};
 use super::serving::{Arrivals, Kept, Told, serve};
-use crate::model::{Event, Outcome, Slot};
-use crate::probe::{ProbeError, Prober};
+use crate::model::{Config, Event, Outcome, Slot};
+use crate::probe::{Holds, ProbeError, Prober};
 
 /// The receiver of a search's events.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
@@ -49,6 +49,10 @@ pub(super) struct Slots<'s, 'p> {
     pub(super) welcomes: Option<bool>,
     /// True if the last slots went because their allocation ends.
     is_out_of_time: bool,
+    /// What the prober of the last work holds.
+    pub(super) holds: Holds,
+    /// The configs of the last round, if no probe came after it.
+    in_round: Vec<Config>,
 }
 
 enum Kind<'s, 'p> {
@@ -84,7 +88,18 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
         let (running, open, lost) = (vec![None], vec![true], vec![false]);
-        Self { kind: Kind::One(prober), stop, deadline, running, open, lost, welcomes: None, is_out_of_time: false }
+        Self {
+            kind: Kind::One(prober),
+            stop,
+            deadline,
+            running,
+            open,
+            lost,
+            welcomes: None,
+            is_out_of_time: false,
+            holds: Holds::Processes,
+            in_round: Vec::new(),
+        }
     }
 
     /// Starts a thread for each prober, and for each prober that joins later. The threads end when this is dropped.
@@ -116,7 +131,18 @@ impl<'s, 'p> Slots<'s, 'p> {
         let open = (0..count).map(|at| at == 0).collect();
         let (running, lost) = (vec![None; count], vec![false; count]);
         let kind = Kind::Many(Box::new(many));
-        Self { kind, stop, deadline, running, open, lost, welcomes: None, is_out_of_time: false }
+        Self {
+            kind,
+            stop,
+            deadline,
+            running,
+            open,
+            lost,
+            welcomes: None,
+            is_out_of_time: false,
+            holds: Holds::Processes,
+            in_round: Vec::new(),
+        }
     }
 
     /// Returns the number of slots, lost slots included.
@@ -215,8 +241,18 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.running.iter().all(Option::is_none)
     }
 
+    /// Returns how many of these configs need a new process in a last round.
+    pub(super) fn starts_of(&self, configs: &[Config]) -> u32 {
+        let has_none = |config: &&Config| self.holds != Holds::Processes && !self.in_round.contains(config);
+        u32::try_from(configs.iter().filter(has_none).count()).unwrap_or(u32::MAX)
+    }
+
     /// Begins work in a free slot.
     pub(super) fn start(&mut self, slot: usize, work: Work) {
+        self.in_round = match &work {
+            Work::Probe(_) => Vec::new(),
+            Work::Round(round) => round.requests.iter().map(Request::config).cloned().collect(),
+        };
         if let Kind::Many(many) = &self.kind {
             // A thread that ended has reported its end.
             if let Some(orders) = &many.orders[slot] {
@@ -240,6 +276,7 @@ impl<'s, 'p> Slots<'s, 'p> {
                 let stop = || is_set(self.stop) || is_past(self.deadline);
                 let number = order.number();
                 let told = order.run(prober.as_mut(), stop, &mut |news| pass_on(number, news, on_event));
+                self.holds = prober.holds();
                 return told.map(|done| Ended { slot: 0, done: Some(done) });
             }
             Kind::Many(_) => self.next_of_many(on_event),
@@ -268,8 +305,9 @@ impl<'s, 'p> Slots<'s, 'p> {
             };
             let number = self.running[slot].as_ref().map_or(0, Work::number);
             match told {
-                Told::Ended(ended) => {
+                Told::Ended(ended, holds) => {
                     self.running[slot] = None;
+                    self.holds = holds;
                     return match *ended {
                         Err(error) if error.is_of_the_place() => self.lose(slot, error, on_event),
                         ended => ended.map(|done| Ended { slot, done: Some(done) }),
@@ -376,7 +414,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         many.is_over.store(true, Ordering::Relaxed);
         while self.running.iter().any(Option::is_some) {
             match many.told.recv() {
-                Ok((slot, Told::Ended(_) | Told::Lost)) => self.running[slot] = None,
+                Ok((slot, Told::Ended(..) | Told::Lost)) => self.running[slot] = None,
                 Ok(_) => {}
                 Err(_) => return,
             }
