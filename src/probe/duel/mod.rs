@@ -174,6 +174,8 @@ pub struct Block {
     pub dropped_steps: u64,
     /// Work per second of the counted steps.
     pub rate: f64,
+    /// True if it has whole epochs, so that the rate includes their ends.
+    pub has_epoch_ends: bool,
 }
 
 /// Why a duel ended.

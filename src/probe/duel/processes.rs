@@ -51,5 +51,6 @@ fn block_of(side: Side, outcome: &Outcome, (began, probe_began): (Instant, Insta
         steps: measurement.timing.steps,
         dropped_steps: measurement.timing.warmup_steps,
         rate: measurement.throughput?.value,
+        has_epoch_ends: measurement.timing.epoch_factor.is_some(),
     })
 }

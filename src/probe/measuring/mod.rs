@@ -2,7 +2,7 @@
 //!
 //! Start with [`throughput`]; `window` keeps the observations, `patience` decides when there are enough.
 
-mod observation;
+pub(super) mod observation;
 pub(super) mod patience;
 pub(super) mod printed;
 mod rate;

@@ -248,7 +248,10 @@ fn of_round(
     elapsed: Duration,
     whole: Option<f64>,
 ) -> Measurement {
-    let slices: Vec<f64> = duelled.slices(side).into_iter().map(|rate| rate * whole.unwrap_or(1.0)).collect();
+    let own = || duelled.blocks.iter().filter(|block| block.side == side);
+    let has_ends = own().all(|block| block.has_epoch_ends);
+    let scale = whole.filter(|_| !has_ends).unwrap_or(1.0);
+    let slices: Vec<f64> = duelled.slices(side).into_iter().map(|rate| rate * scale).collect();
     let process = duelled.processes.get(side.place()).copied().unwrap_or(0);
     // The slices of a config have the same number of steps. So the rate over all of their time is the harmonic mean. With workers,
     // whose batches come in bursts, the mean of the rates is too high.
@@ -256,13 +259,13 @@ fn of_round(
     let mean = stats::mean(&times).map(|time| Estimate::point(time.recip()));
     // A slice of a process of its own has an interval.
     let throughput = if slices.len() > 1 || duelled.way != Way::Processes { mean } else { measurement.throughput };
-    let measured = duelled.blocks.iter().filter(|block| block.side == side).map(|block| block.end_s - block.begin_s);
-    let measuring_s = measured.sum::<f64>().min(elapsed.as_secs_f64());
+    let measured: f64 = own().map(|block| block.end_s - block.begin_s).sum();
+    let measuring_s = measured.min(elapsed.as_secs_f64());
     let spent = Spent { measuring_s, starting_s: elapsed.as_secs_f64() - measuring_s, ..Spent::default() };
     let mut of_round = measurement.clone();
     (of_round.throughput, of_round.spent) = (throughput, Some(spent));
     of_round.timing.is_unstable = false;
-    of_round.timing.epoch_factor = whole;
+    of_round.timing.epoch_factor = whole.or(has_ends.then_some(1.0));
     of_round.round = Some(InRound { number, process, slices });
     of_round
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::super::clock_watch::ClockWatch;
 use super::super::super::duel::{BLOCK, Block, Side};
+use super::super::super::measuring::observation::Observation;
 use super::super::super::measuring::patience::{queued_steps, workers};
 use super::super::super::measuring::throughput::RARELY;
 use super::super::super::stats::{Work, warmup_length};
@@ -25,6 +26,11 @@ const AFTER_SWITCH: u64 = 2;
 /// If the process was kept, only as many steps after a switch are dropped as fit in this time, but at least one. What differs after a
 /// switch takes milliseconds.
 const LONGEST_LEAD: Duration = BLOCK;
+
+/// The longest epoch of which a block has whole ones. Blocks of longer epochs leave out their ends, whose cost the probe of the config
+/// measured. In short epochs that is wrong: the step at the end waits for the loader's first batch, and meanwhile the batches after it
+/// get ready, so the other steps are too fast. The rate of a real job with epochs of seven steps was 28% too high.
+const LONGEST_EPOCH: Duration = Duration::from_secs(2);
 
 /// The result of a turn.
 pub(super) enum Turn {
@@ -50,6 +56,8 @@ pub(super) struct Plan {
     length: Option<u64>,
     /// The period, in steps, of the pattern of long and short steps. A block is a multiple of it.
     rhythm: u64,
+    /// True if the ends of epochs count.
+    counts_ends: bool,
 }
 
 impl Plan {
@@ -80,20 +88,21 @@ impl Session {
         let settings = self.step.template.apply.under_targets(job.settings);
         let fact = |name: &str| self.heard.facts.number(name).map(whole);
         let in_a_row = fact("loader.workers").unwrap_or_else(|| workers(&settings)).clamp(1, MOST_IN_A_ROW);
-        // The steps at the ends of such epochs count. Then a block has whole epochs.
-        let short_epoch = fact("loader.batches").filter(|batches| (2..RARELY).contains(batches));
+        let steps_in = |time: Duration| Some(whole((time.as_secs_f64() / self.step_seconds(in_a_row)?).ceil()));
+        let epoch = fact("loader.batches").map(|batches| batches / fact("accumulation").unwrap_or(1).max(1));
+        let is_short = |steps: &u64| *steps < RARELY || steps_in(LONGEST_EPOCH).is_some_and(|most| *steps <= most);
+        let short_epoch = epoch.filter(|steps| *steps >= FEWEST_STEPS).filter(is_short);
         let rhythm = short_epoch.unwrap_or(in_a_row);
-        let steps_in = |time: Duration| Some(whole((time.as_secs_f64() / self.step_seconds(rhythm)?).ceil()));
         let by_steps = || Some(steps_in(BLOCK)?.max(FEWEST_STEPS).next_multiple_of(rhythm));
         let length = length.or_else(by_steps);
         let lead = if was_kept {
             // Two batches of each worker do not count: one that it finished while it was being stopped, and one that it had begun.
             let most = steps_in(LONGEST_LEAD).unwrap_or(u64::MAX).max(1);
-            (2 * rhythm).max(AFTER_SWITCH).min(most)
+            (2 * in_a_row).max(AFTER_SWITCH).min(most)
         } else {
             queued_steps(&settings).max(AFTER_SWITCH)
         };
-        Plan { lead, may_warm_up: !was_kept, length, rhythm }
+        Plan { lead, may_warm_up: !was_kept, length, rhythm, counts_ends: short_epoch.is_some() }
     }
 
     /// Returns the mean time of a step. Uses the second half of the steps since the settings changed, because the first half may be
@@ -167,6 +176,7 @@ impl Session {
             steps,
             dropped_steps: dropped,
             rate: work.amount / work.seconds,
+            has_epoch_ends: plan.counts_ends,
         }))
     }
 
@@ -180,7 +190,9 @@ impl Session {
             cut += 1;
         }
         let exceptions = self.heard.window.exceptions();
-        let rest: Vec<_> = all[cut..].iter().filter(|step| step.mark.is_none_or(|kind| !exceptions[kind])).collect();
+        let is_end = |step: &Observation| plan.counts_ends && step.before.ends_epoch;
+        let is_usual = |step: &&Observation| step.mark.is_none_or(|kind| !exceptions[kind]) || is_end(step);
+        let rest: Vec<_> = all[cut..].iter().filter(is_usual).collect();
         let times: Vec<f64> =
             rest.iter().map(|step| step.work.seconds / step.work.amount.max(f64::MIN_POSITIVE)).collect();
         let warm = if plan.may_warm_up { warmup_length(&times, f64::INFINITY) } else { 0 };
