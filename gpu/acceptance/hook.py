@@ -19,10 +19,8 @@ from .results import Report
 SCRIPT = SCRIPTS / "hook_case.py"
 #: What a case may take: the import of torch, a window of measuring, and its end.
 CASE_SECONDS = 30
-#: What a case is expected to take on a machine with a GPU.
+#: What a case takes on an H100.
 EXPECTED_SECONDS = 8
-#: For the first losses without a setting, which gputune compares with.
-AGAIN_SECONDS = 3
 #: What a compiler may need that has nothing in its cache.
 COMPILE_SECONDS = 28
 Witness = dict[str, Any]
@@ -251,7 +249,7 @@ def cases() -> list[Check]:
     def check(case: Case) -> Check:
         # A processor's memory is not to be tried.
         dry, name = case.name != "memory", f"hook-{case.name}"
-        expected = COMPILE_SECONDS if case.prepares else EXPECTED_SECONDS + (AGAIN_SECONDS if case.target else 0)
+        expected = COMPILE_SECONDS if case.prepares else EXPECTED_SECONDS
         return Check(name, case.about, run(case), CASE_SECONDS, least_seconds=expected, runs_dry=dry)
 
     return [check(case) for case in CASES]

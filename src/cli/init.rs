@@ -104,6 +104,11 @@ impl Args {
             command: words,
         }
     }
+
+    /// Returns true if the spec is there already and stays.
+    fn keeps_spec(&self) -> bool {
+        self.keep && !self.fresh && self.out.is_file()
+    }
 }
 
 /// Returns the command of the current folder: its one obvious script.
@@ -180,6 +185,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
         files: templates.iter().filter_map(|template| written::rendered_file(&args.out, &cwd, template)).collect(),
     };
     let text = draft::write(&plan, &frame).map_err(unwritable)?;
+    let is_kept = args.keeps_spec();
     let spec = written::write(args, folder, &text, &templates)?;
     let asked = |warning: &&String| {
         let of_config = plan.parameters.iter().filter(|parameter| parameter.way == Way::Config);
@@ -188,7 +194,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     warn_of_missing(&command, &arguments, &values, &plan);
     warn_of_no_launcher(&command, &source);
     spec.warnings.iter().filter(|warning| !asked(warning)).for_each(|warning| diagnostic::print_warning(warning));
-    Ok(Some(Drafted::of(&args.out, &command, &plan, &frame)))
+    Ok(Some(Drafted::of((&args.out, is_kept), &command, &plan, &frame)))
 }
 
 fn refuse_to_replace(args: &Args) -> Result<(), Failed> {

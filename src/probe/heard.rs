@@ -282,6 +282,9 @@ impl Heard {
             _ => now.arrived.duration_since(before.arrived).as_secs_f64(),
         });
         let took = seconds.or(between);
+        if took.is_none() {
+            self.window.skip(now.arrived.duration_since(self.begin).as_secs_f64(), amount);
+        }
         if let Some(seconds) = took {
             self.window.evaluate(self.totals.current(EVALUATION));
             self.window.push(StepReport {

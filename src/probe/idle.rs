@@ -19,6 +19,10 @@ use crate::model::{Failure, Memory, Outcome, Progress, quantity::show_bytes};
 /// How long memory may take to come back after a process ends, while the driver releases it. A round number.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a program of others that came onto a GPU is waited for: longer than a look with nvidia-smi. Neighbours on a shared machine
+/// stay for hours, and the processes of probes are ended before. A round number.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(3);
+
 /// The share of the initially free shared memory that must be free again. The probes' leftovers are removed, so the rest belongs to
 /// other programs, which may well use some. A round number.
 const SHARED_FREE: f64 = 0.5;
@@ -68,18 +72,15 @@ impl Idle {
     pub(super) fn wait(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         let mut begin = Instant::now();
         while let Some(held) = self.held(visible) {
+            let Held { place, bytes, holder } = held;
+            let newcomer = holder.as_ref().and_then(|holder| holder.newcomer);
+            if let Some(newcomer) = newcomer.filter(|_| begin.elapsed() >= PATIENCE_WITH_OTHERS) {
+                self.settled.insert(newcomer);
+                begin = Instant::now();
+                continue;
+            }
             if begin.elapsed() >= self.patience {
-                let Held { place, bytes, holder } = held;
-                match holder.as_ref().and_then(|holder| holder.newcomer) {
-                    Some(newcomer) => {
-                        self.settled.insert(newcomer);
-                        begin = Instant::now();
-                        continue;
-                    }
-                    None => {
-                        return Err(ProbeError::MemoryHeld { place, bytes, holder: holder.map(|holder| holder.name) });
-                    }
-                }
+                return Err(ProbeError::MemoryHeld { place, bytes, holder: holder.map(|holder| holder.name) });
             }
             let progress = Progress { unit: "samples/s".to_owned(), ..Progress::default() };
             if watch(&progress).is_break() {

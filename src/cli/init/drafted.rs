@@ -10,11 +10,14 @@ use gputune::init::{
 use gputune::report::emit::shell_word;
 use serde::Serialize;
 
-/// A first spec that was written.
+/// A spec that was written, or kept.
 #[derive(Debug, Serialize)]
 pub(in crate::cli) struct Drafted {
     format: u32,
     spec: String,
+    /// True if the spec was there already.
+    #[serde(skip)]
+    is_kept: bool,
     script: String,
     preset: &'static str,
     #[serde(skip)]
@@ -59,7 +62,7 @@ fn way(parameter: &Planned) -> &'static str {
 }
 
 impl Drafted {
-    pub(super) fn of(spec: &Path, command: &Command, plan: &Plan, frame: &Frame<'_>) -> Self {
+    pub(super) fn of((spec, is_kept): (&Path, bool), command: &Command, plan: &Plan, frame: &Frame<'_>) -> Self {
         let has_rate = frame.rate != Rate::Missing;
         let file = shell_word(&spec.display().to_string());
         let of = |parameter: &Planned| Parameter { name: parameter.name.clone(), by: way(parameter) };
@@ -67,6 +70,7 @@ impl Drafted {
         Self {
             format: 1,
             spec: spec.display().to_string(),
+            is_kept,
             script: command.name().to_owned(),
             preset: plan.preset.name,
             about: plan.preset.about,
@@ -90,7 +94,7 @@ impl Drafted {
                 text += &format!("  {label:<10} {}\n", names.join(", "));
             }
         }
-        text += &format!("wrote {}\n", shell_word(&self.spec));
+        text += &format!("{} {}\n", if self.is_kept { "kept" } else { "wrote" }, shell_word(&self.spec));
         if !self.has_rate {
             text += &format!(
                 "\ngputune cannot see yet how fast {script} trains: {page} shows the three lines for it,\nor write the \

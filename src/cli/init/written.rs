@@ -20,7 +20,7 @@ pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Templat
         Failed::new(Exit::Impossible, message)
             .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
     };
-    let is_kept = args.keep && !args.fresh && args.out.is_file();
+    let is_kept = args.keeps_spec();
     // Templates are written first, because the spec is not accepted without them. A failure removes them again.
     let named = templates.iter().filter_map(|template| Some((rendered(&args.out, template)?.0, template)));
     let missing = named.filter(|(name, _)| !(is_kept && folder.join(name).exists()));
@@ -56,7 +56,7 @@ fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
 
 /// Returns true if the spec that is there runs these words, with the settings of its baseline.
 pub(super) fn is_there_for(args: &Args, words: &[String]) -> bool {
-    let Some(spec) = Some(&args.out).filter(|path| args.keep && !args.fresh && path.is_file()) else { return false };
+    let Some(spec) = Some(&args.out).filter(|_| args.keeps_spec()) else { return false };
     let Ok(spec) = Spec::load(spec) else { return false };
     let stated = spec.baseline.clone().unwrap_or_default();
     let Ok(config) = spec.space.as_it_is_with(&stated) else { return false };

@@ -102,6 +102,8 @@ pub(super) struct Session {
     pub(super) is_stopped: bool,
     /// True if the session's processes are stopped when the session is held.
     pub(super) stops_when_held: bool,
+    /// True if it had a turn in a round.
+    pub(super) had_turn: bool,
     /// Its place among the sessions that are open at once.
     pub(super) place: usize,
     /// The index of the current config in this process, from 0.
@@ -182,6 +184,7 @@ impl Session {
             is_forked,
             is_stopped: false,
             stops_when_held: false,
+            had_turn: false,
             place,
             segment: 0,
         })

@@ -1,7 +1,7 @@
 //! The state of a duel: the next side, its blocks up to now, and if they are enough.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::gpu_watch::GpuWatch;
 use super::statistics::{Levels, fewest_rounds};
@@ -23,6 +23,10 @@ pub(in crate::probe) struct Bout<'d, 'w> {
     gpus: Option<GpuWatch>,
     disturbances: Vec<String>,
 }
+
+/// A search measures each config of a round twice if that takes less than twice this long: a round number. Slices of whole epochs
+/// take seconds.
+const LONGEST_PASS: Duration = Duration::from_secs(4);
 
 impl<'d, 'w> Bout<'d, 'w> {
     pub(in crate::probe) fn new(duel: &'d Duel<'d>, hears: DuelWatch<'w>) -> Self {
@@ -96,6 +100,11 @@ impl<'d, 'w> Bout<'d, 'w> {
                 return Err(DuelEnd::Precise);
             }
         }
+        // In a search, one slice of each config is a comparison, and the next round has another order.
+        let seconds = || self.blocks.iter().map(|block| block.end_s - block.begin_s).sum::<f64>();
+        if self.duel.keeps && turn == sides && seconds() > LONGEST_PASS.as_secs_f64() {
+            return Err(DuelEnd::TimeIsUp);
+        }
         if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(self.duel.of_turn(turn)) }
     }
 
@@ -148,4 +157,47 @@ impl<'d, 'w> Bout<'d, 'w> {
 
 fn count(rounds: usize) -> u32 {
     u32::try_from(rounds).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Parameter, Space};
+    use crate::probe::{Effort, Job, Limits};
+
+    #[test]
+    fn a_round_of_a_search_ends_with_its_first_slices_if_they_take_long() {
+        let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
+        let (config, limits) = (space.first().unwrap(), Limits::default());
+        let settings = space.settings(&config);
+        let job = Job {
+            number: 1,
+            config: &config,
+            settings: &settings,
+            limits: &limits,
+            effort: Effort::Brief,
+            experiment: None,
+            keeps: true,
+        };
+        let next = |keeps: bool, seconds: f64| {
+            let (half_width, rounds, time, seed) = (0.0, 1, Duration::from_secs(60), None);
+            let duel = Duel { jobs: &[job, job], half_width, rounds, time, ways: Way::ALL, seed, keeps };
+            let mut hears = |_: &DuelProgress<'_>| ControlFlow::Continue(());
+            let mut bout = Bout::new(&duel, &mut hears);
+            let block = |side| Block {
+                side,
+                begin_s: 0.0,
+                end_s: seconds,
+                steps: 4,
+                dropped_steps: 0,
+                rate: 1.0,
+                has_epoch_ends: true,
+            };
+            bout.blocks = vec![block(Side::A), block(Side::B)];
+            bout.next()
+        };
+        assert_eq!(next(true, 1.0), Ok(Side::B));
+        assert_eq!(next(true, 3.0), Err(DuelEnd::TimeIsUp));
+        assert_eq!(next(false, 3.0), Ok(Side::B), "a comparison has no next round with another order");
+    }
 }

@@ -26,6 +26,10 @@ pub(in crate::probe) struct Before {
     pub(in crate::probe) ends_epoch: bool,
     /// The seconds of evaluation.
     pub(in crate::probe) evaluation: f64,
-    /// The seconds in which the process was held and did not train.
+    /// The seconds in which the process was held and did not train, and those of a step whose begin is not known.
     pub(in crate::probe) held: f64,
+    /// The work of such a step.
+    pub(in crate::probe) skipped: f64,
+    /// The work of such a step behind the end of an epoch. Its seconds are not in `held`.
+    pub(in crate::probe) behind_end: f64,
 }

@@ -72,7 +72,7 @@ impl Throughput {
         let works: Vec<Work> = steady.iter().map(|&at| observations[at].work).collect();
         let rate = MeanRate::of(&works)?;
         let ends: Vec<usize> = (cut..observations.len()).filter(|&at| observations[at].before.ends_epoch).collect();
-        let over_epochs = over_epochs(observations, &ends);
+        let over_epochs = over_epochs(observations, &ends, rate.rate);
         let epoch_factor = over_epochs.map(|whole| whole.amount / whole.seconds / rate.rate);
         let epoch_end = over_epochs.map(|whole| {
             let epochs = count((ends.len() - 1) as u64);
@@ -146,14 +146,17 @@ impl Throughput {
 }
 
 /// Returns the work from the first to the last end of an epoch. Its time includes everything between epochs, but not the time in
-/// which the process was held.
-fn over_epochs(observations: &[Observation], ends: &[usize]) -> Option<Work> {
+/// which the process was held. Skipped steps count at the rate of the others.
+fn over_epochs(observations: &[Observation], ends: &[usize], rate: f64) -> Option<Work> {
     let (&first, &last) = (ends.first()?, ends.last()?);
     let between = &observations[first + 1..=last];
     let amount: f64 = between.iter().map(|step| step.work.amount).sum();
     let held: f64 = between.iter().map(|step| step.before.held).sum();
-    let seconds = observations[last].at - observations[first].at - held;
-    Some(Work { amount, seconds }).filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
+    let skipped: f64 = between.iter().map(|step| step.before.skipped).sum();
+    let behind_ends: f64 = between.iter().map(|step| step.before.behind_end).sum();
+    let seconds = observations[last].at - observations[first].at - held + skipped / rate;
+    Some(Work { amount: amount + skipped + behind_ends, seconds })
+        .filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
 }
 
 /// Returns true if a step has the mark of a compilation.
@@ -448,6 +451,10 @@ mod tests {
             if step % 20 == 5 {
                 at += 20.0;
                 window.go_on(at);
+                // Its begin is not known.
+                at += 0.01;
+                window.skip(at, 32.0);
+                continue;
             }
             let seconds = if is_end { 0.81 } else { 0.01 };
             at += seconds;
@@ -461,6 +468,7 @@ mod tests {
         let throughput = window.throughput().unwrap();
         assert_rate(&throughput, 320.0 / 0.9);
         let end = throughput.epoch_end.unwrap();
+        assert_eq!(end.samples, 320.0);
         assert!((end.seconds - 0.8).abs() < 0.01 && (end.evaluation_s.unwrap() - 0.4).abs() < 0.01, "{end:?}");
         assert!(throughput.outliers.is_empty(), "{throughput:?}");
     }

@@ -94,6 +94,16 @@ impl Window {
         self.before.held = last.map_or(0.0, |last| (at - last).max(0.0));
     }
 
+    /// Leaves out the first step after the process was held, whose begin is not known. Its end is in seconds since the probe began.
+    pub(in crate::probe) fn skip(&mut self, at: f64, amount: f64) {
+        if self.before.ends_epoch {
+            self.before.behind_end += amount;
+        } else {
+            self.go_on(at);
+            self.before.skipped += amount;
+        }
+    }
+
     /// Adds a step; a step with invalid numbers is left out.
     pub(in crate::probe) fn push(&mut self, step: StepReport<'_>) {
         let StepReport { at, seconds, amount, waited, mark } = step;
@@ -263,6 +273,8 @@ fn together(first: Observation, second: Observation) -> Observation {
             ends_epoch: first.before.ends_epoch || second.before.ends_epoch,
             evaluation: first.before.evaluation + second.before.evaluation,
             held: first.before.held + second.before.held,
+            skipped: first.before.skipped + second.before.skipped,
+            behind_end: first.before.behind_end + second.before.behind_end,
         },
         steps: first.steps + second.steps,
     }

@@ -123,14 +123,16 @@ impl Race {
     }
 
     /// Returns true if a config must be restarted in the next round, to measure another process of it. While the search goes on,
-    /// only the baseline is restarted, since another incumbent may come.
+    /// only the baseline is restarted, since another incumbent may come. In the last rounds, a config close to the incumbent may yet
+    /// be named.
     pub(crate) fn needs_another_process(&self, config: &Config, is_last: bool) -> bool {
         let leads = |at: &Ranked| at.config == *config;
         let is_anchor = self.anchor.is_some_and(|at| leads(&self.ranking[at]));
         let Some(entry) = self.ranking.iter().find(|entry| leads(entry)) else { return false };
         let is_incumbent = self.incumbent().is_some_and(leads);
         let seen = rounds::processes(&entry.runs).max(1);
-        (is_anchor || is_incumbent && is_last)
+        let may_be_named = || is_incumbent || self.close().any(leads);
+        (is_anchor || is_last && may_be_named())
             && self.noise != Noise::of([], false)
             && entry.rounds >= ROUNDS_OF_FIRST_PROCESS + ROUNDS_PER_PROCESS * (seen - 1)
     }

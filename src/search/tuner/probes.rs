@@ -28,9 +28,9 @@ pub(super) struct RoundUnderWay {
 /// The state of the rounds in this run of the search.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// The time of the slices in all complete rounds.
+    /// The time of the slices in the last complete round.
     pub(super) slice_time: Duration,
-    /// How many configs these rounds had.
+    /// How many configs that round had.
     pub(super) configs: u32,
     /// The time for the checks of the config that would be named now: its losses in full precision, the end of its
     /// epochs, its largest batch, and a recording of its steps.

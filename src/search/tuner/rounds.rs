@@ -34,8 +34,15 @@ impl Search<'_, '_> {
 
     /// Returns the configs of a round that is due in a slot while the search goes on.
     pub(super) fn round_due(&mut self, slot: usize) -> Option<Vec<Config>> {
-        // Processes for a round in the middle would take the time of as many probes.
-        if !self.has_rounds() || !self.setup.compares_rates() || self.slots.holds == Holds::Nothing {
+        // Processes for a round in the middle would take the time of as many probes. A process that trains with settings cannot become
+        // the unmodified job.
+        let is_unmodified = self.setup.baseline().is_some_and(Config::is_as_it_is);
+        let is_cheap = match self.slots.holds {
+            Holds::Processes => true,
+            Holds::OneProcess => !is_unmodified,
+            Holds::Nothing => false,
+        };
+        if !self.has_rounds() || !self.setup.compares_rates() || !is_cheap {
             return None;
         }
         let new = self.not_in_rounds(Some(slot));
@@ -139,8 +146,8 @@ impl Search<'_, '_> {
         let elapsed = began.elapsed().div_f64(count as f64);
         if is_complete {
             let seconds: f64 = duelled.blocks.iter().map(|block| block.end_s - block.begin_s).sum();
-            self.rounds.slice_time += Duration::try_from_secs_f64(seconds).unwrap_or_default();
-            self.rounds.configs += u32::try_from(count).unwrap_or(u32::MAX);
+            self.rounds.slice_time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+            self.rounds.configs = u32::try_from(count).unwrap_or(u32::MAX);
         }
         let mut ratios = Vec::new();
         let mut first_rate = None;
@@ -223,7 +230,7 @@ impl Search<'_, '_> {
         self.time_per_config() * u32::try_from(configs).unwrap_or(u32::MAX) + self.rounds.time_for_checks
     }
 
-    /// Returns the mean time of a config's slices in a round. Before the first round: two slices and the steps dropped before each,
+    /// Returns the mean time of a config's slices in the last round, since steps of later configs may be longer. Before the first round: two slices and the steps dropped before each,
     /// but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
         /// The steps of two slices of slow steps. Each slice has one dropped step, two counted steps and the step under way at its end.

@@ -40,10 +40,15 @@ impl Trials {
         probes.filter(|probe| probe.round.is_none()).filter_map(|probe| probe.timing.epoch_factor).last()
     }
 
-    /// Returns the time that a process takes from its start to its first step.
+    /// Returns the time that a process takes from its start to its first step: the longest of the last processes. The first process of
+    /// all may also compile Python modules.
     pub(super) fn time_to_start(&self) -> Duration {
-        let first = self.history.trials().first().and_then(|trial| trial.outcome.measurement()?.spent);
-        let seconds = first.map_or(0.0, |spent| spent.importing_s + spent.starting_s);
+        const LAST: usize = 3;
+        let start_of = |trial: &Arc<Trial>| {
+            let run = trial.outcome.measurement().filter(|run| !run.is_live && run.round.is_none())?;
+            run.spent.map(|spent| spent.importing_s + spent.starting_s)
+        };
+        let seconds = self.history.trials().iter().rev().filter_map(start_of).take(LAST).fold(0.0, f64::max);
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 

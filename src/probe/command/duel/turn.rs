@@ -32,6 +32,13 @@ const LONGEST_LEAD: Duration = BLOCK;
 /// get ready, so the other steps are too fast. The rate of a real job with epochs of seven steps was 28% too high.
 const LONGEST_EPOCH: Duration = Duration::from_secs(2);
 
+/// The most batches that a queue is believed to have: a round number.
+const MOST_QUEUED: u64 = 100;
+
+/// The steps of a process's first turn that do not count take no longer than this: a round number. While its first steps were slow,
+/// the loader filled its queue, and a short probe did not empty it. The slices of a real job were 15% too fast.
+const LONGEST_FIRST_LEAD: Duration = Duration::from_secs(2);
+
 /// The result of a turn.
 pub(super) enum Turn {
     Block(Block),
@@ -90,19 +97,33 @@ impl Session {
         let in_a_row = fact("loader.workers").unwrap_or_else(|| workers(&settings)).clamp(1, MOST_IN_A_ROW);
         let steps_in = |time: Duration| Some(whole((time.as_secs_f64() / self.step_seconds(in_a_row)?).ceil()));
         let epoch = fact("loader.batches").map(|batches| batches / fact("accumulation").unwrap_or(1).max(1));
-        let is_short = |steps: &u64| *steps < RARELY || steps_in(LONGEST_EPOCH).is_some_and(|most| *steps <= most);
+        let is_short = |steps: &u64| {
+            *steps < RARELY || self.epoch_seconds(*steps).is_some_and(|seconds| seconds <= LONGEST_EPOCH.as_secs_f64())
+        };
         let short_epoch = epoch.filter(|steps| *steps >= FEWEST_STEPS).filter(is_short);
         let rhythm = short_epoch.unwrap_or(in_a_row);
         let by_steps = || Some(steps_in(BLOCK)?.max(FEWEST_STEPS).next_multiple_of(rhythm));
         let length = length.or_else(by_steps);
-        let lead = if was_kept {
+        let queued = fact("loader.prefetch_factor").map(|prefetch| prefetch * fact("loader.workers").unwrap_or(0));
+        let queued = queued.unwrap_or_else(|| queued_steps(&settings)).clamp(AFTER_SWITCH, MOST_QUEUED);
+        let lead = if was_kept && !self.had_turn {
+            queued.min(steps_in(LONGEST_FIRST_LEAD).unwrap_or(u64::MAX).max(1))
+        } else if was_kept {
             // Two batches of each worker do not count: one that it finished while it was being stopped, and one that it had begun.
             let most = steps_in(LONGEST_LEAD).unwrap_or(u64::MAX).max(1);
             (2 * in_a_row).max(AFTER_SWITCH).min(most)
         } else {
-            queued_steps(&settings).max(AFTER_SWITCH)
+            queued
         };
-        Plan { lead, may_warm_up: !was_kept, length, rhythm, counts_ends: short_epoch.is_some() }
+        Plan { lead, may_warm_up: !(was_kept && self.had_turn), length, rhythm, counts_ends: short_epoch.is_some() }
+    }
+
+    /// Returns the time of an epoch of this many steps; `None` until the end of an epoch was seen, which may take long.
+    fn epoch_seconds(&self, steps: u64) -> Option<f64> {
+        let all = self.heard.window.since(0.0);
+        let seen: u64 = all.iter().map(|step| step.steps).sum();
+        let seconds: f64 = all.iter().map(|step| step.work.seconds).sum();
+        all.iter().any(|step| step.before.ends_epoch).then(|| seconds / as_number(seen) * as_number(steps))
     }
 
     /// Returns the mean time of a step. Uses the second half of the steps since the settings changed, because the first half may be
@@ -128,6 +149,7 @@ impl Session {
         let from = begin.duration_since(self.begin).as_secs_f64();
         self.clock = ClockWatch::begin();
         self.heard.last_progress = begin;
+        self.had_turn = true;
         self.resume();
         self.heard.window.go_on(from);
         self.go();
