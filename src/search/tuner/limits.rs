@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::rounds::{MOST, NEW};
 use super::search::Search;
 use crate::model::{Slot, quantity::show_duration};
+use crate::probe::Holds;
 use crate::search::budget::{Budget, StopReason, expected_probe};
 
 impl Search<'_, '_> {
@@ -64,7 +65,7 @@ impl Search<'_, '_> {
     }
 
     /// Returns the time to reserve for rounds. It suffices to prove that a config is faster, with a second process of it and of the
-    /// baseline. If it is clear which config to name, it is one more round.
+    /// baseline, and with their first if none waits. If it is clear which config to name, it is one more round.
     fn reserve(&self) -> Duration {
         /// Three rounds with each of two processes.
         const ROUNDS: u32 = 6;
@@ -76,7 +77,8 @@ impl Search<'_, '_> {
         if self.rounds.is_clear {
             return round + self.rounds.time_for_checks;
         }
-        round * ROUNDS + self.trials.time_to_start() * 2 + self.rounds.time_for_checks
+        let starts = if self.slots.holds == Holds::Processes { 2 } else { 4 };
+        round * ROUNDS + self.trials.time_to_start() * starts + self.rounds.time_for_checks
     }
 
     /// Returns the message for a search that ends with its allocation.
