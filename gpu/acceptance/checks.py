@@ -11,7 +11,7 @@ from .results import Report
 
 Run = Callable[[Context, Report], None]
 
-#: A check takes no longer, but for what is many probes: searches, and comparisons in turn.
+#: The longest time of a check. Searches and comparisons run many probes and take longer.
 LONGEST_SECONDS = 30
 #: A search of four configs, each of which may be a process of its own.
 START_SECONDS = 60

@@ -43,8 +43,8 @@ def named(*words: str) -> Judge:
     return judge
 
 
-#: Words in the names of kernels for each number format: PyTorch's types, those of CUTLASS and cuDNN (`s16816` is the shape of
-#: a product of 16-bit numbers on tensor cores, `s1688` one of TF32), those of cuBLAS (`nvjet_hsh`, `nvjet_tst`).
+#: Words in the names of kernels for each number format. CUTLASS and cuDNN name the shape of a product on tensor cores: `s16816`
+#: of 16-bit numbers, `s1688` of TF32. cuBLAS has `nvjet_hsh` and `nvjet_tst`.
 BF16 = ("bf16", "bfloat16", "16816", "nvjet_tst")
 FP16 = ("fp16", "f16f16", "_f16_", "half", "16816", "h884", "h1688", "nvjet_hsh")
 TF32 = ("tf32", "s1688")
@@ -181,7 +181,7 @@ class Case:
     kernels: bool = False
     #: Whether the stand-in for a device has all that it takes.
     stands_in: bool = False
-    #: Whether it only prepares another case: what comes of it is told.
+    #: True if the case only prepares another case. Its result is not judged.
     prepares: bool = False
 
 

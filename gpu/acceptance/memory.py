@@ -66,7 +66,7 @@ def wait_until_held(child: subprocess.Popen[str], mib: float, limit: float) -> b
 
 
 def is_load(pid: int) -> bool:
-    """Whether it is the Python of the step, not gputune's supervisor, whose arguments name the script, too."""
+    """Returns true for the Python of the step. The arguments of gputune's supervisor also name the script."""
     try:
         is_python = Path(f"/proc/{pid}/exe").resolve().name.startswith("python")
         return is_python and "load.py" in Path(f"/proc/{pid}/cmdline").read_text()
@@ -75,7 +75,7 @@ def is_load(pid: int) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and is not yet waited for does not."""
+    """Returns true if a process runs, and false for a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
     except (OSError, IndexError):

@@ -230,8 +230,8 @@ impl Search<'_, '_> {
         self.time_per_config() * u32::try_from(configs).unwrap_or(u32::MAX) + self.rounds.time_for_checks
     }
 
-    /// Returns the mean time of a config's slices in the last round, since steps of later configs may be longer. Before the first round: two slices and the steps dropped before each,
-    /// but no longer than a probe.
+    /// Returns the mean time of a config's slices in the last round, since steps of later configs may be longer. Before the first
+    /// round: two slices and the steps dropped before each, but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
         /// The steps of two slices of slow steps. Each slice has one dropped step, two counted steps and the step under way at its end.
         const STEPS: f64 = 8.0;

@@ -87,19 +87,7 @@ impl<'p> Many<'_, 'p> {
 impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
-        let (running, open, lost) = (vec![None], vec![true], vec![false]);
-        Self {
-            kind: Kind::One(prober),
-            stop,
-            deadline,
-            running,
-            open,
-            lost,
-            welcomes: None,
-            is_out_of_time: false,
-            holds: Holds::Processes,
-            in_round: Vec::new(),
-        }
+        Self::of(Kind::One(prober), 1, stop, deadline)
     }
 
     /// Starts a thread for each prober, and for each prober that joins later. The threads end when this is dropped.
@@ -128,16 +116,18 @@ impl<'s, 'p> Slots<'s, 'p> {
         let mut many = Many { places, orders, told, spawn: Box::new(spawn), arrivals, is_over };
         probers.into_iter().for_each(|prober| many.add(prober));
         let count = many.places.len();
-        let open = (0..count).map(|at| at == 0).collect();
-        let (running, lost) = (vec![None; count], vec![false; count]);
-        let kind = Kind::Many(Box::new(many));
+        Self::of(Kind::Many(Box::new(many)), count, stop, deadline)
+    }
+
+    /// So many slots, of which the first takes part.
+    fn of(kind: Kind<'s, 'p>, count: usize, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
         Self {
             kind,
             stop,
             deadline,
-            running,
-            open,
-            lost,
+            running: vec![None; count],
+            open: (0..count).map(|at| at == 0).collect(),
+            lost: vec![false; count],
             welcomes: None,
             is_out_of_time: false,
             holds: Holds::Processes,

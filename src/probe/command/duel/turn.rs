@@ -109,13 +109,15 @@ impl Session {
         let lead = if was_kept && !self.had_turn {
             queued.min(steps_in(LONGEST_FIRST_LEAD).unwrap_or(u64::MAX).max(1))
         } else if was_kept {
-            // Two batches of each worker do not count: one that it finished while it was being stopped, and one that it had begun.
+            // Two batches of each worker do not count. The worker finished one while it was being stopped, and had begun the other.
             let most = steps_in(LONGEST_LEAD).unwrap_or(u64::MAX).max(1);
             (2 * in_a_row).max(AFTER_SWITCH).min(most)
         } else {
             queued
         };
-        Plan { lead, may_warm_up: !(was_kept && self.had_turn), length, rhythm, counts_ends: short_epoch.is_some() }
+        // The first block may have been planned before the end of an epoch was seen.
+        let counts_ends = short_epoch.is_some_and(|epoch| length.is_none_or(|length| length.is_multiple_of(epoch)));
+        Plan { lead, may_warm_up: !(was_kept && self.had_turn), length, rhythm, counts_ends }
     }
 
     /// Returns the time of an epoch of this many steps; `None` until the end of an epoch was seen, which may take long.
