@@ -1,7 +1,7 @@
 //! Finds out if a resource that grows reaches its limit before the end of the training.
 
 use super::RunLength;
-use super::measurement::{Measurement, SAMPLES_PER_SECOND};
+use super::measurement::{HANDED_OUT, Measurement, SAMPLES_PER_SECOND};
 use super::objective::Objective;
 
 /// The longest time to a limit that matters if the length of the training is unknown: a day, as most trainings are shorter.
@@ -44,10 +44,15 @@ impl Measurement {
         }
     }
 
-    /// Returns the samples of an epoch, of all ranks together; `None` if no loader says.
+    /// Returns the samples of an epoch, as the throughput counts them; `None` if no loader says.
+    ///
+    /// If the script counts something else than the loader, such as tokens, each of the loader's samples counts for as much as in the
+    /// measured time.
     pub fn samples_per_epoch(&self) -> Option<f64> {
         let fact = |name: &str| self.facts.number(name).filter(|number| *number > 0.0);
-        let of_sampler = fact("loader.samples").map(|samples| samples * f64::from(self.ranks.unwrap_or(1)));
+        let counted = self.metrics.get(HANDED_OUT).and_then(|handed_out| Some(self.throughput?.value / handed_out));
+        let per_sample = counted.unwrap_or_else(|| f64::from(self.ranks.unwrap_or(1)));
+        let of_sampler = fact("loader.samples").map(|samples| samples * per_sample);
         of_sampler.or_else(|| {
             let batch = self.timing.samples_per_step? / fact("accumulation").unwrap_or(1.0);
             Some(fact("loader.batches")? * batch)

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Best, Study};
-use crate::model::{Config, EpochEnd, Estimate, History, Measurement, RunLength, SAMPLES_PER_SECOND};
+use crate::model::{Config, EpochEnd, Estimate, HANDED_OUT, History, Measurement, RunLength, SAMPLES_PER_SECOND};
 
 /// The length of a training that says nothing of its length, and has no epochs.
 const A_MILLION: RunLength = RunLength::Samples(1e6);
@@ -70,6 +70,7 @@ fn over_whole_epoch(measurement: &Measurement, end: EpochEnd) -> Option<Measurem
     let mut whole = measurement.clone();
     whole.throughput = Some(throughput.times(factor));
     whole.timing.epoch_factor = Some(factor);
+    whole.metrics.entry(HANDED_OUT.to_owned()).and_modify(|rate| *rate *= factor);
     for slice in whole.round.iter_mut().flat_map(|round| &mut round.slices) {
         *slice *= factor;
     }
@@ -171,5 +172,9 @@ mod tests {
         assert_eq!(run.samples_per_epoch(), Some(1280.0));
         run.facts.insert(0, "loader.samples", crate::model::Fact::Number(630.0));
         assert_eq!(run.samples_per_epoch(), Some(1260.0));
+        // The script reports 64 tokens for each sample of its rank.
+        run.throughput = Some(Estimate::point(6400.0));
+        run.metrics.insert(HANDED_OUT.to_owned(), 100.0);
+        assert_eq!(run.samples_per_epoch(), Some(630.0 * 64.0));
     }
 }
