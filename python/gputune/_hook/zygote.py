@@ -4,8 +4,8 @@ Importing torch costs seconds of CPU time, a fork milliseconds. The zygote impor
 probe had imported by its first step, but no module of the user. The child runs the whole script (`warm_child.py`).
 `zygote_guards.py` lists the reasons against a fork.
 
-The socket `GPUTUNE_ZYGOTE` carries lines of JSON: first the task, then one line for each fork. Each fork has two file
-descriptors: the connection of the child's supervisor, and the pipe for the child's output.
+The task is a file beside the socket `GPUTUNE_ZYGOTE`, with the suffix `.json`. The socket carries lines of JSON, one for each
+fork. Each fork has two file descriptors: the connection of the child's supervisor, and the pipe for the child's output.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Link:
 
 def main() -> None:
     """Runs the zygote until gputune closes the connection."""
+    address = os.environ.pop(SOCKET)
+    with open(f"{address}.json", encoding="utf-8") as file:
+        task: dict[str, Any] = json.load(file)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(os.environ.pop(SOCKET))
+    connection.connect(address)
     link = Link(connection)
-    task, _ = link.hear()
-    if task is None:
-        return
     way_out = os.environ.pop(_WAY_OUT, None)
     task["mounts"] = int(way_out) if way_out is not None else None
     start_environment = dict(os.environb)

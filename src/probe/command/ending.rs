@@ -70,6 +70,12 @@ impl Session {
         }
     }
 
+    /// Asks the processes to end before their next step, without waiting for it.
+    pub(super) fn ask_to_end(&mut self) {
+        self.resume();
+        self.socket.order(&Order::Stop);
+    }
+
     /// Keeps the files that the hook has written for the user, and names the trace of the steps.
     pub(super) fn keep_files(&self, outcome: &mut Outcome) {
         kept_file::keep(self.scratch.path(), &self.log, outcome);

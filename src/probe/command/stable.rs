@@ -49,6 +49,9 @@ impl Stable {
 
     /// Ends the processes of all other configs.
     pub(super) fn keep(&mut self, configs: &[Config]) {
+        // All are asked before the first is waited for, so that they end at the same time.
+        let others = self.open.iter_mut().filter(|open| !configs.contains(&open.config));
+        others.for_each(|open| open.session.ask_to_end());
         self.open.retain(|open| configs.contains(&open.config));
     }
 
@@ -70,6 +73,12 @@ impl Stable {
     pub(super) fn free_place(&self) -> usize {
         let is_taken = |place: &usize| self.open.iter().any(|open| open.session.place == *place);
         (0..).find(|place| !is_taken(place)).unwrap_or(0)
+    }
+}
+
+impl Drop for Stable {
+    fn drop(&mut self) {
+        self.keep(&[]);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -122,11 +122,6 @@ impl Zygote {
             is_zygote: true,
             processors: setup.processors.to_vec(),
         };
-        let log = log_file(setup.folder).map_err(told)?;
-        let (sender, reports) = sync_channel(16);
-        let supervised =
-            Supervised::start(setup.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
-        scratch.note(supervised.pid());
         let task = json!({
             "modules": setup.imports.modules,
             "environment": setup.imports.environment,
@@ -140,11 +135,17 @@ impl Zygote {
             "of_config": env.keys().map(|name| (name.clone(), std::env::var(name).ok())).collect::<BTreeMap<_, _>>(),
             "drops_capabilities": drops_capabilities,
         });
+        // A file, since nobody accepts connections while the second probe runs, and the zygote must import in that time.
+        fs::write(address.with_extension("json"), task.to_string()).map_err(told)?;
+        let log = log_file(setup.folder).map_err(told)?;
+        let (sender, reports) = sync_channel(16);
+        let supervised =
+            Supervised::start(setup.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
+        scratch.note(supervised.pid());
         Ok(Starting {
             began: Instant::now(),
             listener,
             link: None,
-            task,
             supervised: Some(supervised),
             env: env.clone(),
             reports,
@@ -247,7 +248,6 @@ pub(super) struct Starting {
     began: Instant,
     listener: UnixListener,
     link: Option<Link>,
-    task: serde_json::Value,
     supervised: Option<Supervised>,
     env: BTreeMap<String, String>,
     reports: Receiver<Option<Report>>,
@@ -270,9 +270,7 @@ impl Starting {
         if self.link.is_none() {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    let mut link = Link::new(stream).map_err(lost)?;
-                    link.say(&self.task).map_err(lost)?;
-                    self.link = Some(link);
+                    self.link = Some(Link::new(stream).map_err(lost)?);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::sleep(PAUSE);
@@ -347,12 +345,6 @@ impl Link {
         stream.set_read_timeout(Some(TICK))?;
         stream.set_write_timeout(Some(LONGEST_FORK))?;
         Ok(Self { stream, unread: Vec::new() })
-    }
-
-    fn say(&mut self, message: &serde_json::Value) -> io::Result<()> {
-        let mut line = serde_json::to_vec(message)?;
-        line.push(b'\n');
-        self.stream.write_all(&line)
     }
 
     fn send_with(&mut self, line: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -8,8 +8,8 @@ use crate::search::rounds::{self, Noise};
 const WORSE: f64 = 0.05;
 
 /// The expected gain, as a share, that is not worth more rounds. Two configs that seem equal have an expected gain of 0.4 times the
-/// standard error of their difference. After two processes of each, that error is about 4%.
-const SMALL_GAIN: f64 = 0.015;
+/// standard error of their difference. After three rounds, that error is about 4%.
+const SMALL_GAIN: f64 = 0.02;
 
 /// A gain below the first number is not worth more rounds once its standard error is below the second. Both are shares and round
 /// numbers. Two processes of one config differ by about as much, so a proof would take dozens of rounds.
@@ -135,6 +135,14 @@ impl Race {
         (is_anchor || is_last && may_be_named())
             && self.noise != Noise::of([], false)
             && entry.rounds >= ROUNDS_OF_FIRST_PROCESS + ROUNDS_PER_PROCESS * (seen - 1)
+    }
+
+    /// Returns true if other load alone cannot explain how much slower the config is than the incumbent.
+    pub(crate) fn is_out(&self, config: &Config) -> bool {
+        let rate = |entry: &Ranked| entry.estimate.value;
+        let entry = self.ranking.iter().find(|entry| entry.config == *config);
+        let rates = entry.map(rate).zip(self.incumbent().map(rate));
+        rates.is_some_and(|(rate, best)| rate * rounds::LOAD < best)
     }
 
     fn rounds_of(&self, config: &Config) -> usize {

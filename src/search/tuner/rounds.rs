@@ -106,7 +106,9 @@ impl Search<'_, '_> {
         let needs_another = |config: &&Config| race.needs_another_process(config, may_be_last);
         let for_starts = left.saturating_sub(self.time_for_round(&configs));
         let most = for_starts.div_duration_f64(self.trials.time_to_start().max(Duration::from_millis(1)));
-        let restarts: Vec<Config> = configs.iter().filter(needs_another).take(most as usize).cloned().collect();
+        let mut restarts: Vec<Config> = configs.iter().filter(needs_another).take(most as usize).cloned().collect();
+        // A fresh process may take longer than all slices of a round. So the baseline and one more config get one, the incumbent first.
+        restarts.truncate(1 + usize::from(restarts.first() == configs.first()));
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len(), left: self.expected_left() });
         let (ways, seed) = (self.ways(), self.setup.seed ^ u64::from(number));
@@ -193,7 +195,8 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    /// Returns the feasible configs that were measured but were in no round yet; with a slot, only those measured in it.
+    /// Returns the feasible configs that were measured but were in no round yet, except those that are much too slow; with a slot, only
+    /// those measured in it.
     fn not_in_rounds(&self, slot: Option<usize>) -> Vec<Config> {
         let place = slot.and_then(|slot| self.slots.slot(slot));
         let is_feasible = |trial: &&Trial| self.setup.objective.scores_of(&trial.outcome).is_some();
@@ -206,9 +209,10 @@ impl Search<'_, '_> {
                 && !self.probes.in_rounds().any(|request| *request.config() == trial.config)
                 && (slot.is_none() || trial.slot.as_ref() == place)
         };
+        let race = self.study().race();
         let mut new: Vec<Config> = Vec::new();
         for trial in self.trials.history.searched().filter(is_feasible).filter(is_new) {
-            if !new.contains(&trial.config) {
+            if !new.contains(&trial.config) && !race.is_out(&trial.config) {
                 new.push(trial.config.clone());
             }
         }

@@ -23,6 +23,10 @@ const FEWEST_STEPS: u64 = 2;
 /// these steps. The first step also does not count, because it has no start time.
 const AFTER_SWITCH: u64 = 2;
 
+/// How long the steps after a switch that do not count take at least. With two steps of 16 ms dropped, a real job was 3% slower in
+/// blocks than alone; with 200 ms dropped, it was 1% slower.
+const SHORTEST_LEAD: Duration = Duration::from_millis(200);
+
 /// If the process was kept, only as many steps after a switch are dropped as fit in this time, but at least one. What differs after a
 /// switch takes milliseconds.
 const LONGEST_LEAD: Duration = BLOCK;
@@ -111,7 +115,8 @@ impl Session {
         } else if was_kept {
             // Two batches of each worker do not count. The worker finished one while it was being stopped, and had begun the other.
             let most = steps_in(LONGEST_LEAD).unwrap_or(u64::MAX).max(1);
-            (2 * in_a_row).max(AFTER_SWITCH).min(most)
+            let fewest = steps_in(SHORTEST_LEAD).unwrap_or(AFTER_SWITCH).max(AFTER_SWITCH);
+            (2 * in_a_row).max(fewest).min(most)
         } else {
             queued
         };
