@@ -22,3 +22,16 @@ pub use telemetry::{
     VISIBLE_GPUS,
 };
 pub use telemetry::{nvml, shared};
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// Writes a file, and the folders above it.
+    pub(super) fn write(folder: &Path, path: &str, text: &str) {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}

@@ -1,7 +1,9 @@
 //! Reads the processes, their parents and their sockets from `/proc`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::path::Path;
+use std::str::SplitWhitespace;
 
 /// The kernel's state letter of a process that has ended and was not waited for.
 const ZOMBIE: char = 'Z';
@@ -36,18 +38,34 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
 /// Returns the children of this process, from its threads' lists (`/proc/PID/task/TID/children`, proc(5)). Returns nothing
 /// if the kernel was built without the lists. This costs far less than reading all processes.
 pub(crate) fn own_children() -> Vec<u32> {
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    children_in(Path::new("/proc/self/task"))
+}
+
+/// Returns the children of all threads of a process, from its folder `task`.
+pub(crate) fn children_in(task: &Path) -> Vec<u32> {
+    let threads = fs::read_dir(task).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
 }
 
-/// Returns the CPU time of a process in clock ticks, with or without the children it has waited for (fields 14 to 17 of
-/// `/proc/PID/stat`, proc(5)).
+/// Returns the CPU time of a process in clock ticks, with or without the children it has waited for.
 pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
-    const USER_TIME: usize = 14;
-    let stat = Stat::of(pid)?;
-    let last = if with_children { USER_TIME + 3 } else { USER_TIME + 1 };
-    (USER_TIME..=last).map(|field| stat.number(field)).sum()
+    Stat::of(pid)?.ticks(with_children)
+}
+
+/// Returns the CPUs that a process may run on (proc(5), `Cpus_allowed_list`); `pid` is a number or `self`.
+pub(crate) fn allowed_processors(pid: &str) -> Option<BTreeSet<u32>> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(numbers)
+}
+
+/// Returns the numbers of a list like `0-3,8`.
+pub(crate) fn numbers(list: &str) -> BTreeSet<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
 }
 
 /// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). It distinguishes
@@ -73,7 +91,6 @@ pub(crate) fn named(pid: u32) -> String {
     }
 }
 
-/// Returns the parent of a process.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     parent_and_state(pid).map(|(parent, _)| parent)
 }
@@ -118,25 +135,41 @@ fn is_exiting(pid: u32) -> bool {
 
 fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     let stat = Stat::of(pid)?;
-    let state = stat.field(3)?.chars().next()?;
-    Some((stat.field(4)?.parse().ok()?, state))
+    Some((stat.parent()?, stat.field(3)?.chars().next()?))
 }
 
 /// The text of `/proc/PID/stat` (proc(5)).
-struct Stat(String);
+pub(crate) struct Stat(pub(crate) String);
 
 impl Stat {
     fn of(pid: u32) -> Option<Self> {
         fs::read_to_string(format!("/proc/{pid}/stat")).ok().map(Self)
     }
 
-    /// Returns a field, from 3 on; the name in field 2 may contain spaces and parentheses.
+    /// Returns the fields from 3 on; the name in field 2 may contain spaces and parentheses.
+    fn fields(&self) -> Option<SplitWhitespace<'_>> {
+        Some(self.0[self.0.rfind(')')? + 1..].split_whitespace())
+    }
+
     fn field(&self, number: usize) -> Option<&str> {
-        self.0[self.0.rfind(')')? + 1..].split_whitespace().nth(number - 3)
+        self.fields()?.nth(number - 3)
     }
 
     fn number(&self, field: usize) -> Option<u64> {
         self.field(field)?.parse().ok()
+    }
+
+    pub(crate) fn parent(&self) -> Option<u32> {
+        self.field(4)?.parse().ok()
+    }
+
+    /// Returns the CPU time in clock ticks, with or without the children that the process has waited for (fields 14 to 17).
+    pub(crate) fn ticks(&self, with_children: bool) -> Option<u64> {
+        const USER_TIME: usize = 14;
+        let count = if with_children { 4 } else { 2 };
+        let fields = self.fields()?.skip(USER_TIME - 3).take(count);
+        let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+        (ticks.len() == count).then(|| ticks.iter().sum())
     }
 }
 
@@ -163,7 +196,6 @@ fn inode_of_listener(line: &str, port: u16) -> Option<String> {
     words.nth(5).filter(|_| is_it).map(|inode| format!("socket:[{inode}]"))
 }
 
-/// Returns true if a process has one of these sockets open.
 fn has_socket(pid: u32, sockets: &[String]) -> bool {
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let targets = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
@@ -181,5 +213,11 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!descendants(std::process::id()).contains(&child.id()));
+    }
+
+    #[test]
+    fn lists_of_numbers_are_read() {
+        assert_eq!(numbers("0-3,8\n"), BTreeSet::from([0, 1, 2, 3, 8]));
+        assert_eq!((numbers("7").len(), numbers("").len()), (1, 0));
     }
 }

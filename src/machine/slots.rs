@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use super::inventory::{Processors, numbers};
+use super::inventory::Processors;
+use super::process_table::{allowed_processors, numbers};
 use super::telemetry::{GpuMeter, HostMemory, VISIBLE_GPUS, nvml::Visible};
 use crate::model::Slot;
 
@@ -98,9 +99,8 @@ impl Shares {
         if *self == Self::default() || (self.slots == Some(1) && self.gpus.is_none() && self.cores.is_none()) {
             return Ok(Vec::new());
         }
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
-        let cores = physical(Path::new("/sys/devices/system/cpu"), &numbers(allowed));
+        let allowed = allowed_processors("self").unwrap_or_default();
+        let cores = physical(Path::new("/sys/devices/system/cpu"), &allowed);
         let mut gpus = if is_gpu || self.gpus.is_some() {
             gpus(Path::new("/proc/driver/nvidia/gpus"), Path::new("/sys/bus/pci/devices"))
         } else {
@@ -194,8 +194,7 @@ fn near(module: &Path, bus: &Path, uuid: &str) -> Option<BTreeSet<u32>> {
     Some(numbers(&fs::read_to_string(bus.join(address).join("local_cpulist")).ok()?))
 }
 
-/// Returns the physical cores with their allowed CPUs, in the order of the CPUs (kernel documentation,
-/// `admin-guide/cputopology.rst`).
+/// Returns the physical cores with their allowed CPUs, in order (kernel documentation, `admin-guide/cputopology.rst`).
 fn physical(folder: &Path, allowed: &BTreeSet<u32>) -> Vec<Core> {
     let mut cores: BTreeMap<u32, Core> = BTreeMap::new();
     for &processor in allowed {
@@ -212,6 +211,7 @@ fn physical(folder: &Path, allowed: &BTreeSet<u32>) -> Vec<Core> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::tests::write;
 
     fn cores(count: u32) -> Vec<Core> {
         (0..count).map(|core| vec![core, core + count]).collect()
@@ -268,10 +268,8 @@ mod tests {
     fn the_bus_tells_what_is_near_a_gpu() {
         let folder = tempfile::tempdir().unwrap();
         let (module, bus) = (folder.path().join("gpus"), folder.path().join("bus"));
-        fs::create_dir_all(module.join("0000:3b:00.0")).unwrap();
-        fs::create_dir_all(bus.join("0000:3b:00.0")).unwrap();
-        fs::write(module.join("0000:3b:00.0/information"), "Model: X\nGPU UUID: GPU-a1\n").unwrap();
-        fs::write(bus.join("0000:3b:00.0/local_cpulist"), "8-9\n").unwrap();
+        write(&module, "0000:3b:00.0/information", "Model: X\nGPU UUID: GPU-a1\n");
+        write(&bus, "0000:3b:00.0/local_cpulist", "8-9\n");
         assert_eq!(near(&module, &bus, "GPU-a1"), Some(BTreeSet::from([8, 9])));
         assert_eq!(near(&module, &bus, "GPU-b2"), None);
     }
@@ -280,9 +278,7 @@ mod tests {
     fn siblings_are_one_core() {
         let folder = tempfile::tempdir().unwrap();
         for (processor, siblings) in [(0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")] {
-            let topology = folder.path().join(format!("cpu{processor}/topology"));
-            fs::create_dir_all(&topology).unwrap();
-            fs::write(topology.join("thread_siblings_list"), siblings).unwrap();
+            write(folder.path(), &format!("cpu{processor}/topology/thread_siblings_list"), siblings);
         }
         assert_eq!(physical(folder.path(), &numbers("0-3\n")), [vec![0, 2], vec![1, 3]]);
         assert_eq!(physical(folder.path(), &numbers("1,2")), [vec![1], vec![2]]);

@@ -94,7 +94,7 @@ fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
             (!is_on && listed.contains(&off)).then_some(off)
         }
         (Fact::Flag(is_on), _) => Some(Value::Bool(*is_on)),
-        #[expect(clippy::cast_possible_truncation, reason = "whole, and far below 2^53")]
+        // Whole, and far below 2^53.
         (Fact::Number(number), _) if number.fract() == 0.0 && number.abs() < 1e15 => Some(Value::Int(*number as i64)),
         (Fact::Number(number), _) => Some(Value::Float(*number)),
     }
@@ -203,7 +203,6 @@ fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &
         settings.get(parameter.name())?.as_f64()
     };
     let ranks = f64::from(measurement.ranks.unwrap_or(1));
-    #[expect(clippy::cast_precision_loss, reason = "a few devices")]
     let devices = measurement.machine.gpus.len().max(1) as f64;
     let updates = measurement.facts.number("accumulation").or_else(|| of_role(Role::Accumulation)).unwrap_or(1.0);
     let pieces = of_role(Role::Pieces).unwrap_or(1.0);
@@ -219,8 +218,7 @@ fn batch_arrived(space: &Space, settings: &Settings, set: &Value, measurement: &
     Some(sizes.into_iter().any(explains))
 }
 
-/// Returns true if a number of workers was applied. Launchers with one process per device often divide the workers among the
-/// processes.
+/// Returns true if a number of workers was applied. Launchers often divide the workers among their processes.
 fn workers_arrived(set: &Value, fact: &Fact, measurement: &Measurement) -> Option<bool> {
     let (set, found) = (set.as_f64()?, fact.as_number()?);
     let ranks = f64::from(measurement.ranks.unwrap_or(1));

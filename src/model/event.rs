@@ -8,9 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::model::metric::{GpuUse, Readings};
 use crate::model::objective::Judgement;
 use crate::model::outcome::Estimate;
-use crate::model::slot::Slot;
 use crate::model::space::Settings;
-use crate::model::trial::{Purpose, Trial};
+use crate::model::trial::{Purpose, Slot, Trial};
 
 /// News of a running probe.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -71,10 +71,7 @@ pub enum Fact {
 impl Fact {
     /// Returns the number, if the fact is a number.
     pub fn as_number(&self) -> Option<f64> {
-        match self {
-            Self::Number(number) => Some(*number),
-            Self::Flag(_) | Self::Text(_) => None,
-        }
+        if let Self::Number(number) = self { Some(*number) } else { None }
     }
 }
 
@@ -111,18 +108,12 @@ impl Facts {
 
     /// Returns the flag of this name.
     pub fn flag(&self, name: &str) -> Option<bool> {
-        match self.get(name)? {
-            Fact::Flag(flag) => Some(*flag),
-            Fact::Number(_) | Fact::Text(_) => None,
-        }
+        if let Fact::Flag(flag) = self.get(name)? { Some(*flag) } else { None }
     }
 
     /// Returns the string of this name.
     pub fn text(&self, name: &str) -> Option<&str> {
-        match self.get(name)? {
-            Fact::Text(text) => Some(text),
-            Fact::Number(_) | Fact::Flag(_) => None,
-        }
+        if let Fact::Text(text) = self.get(name)? { Some(text) } else { None }
     }
 
     /// Returns all facts, by name.
@@ -130,8 +121,7 @@ impl Facts {
         self.0.iter().map(|(name, fact)| (name.as_str(), fact))
     }
 
-    /// Returns the numbers whose names are `prefix` followed by a whole number, such as `loader_only.rate.4`. The key is
-    /// that whole number.
+    /// Returns the numbers whose names are `prefix` and a whole number, such as `loader_only.rate.4`, by that whole number.
     pub fn numbered(&self, prefix: &str) -> BTreeMap<u32, f64> {
         let of_it = |(name, fact): (&str, &Fact)| Some((name.strip_prefix(prefix)?.parse().ok()?, fact.as_number()?));
         self.iter().filter_map(of_it).collect()
@@ -151,8 +141,7 @@ impl Facts {
         self.0.remove(name);
     }
 
-    /// Adds a fact of a rank, replacing an earlier fact of the same name. Drops non-finite numbers, and names or strings
-    /// that are too long.
+    /// Adds or replaces a fact of a rank. Drops non-finite numbers, and names or strings that are too long.
     pub fn insert(&mut self, rank: u32, name: &str, fact: Fact) {
         let is_sound = match &fact {
             Fact::Number(number) => number.is_finite(),
@@ -212,15 +201,13 @@ mod tests {
 
     #[test]
     fn facts_survive_json_and_have_types() {
-        let facts: Facts = [
+        let facts = Facts::from_iter([
             ("loader.workers", Fact::from(4.0)),
             ("compiled", Fact::from(false)),
             ("device", Fact::from("cpu")),
             ("loader_only.rate.0", Fact::from(10.0)),
             ("loader_only.rate.4", Fact::from(35.0)),
-        ]
-        .into_iter()
-        .collect();
+        ]);
         let json = serde_json::to_string(&facts).unwrap();
         assert!(json.contains(r#""compiled":false"#) && json.contains(r#""device":"cpu""#), "{json}");
         let again: Facts = serde_json::from_str(&json).unwrap();
@@ -289,7 +276,7 @@ mod tests {
         }
         for name in said {
             let known = FACTS.iter().any(|row| row.name.trim_end_matches('W') == name);
-            assert!(known, "src/fact/table.rs lacks {name}, which the hook says");
+            assert!(known, "src/model/fact/table.rs lacks {name}, which the hook says");
         }
     }
 }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Spent};
 use super::fact::Facts;
-use super::growth::Growth;
 use super::metric::{GpuUse, Metric, Readings};
 
 /// The numbers of a probe that ended well. In JSON, its parts are flattened into it.
@@ -57,10 +56,10 @@ pub struct Measurement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Spent>,
     /// True if it was forked from a process that had already done the imports.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_forked: bool,
     /// True if it was measured in a process that had already measured another config.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_live: bool,
     /// The round that it was measured in, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,10 +101,9 @@ pub struct Timing {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_seconds: Option<f64>,
     /// True if the interval was still wider than requested when the measuring time ran out.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_unstable: bool,
-    /// Steps excluded from the throughput, by cause: `epoch`, `evaluation`, `checkpoint`, `recompile`, or `other` if the
-    /// cause is unknown.
+    /// Steps excluded from the throughput, by cause: `epoch`, `evaluation`, `checkpoint`, `recompile`, or else `other`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
     /// The rate over whole epochs, as a share of the rate between their ends. The throughput includes it. Absent if fewer than two ends
@@ -115,8 +113,7 @@ pub struct Timing {
     /// What the end of an epoch costs. Absent if fewer than two ends of epochs were seen, and no experiment measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_end: Option<EpochEnd>,
-    /// How many times as long a step takes at the end of the measured time as at its begin, if steps become steadily slower or
-    /// faster.
+    /// How many times as long a step takes at the end of the measured time as at its begin, if steps change steadily.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trend: Option<f64>,
 }
@@ -157,8 +154,7 @@ pub struct MemoryUse {
     /// The device's memory capacity in bytes.
     #[serde(rename = "memory_capacity_bytes", skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
-    /// How often the allocator had to free its caches and try again after warm-up; any retry means that the config does not
-    /// fit.
+    /// How often the allocator freed its caches and tried again after warm-up; any retry means that the config does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_retries: Option<u64>,
     /// The same during warm-up, if it happened: autotuners try algorithms that need much memory.
@@ -191,6 +187,36 @@ pub struct MachineUse {
     pub host: Readings,
 }
 
+/// A resource with a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// Memory of the processes of the job, in bytes.
+    HostMemory,
+    /// Memory that tensors hold on a device, in bytes.
+    DeviceMemory,
+    /// Open files of one process.
+    OpenFiles,
+}
+
+/// The steady growth of a resource while a probe was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// The resource.
+    pub resource: Resource,
+    /// How much it grows in a second.
+    pub per_second: f64,
+    /// How much is left until the limit.
+    pub left: f64,
+}
+
+impl Growth {
+    /// Returns the seconds until the limit is reached.
+    pub fn seconds_left(&self) -> f64 {
+        self.left / self.per_second
+    }
+}
+
 /// The losses of a config compared with the losses in full precision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -215,12 +241,6 @@ pub struct Outliers {
     pub seconds: f64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -262,7 +282,6 @@ impl Measurement {
 
     /// Returns a metric by its name: one of [`METRICS`], a phase, or a number that the step reports.
     pub fn metric(&self, name: &str) -> Option<f64> {
-        #[expect(clippy::cast_precision_loss, reason = "sizes are compared, not added up")]
         let bytes = |size: Option<u64>| size.map(|size| size as f64);
         match name {
             "throughput" => self.throughput.map(|throughput| throughput.value),
@@ -292,7 +311,6 @@ impl Measurement {
     /// Returns the share of device memory that stayed free at the peak, from 0 to 1.
     pub fn memory_headroom(&self) -> Option<f64> {
         let (peak, capacity) = (self.memory.peak_bytes?, self.memory.capacity_bytes?);
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
         (capacity > 0).then(|| capacity.saturating_sub(peak) as f64 / capacity as f64)
     }
 }
@@ -358,16 +376,5 @@ mod tests {
         };
         assert_eq!(measurement.metric("memory_headroom"), Some(0.25));
         assert_eq!(measurement.metric("no such metric"), None);
-    }
-
-    #[test]
-    fn a_trend_is_a_warning() {
-        let of = |trend| {
-            let timing = Timing { trend, ..Timing::default() };
-            Measurement { timing, ..Measurement::default() }.warnings(None, false).join("")
-        };
-        assert_eq!(of(None), "");
-        assert!(of(Some(1.8)).starts_with("steps become 1.8 times slower while they are measured"));
-        assert!(of(Some(0.5)).starts_with("steps become 2.0 times faster while they are measured"));
     }
 }

@@ -7,41 +7,35 @@
 mod account;
 pub mod arrival;
 pub mod event;
-mod exhaustion;
 pub mod fact;
-mod flaw;
-mod growth;
-mod largest_batch;
 mod measurement;
 pub mod metric;
 pub mod objective;
 pub mod outcome;
 pub mod precision;
 pub mod quantity;
-mod slot;
 pub mod space;
 pub mod trial;
+mod warnings;
 
 pub use account::{Account, Spent};
 pub use event::{DeviceReadings, Event, Progress};
 pub use fact::{FACTS, Fact, Facts};
-pub use growth::{Growth, Resource};
 pub use measurement::{
-    EpochEnd, Estimate, Exchange, FLOPS, HANDED_OUT, InRound, MachineUse, Measurement, MemoryUse, Numerics, Outliers,
-    SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,
+    EpochEnd, Estimate, Exchange, FLOPS, Growth, HANDED_OUT, InRound, MachineUse, Measurement, MemoryUse, Numerics,
+    Outliers, Resource, SAMPLES_PER_SECOND, STEPS_PER_SECOND, Timing,
 };
 pub(crate) use metric::Together;
 pub use metric::{GpuUse, METRICS, Metric, Reading, Readings, Source, Unit};
-pub use objective::front;
 pub use objective::{
     COST, Constraint, ConstraintError, Direction, Goal, Headroom, Judgement, Objective, ObjectiveError, OnTie, Price,
+    front,
 };
 pub use outcome::{Failure, Memory, Outcome};
 pub use precision::{PRECISIONS, Precision, PrecisionFacts};
 pub use quantity::{RunLength, RunLengthError};
-pub use slot::Slot;
 pub use space::{
     AS_IT_IS, Advance, Config, Count, Derived, Expression, ExpressionError, FUNCTIONS, LocateError, MemoryRole, Owner,
     Parameter, Permutation, Role, Settings, Shape, Space, SpaceBuilder, SpaceError, Value, Walk,
 };
-pub use trial::{History, Line, Purpose, Trial, settings_of, wall_time};
+pub use trial::{History, Line, Purpose, Slot, Trial, settings_of, wall_time};

@@ -1,12 +1,11 @@
 //! Defines which of two measurements is better, and which are feasible.
 
-mod constraint;
 pub mod front;
 mod goal;
-mod scalarised;
-mod weighted;
+mod weighing;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +13,9 @@ use crate::model::outcome::{Estimate, Measurement, Memory, Outcome};
 use crate::model::quantity::{self, RunLength};
 use crate::model::space::Config;
 use crate::model::trial::{History, Trial};
-use scalarised::Scalarised;
-use weighted::Weighted;
+use weighing::{Scalarised, Weighted};
 
-pub use constraint::{Constraint, ConstraintError, Headroom};
-pub use goal::{COST, Direction, Goal, Price};
+pub use goal::{COST, Constraint, ConstraintError, Direction, Goal, Headroom, Price};
 
 /// Which of several configs within the noise is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -232,8 +229,7 @@ impl Objective {
         self
     }
 
-    /// Returns the name of the number to optimise: the metric; `score` for a product of several metrics; the first metric if
-    /// the result is a front.
+    /// Returns the name of the number to optimise: the metric, `score` for a product, or the first metric of a front.
     pub fn metric(&self) -> &str {
         self.plain().map_or("score", |goal| &goal.metric)
     }
@@ -315,8 +311,7 @@ impl Objective {
         self
     }
 
-    /// Makes scores relative to the first measurement of the baseline. Without a feasible baseline, they are relative
-    /// to the first feasible trial.
+    /// Makes scores relative to the first measurement of the baseline, or of the first feasible trial if it is infeasible.
     #[must_use]
     pub fn relative_to_first(self, history: &History, baseline: Option<&Config>) -> Self {
         let is_feasible = |trial: &&Trial| self.score_of(&trial.outcome).is_some();
@@ -447,14 +442,11 @@ impl Objective {
 }
 
 fn each_once<'g>(goals: impl Iterator<Item = &'g Goal>) -> Result<(), ObjectiveError> {
-    let mut seen: Vec<&str> = Vec::new();
-    for goal in goals {
-        if seen.contains(&goal.metric.as_str()) {
-            return Err(ObjectiveError::Twice { metric: goal.metric.clone() });
-        }
-        seen.push(&goal.metric);
+    let mut seen = BTreeSet::new();
+    match goals.map(|goal| &goal.metric).find(|metric| !seen.insert(*metric)) {
+        Some(metric) => Err(ObjectiveError::Twice { metric: metric.clone() }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

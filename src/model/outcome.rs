@@ -99,10 +99,7 @@ impl Outcome {
 
     /// Returns the measurement, if the probe ended well.
     pub fn measurement(&self) -> Option<&Measurement> {
-        match self {
-            Self::Measured(measurement) => Some(measurement),
-            _ => None,
-        }
+        if let Self::Measured(measurement) = self { Some(measurement) } else { None }
     }
 
     /// Returns the failure, if the probe has one.
@@ -124,8 +121,7 @@ impl Outcome {
         self.failure().map_or(&[], |failure| failure.closes.as_slice())
     }
 
-    /// Returns the outcome and its reason without numbers. Two failures with equal signatures probably do not depend on the
-    /// config.
+    /// Returns outcome and reason without numbers. Failures with equal signatures probably do not depend on the config.
     ///
     /// Running out of memory always depends on the config, so it has no signature.
     pub fn signature(&self) -> Option<String> {

@@ -38,7 +38,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     let (number, unit) = split(text).ok_or_else(error)?;
     let factor = factor(BYTE_UNITS, unit).ok_or_else(error)?;
     let bytes = number * factor;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be within range")]
+    // Checked to be within range.
     (bytes.is_finite() && (0.0..1.8e19).contains(&bytes)).then_some(bytes as u64).ok_or_else(error)
 }
 
@@ -76,7 +76,6 @@ fn factor(units: &[(&str, f64)], unit: &str) -> Option<f64> {
 
 /// Formats a size with three digits: `1.50 GiB`.
 pub fn show_bytes(bytes: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
     let size = bytes as f64;
     match ["B", "KiB", "MiB", "GiB", "TiB"]
         .iter()
@@ -92,9 +91,7 @@ pub fn show_bytes(bytes: u64) -> String {
 /// Formats a duration: `350 ms`, `12.4 s`, `3m20s`, `1h05m`.
 pub fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
-    let whole = seconds.round();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration is not negative")]
-    let total = whole as u64;
+    let total = seconds.round() as u64;
     match total {
         _ if seconds < 1.0 => format!("{:.0} ms", seconds * 1e3),
         0..60 => format!("{seconds:.1} s"),
@@ -192,15 +189,19 @@ impl RunLength {
             _ => Err(error()),
         }
     }
+
+    fn number_and_unit(self) -> (f64, &'static str) {
+        match self {
+            Self::Epochs(number) => (number, "epoch"),
+            Self::Steps(number) => (number, "step"),
+            Self::Samples(number) => (number, "sample"),
+        }
+    }
 }
 
 impl fmt::Display for RunLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, unit) = match *self {
-            Self::Epochs(number) => (number, "epoch"),
-            Self::Steps(number) => (number, "step"),
-            Self::Samples(number) => (number, "sample"),
-        };
+        let (number, unit) = self.number_and_unit();
         let s = if number == 1.0 { "" } else { "s" };
         write!(f, "{} {unit}{s}", show_count(number))
     }
@@ -208,11 +209,8 @@ impl fmt::Display for RunLength {
 
 impl From<RunLength> for String {
     fn from(length: RunLength) -> Self {
-        match length {
-            RunLength::Epochs(number) => format!("{number} epochs"),
-            RunLength::Steps(number) => format!("{number} steps"),
-            RunLength::Samples(number) => format!("{number} samples"),
-        }
+        let (number, unit) = length.number_and_unit();
+        format!("{number} {unit}s")
     }
 }
 
@@ -252,17 +250,10 @@ mod tests {
     fn people_see_about_three_digits() {
         assert_eq!(show_bytes(1023), "1023 B");
         assert_eq!(show_bytes(1_610_612_736), "1.50 GiB");
-        assert_eq!(show_duration(Duration::from_millis(350)), "350 ms");
-        assert_eq!(show_duration(Duration::from_millis(12_400)), "12.4 s");
-        assert_eq!(show_duration(Duration::from_secs(200)), "3m20s");
-        assert_eq!(show_duration(Duration::from_secs(3900)), "1h05m");
-        assert_eq!(show_number(1_234_567.0), "1,234,567");
-        assert_eq!(show_number(12.345), "12.3");
-        assert_eq!(show_number(0.0), "0.00");
-        assert_eq!(
-            (show_count(32.0), show_count(31.94), show_count(4096.0)),
-            ("32".to_owned(), "31.9".to_owned(), "4,096".to_owned())
-        );
+        assert_eq!([350, 12_400].map(Duration::from_millis).map(show_duration), ["350 ms", "12.4 s"]);
+        assert_eq!([200, 3900].map(Duration::from_secs).map(show_duration), ["3m20s", "1h05m"]);
+        assert_eq!([1_234_567.0, 12.345, 0.0].map(show_number), ["1,234,567", "12.3", "0.00"]);
+        assert_eq!([32.0, 31.94, 4096.0].map(show_count), ["32", "31.9", "4,096"]);
     }
 
     #[test]

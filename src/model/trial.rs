@@ -1,4 +1,4 @@
-//! A probed config with its outcome, its line in the journal, and the history of all trials.
+//! A probed config with its outcome and slot, its line in the journal, and the history of all trials.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::model::arrival;
 use crate::model::measurement::{Estimate, Exchange, Measurement};
 use crate::model::outcome::Outcome;
-use crate::model::slot::Slot;
 use crate::model::space::{Config, LocateError, Settings, Space, Value};
 
 /// The reason why a config was probed; it determines how carefully.
@@ -42,6 +41,68 @@ impl fmt::Display for Purpose {
     }
 }
 
+/// The part of a machine that a probe may use: some of its GPUs, whole cores near them, and a share of its memory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Slot {
+    /// Its number among the slots of a search, counted from 1.
+    pub number: u32,
+    /// The machine.
+    pub host: String,
+    /// Its GPUs by UUID, since a GPU's number can differ between processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<String>,
+    /// The CPUs that it is bound to, by kernel number; empty if it is not bound.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<u32>,
+    /// Its share of the host's memory in bytes; `None` if it may use all memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+impl Slot {
+    /// Makes a slot with only a number, for steps in this process.
+    pub fn numbered(number: u32) -> Self {
+        Self { number, host: String::new(), gpus: Vec::new(), cores: Vec::new(), memory_bytes: None }
+    }
+
+    /// Returns the number of GPUs in a slot; `whole` if there is no slot, or it names no GPUs.
+    pub fn count_gpus(slot: Option<&Self>, whole: u32) -> u32 {
+        let own = slot.map(|slot| slot.gpus.len()).filter(|count| *count > 0);
+        own.and_then(|count| u32::try_from(count).ok()).unwrap_or(whole)
+    }
+
+    /// Returns its CPUs in the kernel's format: `0-3,8`.
+    pub fn processors(&self) -> String {
+        listed(&self.cores)
+    }
+
+    /// Describes the amount of resources, which trials depend on, without naming the resources.
+    pub fn shape(&self) -> String {
+        let counted = |count: usize, name: &str| format!("{count} {name}{}", if count == 1 { "" } else { "s" });
+        let gpus = if self.gpus.is_empty() { String::new() } else { counted(self.gpus.len(), "GPU") + ", " };
+        gpus + &counted(self.cores.len(), "processor")
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slot {}", self.number)?;
+        let gpus = self.gpus.iter().map(|uuid| uuid.chars().take(12).collect::<String>());
+        let cores = (!self.cores.is_empty()).then(|| format!("processors {}", self.processors()));
+        let parts: Vec<String> = gpus.chain(cores).collect();
+        if parts.is_empty() { Ok(()) } else { write!(f, " ({})", parts.join(", ")) }
+    }
+}
+
+/// Formats numbers as the kernel lists CPUs: `0-3,8`.
+fn listed(numbers: &[u32]) -> String {
+    let shown = |range: &[u32]| match range {
+        [first, .., last] => format!("{first}-{last}"),
+        other => other.iter().map(u32::to_string).collect(),
+    };
+    numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(shown).collect::<Vec<_>>().join(",")
+}
+
 /// A config with its outcome and number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
@@ -67,18 +128,16 @@ impl Trial {
         Self { number, purpose, config, outcome, elapsed: Duration::ZERO, ended_at: None, slot: None }
     }
 
-    /// Returns its GPU time in seconds: its wall time times the GPUs of its slot, or times `whole` if the slot names no
-    /// GPUs.
+    /// Returns its GPU time in seconds: its wall time times the GPUs of its slot, or `whole` if the slot names none.
     pub fn gpu_seconds(&self, whole: u32) -> f64 {
         self.elapsed.as_secs_f64() * f64::from(Slot::count_gpus(self.slot.as_ref(), whole))
     }
 }
 
 /// All finished trials, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct History {
-    /// Identifies the trials of the history: replaced if a trial is changed or the history is cloned.
-    identity: Arc<()>,
+    identity: Identity,
     /// Shared with other owners, since a trial does not change.
     trials: Vec<Arc<Trial>>,
     by_config: HashMap<Config, Vec<usize>>,
@@ -92,17 +151,13 @@ pub struct History {
     exchange_at: Option<usize>,
 }
 
-impl Clone for History {
+/// Identifies the trials of a history: replaced if a trial is changed or the history is cloned.
+#[derive(Debug, Default)]
+struct Identity(Arc<()>);
+
+impl Clone for Identity {
     fn clone(&self) -> Self {
-        Self {
-            identity: Arc::default(),
-            trials: self.trials.clone(),
-            by_config: self.by_config.clone(),
-            searched: self.searched,
-            highest: self.highest,
-            closed: self.closed.clone(),
-            exchange_at: self.exchange_at,
-        }
+        Self::default()
     }
 }
 
@@ -110,7 +165,7 @@ impl History {
     /// Returns an address that stays the same while trials are only added. Two histories with the same address share all
     /// trials of the shorter history.
     pub(crate) fn identity(&self) -> &Arc<()> {
-        &self.identity
+        &self.identity.0
     }
 
     /// Adds a finished trial.
@@ -135,7 +190,7 @@ impl History {
         let Some(trial) = self.trials.get_mut(place) else { return };
         let is_other = trial.outcome.measurement().is_some_and(|run| run.throughput != throughput);
         if is_other && let Outcome::Measured(run) = &mut Arc::make_mut(trial).outcome {
-            (run.throughput, self.identity) = (throughput, Arc::default());
+            (run.throughput, self.identity) = (throughput, Identity::default());
         }
     }
 
@@ -143,14 +198,14 @@ impl History {
     pub(crate) fn set_measurement(&mut self, place: usize, measurement: Measurement) {
         if let Some(trial) = self.trials.get_mut(place) {
             let outcome = Outcome::Measured(measurement);
-            (*trial, self.identity) = (Arc::new(Trial { outcome, ..(**trial).clone() }), Arc::default());
+            (*trial, self.identity) = (Arc::new(Trial { outcome, ..(**trial).clone() }), Identity::default());
         }
     }
 
     /// Replaces the trial that has the same number; does nothing if there is none.
     pub(crate) fn amend(&mut self, trial: Trial) {
         if let Some(place) = self.trials.iter().rposition(|known| known.number == trial.number) {
-            (self.trials[place], self.identity) = (Arc::new(trial), Arc::default());
+            (self.trials[place], self.identity) = (Arc::new(trial), Identity::default());
         }
     }
 
@@ -303,13 +358,10 @@ impl Line {
             None => space.locate(&self.config.chosen(space)),
         };
         Ok(Trial {
-            number: self.trial,
-            purpose: self.purpose,
-            config: config?,
-            outcome: self.outcome.clone(),
             elapsed: Duration::try_from_secs_f64(self.elapsed_s).unwrap_or_default(),
             ended_at: self.ended_at,
             slot: self.slot.clone(),
+            ..Trial::new(self.trial, self.purpose, config?, self.outcome.clone())
         })
     }
 }
@@ -334,16 +386,22 @@ mod tests {
         let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
         let config = space.config(0).unwrap();
         let ran = |begin: f64, end: f64, slot: Option<u32>| Trial {
-            number: 1,
-            purpose: Purpose::Search,
-            config: config.clone(),
-            outcome: Outcome::Interrupted,
             elapsed: Duration::from_secs_f64(end - begin),
             ended_at: Some(end),
             slot: slot.map(Slot::numbered),
+            ..Trial::new(1, Purpose::Search, config.clone(), Outcome::Interrupted)
         };
         assert_eq!(wall_time(&[ran(0.0, 4.0, None), ran(0.0, 4.0, None)]), Duration::from_secs(8));
         let beside = [ran(0.0, 4.0, None), ran(4.0, 9.0, Some(1)), ran(4.5, 8.0, Some(2)), ran(8.5, 10.0, Some(2))];
         assert_eq!(wall_time(&beside), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn it_says_what_it_has() {
+        let uuid = "GPU-0a1b2c3d-4e5f".to_owned();
+        let slot = Slot { gpus: vec![uuid], cores: vec![0, 1, 2, 8], ..Slot::numbered(2) };
+        assert_eq!(slot.to_string(), "slot 2 (GPU-0a1b2c3d, processors 0-2,8)");
+        assert_eq!(slot.shape(), "1 GPU, 4 processors");
+        assert_eq!(Slot::numbered(1).to_string(), "slot 1");
     }
 }

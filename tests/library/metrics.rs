@@ -13,7 +13,7 @@ use gputune::model::{
 };
 
 const BEGIN: &str =
-    "<!-- metrics: generated from src/model/metric/table.rs; GPUTUNE_BLESS=1 cargo test --test library metrics:: -->\n";
+    "<!-- metrics: generated from src/model/metric.rs; GPUTUNE_BLESS=1 cargo test --test library metrics:: -->\n";
 const END: &str = "<!-- end -->\n";
 
 fn tables() -> String {

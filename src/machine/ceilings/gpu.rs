@@ -1,18 +1,30 @@
-//! Measures the ceilings of a GPU. Has not run on a GPU yet.
+//! Measures the ceilings of a GPU within a time limit.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cudarc::driver::{CudaContext, CudaStream};
 
 use super::rig::{DeviceCopies, Host, HostCopies, Launches, Products, words};
-use super::{Ceilings, Clock, FORMAT, KINDS, Kind, Timed, schedule};
+use super::{Ceiling, Ceilings, Clock, FORMAT, KINDS, Kind, Pace, Timed, sample};
 use crate::machine::foreign::cuda::{self, CudaError, DeviceFacts};
 use crate::model::Precision;
 
 /// Seconds on the clock at which measuring ends; kinds that do not fit are left out and reported. The rest of the 30 seconds
 /// that `gputune device --bench` may take is for a repetition that has already started.
 const LIMIT: f64 = 27.0;
+
+/// The seconds that the preparation of a kind usually takes: an assumption. On an H100 all kinds together took 17 s.
+const PREPARATION: f64 = 0.4;
+
+/// The seconds that are always reserved for the preparation of a kind and for the last repetition: a round number.
+const RESERVE: f64 = 1.5;
+
+/// The seconds of the shortest measurement: a round number.
+const SHORTEST: f64 = 0.6;
+
+const OVER: &str = "the time for measuring was over";
 
 /// Measures the GPU with CUDA's number `ordinal` until `clock` shows 27 seconds; the clock started with the command. The
 /// ceilings are stored under `driver`, the driver's version. `heard` is called at the start of each kind.
@@ -32,9 +44,7 @@ pub fn measure(
         heard(kind);
         prepare(&stream, &facts, kind).map_err(words)
     };
-    let (measured, absent) = schedule::all(KINDS.iter().map(|(kind, ..)| *kind), LIMIT, clock, &mut ready, &|| {
-        stream.synchronize().is_err()
-    });
+    let (measured, absent) = all(clock, &mut ready, &|| stream.synchronize().is_err());
     Ok(Ceilings {
         format: FORMAT,
         uuid: facts.uuid,
@@ -91,9 +101,56 @@ fn peer(facts: &DeviceFacts) -> Result<Arc<CudaStream>, CudaError> {
     open(devices[(at + 1) % devices.len()].ordinal)
 }
 
+/// Measures all kinds until the clock shows [`LIMIT`]. If time is short, each kind gets less of it, or is absent. After a
+/// failure, `is_lost` checks if the GPU is still usable: an error in a kernel stays with the process, and every later call
+/// returns it again (CUDA driver API reference, `CUresult`).
+fn all<'w>(
+    clock: &dyn Clock,
+    prepare: &mut dyn FnMut(Kind) -> Result<Box<dyn Timed + 'w>, String>,
+    is_lost: &dyn Fn() -> bool,
+) -> (BTreeMap<Kind, Ceiling>, BTreeMap<Kind, String>) {
+    let (mut measured, mut absent) = (BTreeMap::new(), BTreeMap::new());
+    let mut lost: Option<Kind> = None;
+    for (at, &(kind, ..)) in KINDS.iter().enumerate() {
+        if let Some(first) = lost {
+            absent.insert(kind, format!("the GPU's context was lost in measuring {}", first.label()));
+            continue;
+        }
+        match one(KINDS.len() - at, clock, || prepare(kind)) {
+            Ok(ceiling) => drop(measured.insert(kind, ceiling)),
+            Err(reason) => {
+                lost = (reason != OVER && is_lost()).then_some(kind);
+                absent.insert(kind, reason);
+            }
+        }
+    }
+    (measured, absent)
+}
+
+fn one<'w>(
+    kinds_left: usize,
+    clock: &dyn Clock,
+    prepare: impl FnOnce() -> Result<Box<dyn Timed + 'w>, String>,
+) -> Result<Ceiling, String> {
+    let left = LIMIT - clock.now();
+    let share = (left - RESERVE) / kinds_left as f64 - PREPARATION;
+    let mut pace = Pace::default();
+    pace.limit = share.clamp(SHORTEST, pace.limit);
+    if left < pace.limit + RESERVE {
+        return Err(OVER.to_owned());
+    }
+    let mut work = prepare()?;
+    pace.limit = pace.limit.min(LIMIT - clock.now());
+    if pace.limit < SHORTEST / 2.0 {
+        return Err(OVER.to_owned());
+    }
+    sample(work.as_mut(), pace, clock)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{Ceiling, WallClock};
+    use super::super::WallClock;
+    use super::super::tests::{FakeClock, FakeWork};
     use super::*;
 
     /// Has not run yet.
@@ -113,6 +170,51 @@ mod tests {
     fn without_a_driver_it_says_so() {
         if cuda::devices().is_err() {
             assert!(measure(0, "none", &WallClock::default(), &mut |_| ()).is_err());
+        }
+    }
+
+    /// Returns the end time and the number of measured kinds, from the seconds of a look, of preparation and of a repetition.
+    fn ended(looked: f64, preparation: f64, repetition: f64) -> (f64, usize) {
+        let clock = FakeClock::default();
+        clock.pass(looked);
+        let mut prepare = |_| {
+            clock.pass(preparation);
+            Ok(Box::new(FakeWork(&clock, move || Ok(repetition))) as Box<dyn Timed>)
+        };
+        let (measured, absent) = all(&clock, &mut prepare, &|| false);
+        assert_eq!(measured.len() + absent.len(), KINDS.len());
+        assert!(absent.values().all(|reason| reason == OVER), "{absent:?}");
+        (clock.now(), measured.len())
+    }
+
+    #[test]
+    fn it_ends_in_time_whatever_takes_long() {
+        assert_eq!(ended(1.0, 0.3, 1e-4).1, KINDS.len());
+        assert_eq!(ended(12.0, 0.3, 1e-4).1, KINDS.len(), "all get less time");
+        for looked in [0.0, 10.0, 24.0, 26.9, 40.0] {
+            for preparation in [0.0, 0.5, 2.0] {
+                for repetition in [1e-5, 0.02, 0.5] {
+                    let (end, _) = ended(looked, preparation, repetition);
+                    assert!(end < 30.0_f64.max(looked + 0.1), "{looked} {preparation} {repetition}: {end}");
+                }
+            }
+        }
+        assert_eq!(ended(26.0, 0.0, 1e-4).1, 0);
+    }
+
+    #[test]
+    fn after_an_error_that_stays_the_kinds_that_follow_name_the_one_that_failed() {
+        let failing = KINDS[2].0;
+        for is_lost in [true, false] {
+            let clock = FakeClock::default();
+            let mut prepare = |kind: Kind| match kind {
+                _ if kind == failing => Err("an illegal address".to_owned()),
+                _ => Ok(Box::new(FakeWork(&clock, || Ok(1e-4))) as Box<dyn Timed>),
+            };
+            let (measured, mut absent) = all(&clock, &mut prepare, &|| is_lost);
+            assert_eq!(measured.len(), if is_lost { 2 } else { KINDS.len() - 1 });
+            assert_eq!(absent.remove(&failing).unwrap(), "an illegal address");
+            assert!(absent.values().all(|reason| reason.contains("was lost in measuring")), "{absent:?}");
         }
     }
 }

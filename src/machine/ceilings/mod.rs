@@ -4,12 +4,9 @@
 
 #[cfg(feature = "cuda")]
 mod gpu;
-mod published;
 #[cfg(feature = "cuda")]
 mod rig;
 mod sample;
-#[cfg(feature = "cuda")]
-mod schedule;
 mod store;
 
 use std::collections::BTreeMap;
@@ -21,10 +18,10 @@ use serde::{Deserialize, Serialize};
 pub use crate::machine::foreign::cuda::CudaError;
 #[cfg(feature = "cuda")]
 pub use gpu::measure;
-pub use published::published;
 pub use sample::{Clock, Pace, Timed, WallClock, sample};
 pub use store::{StoreError, folder, known, load, save};
 
+use crate::model::quantity::show_number;
 use crate::model::{PRECISIONS, Precision};
 
 /// The format of the stored file; a file of another format is not read.
@@ -119,14 +116,14 @@ impl PerSecond {
         let (step, prefixes, unit) = match self {
             Self::Operations => (1000.0, ["", "K", "M", "G", "T", "P"], "FLOP/s"),
             Self::Bytes => (1000.0, ["", "k", "M", "G", "T", "P"], "B/s"),
-            Self::Count => return format!("{}/s", crate::model::quantity::show_number(rate)),
+            Self::Count => return format!("{}/s", show_number(rate)),
         };
         let (mut number, mut at) = (rate, 0);
         while number >= step && at + 1 < prefixes.len() {
             number /= step;
             at += 1;
         }
-        format!("{} {}{unit}", crate::model::quantity::show_number(number), prefixes[at])
+        format!("{} {}{unit}", show_number(number), prefixes[at])
     }
 }
 
@@ -179,8 +176,7 @@ impl Ceilings {
         self.measured.get(&Kind::matmul(precision)).map(|ceiling| ceiling.median).filter(|rate| *rate > 0.0)
     }
 
-    /// Returns the speedup of matrix products in each precision over fp32. A search predicts the gain of a precision from
-    /// it.
+    /// Returns the speedup of matrix products in each precision over fp32; a search predicts gains from it.
     pub fn relative_speeds(&self) -> BTreeMap<Precision, f64> {
         let Some(full) = self.matmul(Precision::Fp32) else { return BTreeMap::new() };
         let all = PRECISIONS.iter().map(|facts| facts.precision);
@@ -188,8 +184,41 @@ impl Ceilings {
     }
 }
 
+/// A model with its dense peaks in TFLOP/s, in the order of [`Precision`]. NaN: the hardware does not have the precision.
+struct Peaks(&'static [&'static str], [f64; 5]);
+
+const NONE: f64 = f64::NAN;
+
+/// Models by words that their name contains, the more specific first. Numbers are those of NVIDIA's data sheets, without
+/// sparsity and with sums in 32 bits. No GPU has confirmed them for gputune.
+const MODELS: &[Peaks] = &[
+    Peaks(&["H100", "PCIe"], [51.0, 378.0, 756.0, 756.0, 1513.0]),
+    Peaks(&["H100", "NVL"], [60.0, 417.5, 835.5, 835.5, 1671.0]),
+    Peaks(&["H100"], [67.0, 494.5, 989.5, 989.5, 1979.0]),
+    Peaks(&["H200", "NVL"], [60.0, 417.5, 835.5, 835.5, 1671.0]),
+    Peaks(&["H200"], [67.0, 494.5, 989.5, 989.5, 1979.0]),
+    Peaks(&["A100"], [19.5, 156.0, 312.0, 312.0, NONE]),
+    Peaks(&["L40S"], [91.6, 183.0, 362.0, 362.0, 733.0]),
+    Peaks(&["L4"], [30.3, 60.0, 121.0, 121.0, 242.5]),
+    Peaks(&["A10"], [31.2, 62.5, 125.0, 125.0, NONE]),
+    Peaks(&["V100", "PCIE"], [14.0, NONE, NONE, 112.0, NONE]),
+    Peaks(&["V100"], [15.7, NONE, NONE, 125.0, NONE]),
+    Peaks(&["T4"], [8.1, NONE, NONE, 65.0, NONE]),
+];
+
+/// Returns the floating-point operations per second that a model's data sheet promises in a precision.
+pub fn published(model: &str, precision: Precision) -> Option<f64> {
+    const TERA: f64 = 1e12;
+    let words: Vec<&str> = model.split([' ', '-']).collect();
+    let Peaks(_, peaks) = MODELS.iter().find(|Peaks(names, _)| names.iter().all(|name| words.contains(name)))?;
+    let peak = peaks[precision as usize];
+    peak.is_finite().then_some(peak * TERA)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     pub(super) fn example() -> Ceilings {
@@ -207,9 +236,40 @@ mod tests {
         }
     }
 
+    /// A clock that work advances.
+    #[derive(Default)]
+    pub(super) struct FakeClock(Cell<f64>);
+
+    impl FakeClock {
+        pub(super) fn pass(&self, seconds: f64) {
+            self.0.set(self.0.get() + seconds);
+        }
+    }
+
+    impl Clock for FakeClock {
+        fn now(&self) -> f64 {
+            self.0.get()
+        }
+    }
+
+    /// Work for which a function says how many seconds a repetition of the next run takes.
+    pub(super) struct FakeWork<'c, F: FnMut() -> Result<f64, String>>(pub(super) &'c FakeClock, pub(super) F);
+
+    impl<F: FnMut() -> Result<f64, String>> Timed for FakeWork<'_, F> {
+        fn work(&self) -> f64 {
+            10.0
+        }
+
+        fn run(&mut self, repetitions: u32) -> Result<f64, String> {
+            let seconds = self.1()? * f64::from(repetitions);
+            self.0.pass(seconds);
+            Ok(seconds)
+        }
+    }
+
     #[test]
     fn every_kind_has_a_row_and_every_precision_a_kind() {
-        for facts in crate::model::PRECISIONS {
+        for facts in PRECISIONS {
             let kind = Kind::matmul(facts.precision);
             assert_eq!(kind.label(), format!("matmul {}", facts.name));
             assert_eq!(kind.unit(), PerSecond::Operations);
@@ -229,5 +289,28 @@ mod tests {
         assert_eq!(PerSecond::Operations.show(7.9e14), "790 TFLOP/s");
         assert_eq!(PerSecond::Bytes.show(4.02e12), "4.02 TB/s");
         assert_eq!(PerSecond::Count.show(412_345.0), "412,345/s");
+    }
+
+    #[test]
+    fn models_are_found_by_the_words_of_their_name() {
+        for (model, precision, peak) in [
+            ("NVIDIA H100 80GB HBM3", Precision::Bf16, Some(989.5e12)),
+            ("NVIDIA H100 PCIe", Precision::Bf16, Some(756e12)),
+            ("NVIDIA A100-SXM4-80GB", Precision::Tf32, Some(156e12)),
+            ("Tesla V100-PCIE-16GB", Precision::Fp16, Some(112e12)),
+            ("Tesla T4", Precision::Bf16, None),
+            ("NVIDIA L40", Precision::Bf16, None),
+            ("Test", Precision::Fp32, None),
+        ] {
+            assert_eq!(published(model, precision), peak, "{model}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_format_is_never_slower() {
+        for Peaks(names, peaks) in MODELS {
+            let known: Vec<f64> = peaks.iter().copied().filter(|peak| peak.is_finite()).collect();
+            assert!(known.is_sorted(), "{names:?}");
+        }
     }
 }

@@ -9,13 +9,11 @@ use cudarc::driver::{CudaSlice, CudaStream, PinnedHostSlice};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
-use super::schedule::fastest;
-use super::{Timed, WallClock};
+use super::{Clock, Timed, WallClock};
 use crate::machine::foreign::cuda::{self, CudaError, EmptyKernel, SquareProduct};
 use crate::model::Precision;
 
 /// Formats an error together with its remedy.
-#[expect(clippy::needless_pass_by_value, reason = "errors are mapped by it")]
 pub(super) fn words(error: CudaError) -> String {
     match (&error, error.cure()) {
         (CudaError::NotSupported(reason), _) => reason.clone(),
@@ -61,7 +59,6 @@ impl Products {
     /// Sizes at which the start and end of the kernel do not matter, even on the largest GPUs.
     const SIDES: [usize; 3] = [8192, 4096, 2048];
 
-    /// Prepares the largest product that fits into memory.
     pub(super) fn new(stream: &Arc<CudaStream>, precision: Precision) -> Result<Self, CudaError> {
         /// The seconds after which the best tried algorithm is used: cuBLASLt proposes its favourites first.
         const LIMIT: f64 = 0.6;
@@ -146,7 +143,6 @@ impl Timed for DeviceCopies {
     }
 }
 
-/// The host memory of a copy between host and device.
 pub(super) enum Host {
     /// Pinned memory, to the device.
     PinnedUp(PinnedHostSlice<u8>),
@@ -156,7 +152,6 @@ pub(super) enum Host {
     PinnedDown(PinnedHostSlice<u8>),
 }
 
-/// Copies between host and device.
 pub(super) struct HostCopies {
     stream: Arc<CudaStream>,
     host: Host,
@@ -213,5 +208,51 @@ impl Timed for Launches {
 
     fn run(&mut self, repetitions: u32) -> Result<f64, String> {
         timed(&self.stream, repetitions, || self.kernel.launch(&self.stream)).map_err(words)
+    }
+}
+
+/// Finds the fastest of several alternatives. Each alternative is run twice; the first run loads it and does not count. No
+/// alternative starts after `limit` seconds. A failed alternative is skipped, unless all fail.
+fn fastest<E>(
+    count: usize,
+    limit: f64,
+    clock: &dyn Clock,
+    run: &mut dyn FnMut(usize) -> Result<f64, E>,
+) -> Result<usize, E> {
+    let (start, mut fastest, mut failed) = (clock.now(), None::<(usize, f64)>, None);
+    for choice in 0..count {
+        if choice > 0 && clock.now() - start >= limit {
+            break;
+        }
+        match run(choice).and_then(|_| run(choice)) {
+            Ok(seconds) if fastest.is_none_or(|(_, least)| seconds < least) => fastest = Some((choice, seconds)),
+            Ok(_) => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    match (fastest, failed) {
+        (None, Some(error)) => Err(error),
+        (fastest, _) => Ok(fastest.map_or(0, |(choice, _)| choice)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::FakeClock;
+    use super::*;
+
+    #[test]
+    fn the_fastest_is_looked_for_within_its_time() {
+        let clock = FakeClock::default();
+        let mut runs = 0;
+        let mut run = |seconds: f64| {
+            runs += 1;
+            clock.pass(seconds);
+            Ok::<f64, String>(seconds)
+        };
+        assert_eq!(fastest(8, 1.0, &clock, &mut |choice| run([0.3, 0.1, 0.2, 0.4][choice])), Ok(1));
+        assert_eq!(runs, 6, "the fourth does not begin");
+        assert_eq!(fastest(2, 1.0, &clock, &mut |at| if at == 0 { Err("no") } else { Ok(0.1) }), Ok(1));
+        assert_eq!(fastest(2, 1.0, &clock, &mut |_| Err("no")), Err("no"));
     }
 }

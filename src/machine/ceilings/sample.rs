@@ -105,77 +105,48 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
+    use super::super::tests::{FakeClock, FakeWork};
     use super::*;
 
-    /// A clock that the work advances.
-    struct Fake {
-        now: Cell<f64>,
-    }
-
-    impl Clock for Fake {
-        fn now(&self) -> f64 {
-            self.now.get()
-        }
-    }
-
-    struct Work<'a> {
-        clock: &'a Fake,
-        /// Seconds of one repetition, first while it is cold.
-        seconds: [f64; 2],
-        cold: u32,
-        runs: u32,
-        fails_at: Option<u32>,
-    }
-
-    impl Timed for Work<'_> {
-        fn work(&self) -> f64 {
-            10.0
-        }
-
-        fn run(&mut self, repetitions: u32) -> Result<f64, String> {
-            self.runs += 1;
-            if self.fails_at == Some(self.runs) {
-                return Err("the device is lost".to_owned());
-            }
-            let one = self.seconds[usize::from(self.runs > self.cold)];
-            let seconds = one * f64::from(repetitions);
-            self.clock.now.set(self.clock.now.get() + seconds);
-            Ok(seconds)
-        }
-    }
-
-    fn work(clock: &Fake, seconds: [f64; 2], cold: u32) -> Work<'_> {
-        Work { clock, seconds, cold, runs: 0, fails_at: None }
+    /// Samples work whose runs take `cold` seconds a repetition three times, and then `warm` seconds.
+    fn sampled(clock: &FakeClock, cold: f64, warm: f64) -> Ceiling {
+        let mut runs = 0;
+        let mut work = FakeWork(clock, || {
+            runs += 1;
+            Ok(if runs > 3 { warm } else { cold })
+        });
+        sample(&mut work, Pace::default(), clock).unwrap()
     }
 
     #[test]
     fn the_cold_start_does_not_count() {
-        let clock = Fake { now: Cell::new(0.0) };
-        let ceiling = sample(&mut work(&clock, [0.1, 0.001], 3), Pace::default(), &clock).unwrap();
+        let clock = FakeClock::default();
+        let ceiling = sampled(&clock, 0.1, 0.001);
         assert!((ceiling.median - 1e4).abs() < 1e-6 && ceiling.samples == 40, "{ceiling}");
         assert!(clock.now() < 2.5);
     }
 
     #[test]
     fn time_is_limited_and_slow_work_gives_one_sample() {
-        let clock = Fake { now: Cell::new(0.0) };
-        let ceiling = sample(&mut work(&clock, [5.0, 5.0], 0), Pace::default(), &clock).unwrap();
+        let clock = FakeClock::default();
+        let ceiling = sampled(&clock, 5.0, 5.0);
         assert_eq!((ceiling.samples, ceiling.median), (1, 2.0));
         assert_eq!(clock.now(), 10.0);
-        let clock = Fake { now: Cell::new(0.0) };
-        let ceiling = sample(&mut work(&clock, [0.3, 0.3], 0), Pace::default(), &clock).unwrap();
+        let clock = FakeClock::default();
+        let ceiling = sampled(&clock, 0.3, 0.3);
         assert!(ceiling.samples >= 4 && clock.now() < 2.2, "{ceiling} at {}", clock.now());
     }
 
     #[test]
     fn what_goes_wrong_is_told() {
-        let clock = Fake { now: Cell::new(0.0) };
-        let mut failing = work(&clock, [0.01, 0.01], 0);
-        failing.fails_at = Some(5);
+        let clock = FakeClock::default();
+        let mut runs = 0;
+        let mut failing = FakeWork(&clock, || {
+            runs += 1;
+            if runs == 5 { Err("the device is lost".to_owned()) } else { Ok(0.01) }
+        });
         assert_eq!(sample(&mut failing, Pace::default(), &clock).unwrap_err(), "the device is lost");
-        let error = sample(&mut work(&clock, [0.0, 0.0], 0), Pace { limit: 0.0, ..Pace::default() }, &clock);
+        let error = sample(&mut FakeWork(&clock, || Ok(0.0)), Pace { limit: 0.0, ..Pace::default() }, &clock);
         assert!(error.unwrap_err().contains("no work"));
     }
 

@@ -1,11 +1,11 @@
 //! CPUs, memory and disk.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::machine::process_table::{allowed_processors, numbers};
 use crate::machine::telemetry::{HostMemory, SharedMemory, cgroup, memory::kib};
 
 /// The machine's resources besides GPUs, and the part of them that this process may use.
@@ -75,11 +75,7 @@ impl Processors {
     /// Reads them now.
     pub fn look() -> Self {
         let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let status = file("/proc/self/status");
-        let allowed = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-            .map_or(0, |list| numbers(list).len());
+        let allowed = allowed_processors("self").map_or(0, |list| list.len());
         let online = numbers(&file("/sys/devices/system/cpu/online")).len();
         let here = std::thread::available_parallelism().map_or(1, usize::from);
         let usable = if allowed == 0 { here } else { allowed };
@@ -112,35 +108,10 @@ fn model(cpuinfo: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Returns the numbers of a list like `0-3,8`.
-pub(in crate::machine) fn numbers(list: &str) -> BTreeSet<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    list.trim().split(',').filter_map(range).flatten().collect()
-}
-
-/// Returns the smallest quota of this process's groups, in cores (kernel documentation, admin-guide/cgroup-v2.rst `cpu.max`,
-/// and scheduler/sched-bwc.rst for version 1).
+/// Returns the smallest quota of this process's groups, in cores.
 fn quota(proc: &Path, root: &Path) -> Option<f64> {
-    let folders = cgroup::folders(proc, root, "cpu").into_iter();
-    folders.filter_map(|folder| second_version(&folder).or_else(|| first_version(&folder))).min_by(f64::total_cmp)
-}
-
-fn second_version(folder: &Path) -> Option<f64> {
-    let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
-    let (quota, period) = text.trim().split_once(' ')?;
-    cores(quota.parse().ok()?, period.parse().ok()?)
-}
-
-fn first_version(folder: &Path) -> Option<f64> {
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<f64>().ok();
-    cores(number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
-}
-
-fn cores(quota: f64, period: f64) -> Option<f64> {
-    (quota > 0.0 && period > 0.0).then(|| quota / period)
+    let folders = cgroup::folders(proc, root, "cpu");
+    folders.iter().filter_map(|folder| cgroup::cpu_quota(folder)).min_by(f64::total_cmp)
 }
 
 impl Disk {
@@ -159,12 +130,7 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(folder: &Path, name: &str, text: &str) {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+    use crate::machine::tests::write;
 
     #[test]
     fn the_tightest_quota_counts() {
@@ -186,12 +152,6 @@ mod tests {
         assert_eq!(quota(proc.path(), root.path()), None);
         write(root.path(), "cpu/job/cpu.cfs_quota_us", "150000\n");
         assert_eq!(quota(proc.path(), root.path()), Some(1.5));
-    }
-
-    #[test]
-    fn lists_of_numbers_are_read() {
-        assert_eq!(numbers("0-3,8\n"), BTreeSet::from([0, 1, 2, 3, 8]));
-        assert_eq!((numbers("7").len(), numbers("").len()), (1, 0));
     }
 
     #[test]

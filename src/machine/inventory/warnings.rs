@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::Machine;
-use crate::machine::telemetry::{GpuFacts, Mig};
+use super::{Host, Machine};
+use crate::machine::telemetry::{GpuFacts, Holder, Mig};
 use crate::model::quantity::{show_bytes, show_number};
 
 const GIB: u64 = 1 << 30;
@@ -31,7 +31,15 @@ pub struct Rule {
     pub about: &'static str,
     /// The remedy.
     pub cure: &'static str,
-    find: fn(&Machine) -> Vec<String>,
+    check: Check,
+}
+
+#[derive(Debug)]
+enum Check {
+    Host(fn(&Host) -> Option<String>),
+    /// Of each GPU that a program sees.
+    Gpu(fn(&GpuFacts, &Host) -> Option<String>),
+    AnyGpu(fn(&GpuFacts) -> Option<String>),
 }
 
 /// All rules.
@@ -40,173 +48,150 @@ pub const RULES: &[Rule] = &[
         name: "shm_small",
         about: "`/dev/shm` below 1 GiB: loader workers hand over batches there, and containers get 64 MiB unless told otherwise (Docker, `--shm-size`)",
         cure: "start the container with --shm-size=8g or --ipc=host, or enlarge it: mount -o remount,size=8G /dev/shm",
-        find: |machine| {
-            let total = machine.host.shared_memory_bytes.filter(|&total| total < GIB);
-            total.map(|total| format!("/dev/shm has {}", show_bytes(total))).into_iter().collect()
-        },
+        check: Check::Host(|host| {
+            let total = host.shared_memory_bytes.filter(|&total| total < GIB)?;
+            Some(format!("/dev/shm has {}", show_bytes(total)))
+        }),
     },
     Rule {
         name: "shm_full",
         about: "`/dev/shm` more than 90 % full",
         cure: "delete what ended jobs left there (torch_*, nccl-*, psm_*)",
-        find: |machine| {
-            let (total, free) = (machine.host.shared_memory_bytes, machine.host.shared_memory_free_bytes);
-            let full = total.zip(free).filter(|(total, free)| *total > 0 && free.saturating_mul(10) < *total);
-            full.map(|(total, free)| format!("/dev/shm has {} of {} free", show_bytes(free), show_bytes(total)))
-                .into_iter()
-                .collect()
-        },
+        check: Check::Host(|host| {
+            let (total, free) = (host.shared_memory_bytes?, host.shared_memory_free_bytes?);
+            let is_full = total > 0 && free.saturating_mul(10) < total;
+            is_full.then(|| format!("/dev/shm has {} of {} free", show_bytes(free), show_bytes(total)))
+        }),
     },
     Rule {
         name: "power_capped",
         about: "a power limit more than 1 % below the GPU's default",
         cure: "as root: nvidia-smi -i GPU -pl WATTS, unless the limit is meant",
-        find: |machine| {
-            each(machine, |gpu| {
-                let power = gpu.power?;
-                let (limit, default) = (power.limit_watts?, power.default_limit_watts?);
-                (limit < default * 0.99).then(|| {
-                    format!("is limited to {} W, by default to {} W", show_number(limit), show_number(default))
-                })
-            })
-        },
+        check: Check::Gpu(|gpu, _| {
+            let (limit, default) = (gpu.power?.limit_watts?, gpu.power?.default_limit_watts?);
+            let (now, usual) = (show_number(limit), show_number(default));
+            (limit < default * 0.99).then(|| format!("is limited to {now} W, by default to {usual} W"))
+        }),
     },
     Rule {
         name: "pcie_narrow",
         about: "fewer PCIe lanes than GPU and slot have; unlike the generation, lanes do not go down when the link is idle. Not in virtual machines, which show the lanes of an emulated bridge",
         cure: "seat the card anew, and look at riser and BIOS",
-        find: |machine| {
-            each(machine, |gpu| {
-                let pcie = gpu.pcie.filter(|_| !machine.host.is_virtual)?;
-                let (now, most) = (pcie.width?, pcie.max_width?);
-                (now < most).then(|| format!("has {now} of {most} PCIe lanes"))
-            })
-        },
+        check: Check::Gpu(|gpu, host| {
+            let pcie = gpu.pcie.filter(|_| !host.is_virtual)?;
+            let (now, most) = (pcie.width?, pcie.max_width?);
+            (now < most).then(|| format!("has {now} of {most} PCIe lanes"))
+        }),
     },
     Rule {
         name: "pcie_slow",
         about: "a lower PCIe generation than GPU and slot have, while the GPU is busy; idle links slow down, so an idle GPU gives no warning",
         cure: "look at the BIOS and at the riser; lspci -vv tells the slot's speed",
-        find: |machine| {
-            each(machine, |gpu| {
-                let pcie = gpu.pcie.filter(|_| gpu.busy.is_some_and(|busy| busy > BUSY))?;
-                let (now, most) = (pcie.generation?, pcie.max_generation?);
-                (now < most).then(|| format!("runs PCIe generation {now} of {most} while it is busy"))
-            })
-        },
+        check: Check::Gpu(|gpu, _| {
+            let pcie = gpu.pcie.filter(|_| gpu.busy.is_some_and(|busy| busy > BUSY))?;
+            let (now, most) = (pcie.generation?, pcie.max_generation?);
+            (now < most).then(|| format!("runs PCIe generation {now} of {most} while it is busy"))
+        }),
     },
     Rule {
         name: "persistence_off",
         about: "persistence mode off: the driver is loaded anew for each job, which takes seconds",
         cure: "as root: nvidia-smi -pm 1, or start nvidia-persistenced",
-        find: |machine| {
-            each(machine, |gpu| {
-                (gpu.persistence == Some(false))
-                    .then(|| "has persistence mode off: each job loads the driver anew".to_owned())
-            })
-        },
+        check: Check::Gpu(|gpu, _| {
+            let is_off = gpu.persistence == Some(false);
+            is_off.then(|| "has persistence mode off: each job loads the driver anew".to_owned())
+        }),
     },
     Rule {
         name: "foreign_process",
         about: "another process computes on the GPU",
         cure: "end it, or leave this GPU out with CUDA_VISIBLE_DEVICES: it makes measurements unreliable",
-        find: |machine| {
-            each(machine, |gpu| {
-                let others = gpu.processes.as_ref().filter(|others| !others.is_empty())?;
-                let names: Vec<String> = others.iter().take(3).map(holder).collect();
-                let more = if others.len() > names.len() {
-                    format!(" and {} more", others.len() - names.len())
-                } else {
-                    String::new()
-                };
-                Some(format!("is used by {}{more}", names.join(", ")))
-            })
-        },
+        check: Check::Gpu(|gpu, _| {
+            let others = gpu.processes.as_ref().filter(|others| !others.is_empty())?;
+            let names: Vec<String> = others.iter().take(3).map(holder).collect();
+            let more = others.len() - names.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            Some(format!("is used by {}{more}", names.join(", ")))
+        }),
     },
     Rule {
         name: "rows_pending",
         about: "rows of device memory wait for a restart of the GPU to be replaced",
         cure: "restart the machine, or reset the GPU while no process uses it",
-        find: |machine| {
-            each(machine, |gpu| {
-                gpu.remapped_rows?.is_pending.then(|| "has memory rows that wait to be replaced".to_owned())
-            })
-        },
+        check: Check::Gpu(|gpu, _| {
+            gpu.remapped_rows?.is_pending.then(|| "has memory rows that wait to be replaced".to_owned())
+        }),
     },
     Rule {
         name: "rows_failed",
         about: "rows of device memory cannot be replaced any more",
         cure: "have the card exchanged",
-        find: |machine| {
-            each(machine, |gpu| {
-                gpu.remapped_rows?.has_failed.then(|| "has memory rows that cannot be replaced".to_owned())
-            })
-        },
+        check: Check::Gpu(|gpu, _| {
+            gpu.remapped_rows?.has_failed.then(|| "has memory rows that cannot be replaced".to_owned())
+        }),
     },
     Rule {
         name: "mig_without_instances",
         about: "MIG is on, and there is no instance to compute on",
         cure: "as root: nvidia-smi mig -cgi PROFILE -C, or nvidia-smi -mig 0",
-        find: |machine| {
-            let divided = machine.gpus.iter().filter(|gpu| gpu.mig == Some(Mig::WithoutInstances));
-            divided.map(|gpu| format!("{} is in MIG mode without an instance", gpu.place())).collect()
-        },
+        check: Check::AnyGpu(|gpu| {
+            let is_divided = gpu.mig == Some(Mig::WithoutInstances);
+            is_divided.then(|| "is in MIG mode without an instance".to_owned())
+        }),
     },
     Rule {
         name: "memory_low",
         about: "less than 4 GiB, or less than a tenth, of the memory available: a loader's workers and the page cache need it",
         cure: "end other programs, or raise the container's limit",
-        find: |machine| {
-            let (total, free) = (machine.host.memory_bytes, machine.host.memory_available_bytes);
-            let low = total.zip(free).filter(|(total, free)| *free < 4 * GIB || free.saturating_mul(10) < *total);
-            low.map(|(total, free)| format!("{} of {} memory can be had", show_bytes(free), show_bytes(total)))
-                .into_iter()
-                .collect()
-        },
+        check: Check::Host(|host| {
+            let (total, free) = (host.memory_bytes?, host.memory_available_bytes?);
+            let is_low = free < 4 * GIB || free.saturating_mul(10) < total;
+            is_low.then(|| format!("{} of {} memory can be had", show_bytes(free), show_bytes(total)))
+        }),
     },
     Rule {
         name: "quota_below_cores",
         about: "a processor quota below the cores that programs see: whoever starts a thread for each core is held back",
         cure: "give the container more (--cpus), and keep workers and OMP_NUM_THREADS within the quota",
-        find: |machine| {
-            let processors = &machine.host.processors;
-            let below = processors.quota.filter(|&quota| quota < processors.usable as f64);
-            let seen = processors.usable;
-            below
-                .map(|quota| format!("the quota allows {} of the {seen} cores", show_number(quota)))
-                .into_iter()
-                .collect()
-        },
+        check: Check::Host(|host| {
+            let quota = host.processors.quota.filter(|_| host.processors.has_quota())?;
+            Some(format!("the quota allows {} of the {} cores", show_number(quota), host.processors.usable))
+        }),
     },
     Rule {
         name: "disk_full",
         about: "less than 1 GiB free where results are written",
         cure: "make room, or choose another folder with --out",
-        find: |machine| {
-            let disk = machine.host.disk.as_ref().filter(|disk| disk.free_bytes < GIB);
-            disk.map(|disk| format!("{} free for {}", show_bytes(disk.free_bytes), disk.folder.display()))
-                .into_iter()
-                .collect()
-        },
+        check: Check::Host(|host| {
+            let disk = host.disk.as_ref().filter(|disk| disk.free_bytes < GIB)?;
+            Some(format!("{} free for {}", show_bytes(disk.free_bytes), disk.folder.display()))
+        }),
     },
 ];
 
-/// Applies a check to each GPU that a program sees.
-fn each(machine: &Machine, find: impl Fn(&GpuFacts) -> Option<String>) -> Vec<String> {
-    let found = machine.gpus.iter().filter(|gpu| gpu.is_visible);
-    found.filter_map(|gpu| Some(format!("{} {}", gpu.place(), find(gpu)?))).collect()
+impl Check {
+    fn find(&self, machine: &Machine) -> Vec<String> {
+        let each = |find: &dyn Fn(&GpuFacts) -> Option<String>| -> Vec<String> {
+            machine.gpus.iter().filter_map(|gpu| Some(format!("{} {}", gpu.place(), find(gpu)?))).collect()
+        };
+        match self {
+            Self::Host(find) => find(&machine.host).into_iter().collect(),
+            Self::Gpu(find) => each(&|gpu: &GpuFacts| find(gpu, &machine.host).filter(|_| gpu.is_visible)),
+            Self::AnyGpu(find) => each(find),
+        }
+    }
 }
 
-fn holder(holder: &crate::machine::telemetry::Holder) -> String {
+fn holder(holder: &Holder) -> String {
     let name = holder.name.as_deref().map_or(String::new(), |name| format!(" {name}"));
     let memory = holder.memory_bytes.map_or(String::new(), |bytes| format!(" ({})", show_bytes(bytes)));
     format!("process {}{name}{memory}", holder.pid)
 }
 
-/// Returns all warnings, in the order of the rules.
 pub(super) fn of(machine: &Machine) -> Vec<Warning> {
     let found = |rule: &'static Rule| {
-        (rule.find)(machine).into_iter().map(|message| Warning { rule: rule.name, message, cure: rule.cure })
+        let messages = rule.check.find(machine).into_iter();
+        messages.map(|message| Warning { rule: rule.name, message, cure: rule.cure })
     };
     RULES.iter().flat_map(found).collect()
 }
@@ -214,12 +199,9 @@ pub(super) fn of(machine: &Machine) -> Vec<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Disk;
-    use crate::machine::Host;
-    use crate::machine::Processors;
-    use crate::machine::telemetry::{Holder, Pcie, Power, RemappedRows};
+    use crate::machine::telemetry::{Pcie, Power, RemappedRows};
+    use crate::machine::{Disk, Processors};
 
-    /// Makes a machine on which every rule applies.
     fn troubled() -> Machine {
         let gpu = GpuFacts {
             index: Some(0),
@@ -264,15 +246,13 @@ mod tests {
         assert_eq!(of(&Machine::default()), []);
         let mut machine = troubled();
         machine.host.is_virtual = true;
-        assert!(!of(&machine).iter().any(|warning| warning.rule == "pcie_narrow"));
+        let fires = |machine: &Machine, rule: &str| of(machine).iter().any(|warning| warning.rule == rule);
+        assert!(!fires(&machine, "pcie_narrow"));
         machine.gpus[0].busy = Some(0.0);
-        assert!(!of(&machine).iter().any(|warning| warning.rule == "pcie_slow"));
+        assert!(!fires(&machine, "pcie_slow"));
         machine.gpus[0].is_visible = false;
-        let of_gpu: Vec<&str> = of(&machine)
-            .iter()
-            .filter(|warning| warning.message.contains("GPU 0"))
-            .map(|warning| warning.rule)
-            .collect();
+        let of_gpu = of(&machine).into_iter().filter(|warning| warning.message.contains("GPU 0"));
+        let of_gpu: Vec<&str> = of_gpu.map(|warning| warning.rule).collect();
         assert_eq!(of_gpu, ["mig_without_instances"], "no program sees such a GPU");
     }
 

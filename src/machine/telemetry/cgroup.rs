@@ -1,4 +1,4 @@
-//! Finds the files about this process's control group.
+//! Reads control groups: the groups of this process, their CPU quotas, and the time in which work waited (pressure).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,4 +22,86 @@ pub(in crate::machine) fn folders(proc: &Path, root: &Path, controller: &str) ->
         folders.extend(Path::new(group.trim_start_matches('/')).ancestors().map(|folder| root.join(folder)));
     }
     folders
+}
+
+/// Returns the number of cores that a group's quota allows to be busy; `None` without a quota: version 2 has `max` in `cpu.max`
+/// (kernel documentation, admin-guide/cgroup-v2.rst), version 1 has -1 in `cpu.cfs_quota_us` (scheduler/sched-bwc.rst).
+pub(in crate::machine) fn cpu_quota(folder: &Path) -> Option<f64> {
+    let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+    let cores = |quota: &str, period: &str| {
+        let (quota, period): (f64, f64) = (quota.trim().parse().ok()?, period.trim().parse().ok()?);
+        (quota > 0.0 && period > 0.0).then(|| quota / period)
+    };
+    let second_version = || text("cpu.max")?.trim().split_once(' ').and_then(|(quota, period)| cores(quota, period));
+    second_version().or_else(|| cores(&text("cpu.cfs_quota_us")?, &text("cpu.cfs_period_us")?))
+}
+
+/// The kernel's counts of lost time, in microseconds: `total` in the lines `some` of its pressure files. It is the time in
+/// which at least one task waited (kernel documentation, accounting/psi.rst; since Linux 4.20).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Pressure {
+    pub(super) cpu: Option<u64>,
+    pub(super) io: Option<u64>,
+    pub(super) memory: Option<u64>,
+}
+
+impl Pressure {
+    /// Reads the counts of the whole machine.
+    pub(super) fn of_machine(proc: &Path) -> Self {
+        Self::read(|name| proc.join("pressure").join(name))
+    }
+
+    /// Reads the counts of a control group of version 2; `None` while the group is empty: it then reports nothing.
+    pub(super) fn of_group(folder: &Path) -> Option<Self> {
+        let events = fs::read_to_string(folder.join("cgroup.events")).ok()?;
+        if !events.lines().any(|line| line == "populated 1") {
+            return None;
+        }
+        let pressure = Self::read(|name| folder.join(format!("{name}.pressure")));
+        (pressure != Self::default()).then_some(pressure)
+    }
+
+    fn read(file: impl Fn(&str) -> PathBuf) -> Self {
+        Self { cpu: some_total(&file("cpu")), io: some_total(&file("io")), memory: some_total(&file("memory")) }
+    }
+}
+
+/// Returns the total in a line like `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`.
+fn some_total(file: &Path) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    line.split_whitespace().find_map(|field| field.strip_prefix("total="))?.parse().ok()
+}
+
+/// Counts of a quota's periods, each usually 100 ms long, in which the group ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Periods {
+    all: u64,
+    /// The periods in which the quota was used up and a task had to wait.
+    throttled: u64,
+}
+
+/// Returns the `cpu.stat` of each group with a quota that this process is under, outer groups included.
+pub(super) fn quotas(proc: &Path, cgroup_root: &Path) -> Vec<PathBuf> {
+    let folders = folders(proc, cgroup_root, "cpu").into_iter();
+    folders.filter(|folder| cpu_quota(folder).is_some()).map(|folder| folder.join("cpu.stat")).collect()
+}
+
+impl Periods {
+    /// Reads the counts from a group's `cpu.stat`.
+    pub(super) fn read(stat: &Path) -> Option<Self> {
+        let text = fs::read_to_string(stat).ok()?;
+        let field = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+            lines.find(|(key, _)| *key == name)?.1.trim().parse().ok()
+        };
+        Some(Self { all: field("nr_periods")?, throttled: field("nr_throttled")? })
+    }
+
+    /// Returns the share of the periods since then in which a task had to wait. The counts of throttled *time* in the same
+    /// file are sums over CPUs, so they are no share.
+    pub(super) fn share(&self, now: &Self) -> Option<f64> {
+        let (all, throttled) = (now.all.checked_sub(self.all)?, now.throttled.checked_sub(self.throttled)?);
+        Some((throttled as f64 / all.max(1) as f64).min(1.0))
+    }
 }

@@ -20,8 +20,7 @@ use std::time::{Duration, Instant};
 use super::tool;
 use crate::model::{Metric, Reading, Readings, Source};
 
-/// The watched fields (`dcgm_fields.h`). Sent and received data are in bytes per second from the GPU's point of view; all
-/// other fields are shares.
+/// The watched fields (`dcgm_fields.h`): data in bytes per second from the GPU's point of view, and shares.
 const FIELDS: &[(u16, Metric)] = &[
     (1002, Metric::SmActive),
     (1003, Metric::SmOccupancy),
@@ -45,7 +44,6 @@ pub struct Dcgm {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// The received data.
 #[derive(Debug, Default)]
 struct Heard {
     /// The engine's numbers of GPUs, by identity.
@@ -90,8 +88,7 @@ impl Dcgm {
         }
     }
 
-    /// Returns the identities (`GPU-...`) of the GPUs that a host engine knows, without listening. It may take some
-    /// seconds.
+    /// Returns the identities (`GPU-...`) of the GPUs that a host engine knows, without listening, in a few seconds.
     ///
     /// # Errors
     /// No engine answers; the line says why.
@@ -147,7 +144,6 @@ fn locked(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks the host engine for the GPUs that it knows.
 fn discover(program: &Path) -> Result<BTreeMap<String, u32>, String> {
     const ANSWER: Duration = Duration::from_secs(5);
     let listed = tool::output_within(program, &["discovery".as_ref(), "-l".as_ref()], ANSWER);

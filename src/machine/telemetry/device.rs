@@ -108,8 +108,7 @@ impl Gpus {
         Self::by_meter().or_else(|| Self::by_kernel(proc))
     }
 
-    /// Finds GPUs by NVML, which reports the instances of a divided GPU. Whole GPUs have the same names as in the kernel
-    /// module.
+    /// Finds GPUs by NVML, which reports instances. Whole GPUs have the same names as in the kernel module.
     fn by_meter() -> Option<Self> {
         let meter = GpuMeter::shared().ok()?;
         let list = meter.gpus().ok()?;
@@ -150,13 +149,11 @@ impl Gpus {
     }
 }
 
-/// Describes the variable that hides the existing GPUs from a step.
 fn hidden(visible: &Visible) -> String {
     let list = visible.devices.as_deref().unwrap_or_default().replace(char::is_control, " ");
     format!("{VISIBLE_GPUS}={list} hides all of them")
 }
 
-/// Returns why there is no GPU.
 fn absent(proc: &Path) -> String {
     match fs::read_to_string(proc.join("driver/nvidia/version")) {
         Ok(version) => format!("the NVIDIA driver {} is loaded and knows of no GPU", driver_version(&version)),
@@ -164,8 +161,7 @@ fn absent(proc: &Path) -> String {
     }
 }
 
-/// Returns the GPUs for which the kernel module has a folder, named by the bus. An identity that is not fully known yet
-/// (`GPU-????????-...`) is empty.
+/// Returns the GPUs for which the kernel module has a folder. An unknown identity (`GPU-????????-...`) is empty.
 fn listed_by_kernel(folder: &Path) -> Vec<GpuIdentity> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -217,36 +213,30 @@ fn processor(proc: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::tests::write;
 
     fn visible(devices: Option<&str>) -> Visible {
         Visible { devices: devices.map(str::to_owned), order: None }
     }
 
-    fn under(proc: &Path, devices: Option<&str>) -> Result<Device, NoGpu> {
-        Device::choose_from(proc, || Gpus::by_kernel(proc), DeviceChoice::Auto, &visible(devices))
-    }
-
     #[test]
     fn gpus_and_driver_come_from_the_kernel_module() {
         let proc = tempfile::tempdir().unwrap();
-        for (slot, model) in [("0000:01:00.0", "NVIDIA H200"), ("0000:02:00.0", "NVIDIA H200")] {
-            let folder = proc.path().join("driver/nvidia/gpus").join(slot);
-            fs::create_dir_all(&folder).unwrap();
-            let text = format!("Model: \t\t {model}\nIRQ:   \t\t 110\nGPU UUID: \t GPU-0a\nBus Location: \t {slot}\n");
-            fs::write(folder.join("information"), text).unwrap();
+        for slot in ["0000:01:00.0", "0000:02:00.0"] {
+            let text = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 110\nGPU UUID: \t GPU-0a\n";
+            write(proc.path(), &format!("driver/nvidia/gpus/{slot}/information"), text);
         }
         let version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\nGCC version: gcc 12.2.0\n";
-        fs::write(proc.path().join("driver/nvidia/version"), version).unwrap();
-        let device = under(proc.path(), None).unwrap();
-        assert_eq!(device.name, "2 x NVIDIA H200");
-        assert_eq!(device.driver, "580.95.05");
-        assert!(device.is_gpu);
+        write(proc.path(), "driver/nvidia/version", version);
+        let gpus = Gpus::by_kernel(proc.path()).unwrap();
+        let expected = Device { name: "2 x NVIDIA H200".to_owned(), driver: "580.95.05".to_owned(), is_gpu: true };
+        assert_eq!(gpus.seen(&visible(None)), Some(expected));
     }
 
     #[test]
     fn what_is_asked_for_is_chosen_or_what_is_missing_is_told() {
         let proc = tempfile::tempdir().unwrap();
-        fs::write(proc.path().join("cpuinfo"), "model name\t: Some CPU\n").unwrap();
+        write(proc.path(), "cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\n");
         let choose = |choice, devices| {
             Device::choose_from(proc.path(), || Gpus::by_kernel(proc.path()), choice, &visible(devices))
         };
@@ -255,11 +245,11 @@ mod tests {
             refusal(None).ends_with("found no GPU: the NVIDIA driver is not loaded (there is no /proc/driver/nvidia)")
         );
         assert!(!choose(DeviceChoice::Auto, None).unwrap().is_gpu);
-        let gpu = proc.path().join("driver/nvidia/gpus/0000:01:00.0");
-        fs::create_dir_all(&gpu).unwrap();
-        fs::write(proc.path().join("driver/nvidia/version"), "NVRM version: NVIDIA Module  580.95.05  x\n").unwrap();
+        fs::create_dir_all(proc.path().join("driver/nvidia/gpus/0000:01:00.0")).unwrap();
+        let inform = |text| write(proc.path(), "driver/nvidia/gpus/0000:01:00.0/information", text);
+        write(proc.path(), "driver/nvidia/version", "NVRM version: NVIDIA Module  580.95.05  x\n");
         assert!(refusal(None).ends_with("the NVIDIA driver 580.95.05 is loaded and knows of no GPU"));
-        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\n").unwrap();
+        inform("Model: \t NVIDIA L4\n");
         for devices in [None, Some("0"), Some("GPU-1a,0")] {
             assert_eq!(choose(DeviceChoice::Gpu, devices).unwrap().name, "NVIDIA L4");
         }
@@ -268,22 +258,13 @@ mod tests {
             assert!(refusal(Some(devices)).ends_with(&expected), "{devices}");
             assert!(!choose(DeviceChoice::Auto, Some(devices)).unwrap().is_gpu, "{devices}");
         }
-        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\nGPU UUID: \t GPU-0a\n").unwrap();
+        inform("Model: \t NVIDIA L4\nGPU UUID: \t GPU-0a\n");
         assert!(refusal(Some("GPU-zz")).ends_with("CUDA_VISIBLE_DEVICES=GPU-zz hides all of them"));
         assert_eq!(choose(DeviceChoice::Gpu, Some("GPU-0")).unwrap().name, "NVIDIA L4");
-        fs::write(gpu.join("information"), "Model: \t NVIDIA L4\nGPU UUID: \t GPU-????????-????\n").unwrap();
+        inform("Model: \t NVIDIA L4\nGPU UUID: \t GPU-????????-????\n");
         assert!(choose(DeviceChoice::Gpu, Some("GPU-0")).unwrap().is_gpu, "it may be this one");
         assert!(choose(DeviceChoice::Auto, None).unwrap().is_gpu);
         let processor = choose(DeviceChoice::Cpu, None).unwrap();
-        assert!(processor.name.starts_with("Some CPU, ") && processor.driver == "none" && !processor.is_gpu);
-    }
-
-    #[test]
-    fn without_a_gpu_the_processor_is_the_device() {
-        let proc = tempfile::tempdir().unwrap();
-        fs::write(proc.path().join("cpuinfo"), "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\n").unwrap();
-        let device = under(proc.path(), None).unwrap();
-        assert!(device.name.starts_with("Some CPU @ 3 GHz, "), "{}", device.name);
-        assert!(!device.is_gpu);
+        assert!(processor.name.starts_with("Some CPU @ 3 GHz, ") && processor.driver == "none" && !processor.is_gpu);
     }
 }

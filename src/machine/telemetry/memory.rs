@@ -29,9 +29,7 @@ impl HostMemory {
             let limit = number(&file("memory.max", "memory.limit_in_bytes"));
             let usage = used_by_group(&file("memory.current", "memory.usage_in_bytes"));
             let (Some(limit), Some(usage)) = (limit, usage) else { continue };
-            if limit < memory.total_bytes {
-                memory.total_bytes = limit;
-            }
+            memory.total_bytes = memory.total_bytes.min(limit);
             memory.available_bytes = memory.available_bytes.min(limit.saturating_sub(usage));
         }
         Some(memory)
@@ -70,8 +68,7 @@ pub fn anonymous_memory_of(pids: &[u32]) -> u64 {
     pids.iter().filter_map(anonymous).sum()
 }
 
-/// Returns a process's share of the anonymous pages that it shares with other processes, such as its forks. Their own shares
-/// lack this part.
+/// Returns a process's share of the anonymous pages that it shares with others, such as its forks; their shares lack it.
 pub fn shared_memory_of(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let bytes = |name: &str| kib(&text, name).unwrap_or(0);
@@ -80,17 +77,18 @@ pub fn shared_memory_of(pid: u32) -> u64 {
 }
 
 fn proportional(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let field = |name: &str| kib(&text, name);
-    let parts = field("Pss_Anon:").zip(field("Pss_Shmem:")).map(|(anon, shmem)| anon + shmem);
-    parts.or_else(|| field("Pss:"))
+    held(pid, "smaps_rollup", ["Pss_Anon:", "Pss_Shmem:", "Pss:"])
 }
 
 fn resident(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = |name: &str| kib(&text, name);
-    let parts = field("RssAnon:").zip(field("RssShmem:")).map(|(anon, shmem)| anon + shmem);
-    parts.or_else(|| field("VmRSS:"))
+    held(pid, "status", ["RssAnon:", "RssShmem:", "VmRSS:"])
+}
+
+/// Returns the sum of the first two fields of a file of a process, or else the third field.
+fn held(pid: u32, file: &str, fields: [&str; 3]) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+    let [anonymous, shared, all] = fields.map(|name| kib(&text, name));
+    anonymous.zip(shared).map(|(anonymous, shared)| anonymous + shared).or(all)
 }
 
 /// Returns the bytes in a line like `Pss_Anon:     1234 kB`.
@@ -137,6 +135,7 @@ fn counter(file: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::tests::write;
 
     #[test]
     fn this_machine_has_memory() {
@@ -148,18 +147,15 @@ mod tests {
     fn a_control_group_limits_what_there_is() {
         let root = tempfile::tempdir().unwrap();
         let (proc, cgroup) = (root.path().join("proc"), root.path().join("cgroup"));
-        fs::create_dir_all(proc.join("self")).unwrap();
-        fs::create_dir_all(cgroup.join("job")).unwrap();
-        fs::write(proc.join("meminfo"), "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 800 kB\n").unwrap();
-        fs::write(proc.join("self/cgroup"), "0::/job\n").unwrap();
-        fs::write(cgroup.join("job/memory.max"), "409600\n").unwrap();
-        fs::write(cgroup.join("job/memory.current"), "204800\n").unwrap();
-        fs::write(cgroup.join("job/memory.stat"), "anon 1\ninactive_file 102400\n").unwrap();
-        let memory = HostMemory::under(&proc, &cgroup).unwrap();
-        assert_eq!((memory.total_bytes, memory.available_bytes), (409_600, 307_200));
-        fs::write(cgroup.join("job/memory.max"), "max\n").unwrap();
-        let memory = HostMemory::under(&proc, &cgroup).unwrap();
-        assert_eq!((memory.total_bytes, memory.available_bytes), (1_024_000, 819_200));
+        write(&proc, "self/cgroup", "0::/job\n");
+        write(&proc, "meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 800 kB\n");
+        write(&cgroup, "job/memory.current", "204800\n");
+        write(&cgroup, "job/memory.stat", "anon 1\ninactive_file 102400\n");
+        for (limit, total_bytes, available_bytes) in [("409600\n", 409_600, 307_200), ("max\n", 1_024_000, 819_200)] {
+            write(&cgroup, "job/memory.max", limit);
+            let memory = HostMemory::under(&proc, &cgroup).unwrap();
+            assert_eq!(memory, HostMemory { total_bytes, available_bytes });
+        }
     }
 
     #[test]
@@ -178,21 +174,18 @@ mod tests {
     fn a_kill_in_the_machine_or_in_the_own_group_is_seen() {
         let root = tempfile::tempdir().unwrap();
         let (proc, cgroup) = (root.path().join("proc"), root.path().join("cgroup"));
-        fs::create_dir_all(proc.join("self")).unwrap();
-        fs::create_dir_all(cgroup.join("job")).unwrap();
-        fs::write(proc.join("self/cgroup"), "0::/job\n").unwrap();
+        write(&proc, "self/cgroup", "0::/job\n");
         let nothing = OomKills::under(&proc, &cgroup);
         assert!(!nothing.rose_since(&nothing));
-        fs::write(cgroup.join("job/memory.events"), "low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\noom_group_kill 0\n")
-            .unwrap();
-        fs::write(proc.join("vmstat"), "pgfault 1\noom_kill 7\n").unwrap();
+        write(&cgroup, "job/memory.events", "low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\noom_group_kill 0\n");
+        write(&proc, "vmstat", "pgfault 1\noom_kill 7\n");
         let before = OomKills::under(&proc, &cgroup);
         assert_eq!(before, OomKills { machine: Some(7), group: Some(1) });
         assert!(!before.rose_since(&nothing), "a counter that was not there tells nothing");
-        fs::write(cgroup.join("job/memory.events"), "oom_kill 2\n").unwrap();
+        write(&cgroup, "job/memory.events", "oom_kill 2\n");
         assert!(OomKills::under(&proc, &cgroup).rose_since(&before));
         fs::remove_file(cgroup.join("job/memory.events")).unwrap();
-        fs::write(proc.join("vmstat"), "oom_kill 8\n").unwrap();
+        write(&proc, "vmstat", "oom_kill 8\n");
         assert!(OomKills::under(&proc, &cgroup).rose_since(&before));
     }
 }

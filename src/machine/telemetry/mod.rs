@@ -4,7 +4,6 @@ pub(super) mod cgroup;
 mod dcgm;
 mod device;
 mod gpu_facts;
-mod gpu_memory;
 mod host_meter;
 pub(super) mod memory;
 pub mod nvml;
@@ -14,8 +13,9 @@ pub(super) mod tool;
 
 pub use dcgm::Dcgm;
 pub use device::{Device, DeviceChoice, NoGpu, VISIBLE_GPUS};
-pub use gpu_facts::{GpuFacts, Holder, MeterState, Mig, Pcie, Power, RemappedRows};
-pub use gpu_memory::{GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES};
+pub use gpu_facts::{
+    GpuFacts, GpuMemory, GpuProcess, GpuState, Holder, MeterState, Mig, Pcie, Power, RemappedRows, UNEXPLAINED_BYTES,
+};
 pub use host_meter::HostMeter;
 pub use memory::{HostMemory, OomKills, anonymous_memory_of, memory_of, shared_memory_of};
 pub use nvml::GpuMeter;

@@ -1,9 +1,10 @@
 //! Measures the use of the CPUs.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use crate::machine::process_table;
+use crate::machine::process_table::{self, allowed_processors};
 
 /// The kernel's counts of CPU time at some moment, in clock ticks (proc(5), `/proc/stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +33,9 @@ impl ProcessorTimes {
     /// Reads the counts now, for the CPUs that the first given process may use, or else this process. `None` if the kernel
     /// does not report them.
     pub fn read(pids: &[u32]) -> Option<Self> {
-        let of_first = || fs::read_to_string(format!("/proc/{}/status", pids.first()?)).ok();
-        let status = of_first().or_else(|| fs::read_to_string("/proc/self/status").ok())?;
-        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-        let (busy, idle, stolen) = machine(&fs::read_to_string("/proc/stat").ok()?, &ranges(allowed))?;
+        let of_first = pids.first().and_then(|pid| allowed_processors(&pid.to_string()));
+        let allowed = of_first.or_else(|| allowed_processors("self"))?;
+        let (busy, idle, stolen) = machine(&fs::read_to_string("/proc/stat").ok()?, &allowed)?;
         let own = pids.iter().map(|&pid| process_table::processor_ticks(pid, true).unwrap_or(0)).sum::<u64>();
         Some(Self { busy, idle, stolen, own: own + process_table::processor_ticks(std::process::id(), false)? })
     }
@@ -81,12 +81,12 @@ pub fn pause_after(cost: Duration, usual: Duration) -> Duration {
 
 /// Sums the busy, idle and stolen ticks of some CPUs, from lines like `cpu0 user nice system idle iowait irq softirq steal
 /// guest guest_nice`. The first two fields already include the guests' time.
-fn machine(stat: &str, allowed: &[(u32, u32)]) -> Option<(u64, u64, u64)> {
+fn machine(stat: &str, allowed: &BTreeSet<u32>) -> Option<(u64, u64, u64)> {
     let mut sums = (0, 0, 0);
     for line in stat.lines() {
         let Some((number, rest)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' ')) else { continue };
         let Ok(number) = number.parse::<u32>() else { continue };
-        if !allowed.iter().any(|&(first, last)| (first..=last).contains(&number)) {
+        if !allowed.contains(&number) {
             continue;
         }
         let ticks: Vec<u64> = rest.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -98,25 +98,17 @@ fn machine(stat: &str, allowed: &[(u32, u32)]) -> Option<(u64, u64, u64)> {
     (sums.0 + sums.1 > 0).then_some(sums)
 }
 
-/// Returns the ranges in a list like `0-3,8`.
-fn ranges(list: &str) -> Vec<(u32, u32)> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some((first.parse().ok()?, last.parse().ok()?))
-    };
-    list.trim().split(',').filter_map(range).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::process_table::numbers;
 
     #[test]
     fn only_the_processors_that_may_be_used_count() {
         let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 1 5 100 2 1 1 3 10 0\ncpu1 7 0 0 7 0 0 0 0 0 0\nintr 1 2\n";
-        assert_eq!(machine(stat, &ranges("0")), Some((18, 102, 3)));
-        assert_eq!(machine(stat, &ranges("0-3,8\n")), Some((25, 109, 3)));
-        assert_eq!(machine("", &ranges("0")), None);
+        assert_eq!(machine(stat, &numbers("0")), Some((18, 102, 3)));
+        assert_eq!(machine(stat, &numbers("0-3,8\n")), Some((25, 109, 3)));
+        assert_eq!(machine("", &numbers("0")), None);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// The folder of POSIX shared memory on Linux (shm_overview(7)).
 pub const FOLDER: &str = "/dev/shm";
 
+/// The unit of `st_blocks` (stat(3type)).
+const BLOCK: u64 = 512;
+
 /// The size and the free part of shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedMemory {
@@ -63,7 +66,6 @@ fn open(pid: u32, files: &mut BTreeMap<u64, SharedFile>) {
         // The link leads to the file itself, even if the file has no name any more.
         let Ok(data) = fs::metadata(entry.path()) else { continue };
         if data.is_file() {
-            const BLOCK: u64 = 512;
             files.insert(data.ino(), SharedFile { path, bytes: data.blocks() * BLOCK });
         }
     }
@@ -77,7 +79,6 @@ fn mapped(pid: u32, files: &mut BTreeMap<u64, SharedFile>) {
         sizes.entry(inode).or_insert((path, 0)).1 += size;
     }
     for (inode, (path, size)) in sizes {
-        const BLOCK: u64 = 512;
         let data = path.as_ref().and_then(|path| fs::metadata(path).ok()).filter(|data| data.ino() == inode);
         let bytes = data.map_or(size, |data| data.blocks() * BLOCK);
         let known = files.entry(inode).or_insert(SharedFile { path, bytes });

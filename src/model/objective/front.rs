@@ -1,5 +1,4 @@
-//! Finds the rows of scores that no other row beats in all scores (the Pareto front), and orders them for
-//! recommendation.
+//! Finds the rows of scores that no other row beats in all scores (the Pareto front), and orders them.
 
 /// Returns true if row `a` is at least as good as row `b` in every score and better in at least one.
 pub fn dominates(a: &[f64], b: &[f64]) -> bool {

@@ -1,4 +1,7 @@
-//! Metrics as goals: their directions, the metrics derived from other metrics, and their displayed units.
+//! Metrics as goals, with their directions and displayed units; bounds on metrics, and the memory that must stay free.
+
+use std::cmp::{Ordering, Reverse};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -133,10 +136,131 @@ pub(super) fn with_half_width(number: f64, relative: Option<f64>) -> Estimate {
 
 /// Formats a metric's number for display; byte counts are shown as sizes.
 pub(super) fn shown(metric: &str, number: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown with three digits")]
     match metric {
         "peak_memory" | "host_memory" => quantity::show_bytes(number as u64),
         _ => quantity::show_number(number),
+    }
+}
+
+/// The signs, with the order that a number must have to the bound, and whether it may be equal.
+const SIGNS: &[(&str, Ordering, bool)] = &[
+    ("<=", Ordering::Less, true),
+    (">=", Ordering::Greater, true),
+    ("<", Ordering::Less, false),
+    (">", Ordering::Greater, false),
+];
+
+/// A bound on a metric, such as `peak_memory < 70GiB`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Constraint {
+    text: String,
+    metric: String,
+    order: Ordering,
+    may_be_equal: bool,
+    bound: f64,
+}
+
+/// The error for a string that is no constraint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no constraint: {reason}")]
+pub struct ConstraintError {
+    text: String,
+    reason: String,
+}
+
+impl TryFrom<String> for Constraint {
+    type Error = ConstraintError;
+
+    fn try_from(text: String) -> Result<Self, ConstraintError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Constraint> for String {
+    fn from(constraint: Constraint) -> Self {
+        constraint.text
+    }
+}
+
+impl Constraint {
+    /// Parses `metric < bound`, with `<`, `<=`, `>` or `>=`. The bound is a number, a size (bytes), a duration (seconds) or
+    /// a percentage (a share).
+    ///
+    /// # Errors
+    /// The string has another format.
+    pub fn parse(text: &str) -> Result<Self, ConstraintError> {
+        let error = |reason: String| ConstraintError { text: text.to_owned(), reason };
+        let (place, sign, order, may_be_equal) = SIGNS
+            .iter()
+            .filter_map(|&(sign, order, may_be_equal)| Some((text.find(sign)?, sign, order, may_be_equal)))
+            .min_by_key(|&(place, sign, ..)| (place, Reverse(sign.len())))
+            .ok_or_else(|| error("write `metric < bound`, with <, <=, > or >=".to_owned()))?;
+        let metric = text[..place].trim().to_owned();
+        let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '/' | '-');
+        if metric.is_empty() || !metric.chars().all(is_name) {
+            return Err(error("there is no metric in front of the sign".to_owned()));
+        }
+        let bound = text[place + sign.len()..].trim();
+        let bound = parse_bound(bound).ok_or_else(|| {
+            error(format!("`{bound}` is no number, size (`70GiB`), duration (`50ms`) or percentage (`10%`)"))
+        })?;
+        Ok(Self { text: text.trim().to_owned(), metric, order, may_be_equal, bound })
+    }
+
+    pub(super) fn is_met_by(&self, number: f64) -> bool {
+        let order = number.partial_cmp(&self.bound);
+        order.is_some_and(|order| order == self.order || self.may_be_equal && order.is_eq())
+    }
+
+    /// Returns the name of the metric.
+    pub fn metric(&self) -> &str {
+        &self.metric
+    }
+
+    /// Returns the constraint as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+fn parse_bound(text: &str) -> Option<f64> {
+    if let Some(percentage) = text.strip_suffix('%') {
+        return percentage.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| number / 100.0);
+    }
+    if let Ok(number) = text.parse::<f64>() {
+        return number.is_finite().then_some(number);
+    }
+    let bytes = quantity::parse_bytes(text).ok().map(|bytes| bytes as f64);
+    bytes.or_else(|| quantity::parse_duration(text).ok().map(|duration| duration.as_secs_f64()))
+}
+
+/// The memory that must stay free.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Headroom {
+    /// A share of the device's memory, from 0 to 1.
+    Fraction(f64),
+    /// A number of bytes.
+    Bytes(u64),
+}
+
+impl Headroom {
+    /// Returns the bytes that must stay free out of a total.
+    pub fn of(self, capacity_bytes: u64) -> u64 {
+        match self {
+            Self::Fraction(share) => (capacity_bytes as f64 * share.clamp(0.0, 1.0)) as u64,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Display for Headroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fraction(share) => write!(f, "{} %", quantity::show_number(share * 100.0)),
+            Self::Bytes(bytes) => f.write_str(&quantity::show_bytes(*bytes)),
+        }
     }
 }
 
@@ -194,6 +318,18 @@ mod tests {
         assert!(Goal::known("accuracy").is_none());
         for name in crate::model::outcome::METRICS.iter().map(|(name, _)| *name) {
             assert!(Goal::known(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn constraints_take_sizes_durations_and_shares() {
+        let bound = |text: &str| Constraint::parse(text).map(|constraint| constraint.bound);
+        assert_eq!(bound("peak_memory < 70GiB").unwrap(), 75_161_927_680.0);
+        assert_eq!(bound("step_time <= 50ms").unwrap(), 0.05);
+        assert_eq!(bound("memory_headroom>=15%").unwrap(), 0.15);
+        assert_eq!(bound("loss < -2.5").unwrap(), -2.5);
+        for bad in ["", "loss", "< 3", "loss < ", "loss < three", "a b < 3", "loss = 3"] {
+            assert!(Constraint::parse(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,11 +1,7 @@
-//! Finds configs that the rules of a space allow: in order, at random, or around a config. Counts them, and proves that a
-//! space is empty.
+//! Finds configs that the rules of a space allow: in order, at random, or around a config. Also counts them.
 
-use std::fmt;
-
-use super::rules::Groups;
+use super::rules::{Count, Groups};
 use super::{Advance, Config, INACTIVE, Permutation, Space, Walk};
-use crate::model::quantity::grouped;
 
 /// If fewer than one of this many random indices meet an allowed config, a space is sparse: a round number.
 const SPARSE: u128 = 64;
@@ -153,50 +149,6 @@ impl Space {
         levels[parameter] = level;
         let changed = self.canonical(&levels)?;
         (changed.level(parameter).is_some() && self.is_member(&changed)).then_some(changed)
-    }
-}
-
-/// The number of configs in a space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
-    /// Exactly this many.
-    Exact(u128),
-    /// Bounded work could not count them; the space may be empty.
-    Unknown,
-}
-
-impl Count {
-    /// Returns the count minus `few`.
-    #[must_use]
-    pub fn less(self, few: u128) -> Self {
-        match self {
-            Self::Exact(count) => Self::Exact(count.saturating_sub(few)),
-            Self::Unknown => Self::Unknown,
-        }
-    }
-
-    /// Returns true if there are certainly at most `limit` configs.
-    pub fn fits(self, limit: u128) -> bool {
-        matches!(self, Self::Exact(count) if count <= limit)
-    }
-
-    /// Returns the count with its unit: `363 configs` or `number of configs unknown`.
-    pub fn in_words(self) -> String {
-        match self {
-            Self::Exact(_) => format!("{self} configs"),
-            Self::Unknown => "number of configs unknown".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exact(count) if *count < 1_000_000_000 => f.write_str(&grouped(&count.to_string())),
-            #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
-            Self::Exact(count) => write!(f, "{:.2e}", *count as f64),
-            Self::Unknown => f.write_str("unknown"),
-        }
     }
 }
 

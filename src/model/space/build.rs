@@ -225,10 +225,12 @@ fn expressions<'s>(
 /// The parameters that each expression depends on, directly or through derived values and conditions.
 #[derive(Default)]
 pub(super) struct Graph {
-    conditions: Vec<Vec<usize>>,
-    derived: Vec<Vec<usize>>,
-    derived_order: Vec<usize>,
-    rules: Vec<Vec<usize>>,
+    /// Of the condition of each parameter.
+    pub(super) conditions: Vec<Vec<usize>>,
+    pub(super) derived: Vec<Vec<usize>>,
+    /// The derived values, each after the values that it depends on.
+    pub(super) derived_order: Vec<usize>,
+    pub(super) rules: Vec<Vec<usize>>,
 }
 
 impl Graph {
@@ -262,27 +264,6 @@ impl Graph {
         })
     }
 
-    pub(super) fn needs_of_condition(&self, parameter: usize) -> &[usize] {
-        &self.conditions[parameter]
-    }
-
-    pub(super) fn needs_of_derived(&self, derived: usize) -> &[usize] {
-        &self.derived[derived]
-    }
-
-    pub(super) fn needs_of_rule(&self, rule: usize) -> &[usize] {
-        &self.rules[rule]
-    }
-
-    pub(super) fn rules(&self) -> usize {
-        self.rules.len()
-    }
-
-    /// Returns the derived values, each after the values that it depends on.
-    pub(super) fn derived_in_order(&self) -> impl Iterator<Item = usize> + '_ {
-        self.derived_order.iter().copied()
-    }
-
     pub(super) fn has_expressions(&self, parameter: usize) -> bool {
         let mentions = |needs: &Vec<usize>| needs.contains(&parameter);
         !self.conditions[parameter].is_empty() || self.derived.iter().any(mentions) || self.rules.iter().any(mentions)
@@ -291,14 +272,11 @@ impl Graph {
     /// Splits the parameters into groups so that no expression uses parameters of two groups.
     pub(super) fn groups(&self) -> Vec<Vec<usize>> {
         let mut group_of: Vec<usize> = (0..self.conditions.len()).collect();
-        let conditions = self.conditions.iter().enumerate().map(|(parameter, needs)| {
-            let mut members = needs.clone();
-            members.push(parameter);
-            members
-        });
+        let conditions = self.conditions.iter().enumerate();
+        let conditions = conditions.map(|(parameter, needs)| [needs.as_slice(), &[parameter]].concat());
         for members in conditions.chain(self.derived.iter().cloned()).chain(self.rules.iter().cloned()) {
-            let Some(target) = members.iter().map(|&member| group_of[member]).min() else { continue };
             let merged: Vec<usize> = members.iter().map(|&member| group_of[member]).collect();
+            let Some(&target) = merged.iter().min() else { continue };
             for group in &mut group_of {
                 if merged.contains(group) {
                     *group = target;
@@ -357,8 +335,7 @@ impl Space {
     /// # Errors
     /// The first expression that cannot be evaluated, with its owner and the settings.
     pub fn try_expressions(&self) -> Result<(), SpaceError> {
-        /// Configs tried: a round number, chosen to keep building a space quick. An error in any other config is reported when
-        /// it occurs.
+        /// Configs tried: a round number, to keep building a space quick. Errors in other configs are reported as they occur.
         const CONFIGS: u64 = 2000;
         let mut slots = Slots::new(self);
         let size = self.raw_size().unwrap_or(1 << 126);
@@ -392,29 +369,28 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::space::{Advance, Role, Walk};
+    use crate::model::space::{Advance, Count, Role, Walk};
 
     fn expression(text: &str) -> Expression {
         Expression::parse(text).unwrap()
     }
 
-    #[test]
-    fn circles_are_named() {
-        let error = Space::builder()
-            .parameter(Parameter::values("x", [1]))
-            .derive("a", expression("b + 1"))
-            .derive("b", expression("a + x"))
-            .build()
-            .unwrap_err();
-        assert_eq!(error.to_string(), "`a`, `b` depend on each other in a circle");
+    fn built<const N: usize>(
+        parameters: [Parameter; N],
+        derived: &[(&str, &str)],
+        rules: &[&str],
+    ) -> Result<Space, SpaceError> {
+        let builder = parameters.into_iter().fold(Space::builder(), SpaceBuilder::parameter);
+        let builder = derived.iter().fold(builder, |builder, (name, text)| builder.derive(*name, expression(text)));
+        rules.iter().fold(builder, |builder, text| builder.rule(expression(text))).build()
     }
 
     #[test]
-    fn conditions_in_a_circle_are_refused() {
-        let error = Space::new([
-            Parameter::values("a", [1]).when(expression("b > 0")),
-            Parameter::values("b", [1]).when(expression("a > 0")),
-        ]);
+    fn circles_are_refused_and_named() {
+        let error = built([Parameter::values("x", [1])], &[("a", "b + 1"), ("b", "a + x")], &[]).unwrap_err();
+        assert_eq!(error.to_string(), "`a`, `b` depend on each other in a circle");
+        let when = |(name, text): (&str, &str)| Parameter::values(name, [1]).when(expression(text));
+        let error = Space::new([("a", "b > 0"), ("b", "a > 0")].map(when));
         assert!(matches!(error, Err(SpaceError::Circular { .. })), "{error:?}");
     }
 
@@ -427,59 +403,45 @@ mod tests {
 
     #[test]
     fn what_cannot_be_evaluated_is_found_with_its_settings() {
-        let space = Space::builder()
-            .parameter(Parameter::range("workers", 0, 2, 1))
-            .rule(expression("8 / workers > 1"))
-            .build()
-            .unwrap();
+        let space = built([Parameter::range("workers", 0, 2, 1)], &[], &["8 / workers > 1"]).unwrap();
         let error = space.try_expressions().unwrap_err();
         assert!(error.to_string().contains("workers=0"), "{error}");
     }
 
     #[test]
     fn derived_values_may_be_used_before_they_are_written() {
-        let space = Space::builder()
-            .parameter(Parameter::values("x", [2, 3]))
-            .derive("b", expression("a * 10"))
-            .derive("a", expression("x + 1"))
-            .rule(expression("b > 30"))
-            .build()
-            .unwrap();
+        let derived = [("b", "a * 10"), ("a", "x + 1")];
+        let space = built([Parameter::values("x", [2, 3])], &derived, &["b > 30"]).unwrap();
         let all: Vec<String> = Walk::new(&space).map(|config| space.settings(&config).line()).collect();
         assert_eq!(all, ["x=3 b=40 a=4"]);
     }
 
     #[test]
     fn an_impossible_rule_ends_the_walk() {
-        let space =
-            Space::builder().parameter(Parameter::values("x", [1, 2])).rule(expression("x > 5")).build().unwrap();
+        let space = built([Parameter::values("x", [1, 2])], &[], &["x > 5"]).unwrap();
         assert_eq!(Walk::new(&space).advance(&mut 100), Advance::End);
-        assert_eq!(space.first(), None);
-        assert_eq!(space.count(), super::super::Count::Exact(0));
+        assert_eq!((space.first(), space.count()), (None, Count::Exact(0)));
     }
 
     #[test]
     fn a_space_survives_json_with_all_that_its_parameters_state() {
-        let space = Space::builder()
-            .parameter(Parameter::powers_of_two("batch_size", 8, 1024))
-            .parameter(Parameter::range("workers", 0, 16, 2))
-            .parameter(Parameter::float_range("ratio", 0.1, 0.5, 0.1).plays(None))
-            .parameter(Parameter::values("whole", [1.0, 2.5]))
-            .parameter(Parameter::values("precision", ["fp32", "bf16"]).full_precision("fp32").plays(Role::Precision))
-            .parameter(Parameter::values("prefetch", [2, 4]).when(Expression::parse("workers > 0").unwrap()))
-            .derive("pieces", Expression::parse("1024 / batch_size").unwrap())
-            .rule(Expression::parse("batch_size * workers <= 8192").unwrap())
-            .build()
-            .unwrap();
+        let parameters = [
+            Parameter::powers_of_two("batch_size", 8, 1024),
+            Parameter::range("workers", 0, 16, 2),
+            Parameter::float_range("ratio", 0.1, 0.5, 0.1).plays(None),
+            Parameter::values("whole", [1.0, 2.5]),
+            Parameter::values("precision", ["fp32", "bf16"]).full_precision("fp32").plays(Role::Precision),
+            Parameter::values("prefetch", [2, 4]).when(expression("workers > 0")),
+        ];
+        let space = built(parameters, &[("pieces", "1024 / batch_size")], &["batch_size * workers <= 8192"]).unwrap();
         let read: Space = serde_json::from_str(&serde_json::to_string(&space).unwrap()).unwrap();
         for (before, after) in space.parameters().iter().zip(read.parameters()) {
             assert_eq!(before.definition(), after.definition());
-            assert_eq!(before.role(), after.role());
-            assert_eq!(before.memory_role(), after.memory_role());
+            assert_eq!((before.role(), before.memory_role()), (after.role(), after.memory_role()));
             assert_eq!(before.in_full_precision(), after.in_full_precision());
             assert_eq!((before.value(0), before.value(1)), (after.value(0), after.value(1)));
         }
-        assert_eq!(space.count().to_string(), read.count().to_string());
+        assert_eq!(space.count(), read.count());
         assert_eq!(read.derived()[0].expression().text(), "1024 / batch_size");
         assert_eq!(read.parameters()[3].value(0), Value::Float(1.0));
     }

@@ -6,13 +6,11 @@
 mod allowed;
 mod build;
 mod expression;
-mod memory_order;
 mod parameter;
 pub(super) mod permutation;
 mod plan;
 mod rules;
 mod settings;
-mod value;
 mod walk;
 
 use std::collections::HashMap;
@@ -21,13 +19,12 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-pub use allowed::Count;
 pub use build::{Owner, SpaceBuilder, SpaceError};
 pub use expression::{Expression, ExpressionError, FUNCTIONS};
 pub use parameter::{MemoryRole, Parameter, Role, Shape};
 pub use permutation::Permutation;
-pub use settings::Settings;
-pub use value::{AS_IT_IS, Value};
+pub use rules::Count;
+pub use settings::{AS_IT_IS, Settings, Value};
 pub use walk::{Advance, Walk};
 
 use build::Graph;
@@ -203,8 +200,7 @@ impl Space {
         self
     }
 
-    /// Returns the space in which the `closed` parameters have only their first setting. Its configs are also configs of
-    /// this space.
+    /// Returns the space in which the `closed` parameters have only their first setting; its configs are also of this space.
     ///
     /// # Errors
     /// The reduced space cannot be built. Rules that forbid every config are no error.
@@ -347,8 +343,7 @@ impl Space {
         settings
     }
 
-    /// Returns the settings of a config with unset parameters: the set parameters, and the derived values that follow from
-    /// them.
+    /// Returns the set parameters of a config, and the derived values that follow from them.
     fn settings_as_it_is(&self, config: &Config) -> Settings {
         let mut settings = Settings::default();
         for (parameter, level) in self.parameters.iter().zip(config.levels()) {
@@ -356,11 +351,7 @@ impl Space {
                 settings.push(parameter.name(), parameter.value(level));
             }
         }
-        for derived in &self.derived {
-            if let Ok(value) = derived.expression.value(|name| settings.get(name)) {
-                settings.push(derived.name(), value);
-            }
-        }
+        settings.derive(self);
         settings
     }
 

@@ -149,15 +149,10 @@ impl Parameter {
         Self::new(name, Levels::Integers { start: first, step, count })
     }
 
-    /// Makes a parameter of the numbers from `first` up to `last` in steps of `step`. A step that meets `last` up to
-    /// rounding includes it.
+    /// Makes a parameter of the numbers from `first` to `last`; `last` is included if a step meets it up to rounding.
     pub fn float_range(name: impl Into<String>, first: f64, last: f64, step: f64) -> Self {
         let steps = (last - first) / step;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "finite, not negative and bounded by the check on the number of settings"
-        )]
+        // Finite, not negative and bounded by the check on the number of settings.
         let count = if step > 0.0 && steps.is_finite() && steps >= 0.0 {
             ((steps * (1.0 + 1e-12) + 1e-9).floor() as u64).saturating_add(1)
         } else {
@@ -226,8 +221,7 @@ impl Parameter {
         self
     }
 
-    /// States that the setting can change while a process trains, which makes such configs cheap to probe one after the
-    /// other.
+    /// States that the setting can change while a process trains, so that such configs are cheap to probe in turn.
     #[must_use]
     pub fn live(mut self) -> Self {
         self.is_live = true;
@@ -336,14 +330,13 @@ impl Parameter {
     pub fn value(&self, level: u32) -> Value {
         let level = u64::from(level).min(self.len().saturating_sub(1));
         match &self.levels {
-            #[expect(clippy::cast_possible_truncation, reason = "below the length of a list")]
+            // Below the length of a list.
             Levels::Listed(values) => values[level as usize].clone(),
             Levels::Integers { start, step, .. } => {
                 Value::Int(start.saturating_add(step.saturating_mul(level.cast_signed())))
             }
-            #[expect(clippy::cast_precision_loss, reason = "levels fit 32 bits")]
             Levels::Floats { start, step, .. } => Value::Float(tidy(start + step * level as f64)),
-            #[expect(clippy::cast_possible_truncation, reason = "an exponent is below 64")]
+            // An exponent is below 64.
             Levels::Powers { first_exponent, .. } => Value::Int(1_i64 << (first_exponent + level as u32).min(62)),
         }
     }
@@ -357,11 +350,7 @@ impl Parameter {
                 let offset = u64::try_from(number.checked_sub(*start)?).ok()?;
                 (*step > 0 && offset.is_multiple_of(step.unsigned_abs())).then(|| offset / step.unsigned_abs())?
             }
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a negative or huge level is no level of the parameter and fails the check below"
-            )]
+            // A negative or huge level is no level of the parameter and fails the check below.
             Levels::Floats { start, step, .. } => ((value.as_f64()? - start) / step).round() as u64,
             Levels::Powers { first_exponent, .. } => {
                 let number = u64::try_from(value.as_i64()?).ok().filter(|number| number.is_power_of_two())?;
@@ -433,11 +422,8 @@ impl Parameter {
     /// Finds the first setting that is listed twice.
     pub(super) fn duplicate(&self) -> Option<&Value> {
         let Levels::Listed(values) = &self.levels else { return None };
-        values
-            .iter()
-            .enumerate()
-            .find(|(at, value)| values[..*at].iter().any(|other| same(other, value)))
-            .map(|(_, v)| v)
+        let is_earlier = |(at, value): &(usize, &Value)| values[..*at].iter().any(|other| same(other, value));
+        values.iter().enumerate().find(is_earlier).map(|(_, value)| value)
     }
 
     /// Returns the settings and the condition in full: parameters with equal definitions are the same.
@@ -457,10 +443,7 @@ impl Parameter {
     /// Returns the settings in a few words, for tables: `8, 16, 32` or `0, 2 .. 16`.
     pub fn summary(&self) -> String {
         const SHOWN: u32 = 6;
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a space refuses parameters with more than 2^32 - 2 settings"
-        )]
+        // A space refuses parameters with more than 2^32 - 2 settings.
         let count = self.len() as u32;
         let list = |levels: std::ops::Range<u32>| {
             levels.map(|level| self.value(level).to_string()).collect::<Vec<_>>().join(", ")
@@ -486,42 +469,40 @@ fn tidy(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::space::{Space, SpaceError};
 
     #[test]
     fn a_stated_role_overrides_the_name_and_none_is_one() {
         let numbers = |name: &str| Parameter::range(name, 0, 8, 1);
-        assert_eq!(numbers("loader_workers").role(), Some(Role::Workers));
-        assert_eq!(numbers("grad_accum_steps").role(), Some(Role::Accumulation));
-        assert_eq!(numbers("loader_workers").plays(None).role(), None);
-        assert_eq!(numbers("readers").plays(Role::Workers).role(), Some(Role::Workers));
-        assert_eq!(Parameter::values("mode", ["a", "b"]).plays(Role::Threads).role(), None, "no numbers");
-        assert_eq!(Parameter::values("mode", ["a", "b"]).plays(Role::Precision).role(), Some(Role::Precision));
-        assert_eq!(Parameter::values("bits", [16, 32]).plays(Role::Precision).role(), Some(Role::Precision));
-    }
-
-    #[test]
-    fn what_plays_the_batch_size_needs_memory_and_what_is_kept_out_of_the_model_needs_as_much_as_before() {
-        let played = Parameter::range("pictures", 1, 8, 1).plays(Role::Batch);
-        assert!(played.is_batch_size() && played.memory_role() == MemoryRole::Grows);
-        let left_out = Parameter::powers_of_two("batch_size", 1, 8).plays(None);
-        assert!(left_out.is_batch_size() && left_out.memory_role() == MemoryRole::Grows);
-    }
-
-    fn shown(parameter: &Parameter) -> Vec<String> {
-        (0..parameter.len()).map(|level| parameter.value(u32::try_from(level).unwrap()).to_string()).collect()
+        let words = || Parameter::values("mode", ["a", "b"]);
+        for (parameter, role) in [
+            (numbers("loader_workers"), Some(Role::Workers)),
+            (numbers("grad_accum_steps"), Some(Role::Accumulation)),
+            (numbers("loader_workers").plays(None), None),
+            (numbers("readers").plays(Role::Workers), Some(Role::Workers)),
+            (words().plays(Role::Threads), None),
+            (words().plays(Role::Precision), Some(Role::Precision)),
+            (Parameter::values("bits", [16, 32]).plays(Role::Precision), Some(Role::Precision)),
+        ] {
+            assert_eq!(parameter.role(), role, "{parameter:?}");
+        }
     }
 
     #[test]
     fn ranges_include_both_ends() {
-        assert_eq!(shown(&Parameter::range("w", 0, 6, 2)), ["0", "2", "4", "6"]);
-        assert_eq!(shown(&Parameter::range("w", 0, 7, 2)), ["0", "2", "4", "6"]);
-        assert_eq!(shown(&Parameter::float_range("r", 0.1, 0.5, 0.1)), ["0.1", "0.2", "0.3", "0.4", "0.5"]);
-        assert_eq!(shown(&Parameter::powers_of_two("b", 8, 64)), ["8", "16", "32", "64"]);
-        assert_eq!(shown(&Parameter::powers_of_two("b", 9, 100)), ["16", "32", "64"]);
+        for (parameter, shown) in [
+            (Parameter::range("w", 0, 6, 2), "0, 2, 4, 6"),
+            (Parameter::range("w", 0, 7, 2), "0, 2, 4, 6"),
+            (Parameter::float_range("r", 0.1, 0.5, 0.1), "0.1, 0.2, 0.3, 0.4, 0.5"),
+            (Parameter::powers_of_two("b", 8, 64), "8, 16, 32, 64"),
+            (Parameter::powers_of_two("b", 9, 100), "16, 32, 64"),
+        ] {
+            assert_eq!(parameter.summary(), shown);
+        }
     }
 
     #[test]
-    fn empty_ranges_have_no_settings() {
+    fn empty_ranges_have_no_settings_and_the_longest_are_too_long_for_a_space() {
         for parameter in [
             Parameter::range("a", 1, 0, 1),
             Parameter::range("a", 0, 1, 0),
@@ -531,6 +512,9 @@ mod tests {
             Parameter::float_range("a", 0.0, f64::NAN, 0.1),
         ] {
             assert!(parameter.is_empty(), "{parameter:?}");
+        }
+        for parameter in [Parameter::range("a", i64::MIN, i64::MAX, 1), Parameter::float_range("a", 0.0, 1e300, 1.0)] {
+            assert!(matches!(Space::new([parameter]), Err(SpaceError::TooMany { .. })));
         }
     }
 
@@ -551,16 +535,6 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_ranges_are_too_long_for_a_space_and_no_overflow() {
-        for parameter in [Parameter::range("a", i64::MIN, i64::MAX, 1), Parameter::float_range("a", 0.0, 1e300, 1.0)] {
-            assert!(matches!(
-                crate::model::space::Space::new([parameter]),
-                Err(crate::model::space::SpaceError::TooMany { .. })
-            ));
-        }
-    }
-
-    #[test]
     fn long_ranges_are_not_listed() {
         let parameter = Parameter::range("a", 0, 4_000_000_000, 1);
         assert_eq!(parameter.value(3_999_999_999), Value::Int(3_999_999_999));
@@ -569,13 +543,22 @@ mod tests {
 
     #[test]
     fn memory_follows_what_the_name_says_unless_stated() {
-        let numbers = |name| Parameter::values(name, [1, 2]).memory_role();
-        assert_eq!(numbers("batch_size"), MemoryRole::Grows);
-        assert_eq!(numbers("eval_batch_size"), MemoryRole::Grows);
-        assert_eq!(numbers("workers"), MemoryRole::Same);
-        assert_eq!(numbers("num_gpus"), MemoryRole::Unknown);
-        assert_eq!(Parameter::values("precision", ["fp32"]).memory_role(), MemoryRole::Unknown);
-        assert_eq!(Parameter::values("pin_memory", [true]).memory_role(), MemoryRole::Same);
-        assert_eq!(Parameter::values("seq_len", [1]).memory(MemoryRole::Grows).memory_role(), MemoryRole::Grows);
+        let numbers = |name| Parameter::values(name, [1, 2]);
+        let played = numbers("pictures").plays(Role::Batch);
+        let left_out = numbers("batch_size").plays(None);
+        assert!(played.is_batch_size() && left_out.is_batch_size());
+        for (parameter, role) in [
+            (played, MemoryRole::Grows),
+            (left_out, MemoryRole::Grows),
+            (numbers("batch_size"), MemoryRole::Grows),
+            (numbers("eval_batch_size"), MemoryRole::Grows),
+            (numbers("workers"), MemoryRole::Same),
+            (numbers("num_gpus"), MemoryRole::Unknown),
+            (Parameter::values("precision", ["fp32"]), MemoryRole::Unknown),
+            (Parameter::values("pin_memory", [true]), MemoryRole::Same),
+            (numbers("seq_len").memory(MemoryRole::Grows), MemoryRole::Grows),
+        ] {
+            assert_eq!(parameter.memory_role(), role, "{parameter:?}");
+        }
     }
 }

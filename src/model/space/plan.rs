@@ -1,5 +1,4 @@
-//! Plans the order in which a config's parts are computed, so that each rule is checked as soon as its names have
-//! values.
+//! Plans the order in which a config's parts are computed, so that each rule is checked as soon as possible.
 
 use super::build::Graph;
 use super::{Config, Expression, ExpressionError, INACTIVE, Space, Value};
@@ -54,15 +53,14 @@ impl Plan {
             push_after_conditions(graph, wanted, parameter, &mut order);
         }
         let mut plan = Self { ready: order.iter().map(|_| Ready::default()).collect(), order };
-        for derived in graph.derived_in_order() {
-            let needs = graph.needs_of_derived(derived);
+        for &derived in &graph.derived_order {
+            let needs = &graph.derived[derived];
             if let Some(depth) = plan.depth_of(needs) {
                 plan.ready[depth].derived.push(derived);
                 plan.ready[depth].needs += needs.len();
             }
         }
-        for rule in 0..graph.rules() {
-            let needs = graph.needs_of_rule(rule);
+        for (rule, needs) in graph.rules.iter().enumerate() {
             if let Some(depth) = plan.depth_of(needs) {
                 plan.ready[depth].rules.push(rule);
                 plan.ready[depth].needs += needs.len();
@@ -89,8 +87,7 @@ impl Plan {
         condition.is_none_or(|when| matches!(holds(space, slots, when), Some(Ok(true))))
     }
 
-    /// Sets the level of the parameter at this place and computes the expressions that are then ready. The error is the
-    /// first rule that fails.
+    /// Sets the level of the parameter at this place and computes what is then ready. The error is the first rule that fails.
     pub(super) fn assign(&self, space: &Space, slots: &mut Slots, depth: usize, level: u32) -> Result<(), String> {
         let parameter = self.order[depth];
         slots.levels[parameter] = level;
@@ -133,10 +130,8 @@ fn push_after_conditions(graph: &Graph, wanted: &[usize], parameter: usize, orde
     if order.contains(&parameter) {
         return;
     }
-    for &need in graph.needs_of_condition(parameter) {
-        if wanted.contains(&need) {
-            push_after_conditions(graph, wanted, need, order);
-        }
+    for &need in graph.conditions[parameter].iter().filter(|need| wanted.contains(need)) {
+        push_after_conditions(graph, wanted, need, order);
     }
     order.push(parameter);
 }

@@ -1,8 +1,9 @@
-//! Walks through all allowed configs one after the other, cutting off dead ends as soon as a rule fails.
+//! Walks through all allowed configs one after the other, cutting off dead ends as soon as a rule fails, and configs that
+//! need at least as much memory as a config that did not fit.
 
 use super::plan::{Plan, Slots};
 use super::rules::Ahead;
-use super::{Config, INACTIVE, MemoryRole, Permutation, Space};
+use super::{Config, INACTIVE, MemoryRole, Parameter, Permutation, Space};
 use crate::model::outcome::Memory;
 
 /// A walk over the allowed configs of a space, in a fixed order and without a list of them.
@@ -60,8 +61,7 @@ impl<'s> Walk<'s> {
         Self::over(space, &all)
     }
 
-    /// Walks with the first parameter of `order` changing slowest. A parameter still comes after the parameters that its
-    /// condition uses.
+    /// Walks with the first parameter of `order` changing slowest, but each parameter after those that its condition uses.
     ///
     /// `order` must name each parameter of the space, by its place; otherwise the configs are not whole.
     pub fn over(space: &'s Space, order: &[usize]) -> Self {
@@ -117,8 +117,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Returns the next config that does not need as much memory as one of `walls`. All other configs are skipped without a
-    /// visit.
+    /// Returns the next config that does not need as much memory as one of `walls`, without a visit to the others.
     ///
     /// Returns `None` at the end, and after `patience` settings in a row without a config. In a walk that is not shuffled,
     /// skipping a wall restarts the count. So a walk from the start does not give up earlier than a walk from a later
@@ -154,7 +153,7 @@ impl<'s> Walk<'s> {
         let known = &self.plan.order[..=depth];
         let is_behind = |failed, memory| self.space.leads_behind(known, &self.slots.levels, failed, memory);
         let (_, memory) = walls.iter().find(|(failed, memory)| is_behind(failed, *memory))?;
-        Some(match self.space.memory_role_of(known[depth], *memory) {
+        Some(match role(&self.space.parameters[known[depth]], *memory) {
             MemoryRole::Same => true,
             MemoryRole::Grows => matches!(self.orders, Orders::Ascending),
             MemoryRole::Unknown => false,
@@ -209,8 +208,62 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Returns the number at a place of the order in which all numbers below a length are sorted by their distance to a
-/// centre, smaller before larger.
+impl Space {
+    /// Returns true if the parameters show that `candidate` needs at least as much memory as `failed`.
+    ///
+    /// For device memory, [`Parameter::memory_role`] decides: the candidate must be at least as large in each parameter that
+    /// grows memory, and equal in each parameter of unknown effect. For host and shared memory, every number counts as
+    /// growing (as workers, prefetch and batch size do), and all other parameters must be equal.
+    pub fn needs_as_much_memory(&self, candidate: &Config, failed: &Config, memory: Memory) -> bool {
+        self.parameters
+            .iter()
+            .zip(candidate.levels.iter().zip(&failed.levels))
+            .all(|(parameter, (&candidate, &failed))| needs_as_much(role(parameter, memory), candidate, failed))
+    }
+
+    /// Returns the key that two configs must share before one can be shown to need as much memory as the other. It has the
+    /// levels that must be equal, and shows which growing parameters are active.
+    pub(crate) fn memory_group(&self, config: &Config, memory: Memory) -> Box<[u32]> {
+        let common = |(parameter, &level): (&Parameter, &u32)| match role(parameter, memory) {
+            MemoryRole::Same => 0,
+            MemoryRole::Grows if level != INACTIVE => 0,
+            _ => level,
+        };
+        self.parameters.iter().zip(&config.levels).map(common).collect()
+    }
+
+    /// Returns true if every config with these levels of the `known` parameters needs at least as much memory as `failed`.
+    fn leads_behind(&self, known: &[usize], levels: &[u32], failed: &Config, memory: Memory) -> bool {
+        known.iter().all(|&at| needs_as_much(role(&self.parameters[at], memory), levels[at], failed.levels[at]))
+            && (0..self.parameters.len()).filter(|at| !known.contains(at)).all(|at| {
+                let parameter = &self.parameters[at];
+                match role(parameter, memory) {
+                    MemoryRole::Same => true,
+                    MemoryRole::Grows => failed.levels[at] == 0 && parameter.condition().is_none(),
+                    MemoryRole::Unknown => false,
+                }
+            })
+    }
+}
+
+/// Returns the effect of a parameter on a kind of memory.
+fn role(parameter: &Parameter, memory: Memory) -> MemoryRole {
+    match memory {
+        Memory::Device => parameter.memory_role(),
+        Memory::Host | Memory::Shared if parameter.is_ordinal() => MemoryRole::Grows,
+        Memory::Host | Memory::Shared => MemoryRole::Unknown,
+    }
+}
+
+fn needs_as_much(role: MemoryRole, candidate: u32, failed: u32) -> bool {
+    match role {
+        MemoryRole::Same => true,
+        MemoryRole::Grows if candidate != INACTIVE && failed != INACTIVE => candidate >= failed,
+        _ => candidate == failed,
+    }
+}
+
+/// Returns the number at a place of the numbers below a length, sorted by their distance to a centre, smaller first.
 fn nearest(centre: u64, place: u64, len: u64) -> u64 {
     let both = 2 * centre.min(len - 1 - centre);
     match place {
@@ -247,6 +300,30 @@ mod tests {
                 let distances: Vec<u64> = order.iter().map(|at| at.abs_diff(centre)).collect();
                 assert!(distances.is_sorted(), "{centre} of {len}: {order:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_larger_batch_needs_more_device_memory_and_fewer_workers_may_need_less_host_memory() {
+        let space = Space::new([
+            Parameter::powers_of_two("batch_size", 8, 64),
+            Parameter::range("workers", 0, 4, 2),
+            Parameter::values("precision", ["fp32", "bf16"]),
+        ])
+        .unwrap();
+        let failed = space.with_levels(&[2, 1, 0]).unwrap();
+        for (levels, memory, needs_as_much) in [
+            ([2, 0, 0], Memory::Device, true),
+            ([3, 2, 0], Memory::Device, true),
+            ([1, 2, 0], Memory::Device, false),
+            // Another precision may fit.
+            ([3, 2, 1], Memory::Device, false),
+            ([2, 2, 0], Memory::Host, true),
+            ([3, 0, 0], Memory::Host, false),
+        ] {
+            let candidate = space.with_levels(&levels).unwrap();
+            let needs = space.needs_as_much_memory(&candidate, &failed, memory);
+            assert_eq!(needs, needs_as_much, "{levels:?} {memory}");
         }
     }
 }

@@ -45,9 +45,7 @@ pub enum CudaError {
     NotSupported(String),
 }
 
-/// The driver's library.
 pub(super) const DRIVER: &str = "libcuda.so.1";
-/// cuBLASLt's library.
 pub(super) const BLAS: &str = "libcublasLt";
 
 /// Remedies for the codes that the driver returns on its first call (CUDA driver API reference, `CUresult`).

@@ -11,6 +11,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::machine::process_table::{Stat, children_in};
+
 /// Counters of a tree of processes; they only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Usage {
@@ -27,15 +29,13 @@ impl Usage {
     }
 }
 
-/// A process and its descendants.
 #[derive(Debug)]
 pub(super) struct Tree {
     proc: PathBuf,
     root: u32,
     /// True if the kernel lists the children of a process (`CONFIG_PROC_CHILDREN`); otherwise all processes are read.
     pub(super) lists_children: bool,
-    /// Processes that are known not to be in the tree. They can never enter it, since an orphan only goes to its own
-    /// ancestors.
+    /// Processes that are known not to be in the tree. They never enter it: an orphan only goes to its own ancestors.
     pub(super) foreign: BTreeSet<u32>,
     scans: u32,
     /// The living processes at the last reading.
@@ -99,24 +99,14 @@ impl Tree {
         Some(sum)
     }
 
-    fn ticks(&self, pid: u32) -> Option<u64> {
-        const USER_TIME: usize = 14;
-        // User and system time, of the process and of the children it waited for.
-        const FIELDS: usize = 4;
-        let stat = self.stat(pid)?;
-        let fields = after_name(&stat)?.skip(USER_TIME - 3).take(FIELDS);
-        let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
-        (ticks.len() == FIELDS).then(|| ticks.iter().sum())
-    }
-
-    fn parent(&self, pid: u32) -> Option<u32> {
-        after_name(&self.stat(pid)?)?.nth(1)?.parse().ok()
-    }
-
-    fn stat(&self, pid: u32) -> Option<String> {
+    fn stat(&self, pid: u32) -> Option<Stat> {
         // The name need not be UTF-8.
         let bytes = fs::read(self.proc.join(format!("{pid}/stat"))).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        Some(Stat(String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn ticks(&self, pid: u32) -> Option<u64> {
+        self.stat(pid)?.ticks(true)
     }
 
     /// Returns the bytes that a process has read from storage; an error if it may not be inspected.
@@ -152,17 +142,12 @@ impl Tree {
 
     /// Returns the children of all threads of a process (proc(5), `/proc/PID/task/TID/children`).
     fn children(&self, pid: u32) -> Vec<u32> {
-        let threads = fs::read_dir(self.proc.join(format!("{pid}/task"))).into_iter().flatten().flatten();
-        let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-        lists
-            .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
-            .collect()
+        children_in(&self.proc.join(format!("{pid}/task")))
     }
 
     /// Finds the descendants in the list of all processes, without reading known foreign processes again.
     fn scan(&mut self) -> Vec<u32> {
-        /// The number of scans after which all processes are read again, because a number may be reused between two scans. A
-        /// round number.
+        /// The number of scans after which all processes are read again, as numbers may be reused: a round number.
         const ANEW: u32 = 64;
         self.scans += 1;
         if self.scans.is_multiple_of(ANEW) {
@@ -172,7 +157,7 @@ impl Tree {
         let all: BTreeSet<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         self.foreign.retain(|pid| all.contains(pid));
         let unknown = all.iter().filter(|pid| !self.foreign.contains(pid));
-        let parents: BTreeMap<u32, u32> = unknown.filter_map(|&pid| Some((pid, self.parent(pid)?))).collect();
+        let parents: BTreeMap<u32, u32> = unknown.filter_map(|&pid| Some((pid, self.stat(pid)?.parent()?))).collect();
         let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (&pid, &parent) in &parents {
             children.entry(parent).or_default().push(pid);
@@ -205,16 +190,9 @@ impl Tree {
     }
 }
 
-/// The error for a process that may not be inspected.
 struct NotAllowed;
 
 /// Adds a number to a sum; an absent number makes the sum absent.
 fn add(sum: &mut Option<u64>, number: Result<u64, NotAllowed>) {
     *sum = sum.zip(number.ok()).map(|(sum, number)| sum + number);
-}
-
-/// Returns the fields of a line of `/proc/PID/stat` from the third on. The second field, the name, may contain blanks and
-/// parentheses.
-fn after_name(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
-    Some(stat[stat.rfind(')')? + 1..].split_whitespace())
 }

@@ -3,7 +3,7 @@
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::Clock;
 
-use super::ticks::States;
+use super::samples::States;
 
 /// Bits for the reasons of low clocks (nvml.h, `nvmlClocksEventReasons`).
 pub(super) mod why {
@@ -34,7 +34,6 @@ impl Settings {
         }
     }
 
-    /// Describes the changes since `before`.
     pub(super) fn changes_since(&self, before: &Self) -> Vec<String> {
         let watts = |milliwatts: u32| format!("{} W", milliwatts / 1000);
         let megahertz = |clock: u32| format!("{clock} MHz");
@@ -62,7 +61,6 @@ pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
         let of_it = |look: &&&States| look.reasons.as_ref().is_ok_and(|reasons| test(*reasons));
         let clocks: Vec<f64> =
             looks.iter().filter(of_it).filter_map(|look| look.sm_clock.as_ref().ok().copied()).collect();
-        #[expect(clippy::cast_precision_loss, reason = "a few looks")]
         (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64)
     };
     let set = clock(&|reasons| reasons & why::SETTING != 0)?;
@@ -75,7 +73,6 @@ pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
 pub(super) fn share_with(looks: &[&States], bits: u64) -> Option<f64> {
     let told: Vec<u64> = looks.iter().filter_map(|look| look.reasons.as_ref().ok().copied()).collect();
     let with = told.iter().filter(|reasons| *reasons & bits != 0).count();
-    #[expect(clippy::cast_precision_loss, reason = "a few looks")]
     (!told.is_empty()).then(|| with as f64 / told.len() as f64)
 }
 

@@ -9,7 +9,7 @@ use super::ask::Told;
 use super::changes::{self, Settings, why};
 use super::gpm;
 use super::owners::{Owner, Owners};
-use super::ticks::{Counters, States, ends, within};
+use super::samples::{Counters, States, ends, within};
 use super::watched::Watched;
 use crate::machine::telemetry::{Dcgm, GpuState, UNEXPLAINED_BYTES};
 use crate::model::{GpuUse, Metric, Reading, Readings, Source, quantity::show_bytes};
@@ -25,13 +25,11 @@ pub(super) struct Circumstances<'c> {
     pub(super) idle: &'c GpuState,
     /// True if the probe's processes can be distinguished from other processes by their numbers.
     pub(super) is_matched: bool,
-    /// The settings of the device before the first probe.
     pub(super) first_settings: &'c Settings,
     /// The source for metrics that GPM does not report, if it is used.
     pub(super) dcgm: Option<&'c Dcgm>,
 }
 
-/// The numbers, and the reasons for missing ones.
 #[derive(Default)]
 struct Numbers {
     readings: Readings,
@@ -55,10 +53,7 @@ pub(super) fn evaluate(watched: &Watched, of: &Circumstances<'_>) -> (GpuUse, Ve
     from_counters(watched, of, &looks, &mut numbers);
     from_states(watched, of, &looks, &mut numbers);
     memory(watched, of, &looks, &mut numbers);
-    #[expect(clippy::cast_precision_loss, reason = "a count")]
-    let ecc = watched.new_ecc_errors().map(|errors| errors as f64);
-    numbers.put(Metric::EccErrors, Source::Nvml, ecc);
-    #[expect(clippy::cast_precision_loss, reason = "a count")]
+    numbers.put(Metric::EccErrors, Source::Nvml, watched.new_ecc_errors().map(|errors| errors as f64));
     let xids = watched.no_events.clone().map_or(Ok(watched.xids.len() as f64), Err);
     numbers.put(Metric::XidErrors, Source::Nvml, xids);
     let disturbances = disturbances(watched, of, &looks, &numbers.readings);
@@ -151,7 +146,6 @@ fn mean(looks: &[&States], of: fn(&States) -> &Told<f64>) -> Told<f64> {
         return Err(NO_LOOKS.to_owned());
     }
     let told: Told<Vec<f64>> = looks.iter().map(|look| of(look).clone()).collect();
-    #[expect(clippy::cast_precision_loss, reason = "a few looks")]
     told.map(|told| told.iter().sum::<f64>() / told.len() as f64)
 }
 
@@ -162,38 +156,25 @@ fn own(look: &States, owners: &Owners) -> Option<u64> {
 }
 
 fn memory(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], numbers: &mut Numbers) {
-    #[expect(clippy::cast_precision_loss, reason = "bytes, shown in three digits")]
-    let bytes = |bytes: u64| bytes as f64;
-    let both = [Metric::MemoryOwn, Metric::MemoryOthers];
+    let mut put = |source, told: Told<(u64, u64)>| {
+        numbers.put(Metric::MemoryOwn, source, told.clone().map(|(own, _)| own as f64));
+        numbers.put(Metric::MemoryOthers, source, told.map(|(_, others)| others as f64));
+    };
     let told: Told<Vec<u64>> = looks.iter().map(|look| look.memory.clone().map(|memory| memory.used)).collect();
     let used = match told {
         Ok(used) if !used.is_empty() => used,
-        Ok(_) => {
-            return both.into_iter().for_each(|metric| numbers.put(metric, Source::Nvml, Err(NO_LOOKS.to_owned())));
-        }
-        Err(reason) => {
-            return both.into_iter().for_each(|metric| numbers.put(metric, Source::Nvml, Err(reason.clone())));
-        }
+        Ok(_) => return put(Source::Nvml, Err(NO_LOOKS.to_owned())),
+        Err(reason) => return put(Source::Nvml, Err(reason)),
     };
     let own: Option<Vec<u64>> = looks.iter().map(|look| own(look, of.owners)).collect();
     if let Some(own) = own.filter(|_| of.is_matched) {
         let others = used.iter().zip(&own).map(|(used, own)| used.saturating_sub(*own)).max().unwrap_or(0);
-        let own = own.into_iter().max().unwrap_or(0);
-        numbers.put(Metric::MemoryOwn, Source::NvmlProcesses, Ok(bytes(own)));
-        numbers.put(Metric::MemoryOthers, Source::NvmlProcesses, Ok(bytes(others)));
-        return;
+        return put(Source::NvmlProcesses, Ok((own.into_iter().max().unwrap_or(0), others)));
     }
-    match of.idle.used_of(&watched.handle.identity.uuid) {
-        Some(before) => {
-            let most = used.into_iter().max().unwrap_or(0);
-            numbers.put(Metric::MemoryOwn, Source::Difference, Ok(bytes(most.saturating_sub(before))));
-            numbers.put(Metric::MemoryOthers, Source::Difference, Ok(bytes(before.min(most))));
-        }
-        None => both.into_iter().for_each(|metric| {
-            let reason = "the memory in use before the probe is not known".to_owned();
-            numbers.put(metric, Source::Difference, Err(reason));
-        }),
-    }
+    let most = used.into_iter().max().unwrap_or(0);
+    let before = of.idle.used_of(&watched.handle.identity.uuid);
+    let before = before.ok_or_else(|| "the memory in use before the probe is not known".to_owned());
+    put(Source::Difference, before.map(|before| (most.saturating_sub(before), before.min(most))));
 }
 
 /// Returns the outside influences on the device in the window.
@@ -273,7 +254,6 @@ fn busy_others(watched: &Watched, of: &Circumstances<'_>, looks: &[&States]) -> 
     for &(pid, share) in told.iter().copied().flatten() {
         *sums.entry(pid).or_default() += share;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a few looks")]
     let means = sums.into_iter().map(|(pid, sum)| (pid, sum / told.len() as f64));
     let foreign = means.filter(|(pid, share)| *share >= BUSY && is_foreign(*pid, watched, of));
     foreign

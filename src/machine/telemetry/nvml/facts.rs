@@ -8,7 +8,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::ask::{Question, Told, reason};
 use super::gpm::Gpm;
-use super::list::{Handle, handles};
+use super::list::{Handle, handles, is_divided};
 use super::watched::{ProcessQuestions, memory, processes};
 use super::{GpuIdentity, Visible};
 use crate::machine::foreign::nvml::remapped_rows;
@@ -136,12 +136,10 @@ fn power(device: &Device<'_>) -> Option<Power> {
 
 /// Returns divided GPUs without an instance, which are missing in all lists of devices that can compute.
 fn divided_without_instances(nvml: &'static Nvml, known: &[GpuIdentity]) -> Vec<GpuFacts> {
-    /// `NVML_DEVICE_MIG_ENABLE` in nvml.h.
-    const ENABLED: u32 = 1;
     let devices = (0..nvml.device_count().unwrap_or(0)).filter_map(|number| nvml.device_by_index(number).ok());
     let is_known = |uuid: &str| known.iter().any(|gpu| gpu.uuid == uuid || gpu.parent.as_deref() == Some(uuid));
-    let divided = devices.filter(|device| device.mig_mode().is_ok_and(|mode| mode.current == ENABLED));
-    divided
+    devices
+        .filter(is_divided)
         .filter_map(|device| Some((device.uuid().ok().filter(|uuid| !is_known(uuid))?, device)))
         .map(|(uuid, device)| GpuFacts {
             uuid: Some(uuid),

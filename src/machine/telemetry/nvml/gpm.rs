@@ -27,7 +27,6 @@ pub(super) const METRICS: &[(Metric, GpmMetricId, f64)] = &[
     (Metric::NvlinkSent, GpmMetricId::NvlinkTotalTxPerSec, MIB),
 ];
 
-/// Samples of one device.
 #[derive(Debug, Default)]
 pub(super) struct Gpm {
     question: Question,

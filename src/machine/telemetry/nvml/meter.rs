@@ -10,9 +10,8 @@ use std::time::Duration;
 use nvml_wrapper::Nvml;
 
 use super::ask::{NoNvml, Told};
-use super::metered::{Metered, Window};
 use super::worker::{Request, Worker};
-use super::{GpuIdentity, Visible};
+use super::{GpuIdentity, Metered, Visible, Window};
 use crate::machine::telemetry::{GpuFacts, GpuState};
 
 /// A meter that asks NVML in a thread of its own. It can watch one probe at a time.
@@ -111,8 +110,7 @@ impl GpuMeter {
         let _ = self.ask(Request::Look, TIME_TO_LOOK);
     }
 
-    /// Requests the activity of the watched GPUs between two moments, without waiting and without ending the watch. `None`
-    /// while another request is open.
+    /// Requests the activity between two moments, without waiting or ending the watch. `None` while another request is open.
     pub fn ask_now(&self, window: Window) -> Option<Receiver<Result<Metered, String>>> {
         if self.behind() > 0 {
             return None;
@@ -136,7 +134,6 @@ impl GpuMeter {
         requests.send(request).is_ok()
     }
 
-    /// Returns the number of unanswered requests.
     fn behind(&self) -> u64 {
         // Other threads may send requests in between, so the count that is read first can only be too small.
         let answered = self.answered.load(Ordering::SeqCst);

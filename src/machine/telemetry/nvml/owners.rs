@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::machine::process_table::{self, descendants, numbers_inside, parent};
 
-/// The owner of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The probe.
@@ -36,12 +35,10 @@ impl Owners {
         }
     }
 
-    /// Returns the owner of a process that was seen.
     pub(super) fn of(&self, pid: u32) -> Owner {
         self.known.get(&pid).map_or(Owner::Unseen, |(owner, _)| owner.clone())
     }
 
-    /// Returns its name in a message.
     pub(super) fn name(&self, pid: u32) -> String {
         match self.known.get(&pid) {
             Some((Owner::Unseen, name)) => format!("{name}, which cannot be seen from here,"),
@@ -51,8 +48,7 @@ impl Owners {
     }
 }
 
-/// Finds the owner of a process. A process in a container has different numbers inside and outside, and a driver may report
-/// either number.
+/// Finds the owner of a process. A driver may report the number of a process inside or outside its container.
 fn owner_of(pid: u32, root: u32) -> Owner {
     let mut ancestor = pid;
     let mut is_seen = false;

@@ -1,19 +1,103 @@
-//! Reads the driver's own buffers of samples from time to time.
+//! Keeps the readings of one GPU in order of time, and the samples of the driver's own buffers.
 
-use nvml_wrapper::Device;
+use std::time::{Duration, Instant};
+
 use nvml_wrapper::enum_wrappers::device::Sampling;
 use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::{Device, GpmSample};
 
+use super::Window;
 use super::ask::{Question, Told};
 
+/// The most readings that are kept; at this number, every other reading of the older half is dropped.
+const KEPT: usize = 512;
+
+/// Counters, read often, so that a reading is near each end of the window, which becomes known only afterwards.
+#[derive(Debug)]
+pub(super) struct Counters {
+    pub(super) at: Instant,
+    /// Joules since the driver was loaded.
+    pub(super) energy: Told<f64>,
+    /// Seconds since then in which power, and heat, limited the clocks.
+    pub(super) by_power: Told<f64>,
+    pub(super) by_heat: Told<f64>,
+    pub(super) gpm: Option<GpmSample<'static>>,
+}
+
+/// States, read about once a second.
+#[derive(Debug)]
+pub(super) struct States {
+    pub(super) at: Instant,
+    pub(super) memory: Told<Memory>,
+    /// Processes with the memory that each holds, in bytes, if reported.
+    pub(super) processes: Told<Vec<(u32, Option<u64>)>>,
+    /// Watts.
+    pub(super) power: Told<f64>,
+    /// Megahertz.
+    pub(super) sm_clock: Told<f64>,
+    pub(super) memory_clock: Told<f64>,
+    /// The reasons for low clocks, as bits; see [`super::changes`].
+    pub(super) reasons: Told<u64>,
+    /// The share of the last sample period in which some kernel ran.
+    pub(super) busy: Told<f64>,
+    /// The share of time in which kernels of a process ran.
+    pub(super) shares: Told<Vec<(u32, f64)>>,
+}
+
+/// The memory of a GPU, in bytes, without the driver's own memory if that is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) used: u64,
+    pub(super) total: u64,
+}
+
+pub(super) fn keep<T>(looks: &mut Vec<T>, look: T) {
+    if looks.len() >= KEPT {
+        let mut place = 0;
+        looks.retain(|_| {
+            place += 1;
+            place > KEPT / 2 || place % 2 == 1
+        });
+    }
+    looks.push(look);
+}
+
+/// Returns how far outside a window a reading may be to count as part of it.
+fn margin(window: Window) -> Duration {
+    const LEAST: Duration = Duration::from_millis(100);
+    LEAST.max(window.length() / 10)
+}
+
+/// Returns the readings nearest to the ends of a window, if they are within the [`margin`] and cover at least half of it.
+pub(super) fn ends<T>(looks: &[T], at: impl Fn(&T) -> Instant, window: Window) -> Option<(&T, &T)> {
+    /// NVML refreshes GPM's samples no faster than this (nvml.h, `nvmlGpmMetricsGet`).
+    const SHORTEST: Duration = Duration::from_millis(100);
+    let margin = margin(window);
+    let inside = |look: &&T| {
+        let time = at(look);
+        time + margin >= window.begin && time <= window.end + margin
+    };
+    let first = looks.iter().find(inside)?;
+    let last = looks.iter().rev().find(inside)?;
+    let between = at(last).saturating_duration_since(at(first));
+    (between >= SHORTEST.max(window.length() / 2)).then_some((first, last))
+}
+
+/// Returns the readings within a window, or else the last reading before its end.
+pub(super) fn within(looks: &[States], window: Window) -> Vec<&States> {
+    let margin = margin(window);
+    let inside = |look: &&States| look.at + margin >= window.begin && look.at <= window.end + margin;
+    let found: Vec<&States> = looks.iter().filter(inside).collect();
+    if found.is_empty() { looks.iter().rev().find(|look| look.at <= window.end).into_iter().collect() } else { found }
+}
+
 /// The most samples that are kept; the driver makes six to fifty a second.
-const KEPT: usize = 1 << 14;
+const SAMPLES_KEPT: usize = 1 << 14;
 
 /// Samples of one kind; each covers the time since the previous sample.
 #[derive(Debug)]
 pub(super) struct Samples {
     kind: Sampling,
-    /// The largest plausible number.
     largest: f64,
     question: Question,
     /// Microseconds since 1970, rising, and the number.
@@ -47,24 +131,21 @@ impl Samples {
         if time == 0 || !is_new || !(0.0..=self.largest).contains(&number) {
             return;
         }
-        if self.kept.len() >= KEPT {
-            self.kept.drain(..KEPT / 2);
+        if self.kept.len() >= SAMPLES_KEPT {
+            self.kept.drain(..SAMPLES_KEPT / 2);
         }
         self.kept.push((time, number));
     }
 
-    /// Returns the mean over a time span, in microseconds since 1970, with each sample weighted by the time that it
-    /// covers.
+    /// Returns the mean over a time span, in microseconds since 1970, weighted by the time that each sample covers.
     pub(super) fn mean(&self, from: u64, to: u64) -> Told<f64> {
         let (mut sum, mut covered) = (0.0, 0.0);
         for pair in self.kept.windows(2) {
             let ((before, _), (time, number)) = (pair[0], pair[1]);
-            #[expect(clippy::cast_precision_loss, reason = "a short time")]
             let weight = time.min(to).saturating_sub(before.max(from)) as f64;
             sum += weight * number;
             covered += weight;
         }
-        #[expect(clippy::cast_precision_loss, reason = "a short time")]
         let is_covered = covered * 2.0 >= to.saturating_sub(from) as f64 && covered > 0.0;
         match &self.failure {
             _ if is_covered => Ok(sum / covered),
@@ -78,9 +159,7 @@ pub(super) fn number(value: &SampleValue) -> f64 {
     match *value {
         SampleValue::F64(number) => number,
         SampleValue::U32(number) => f64::from(number),
-        #[expect(clippy::cast_precision_loss, reason = "counters are compared over short times")]
         SampleValue::U64(number) => number as f64,
-        #[expect(clippy::cast_precision_loss, reason = "counters are compared over short times")]
         SampleValue::I64(number) => number as f64,
     }
 }
@@ -88,6 +167,30 @@ pub(super) fn number(value: &SampleValue) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_looks_at_both_ends_cover_the_window() {
+        let begin = Instant::now();
+        let at = |millis: u64| begin + Duration::from_millis(millis);
+        let looks: Vec<Instant> = (0..20).map(|number| at(number * 200)).collect();
+        let of = |from: u64, to: u64| {
+            let found = ends(&looks, |look| *look, Window { begin: at(from), end: at(to) });
+            found.map(|(first, last)| ((*first - begin).as_millis(), (*last - begin).as_millis()))
+        };
+        assert_eq!(of(1000, 3000), Some((800, 3200)));
+        assert_eq!(of(1050, 2990), Some((1000, 3000)));
+        assert_eq!(of(1090, 1590), Some((1000, 1600)));
+        assert_eq!(of(1110, 1290), None, "too short");
+        assert_eq!(of(3500, 9000), None, "the looks end long before it");
+    }
+
+    #[test]
+    fn old_looks_are_thinned() {
+        let mut looks = Vec::new();
+        (0..2000).for_each(|number| keep(&mut looks, number));
+        assert!(looks.len() <= KEPT && looks.is_sorted());
+        assert_eq!((looks[0], looks[looks.len() - 1]), (0, 1999));
+    }
 
     #[test]
     fn each_sample_counts_for_the_time_that_it_stands_for() {

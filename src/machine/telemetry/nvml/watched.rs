@@ -11,13 +11,12 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::{NVML_FI_DEV_PERF_POLICY_POWER, NVML_FI_DEV_PERF_POLICY_THERMAL};
 use nvml_wrapper::{Device, EventSet, Nvml};
 
-use super::ask::{Question, Told};
+use super::ask::{Question, Told, reason};
 use super::changes::Settings;
 use super::gpm::Gpm;
 use super::list::Handle;
 use super::owners::Owners;
-use super::samples::{Samples, number};
-use super::ticks::{Counters, Memory, States, keep};
+use super::samples::{Counters, Memory, Samples, States, keep, number};
 use crate::machine::foreign::nvml::memory_by_first_version;
 
 /// A GPU with the questions that it can answer, and its readings since the probe began.
@@ -79,12 +78,10 @@ impl Watched {
         }
     }
 
-    /// Reads the counters.
     pub(super) fn look_at_counters(&mut self, nvml: &'static Nvml) {
         let energy = self.asked.energy.ask(|| self.handle.device.total_energy_consumption());
         let (by_power, by_heat) = throttled(self.handle.whole(), &mut self.asked);
         let gpm = self.gpm.sample(nvml, &self.handle);
-        #[expect(clippy::cast_precision_loss, reason = "millijoules; a difference is taken")]
         let energy = energy.map(|millijoules| millijoules as f64 / 1000.0);
         keep(&mut self.counters, Counters { at: Instant::now(), energy, by_power, by_heat, gpm });
         let samples: Vec<_> = self.counters.iter().filter_map(|look| look.gpm.as_ref()).collect();
@@ -132,7 +129,7 @@ impl Watched {
                 },
                 Err(NvmlError::Timeout) => return,
                 Err(error) => {
-                    self.no_events = Some(super::ask::reason(&error));
+                    self.no_events = Some(reason(&error));
                     self.events = None;
                     return;
                 }
@@ -146,7 +143,6 @@ impl Watched {
         Ok(uncorrected(self.handle.whole())?.saturating_sub(before))
     }
 
-    /// Returns the current settings of the GPU.
     pub(super) fn settings(&self) -> Settings {
         Settings::read(self.handle.whole())
     }
@@ -158,15 +154,15 @@ const UNKNOWN_XID: u64 = 999;
 fn events(nvml: &'static Nvml, device: &Device<'static>) -> Told<EventSet<'static>> {
     // The event set must be freed, so that call must exist.
     if let Err(error) = &nvml.lib().nvmlEventSetFree {
-        return Err(super::ask::reason(&NvmlError::FailedToLoadSymbol(error.to_string())));
+        return Err(reason(&NvmlError::FailedToLoadSymbol(error.to_string())));
     }
-    let set = nvml.create_event_set().map_err(|error| super::ask::reason(&error))?;
-    device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|error| super::ask::reason(&error.error))
+    let set = nvml.create_event_set().map_err(|error| reason(&error))?;
+    device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|error| reason(&error.error))
 }
 
 fn uncorrected(device: &Device<'_>) -> Told<u64> {
     let told = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
-    told.map_err(|error| super::ask::reason(&error))
+    told.map_err(|error| reason(&error))
 }
 
 /// Returns the seconds in which power and heat limited the clocks. The source is fields 74 and 75, counters in nanoseconds,
@@ -182,7 +178,6 @@ fn throttled(device: &Device<'_>, asked: &mut Asked) -> (Told<f64>, Told<f64>) {
     };
     let counter = |at: usize, policy: PerformancePolicy, question: &mut Question| match field(at) {
         Some(seconds) => Ok(seconds),
-        #[expect(clippy::cast_precision_loss, reason = "a difference of short times is taken")]
         None => question.ask(|| device.violation_status(policy)).map(|told| told.violation_time as f64 * NANO),
     };
     (

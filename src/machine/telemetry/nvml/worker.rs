@@ -13,10 +13,9 @@ use super::changes::Settings;
 use super::evaluate::{Circumstances, evaluate};
 use super::facts::facts;
 use super::list::{Handle, handles};
-use super::metered::Metered;
 use super::owners::{Owner, Owners};
 use super::watched::{ProcessQuestions, Watched, memory, now_in_micros, processes};
-use super::{GpuIdentity, Visible, Window};
+use super::{GpuIdentity, Metered, Visible, Window};
 use crate::machine::telemetry::{
     Dcgm, GpuFacts, GpuMemory, GpuProcess, GpuState, UNEXPLAINED_BYTES, pause_after, thread_time,
 };
@@ -32,7 +31,6 @@ pub(super) enum Request {
     End(Window, SyncSender<Told<Metered>>),
 }
 
-/// The state of the thread.
 pub(super) struct Worker {
     nvml: &'static Nvml,
     session: Option<Session>,
@@ -51,17 +49,14 @@ struct Session {
     failure: Option<String>,
     next_counters: Instant,
     next_states: Instant,
-    /// The number of state readings.
     looks: u32,
 }
 
-/// The interval between two readings.
 #[derive(Clone, Copy)]
 struct Rhythm {
     /// The interval while a reading costs next to nothing.
     usual: Duration,
-    /// The longest interval, however much a reading costs. With fewer readings, a window might not contain two readings and
-    /// would give no numbers.
+    /// The longest interval, whatever a reading costs: a window without two readings would give no numbers.
     longest: Duration,
 }
 

@@ -1,22 +1,60 @@
-//! Turns several goals into one number by a weighting, with a new weighting for each proposal.
-//!
-//! It follows ParEGO (Knowles, IEEE Transactions on Evolutionary Computation 10, 2006): the augmented Chebyshev function
-//! over normalised goals, with new weights each time. So any strategy that maximises one number covers the whole front,
-//! including concave parts.
-//!
-//! The weights are not random draws. They follow a sequence that fills the range evenly (Roberts, "The unreasonable
-//! effectiveness of quasirandom sequences", 2018), determined by the history and the seed.
+//! Turns several goals into one number: by stated weights, or by a new weighting for each proposal.
+
+use serde::{Deserialize, Serialize};
 
 use super::front;
 use super::goal::{Goal, with_half_width};
 use crate::model::outcome::Estimate;
 use crate::model::space::permutation::{GAMMA, mix, share};
 
+/// Goals with weights that add up to one, for the product of ratios, each to the power of its weight.
+///
+/// The product has no scale: another unit or another reference changes all scores by the same factor. Its logarithm is a weighted
+/// sum of logarithms. Sources: Bridgman, "Dimensional analysis", 1922; Miller and Starr, "Executive decisions and operations
+/// research", 1969.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Weighted {
+    pub(super) goals: Vec<Goal>,
+    pub(super) weights: Vec<f64>,
+    /// The numbers whose score is 1. Without them, the reference is 1 for every metric.
+    pub(super) reference: Option<Vec<f64>>,
+}
+
+impl Weighted {
+    /// Normalises weights, which must be larger than zero and may have any proportion.
+    pub(super) fn new(weights: impl IntoIterator<Item = (Goal, f64)>) -> Self {
+        let (goals, weights): (Vec<Goal>, Vec<f64>) = weights.into_iter().unzip();
+        let sum: f64 = weights.iter().sum();
+        Self { goals, weights: weights.into_iter().map(|weight| weight / sum).collect(), reference: None }
+    }
+
+    /// Returns how many times better than the reference some metrics are. Each metric must be larger than zero.
+    ///
+    /// The metrics share the same throughput, so their intervals are added as if fully correlated, which is never too narrow.
+    pub(super) fn score(&self, metrics: &[Estimate]) -> Estimate {
+        let mut logarithm = 0.0;
+        let mut half: Option<f64> = None;
+        for (at, ((goal, weight), metric)) in self.goals.iter().zip(&self.weights).zip(metrics).enumerate() {
+            let reference = self.reference.as_ref().and_then(|numbers| numbers.get(at)).copied().unwrap_or(1.0);
+            let ratio = libm::log(metric.value / reference);
+            logarithm += weight * goal.score(ratio);
+            if let Some(width) = metric.relative_half_width() {
+                half = Some(half.unwrap_or(0.0) + weight * width);
+            }
+        }
+        with_half_width(libm::exp(logarithm), half)
+    }
+}
+
 /// The weight of the sum that is added to the maximum, the rho of ParEGO. If two configs are equal in the worst goal, the
 /// config that is better in the other goals scores higher.
 const SUM: f64 = 0.05;
 
-/// Goals with their weights and their scales.
+/// Goals with the weights of one proposal, and with their scales.
+///
+/// It follows ParEGO (Knowles, IEEE Transactions on Evolutionary Computation 10, 2006): the augmented Chebyshev function over
+/// normalised goals, with new weights each time. So any strategy that maximises one number covers the whole front, including
+/// concave parts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scalarised {
     pub(super) goals: Vec<Goal>,
@@ -36,8 +74,7 @@ struct Axis {
 }
 
 impl Scalarised {
-    /// Makes the weighting for the next proposal after `trials` trials; `known` has the goals' numbers of the feasible
-    /// trials.
+    /// Makes the weighting after `trials` trials; `known` has the goals' numbers of the feasible trials.
     pub(super) fn new(goals: &[Goal], known: &[Vec<f64>], trials: usize, seed: u64) -> Self {
         let weights = weights(goals.len(), trials, seed);
         let scores: Vec<Vec<f64>> =
@@ -111,20 +148,18 @@ fn transformed(is_ratio: bool, number: f64) -> f64 {
 
 /// Returns non-negative weights that add up to one, spread evenly over all such weights.
 ///
+/// They follow a sequence that fills the range evenly (Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
 /// The gaps between sorted numbers from 0 to 1 are uniform over the weights (Devroye, "Non-uniform random variate
 /// generation", 1986, chapter V).
 fn weights(goals: usize, trials: usize, seed: u64) -> Vec<f64> {
     let free = goals.saturating_sub(1);
     let root = root(free);
-    #[expect(clippy::cast_precision_loss, reason = "a number of trials")]
-    let number = trials as f64;
-    let mut cuts: Vec<f64> = Vec::with_capacity(free + 1);
+    let mut cuts: Vec<f64> = Vec::new();
     let mut step = 1.0;
     for at in 0..free {
         step /= root;
-        let place = begin(seed, at as u64) + number * step;
-        let place = place - place.floor();
-        cuts.push(place);
+        let place = begin(seed, at as u64) + trials as f64 * step;
+        cuts.push(place - place.floor());
     }
     cuts.sort_by(f64::total_cmp);
     cuts.push(1.0);
@@ -134,9 +169,7 @@ fn weights(goals: usize, trials: usize, seed: u64) -> Vec<f64> {
 
 /// Finds the root above 1 of x^(n + 1) = x + 1, the base of the sequence: 1.618 for one free weight.
 fn root(free: usize) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a number of goals")]
-    let power = 1.0 / (free as f64 + 1.0);
-    (0..64).fold(2.0, |root, _| libm::pow(1.0 + root, power))
+    (0..64).fold(2.0, |root, _| libm::pow(1.0 + root, 1.0 / (free as f64 + 1.0)))
 }
 
 /// Returns the start of the sequence, from 0 to 1: the seed, well mixed.
@@ -149,8 +182,16 @@ mod tests {
     use super::*;
     use crate::model::objective::Direction;
 
-    fn goals() -> Vec<Goal> {
-        vec![Goal::known("throughput").unwrap(), Goal::known("power").unwrap()]
+    fn goals() -> [Goal; 2] {
+        ["throughput", "power"].map(|metric| Goal::known(metric).unwrap())
+    }
+
+    fn points(row: &[f64]) -> Vec<Estimate> {
+        row.iter().copied().map(Estimate::point).collect()
+    }
+
+    fn rows(rows: &[[f64; 2]]) -> Vec<Vec<f64>> {
+        rows.iter().map(|row| row.to_vec()).collect()
     }
 
     #[test]
@@ -172,12 +213,12 @@ mod tests {
 
     #[test]
     fn what_is_dominated_scores_less_whatever_the_weights() {
-        let known = [[100.0, 300.0], [80.0, 200.0], [50.0, 150.0], [40.0, 350.0]].map(|row| row.to_vec());
+        let known = rows(&[[100.0, 300.0], [80.0, 200.0], [50.0, 150.0], [40.0, 350.0]]);
         for trials in 0..50 {
             let question = Scalarised::new(&goals(), &known, trials, 0);
-            let score = |row: &[f64]| question.score(&[Estimate::point(row[0]), Estimate::point(row[1])]).value;
-            assert!(score(&known[3]) < score(&known[1]), "{:?}", question.weights);
-            let best = known.iter().map(|row| score(row)).fold(0.0, f64::max);
+            let scores: Vec<f64> = known.iter().map(|row| question.score(&points(row)).value).collect();
+            assert!(scores[3] < scores[1], "{:?}", question.weights);
+            let best = scores.into_iter().fold(0.0, f64::max);
             assert!(best > 0.2 && best < 1.5, "{best}");
         }
     }
@@ -185,13 +226,12 @@ mod tests {
     #[test]
     fn each_end_is_asked_for_by_its_own_weight_and_the_middle_though_the_front_is_concave() {
         // If the points lay on a line in logarithms, the middle point would never be the best of a weighted sum.
-        let known = [[100.0, 400.0], [69.0, 200.0], [50.0, 100.0]].map(|row| row.to_vec());
+        let known = rows(&[[100.0, 400.0], [69.0, 200.0], [50.0, 100.0]]);
         let mut asked = [0; 3];
         for trials in 0..100 {
             let question = Scalarised::new(&goals(), &known, trials, 3);
-            let score = |row: &[f64]| question.score(&[Estimate::point(row[0]), Estimate::point(row[1])]).value;
-            let best = (0..3).max_by(|&a, &b| score(&known[a]).total_cmp(&score(&known[b]))).unwrap();
-            asked[best] += 1;
+            let score = |at: usize| question.score(&points(&known[at])).value;
+            asked[(0..3).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap()] += 1;
         }
         assert!(asked.iter().all(|count| *count > 15), "{asked:?}");
     }
@@ -202,8 +242,7 @@ mod tests {
         let tables: [&[[f64; 2]]; 4] =
             [&[], &[[1.0, 1.0]], &[[0.0, -1.0], [0.0, -1.0]], &[[-5.0, 1e300], [f64::MIN_POSITIVE, -1e300]]];
         for table in tables {
-            let known: Vec<Vec<f64>> = table.iter().map(|row| row.to_vec()).collect();
-            let question = Scalarised::new(&goals, &known, 1, 0);
+            let question = Scalarised::new(&goals, &rows(table), 1, 0);
             for row in [[1.0, 2.0], [-1.0, 0.0], [1e308, -1e308], [0.0, 5e-324]] {
                 let score = question.score(&[Estimate::interval(row[0], -1e9, 1e9), Estimate::point(row[1])]);
                 assert!(score.value.is_finite() && score.value >= 0.0, "{table:?} {row:?} {score:?}");
@@ -213,11 +252,24 @@ mod tests {
 
     #[test]
     fn an_interval_of_a_goal_is_one_of_the_score() {
-        let known = [[100.0, 300.0], [80.0, 200.0]].map(|row| row.to_vec());
-        let question = Scalarised::new(&goals(), &known, 0, 0);
+        let question = Scalarised::new(&goals(), &rows(&[[100.0, 300.0], [80.0, 200.0]]), 0, 0);
         let wide = question.score(&[Estimate::interval(90.0, 81.0, 99.0), Estimate::point(250.0)]);
-        let point = question.score(&[Estimate::point(90.0), Estimate::point(250.0)]);
+        let point = question.score(&points(&[90.0, 250.0]));
         assert_eq!((wide.value, point.low), (point.value, None));
         assert!(wide.relative_half_width().unwrap() >= 0.0);
+    }
+
+    #[test]
+    fn a_weighted_product_counts_ratios_and_intervals_by_their_weight() {
+        let product = Weighted::new(goals().into_iter().zip([2.0, 1.0]));
+        let score = |row: &[f64]| product.score(&points(row)).value;
+        let is_near = |a: f64, b: f64| (a - b).abs() < 1e-12;
+        assert!(is_near(score(&[200.0, 400.0]) / score(&[100.0, 100.0]), 1.0), "four times the power");
+        assert!(is_near(score(&[200.0, 100.0]) / score(&[100.0, 100.0]), 2.0_f64.powf(2.0 / 3.0)));
+        let ratio = |unit: f64| score(&[10.0, 300.0 * unit]) / score(&[10.0, 200.0 * unit]);
+        assert!(is_near(ratio(1.0), ratio(1000.0)), "another unit changes no ratio");
+        let wide = product.score(&[Estimate::interval(100.0, 97.0, 103.0), Estimate::interval(50.0, 47.0, 53.0)]);
+        assert!(is_near(wide.relative_half_width().unwrap(), 0.02 + 0.02));
+        assert_eq!(product.score(&points(&[1.0, 1.0])), Estimate::point(1.0));
     }
 }
