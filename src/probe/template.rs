@@ -106,6 +106,10 @@ impl Template {
         matches!(self.parts.as_slice(), [Part::If { .. }])
     }
 
+    fn is_bare(&self) -> bool {
+        matches!(self.parts.as_slice(), [Part::Name(_)])
+    }
+
     /// Returns true if it has a setting, or a file that is rendered from settings.
     pub fn has_settings(&self) -> bool {
         self.names().any(|(name, _)| name != PROGRAM)
@@ -134,6 +138,10 @@ fn push_literal(parts: &mut Vec<Part>, text: &str) {
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn is_builtin(name: &str) -> bool {
+    BUILTINS.iter().any(|(builtin, _)| *builtin == name)
 }
 
 fn placeholder(text: &str) -> Option<(Part, &str)> {
@@ -192,7 +200,6 @@ impl StepTemplate {
 
     /// Returns true if any setting reaches the command by its arguments, environment or files, or is applied.
     pub fn uses_settings(&self) -> bool {
-        let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
         let is_used = self.templates().flat_map(Template::names).any(|(name, _)| !is_builtin(name));
         is_used || !self.apply.is_nothing()
     }
@@ -206,19 +213,14 @@ impl StepTemplate {
     /// of settings, or an argument that is not an option. An option is left out completely: `--workers {workers}`,
     /// `--workers={workers}`, `workers={workers}`, `{amp?--amp}`.
     pub fn needs_settings(&self, set: &Settings) -> Option<String> {
-        let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
         let is_setting = |name: &str| !is_builtin(name) && set.get(name).is_none();
         let needs = |template: &Template| template.names().any(|(name, _)| is_setting(name));
         if let Some((path, _)) = self.files.iter().find(|(_, text)| needs(text)) {
             return Some(format!("the file {} is made of settings", path.display()));
         }
-        let with_option = |at: usize| {
-            let option = at.checked_sub(1).and_then(|before| self.command.get(before));
-            option.is_some_and(|word| word.text.starts_with('-') && word.names().next().is_none())
-        };
+        let with_option = |at: usize| at > 0 && self.command[at - 1].is_option();
         let is_option = |at: usize, word: &Template| {
-            let is_bare = matches!(word.parts.as_slice(), [Part::Name(_)]);
-            word.is_switch() || word.is_assignment() || (is_bare && with_option(at))
+            word.is_switch() || word.is_assignment() || (word.is_bare() && with_option(at))
         };
         let (_, word) = self.command.iter().enumerate().find(|(at, word)| needs(word) && !is_option(*at, word))?;
         Some(format!("the argument `{}` cannot be left out", word.text))
@@ -233,12 +235,8 @@ impl StepTemplate {
             match template.render(&lookup) {
                 Some(text) if text.is_empty() && template.is_switch() => {}
                 Some(text) => words.push(Word { text, template: Some(at) }),
-                None => {
-                    let is_value = matches!(template.parts.as_slice(), [Part::Name(_)]);
-                    if is_value && before.is_some_and(Template::is_option) {
-                        words.pop();
-                    }
-                }
+                None if template.is_bare() && before.is_some_and(Template::is_option) => drop(words.pop()),
+                None => {}
             }
             before = Some(template);
         }
@@ -256,8 +254,7 @@ impl StepTemplate {
     pub fn unheard<'s>(&self, space: &'s Space) -> Vec<&'s str> {
         let mut used: BTreeSet<&str> = self.templates().flat_map(Template::names).map(|(name, _)| name).collect();
         used.extend(self.apply.applied.iter().map(|applied| applied.parameter.as_str()));
-        // A parameter that only serves to derive other values reaches the step through them. Those may serve to derive further
-        // values.
+        // A parameter reaches the step through values that are derived from it, and values that are derived from them.
         for _ in space.derived() {
             let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
             let through: Vec<&String> =
@@ -295,16 +292,14 @@ fn lookup<'s>(settings: &'s Settings, gputune: &'s Path, probe_dir: &'s Path) ->
 mod tests {
     use super::*;
 
+    fn step(arguments: &[&str]) -> StepTemplate {
+        let command = arguments.iter().map(|text| Template::parse(text)).collect();
+        StepTemplate { command, env: Vec::new(), cwd: PathBuf::new(), files: Vec::new(), apply: Apply::default() }
+    }
+
     fn render(arguments: &[&str], settings: &[(&str, Value)]) -> Vec<String> {
-        let step = StepTemplate {
-            command: arguments.iter().map(|text| Template::parse(text)).collect(),
-            env: Vec::new(),
-            cwd: PathBuf::new(),
-            files: Vec::new(),
-            apply: Apply::default(),
-        };
         let settings: Settings = settings.iter().map(|(name, value)| (*name, value.clone())).collect();
-        step.render(&settings, Path::new("/bin/gputune"), Path::new("/out/probe")).command
+        step(arguments).render(&settings, Path::new("/bin/gputune"), Path::new("/out/probe")).command
     }
 
     #[test]
@@ -335,10 +330,8 @@ mod tests {
     #[test]
     fn a_job_is_run_as_it_is_where_its_settings_are_options() {
         let needs = |arguments: &[&str]| {
-            let command = arguments.iter().map(|text| Template::parse(text)).collect();
-            let (env, files) = (vec![("X".to_owned(), Template::parse("{x}"))], Vec::new());
-            StepTemplate { command, env, cwd: PathBuf::new(), files, apply: Apply::default() }
-                .needs_settings(&Settings::default())
+            let env = vec![("X".to_owned(), Template::parse("{x}"))];
+            StepTemplate { env, ..step(arguments) }.needs_settings(&Settings::default())
         };
         for options in [
             &["{gputune}", "demo-step", "--x", "{x}"][..],
@@ -347,14 +340,13 @@ mod tests {
         ] {
             assert_eq!(needs(options), None, "{options:?}");
         }
-        let words = [
+        for words in [
             &["train", "{x}"][..],
             &["sh", "-c", "train --x {x}"],
             &["sh", "-c", "X={x} train"],
             &["run", "forever:{x}:5"],
             &["run", "--fast", "a", "{x}"],
-        ];
-        for words in words {
+        ] {
             assert!(needs(words).is_some(), "{words:?}");
         }
     }
