@@ -167,13 +167,12 @@ impl Prober for CommandProber {
         if let Some(reason) = self.refusal(job) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
-        let visible = self.visible(job);
         self.protect()?;
         if self.is_on_device() {
             // Held processes use device memory that this probe needs.
             self.stable.keep(&[]);
         }
-        match self.probe_live(job, &visible, watch) {
+        match self.probe_live(job, watch) {
             Ok(Some(outcome)) => return Ok(outcome),
             // After a switch of settings, a script may stop counting samples, so a separate process decides.
             Ok(None) | Err(ProbeError::NoSamples) => {}
@@ -182,7 +181,7 @@ impl Prober for CommandProber {
         let mut is_second = false;
         loop {
             let mut warm = std::mem::take(&mut self.warm);
-            let mut probed = self.probe_somehow(&mut warm, job, &visible, watch);
+            let mut probed = self.probe_somehow(&mut warm, job, watch);
             probed.iter_mut().for_each(|outcome| ending::share(job, outcome, &mut warm.spent));
             self.warm = warm;
             let outcome = match probed {
@@ -253,9 +252,9 @@ impl CommandProber {
         &mut self,
         process: Process<'_>,
         job: &Job<'_>,
-        visible: &Visible,
         watch: Watch<'_>,
     ) -> Result<(Outcome, Option<Told>), ProbeError> {
+        let visible = &self.visible(job);
         if self.settle(visible, watch)?.is_break() {
             return Ok((Outcome::Interrupted, None));
         }
@@ -322,12 +321,7 @@ impl CommandProber {
     }
 
     /// Measures a config in the waiting process. With `None`, no process fits or the config failed there: start a process for it.
-    fn probe_live(
-        &mut self,
-        job: &Job<'_>,
-        visible: &Visible,
-        watch: Watch<'_>,
-    ) -> Result<Option<Outcome>, ProbeError> {
+    fn probe_live(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Option<Outcome>, ProbeError> {
         let step = Arc::clone(&self.step);
         let Some((mut held, fits)) = self.live.take(&step, job) else { return Ok(None) };
         let session = &mut held.process.session;
@@ -345,6 +339,7 @@ impl CommandProber {
             }
             return Ok(None);
         }
+        let visible = &self.visible(job);
         if let Some(idle) = self.idle.as_ref().filter(|_| step.is_gpu) {
             session.watch_gpus(visible, idle.gpu_state(visible));
         }

@@ -37,25 +37,24 @@ pub struct Template {
 impl Template {
     /// Reads a template. Every string is a valid template.
     pub fn parse(text: &str) -> Self {
+        static PLACES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+            Regex::new(r"\{\{([A-Za-z_][A-Za-z0-9_]*)\}\}|\{([A-Za-z_][A-Za-z0-9_]*)(?:\?([^}]*))?\}").ok()
+        });
         let mut parts: Vec<Part> = Vec::new();
-        let mut rest = text;
-        while let Some(at) = rest.find('{') {
-            push_literal(&mut parts, &rest[..at]);
-            rest = &rest[at..];
-            if let Some((name, after)) = rest.strip_prefix("{{").and_then(|inner| inner.split_once("}}"))
-                && is_name(name)
-            {
-                push_literal(&mut parts, &format!("{{{name}}}"));
-                rest = after;
-            } else if let Some((part, after)) = placeholder(rest) {
-                parts.push(part);
-                rest = after;
-            } else {
-                push_literal(&mut parts, "{");
-                rest = &rest[1..];
+        let mut end = 0;
+        for place in PLACES.iter().flat_map(|places| places.captures_iter(text)) {
+            let Some(whole) = place.get(0) else { continue };
+            push_literal(&mut parts, &text[end..whole.start()]);
+            end = whole.end();
+            let group = |at: usize| place.get(at).map(|group| group.as_str().to_owned());
+            match (group(1), group(2), group(3)) {
+                (Some(name), ..) => push_literal(&mut parts, &format!("{{{name}}}")),
+                (_, Some(name), Some(text)) => parts.push(Part::If { name, text }),
+                (_, Some(name), None) => parts.push(Part::Name(name)),
+                _ => {}
             }
         }
-        push_literal(&mut parts, rest);
+        push_literal(&mut parts, &text[end..]);
         Self { text: text.to_owned(), parts }
     }
 
@@ -135,22 +134,8 @@ fn push_literal(parts: &mut Vec<Part>, text: &str) {
     }
 }
 
-fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
 fn is_builtin(name: &str) -> bool {
     BUILTINS.iter().any(|(builtin, _)| *builtin == name)
-}
-
-fn placeholder(text: &str) -> Option<(Part, &str)> {
-    let (inner, after) = text.strip_prefix('{')?.split_once('}')?;
-    if is_name(inner) {
-        return Some((Part::Name(inner.to_owned()), after));
-    }
-    let (name, switched) = inner.split_once('?')?;
-    is_name(name).then(|| (Part::If { name: name.to_owned(), text: switched.to_owned() }, after))
 }
 
 /// The step to run for a config, before settings are filled in.

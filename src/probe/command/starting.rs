@@ -14,7 +14,7 @@ use super::super::supervisor::Supervised;
 use super::super::template::Rendered;
 use super::super::warm::{NoFork, Warm, Way};
 use super::super::writes::{ProbeScratch, Protection};
-use super::{CommandProber, Experiment, Job, ProbeError, Visible, Watch};
+use super::{CommandProber, Experiment, Job, ProbeError, Watch};
 use crate::model::Outcome;
 
 /// The variable that makes Python print at once (its documentation, "Command line and environment").
@@ -139,7 +139,6 @@ impl CommandProber {
         &mut self,
         warm: &mut Warm,
         job: &Job<'_>,
-        visible: &Visible,
         watch: Watch<'_>,
     ) -> Result<Outcome, ProbeError> {
         let folder = Self::probe_dir(&self.folder, job.number);
@@ -147,14 +146,14 @@ impl CommandProber {
         let env = environment(rendered.env, job);
         match warm.way(&self.step, (&self.folder, self.protection.as_ref()), (job, &env), watch) {
             Way::Interrupted => Ok(Outcome::Interrupted),
-            Way::Fresh { tells_imports } => self.probe_fresh(warm, job, visible, watch, tells_imports),
+            Way::Fresh { tells_imports } => self.probe_fresh(warm, job, watch, tells_imports),
             Way::Warm { zygote } => {
                 let process = Process::Forked { warm, zygote };
-                let outcome = match self.probe_once(process, job, visible, watch) {
+                let outcome = match self.probe_once(process, job, watch) {
                     Ok(outcome) => outcome.0,
                     Err(ProbeError::Start { reason, .. } | ProbeError::Environment { reason, .. }) => {
                         warm.not_forked(&reason);
-                        return self.probe_fresh(warm, job, visible, watch, false);
+                        return self.probe_fresh(warm, job, watch, false);
                     }
                     Err(error) => return Err(error),
                 };
@@ -162,7 +161,7 @@ impl CommandProber {
                     return Ok(outcome);
                 }
                 warm.failed(job.number);
-                let outcome = self.probe_fresh(warm, job, visible, watch, false)?;
+                let outcome = self.probe_fresh(warm, job, watch, false)?;
                 if outcome.failure().is_some() {
                     warm.failed_fresh_too();
                 }
@@ -175,11 +174,10 @@ impl CommandProber {
         &mut self,
         warm: &mut Warm,
         job: &Job<'_>,
-        visible: &Visible,
         watch: Watch<'_>,
         tells_imports: bool,
     ) -> Result<Outcome, ProbeError> {
-        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports }, job, visible, watch)?;
+        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports }, job, watch)?;
         warm.learn(told, &outcome);
         Ok(outcome)
     }

@@ -266,16 +266,16 @@ const LOAD_TIME: &[&str] = &[
 
 /// The facts about the first probe that the zygote needs.
 #[derive(Debug, Clone, Deserialize)]
-pub(in crate::probe) struct Imports {
+pub(super) struct Imports {
     pid: u32,
-    pub(in crate::probe) executable: PathBuf,
+    executable: PathBuf,
     arguments: Vec<String>,
-    pub(in crate::probe) options: Vec<String>,
+    options: Vec<String>,
     unfit: Option<String>,
     /// Name, file and installed flag of each module; only the zygote reads them.
-    pub(in crate::probe) modules: Value,
+    modules: Value,
     /// The variables that changed between the start and the first step.
-    pub(in crate::probe) environment: BTreeMap<String, String>,
+    environment: BTreeMap<String, String>,
     /// The interpreter's arguments before the words of the command.
     #[serde(skip)]
     front: Vec<String>,
@@ -284,7 +284,7 @@ pub(in crate::probe) struct Imports {
 impl Imports {
     /// Reads the report of a probe from its scratch folder; `command` ran as process `pid`. Returns `None` without a report. The
     /// error is the reason why no zygote can run the command.
-    pub(in crate::probe) fn read(scratch: &Path, command: &[String], pid: Option<u32>) -> Option<Result<Self, String>> {
+    pub(super) fn read(scratch: &Path, command: &[String], pid: Option<u32>) -> Option<Result<Self, String>> {
         let text = fs::read(scratch.join("python").join(FILE)).ok()?;
         let mut imports: Self = serde_json::from_slice(&text).ok()?;
         if let Some(reason) = imports.unfit.take() {
@@ -307,7 +307,7 @@ impl Imports {
     }
 
     /// Returns the interpreter's command line for another probe of the same command.
-    pub(in crate::probe) fn arguments(&self, command: &[String]) -> Vec<String> {
+    fn arguments(&self, command: &[String]) -> Vec<String> {
         self.front.iter().chain(command.get(1..).unwrap_or_default()).cloned().collect()
     }
 }
