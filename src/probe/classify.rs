@@ -5,9 +5,6 @@
 mod ended_by;
 mod environment;
 mod failure_texts;
-mod lines;
-mod prompt;
-mod torch_memory;
 mod traceback;
 
 use std::collections::BTreeSet;
@@ -15,14 +12,14 @@ use std::collections::BTreeSet;
 use super::orders::Ending;
 use super::protocol::ErrorKind;
 use crate::model::{Failure, Memory, Outcome};
-pub(super) use environment::{first_ending, is_taken, missing_module, says_usage_error, with_last_words};
-use failure_texts::Meaning;
-use lines::Line;
-pub(super) use prompt::asked_for_input;
-use torch_memory::Shortage;
-use traceback::Exception;
+pub(super) use environment::{
+    asked_for_input, first_ending, is_taken, missing_module, says_usage_error, with_last_words,
+};
+use failure_texts::{Meaning, Shortage};
+use traceback::{Exception, Line};
 
 /// The kernel's reports about a probe's memory.
+#[derive(Default)]
 pub(super) struct MemoryFacts {
     /// True if the kernel killed a process for lack of memory during the probe.
     pub(super) oom_killed: bool,
@@ -54,9 +51,7 @@ pub(super) struct Evidence<'e> {
 
 /// Returns the outcome of a process that ended with an error, or before enough was measured.
 pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
-    let last_lines = shown(evidence.last_lines);
-    let failure =
-        |reason: String| Failure { reason: cut(&reason), last_lines: last_lines.clone(), ..Failure::default() };
+    let failure = |reason: String| self::failure(cut(&reason), evidence.last_lines);
     if let Some((kind, message)) = &evidence.reported {
         return reported(*kind, message, evidence.last_lines, &evidence.memory, failure);
     }
@@ -188,8 +183,7 @@ fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)
 /// Finds the line with the cause: the first line with a known text, because other ranks complain later. A lost data worker and a
 /// missing algorithm can have many causes, so any other known text takes precedence.
 ///
-/// Indented lines are a second choice, and only for memory: in a Python traceback they quote the source, and the error is further
-/// down.
+/// Indented lines are a second choice, and only for memory: in a Python traceback they quote the source.
 fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {
     let known = |line: &Line<'_>| failure_texts::meaning(line.text.trim_start());
     let all = || lines.iter().map(|line| Line::of(line));
@@ -210,8 +204,7 @@ fn crash_reason(ending: Ending, lines: &[String]) -> String {
         return words;
     }
     let words = match ending {
-        // A program that exits with an error prints the reason at the end. A signal leaves no time for that, unless the program
-        // aborted.
+        // A program that exits with an error prints the reason at the end. After a signal, only an abort does.
         Ending::Exited(_) => known_crash(lines).or_else(|| exception_words(lines)).or_else(|| last_words(lines)),
         Ending::Signalled(6) => abort_words(lines),
         Ending::Signalled(_) => None,
@@ -291,7 +284,7 @@ fn in_words(exception: &Exception) -> String {
 /// Returns the last line that is not noise.
 fn last_words(lines: &[String]) -> Option<String> {
     let words = |line: &&String| !line.trim().is_empty();
-    let last = lines.iter().rev().filter(words).find(|line| !lines::is_noise(line));
+    let last = lines.iter().rev().filter(words).find(|line| !traceback::is_noise(line));
     last.or_else(|| lines.iter().rev().find(words)).map(|line| Line::of(line).text.trim().to_owned())
 }
 
@@ -301,6 +294,11 @@ fn abort_words(lines: &[String]) -> Option<String> {
     let words = lines.iter().rev().map(|line| Line::of(line).text.trim());
     let words = words.filter(|line| STARTS.iter().any(|start| line.starts_with(start)));
     words.map(|line| line.trim_start_matches("what():").trim().to_owned()).next()
+}
+
+/// Returns a failure with the last lines of the output.
+pub(super) fn failure(reason: String, last_lines: &[String]) -> Failure {
+    Failure { reason, last_lines: shown(last_lines), ..Failure::default() }
 }
 
 /// Returns the last lines, to keep in the journal and to show on the screen.
@@ -323,94 +321,62 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn facts(oom_killed: bool) -> MemoryFacts {
-        MemoryFacts {
-            oom_killed,
-            shared_is_full: None,
-            own: BTreeSet::new(),
-            has_failed_allocations: false,
-            lost_rank: None,
-        }
+    const FAILED: Ending = Ending::Exited(1);
+    const ENGINE: &str = "RuntimeError: GET was unable to find an engine to execute this computation";
+    const FAULT: &str = "RuntimeError: CUDA error: an illegal memory access was encountered";
+
+    fn owned(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|&line| line.to_owned()).collect()
+    }
+
+    fn evidence(ending: Ending, last_lines: &[String]) -> Evidence<'_> {
+        let (memory, awaited) = (MemoryFacts::default(), "a step");
+        Evidence { ending, last_lines, reported: None, memory, awaited, ranks: 0, leftovers: 0, bad_lines: 0 }
     }
 
     fn outcome(ending: Ending, lines: &[&str]) -> Outcome {
-        let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
-        classify(&Evidence {
-            ending,
-            last_lines: &lines,
-            reported: None,
-            memory: facts(false),
-            awaited: "a step",
-            ranks: 0,
-            leftovers: 0,
-            bad_lines: 0,
-        })
+        classify(&evidence(ending, &owned(lines)))
     }
 
-    fn memory_of(lines: &[&str]) -> Option<Memory> {
-        match outcome(Ending::Exited(1), lines) {
-            Outcome::OutOfMemory { memory, .. } => Some(memory),
-            _ => None,
-        }
+    fn memory(outcome: &Outcome) -> Option<Memory> {
+        if let Outcome::OutOfMemory { memory, .. } = outcome { Some(*memory) } else { None }
+    }
+
+    fn told(message: &str, facts: &MemoryFacts) -> Outcome {
+        reported(ErrorKind::Failed, message, &[], facts, Failure::new)
     }
 
     #[test]
     fn known_texts_tell_which_memory_ran_out() {
-        for (line, memory) in [
+        let (device, host, shared) = (Some(Memory::Device), Some(Memory::Host), Some(Memory::Shared));
+        for (line, expected) in [
+            ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total", device),
+            ("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total", device),
+            ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", device),
+            ("RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", device),
+            ("jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes", device),
+            ("Error out of memory at line 82 in file /src/csrc/ops.cu", device),
             (
-                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total",
-                Memory::Device,
+                "RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"../c10/cuda/CUDACachingAllocator.cpp\"",
+                device,
             ),
-            ("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total", Memory::Device),
-            (
-                "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-                Memory::Device,
-            ),
-            (
-                "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
-                Memory::Device,
-            ),
-            (
-                "jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes",
-                Memory::Device,
-            ),
-            ("Error out of memory at line 82 in file /src/csrc/ops.cu", Memory::Device),
-            (
-                "RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"../c10/cuda/CUDACachingAllocator.cpp\":1154, please report a bug to PyTorch.",
-                Memory::Device,
-            ),
-            (
-                "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 2415919104 bytes.",
-                Memory::Host,
-            ),
-            (
-                "RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. It is possible that",
-                Memory::Shared,
-            ),
-            ("MemoryError", Memory::Host),
-            ("memory allocation of 4096 bytes failed", Memory::Host),
-            ("terminate called after throwing an instance of 'std::bad_alloc'", Memory::Host),
+            ("RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you", host),
+            ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. It is possible that", shared),
+            ("MemoryError", host),
+            ("memory allocation of 4096 bytes failed", host),
+            ("terminate called after throwing an instance of 'std::bad_alloc'", host),
+            ("ValueError: memory error in config", None),
+            ("error: out of memory budget for this test is a plain word", None),
+            ("KeyError: 'oom'", None),
+            (FAULT, None),
+            ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a", None),
+            (ENGINE, None),
         ] {
-            assert_eq!(memory_of(&["Traceback", line, "at exit"]), Some(memory), "{line}");
-        }
-    }
-
-    #[test]
-    fn the_error_is_quoted_and_not_the_source_line_that_raised_it() {
-        let lines = ["    raise RuntimeError(\"CUDA out of memory\")", "RuntimeError: CUDA out of memory"];
-        let failure = outcome(Ending::Exited(1), &lines).failure().unwrap().clone();
-        assert_eq!(failure.reason, "RuntimeError: CUDA out of memory");
-    }
-
-    #[test]
-    fn other_failures_are_no_lack_of_memory() {
-        for line in [
-            "ValueError: memory error in config",
-            "error: out of memory budget for this test is a plain word",
-            "KeyError: 'oom'",
-            "RuntimeError: CUDA error: an illegal memory access was encountered",
-        ] {
-            assert_eq!(memory_of(&[line]), None, "{line}");
+            let traced = ["Traceback (most recent call last):", "  File \"t.py\", line 1", line];
+            for lines in [&[line][..], &["Traceback", line, "at exit"], &traced] {
+                assert_eq!(memory(&outcome(FAILED, lines)), expected, "{lines:?}");
+            }
+            assert_eq!(memory(&told(line, &MemoryFacts::default())), expected, "{line}");
         }
         let recovered = outcome(Ending::Exited(0), &["CUDA out of memory. Retrying with batch 8"]);
         assert!(matches!(recovered, Outcome::Crashed(_)), "{recovered:?}");
@@ -418,156 +384,91 @@ mod tests {
 
     #[test]
     fn crashes_say_how_and_with_which_words() {
-        let crash = |ending, lines: &[&str]| outcome(ending, lines).failure().unwrap().reason.clone();
-        assert_eq!(crash(Ending::Exited(3), &["Traceback", "ValueError: bad", ""]), "exit code 3: ValueError: bad");
-        assert_eq!(crash(Ending::Signalled(11), &[]), "killed by signal 11 (SIGSEGV)");
-        let nothing_seen = "ended with exit code 0 before a step was seen";
-        assert_eq!(crash(Ending::Exited(0), &[]), nothing_seen);
-        let last = ["at step 5000 of 5000", ""];
-        let over = format!("{nothing_seen}; its last line: `at step 5000 of 5000`");
-        assert!(crash(Ending::Exited(0), &last).starts_with(&over));
-    }
-
-    #[test]
-    fn what_no_algorithm_takes_is_no_lack_of_memory() {
-        for line in [
-            "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous",
-            "RuntimeError: GET was unable to find an engine to execute this computation",
+        let reason = |ending, lines: &[&str]| outcome(ending, lines).failure().unwrap().reason.clone();
+        let lack = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB";
+        let quoted = "    raise RuntimeError(\"CUDA out of memory\")";
+        assert_eq!(reason(FAILED, &[quoted, lack]), lack, "the error, and not the line that raised it");
+        assert_eq!(memory(&outcome(FAILED, &[lack, FAULT])), Some(Memory::Device), "the first decides");
+        let trace = "Traceback (most recent call last):";
+        let missing = "ModuleNotFoundError: No module named 'flash_attn'";
+        let bar = " 12%|#2        | 12/100 [00:01<00:10,  8.8it/s]";
+        let leak =
+            "/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear";
+        let advice = "  warnings.warn('resource_tracker: There appear to be %d '";
+        let thrown = "terminate called after throwing an instance of 'c10::Error'";
+        for (ending, lines, expected) in [
+            (Ending::Exited(3), &["Traceback", "ValueError: bad", ""][..], "exit code 3: ValueError: bad"),
+            (FAILED, &[FAULT, lack, "tidying up"], &format!("exit code 1: {FAULT}")),
+            (FAILED, &[trace, "  File \"t.py\"", missing, bar, leak, advice], &format!("exit code 1: {missing}")),
+            (FAILED, &["oh no: disk gone", bar], "exit code 1: oh no: disk gone"),
+            (Ending::Signalled(11), &[], "killed by signal 11 (SIGSEGV)"),
+            (Ending::Signalled(6), &[thrown, "  what():  bad", "frame #0"], "killed by signal 6 (SIGABRT): bad"),
         ] {
-            assert_eq!(
-                memory_of(&["Traceback (most recent call last):", "  File \"t.py\", line 1", line]),
-                None,
-                "{line}"
-            );
-            assert_eq!(memory_of(&[line]), None, "{line}");
-            let outcome = reported(ErrorKind::Failed, line, &[], &facts(false), Failure::new);
-            assert!(matches!(outcome, Outcome::Crashed(_)), "{line}");
+            assert_eq!(reason(ending, lines), expected);
         }
+        assert_eq!(Ending::Exited(137).to_string(), "exit code 137 (SIGKILL)");
+        let nothing_seen = "ended with exit code 0 before a step was seen";
+        assert_eq!(reason(Ending::Exited(0), &[]), nothing_seen);
+        let over = format!("{nothing_seen}; its last line: `at step 5000 of 5000`");
+        assert!(reason(Ending::Exited(0), &["at step 5000 of 5000", ""]).starts_with(&over));
     }
 
     #[test]
     fn a_missing_algorithm_is_lack_of_memory_only_when_an_allocation_failed() {
-        let engine = "RuntimeError: GET was unable to find an engine to execute this computation";
-        let failed = MemoryFacts { has_failed_allocations: true, ..facts(false) };
-        let unfailed = facts(false);
-        let memory = |line: &str, facts| out_of_memory(&[line.to_owned()], facts).map(|(memory, _)| memory);
-        assert_eq!(memory(engine, &unfailed), None);
-        assert_eq!(memory(engine, &failed), Some(Memory::Device));
-        assert_eq!(memory("ValueError: bad", &failed), None, "the script caught the failed allocation");
-        for (facts, is_memory) in [(&failed, true), (&unfailed, false)] {
-            let outcome = reported(ErrorKind::Failed, engine, &[], facts, Failure::new);
-            assert_eq!(matches!(outcome, Outcome::OutOfMemory { memory: Memory::Device, .. }), is_memory);
-        }
-        let lines = [engine, "RuntimeError: CUDA error: an illegal memory access was encountered"].map(str::to_owned);
-        assert_eq!(out_of_memory(&lines, &failed), None, "a definite text decides");
+        let failed = MemoryFacts { has_failed_allocations: true, ..MemoryFacts::default() };
+        let memory_of = |lines: &[&str]| out_of_memory(&owned(lines), &failed).map(|(memory, _)| memory);
+        assert_eq!(memory_of(&[ENGINE]), Some(Memory::Device));
+        assert_eq!(memory_of(&["ValueError: bad"]), None, "the script caught the failed allocation");
+        assert_eq!(memory_of(&[ENGINE, FAULT]), None, "a definite text decides");
+        assert_eq!(memory(&told(ENGINE, &failed)), Some(Memory::Device));
     }
 
     #[test]
     fn a_kill_is_lack_of_memory_only_when_the_kernel_says_so() {
-        let mut evidence = Evidence {
-            ending: Ending::Signalled(9),
-            last_lines: &[],
-            reported: None,
-            memory: facts(false),
-            awaited: "a step",
-            ranks: 0,
-            leftovers: 0,
-            bad_lines: 0,
-        };
-        assert!(matches!(classify(&evidence), Outcome::Crashed(_)));
-        evidence.memory.oom_killed = true;
-        assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
-        evidence.ending = Ending::Exited(137);
-        assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
-    }
-
-    #[test]
-    fn a_worker_that_was_killed_is_lack_of_memory_only_when_the_kernel_says_so() {
-        let lines: Vec<String> = [
+        let lines = owned(&[
             "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed. ",
             "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        let mut evidence = Evidence {
-            ending: Ending::Exited(1),
-            last_lines: &lines,
-            reported: None,
-            memory: facts(false),
-            awaited: "a step",
-            ranks: 0,
-            leftovers: 0,
-            bad_lines: 0,
-        };
-        let reason = "exit code 1: a data worker was killed by signal 9 (SIGKILL)";
-        assert!(matches!(classify(&evidence), Outcome::Crashed(failure) if failure.reason == reason));
-        evidence.memory.oom_killed = true;
-        assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
-        evidence.reported = Some((ErrorKind::Failed, lines[1].clone()));
-        assert!(matches!(classify(&evidence), Outcome::OutOfMemory { memory: Memory::Host, .. }));
-    }
-
-    #[test]
-    fn whichever_comes_first_a_fault_or_a_lack_of_memory_decides() {
-        let fault = "RuntimeError: CUDA error: device-side assert triggered";
-        let lack = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB";
-        assert_eq!(memory_of(&[lack, fault]), Some(Memory::Device));
-        assert_eq!(memory_of(&[fault, lack]), None);
-        let reason = outcome(Ending::Exited(1), &[fault, lack, "tidying up"]).failure().unwrap().reason.clone();
-        assert_eq!(reason, format!("exit code 1: {fault}"));
-    }
-
-    #[test]
-    fn what_comes_after_the_error_does_not_hide_it() {
-        let lines = [
-            "Traceback (most recent call last):",
-            "  File \"train.py\", line 3, in <module>",
-            "ModuleNotFoundError: No module named 'flash_attn'",
-            " 12%|#2        | 12/100 [00:01<00:10,  8.8it/s]",
-            "/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 6",
-            "  warnings.warn('resource_tracker: There appear to be %d '",
-        ];
-        let reason = outcome(Ending::Exited(1), &lines).failure().unwrap().reason.clone();
-        assert_eq!(reason, "exit code 1: ModuleNotFoundError: No module named 'flash_attn'");
-        let words = ["oh no: disk gone", "  5%|5  | 1/20 [00:01<00:10,  8.8it/s]"];
-        assert_eq!(outcome(Ending::Exited(1), &words).failure().unwrap().reason, "exit code 1: oh no: disk gone");
+        ]);
+        let worker = "exit code 1: a data worker was killed by signal 9 (SIGKILL)";
+        for (ending, lines, expected) in
+            [(FAILED, &lines[..], worker), (Ending::Signalled(9), &[], "killed by signal 9 (SIGKILL)")]
+        {
+            let mut evidence = evidence(ending, lines);
+            assert!(matches!(classify(&evidence), Outcome::Crashed(failure) if failure.reason == expected));
+            evidence.memory.oom_killed = true;
+            assert_eq!(memory(&classify(&evidence)), Some(Memory::Host), "{expected}");
+        }
+        let memory_facts = || MemoryFacts { oom_killed: true, ..MemoryFacts::default() };
+        let killed = Evidence { memory: memory_facts(), ..evidence(Ending::Exited(137), &[]) };
+        assert_eq!(memory(&classify(&killed)), Some(Memory::Host));
+        let reported = Some((ErrorKind::Failed, lines[1].clone()));
+        let reported = Evidence { reported, memory: memory_facts(), ..evidence(FAILED, &lines) };
+        assert_eq!(memory(&classify(&reported)), Some(Memory::Host));
     }
 
     #[test]
     fn a_message_of_several_lines_is_read_as_output_is() {
         let message = "ValueError: Caught ValueError in DataLoader worker process 1.\n\
                        Original Traceback (most recent call last):\n  File \"d.py\", line 10\nValueError: bad image";
-        let outcome = reported(ErrorKind::Failed, message, &[], &facts(false), Failure::new);
-        assert_eq!(outcome, Outcome::Crashed(Failure::new("ValueError: bad image (in data worker 1)")));
+        let facts = MemoryFacts::default();
+        assert_eq!(told(message, &facts), Outcome::Crashed(Failure::new("ValueError: bad image (in data worker 1)")));
         let message =
             "RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you";
-        let outcome = reported(ErrorKind::OutOfMemory, message, &[], &facts(false), Failure::new);
-        assert!(matches!(outcome, Outcome::OutOfMemory { memory: Memory::Host, .. }));
+        let outcome = reported(ErrorKind::OutOfMemory, message, &[], &facts, Failure::new);
+        assert_eq!(memory(&outcome), Some(Memory::Host));
     }
 
     #[test]
     fn a_peers_complaint_gives_way_to_the_rank_that_is_gone() {
         let message =
             "rank 0: RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:2954.";
-        let mut facts = facts(false);
-        let reason = |facts: &MemoryFacts, message: &str| {
-            let outcome = reported(ErrorKind::Failed, message, &[], facts, Failure::new);
-            outcome.failure().unwrap().reason.clone()
-        };
+        let mut facts = MemoryFacts::default();
+        let reason = |facts: &MemoryFacts, message: &str| told(message, facts).failure().unwrap().reason.clone();
         assert_eq!(reason(&facts, message), message);
         facts.lost_rank = Some(1);
         assert_eq!(reason(&facts, message), format!("rank 1 is gone; {message}"));
         assert_eq!(reason(&facts, "rank 0: KeyError: 'x'"), "rank 0: KeyError: 'x'");
         facts.oom_killed = true;
         assert_eq!(reason(&facts, message), "the kernel killed rank 1 because memory ran out");
-    }
-
-    #[test]
-    fn an_abort_says_why_where_the_program_does() {
-        let lines =
-            ["terminate called after throwing an instance of 'c10::Error'", "  what():  bad stride", "frame #0"];
-        let failure = outcome(Ending::Signalled(6), &lines).failure().unwrap().clone();
-        assert_eq!(failure.reason, "killed by signal 6 (SIGABRT): bad stride");
-        assert_eq!(Ending::Exited(137).to_string(), "exit code 137 (SIGKILL)");
     }
 }

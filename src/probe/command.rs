@@ -3,18 +3,16 @@
 mod demands;
 mod duel;
 mod ending;
-mod environment;
 mod first_run;
 mod live;
 mod segments;
 mod session;
-mod spending;
 mod stable;
 mod starting;
 mod step;
-mod surroundings;
 mod verdict;
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +26,8 @@ use super::writes::{Protection, WritesError};
 use super::{Effort, Experiment, Holds, Job, Limits, Mode, ProbeError, Prober, Rate, Watch};
 use crate::machine::{GpuMeter, nvml::Visible};
 use crate::model::{Config, Failure, Outcome, Progress};
+use demands::KnownWords;
 pub use demands::as_it_is_needs;
-use environment::KnownWords;
 pub use first_run::{FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes};
 use live::{Held, Live};
 use segments::Answer;
@@ -40,7 +38,6 @@ pub use step::{CommandStep, Start};
 use verdict::Verdict;
 
 /// Runs a command for each probe; logs and rendered files go below a folder.
-#[derive(Debug)]
 pub struct CommandProber {
     step: Arc<CommandStep>,
     folder: PathBuf,
@@ -58,6 +55,12 @@ pub struct CommandProber {
     warm: Warm,
     /// The protection of files that the probe does not own, once found. It is dropped after the processes.
     protection: Option<Protection>,
+}
+
+impl fmt::Debug for CommandProber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandProber").field("step", &self.step).field("folder", &self.folder).finish_non_exhaustive()
+    }
 }
 
 impl CommandProber {
@@ -104,7 +107,6 @@ impl CommandProber {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads the memory in use before the first probe.
     fn idle(step: &CommandStep) -> Idle {
         sweep::sweep();
         Idle::read(if step.is_gpu { GpuMeter::shared().ok() } else { None })
@@ -165,13 +167,12 @@ impl Prober for CommandProber {
         if let Some(reason) = self.refusal(job) {
             return Ok(Outcome::Rejected(Failure::new(reason)));
         }
-        let visible = self.visible(job);
         self.protect()?;
-        if self.step.is_gpu && !self.live.is_on_processor() {
+        if self.is_on_device() {
             // Held processes use device memory that this probe needs.
             self.stable.keep(&[]);
         }
-        match self.probe_live(job, &visible, watch) {
+        match self.probe_live(job, watch) {
             Ok(Some(outcome)) => return Ok(outcome),
             // After a switch of settings, a script may stop counting samples, so a separate process decides.
             Ok(None) | Err(ProbeError::NoSamples) => {}
@@ -180,8 +181,8 @@ impl Prober for CommandProber {
         let mut is_second = false;
         loop {
             let mut warm = std::mem::take(&mut self.warm);
-            let mut probed = self.probe_somehow(&mut warm, job, &visible, watch);
-            probed.iter_mut().for_each(|outcome| spending::share(job, outcome, &mut warm.spent));
+            let mut probed = self.probe_somehow(&mut warm, job, watch);
+            probed.iter_mut().for_each(|outcome| ending::share(job, outcome, &mut warm.spent));
             self.warm = warm;
             let outcome = match probed {
                 // Only the unmodified job is rejected. With settings, the same error ends the search.
@@ -225,9 +226,8 @@ impl Prober for CommandProber {
     }
 
     fn holds(&self) -> Holds {
-        let is_on_device = self.step.is_gpu && !self.live.is_on_processor();
         match self.cannot_hold() {
-            None if !is_on_device => Holds::Processes,
+            None if !self.is_on_device() => Holds::Processes,
             None if self.live.held.is_some() => Holds::OneProcess,
             _ => Holds::Nothing,
         }
@@ -252,9 +252,9 @@ impl CommandProber {
         &mut self,
         process: Process<'_>,
         job: &Job<'_>,
-        visible: &Visible,
         watch: Watch<'_>,
     ) -> Result<(Outcome, Option<Told>), ProbeError> {
+        let visible = &self.visible(job);
         if self.settle(visible, watch)?.is_break() {
             return Ok((Outcome::Interrupted, None));
         }
@@ -290,28 +290,29 @@ impl CommandProber {
         }
         let is_measured = matches!(outcome, Outcome::Measured(_));
         if is_held && is_measured && is_live {
-            self.live.held = Some(Held::new(session, job));
+            self.live.held = Some(Held::new(Open::new(Box::new(session), job), job));
         } else if is_held && is_measured {
-            let (config, number) = (job.config.clone(), job.number);
-            self.stable.put(Open { config, number, session: Box::new(session) });
+            self.stable.put(Open::new(Box::new(session), job));
         } else if is_held {
             session.close(&verdict, watch)?;
         }
         Ok((outcome, told))
     }
 
+    fn is_on_device(&self) -> bool {
+        self.step.is_gpu && !self.live.is_on_processor
+    }
+
     /// Returns true if the job's process may be held next to other processes.
     fn may_stay(&self, job: &Job<'_>) -> bool {
         let is_alike = !job.effort.is_for_losses() && job.experiment.is_none();
-        let is_on_device = self.step.is_gpu && !self.live.is_on_processor();
-        job.keeps && is_alike && !is_on_device && self.cannot_hold().is_none()
+        job.keeps && is_alike && !self.is_on_device() && self.cannot_hold().is_none()
     }
 
-    /// Returns the outcome of a measurement.
     fn outcome(&self, session: &mut Session, verdict: &Verdict, ended: Instant, visible: &Visible) -> Outcome {
-        let (own, times) = (session.host.own(), session.times(ended));
+        let (own, over) = (session.host.own(), Instant::now());
         let mut outcome = session.outcome(verdict);
-        times.tell(&mut outcome);
+        session.tell_times(&mut outcome, (ended, over));
         if let Some(idle) = &self.idle {
             outcome = idle.judge(outcome, visible, &own);
         }
@@ -319,17 +320,11 @@ impl CommandProber {
         outcome
     }
 
-    /// Measures a config in the waiting process. Returns `None` if no process fits or the config failed there; a separate process
-    /// then decides.
-    fn probe_live(
-        &mut self,
-        job: &Job<'_>,
-        visible: &Visible,
-        watch: Watch<'_>,
-    ) -> Result<Option<Outcome>, ProbeError> {
+    /// Measures a config in the waiting process. With `None`, no process fits or the config failed there: start a process for it.
+    fn probe_live(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Option<Outcome>, ProbeError> {
         let step = Arc::clone(&self.step);
         let Some((mut held, fits)) = self.live.take(&step, job) else { return Ok(None) };
-        let session = &mut held.session;
+        let session = &mut held.process.session;
         if !fits {
             session.close(&Verdict::Enough, watch)?;
             return Ok(None);
@@ -344,6 +339,7 @@ impl CommandProber {
             }
             return Ok(None);
         }
+        let visible = &self.visible(job);
         if let Some(idle) = self.idle.as_ref().filter(|_| step.is_gpu) {
             session.watch_gpus(visible, idle.gpu_state(visible));
         }
@@ -366,7 +362,7 @@ impl CommandProber {
                 let how = format!("ended as {}", failed.name().replace('_', " "));
                 self.live.failed(&step, &held, job, how);
                 if is_held {
-                    held.session.close(&verdict, watch)?;
+                    held.process.session.close(&verdict, watch)?;
                 }
                 return Ok(None);
             }

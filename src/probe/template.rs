@@ -37,25 +37,24 @@ pub struct Template {
 impl Template {
     /// Reads a template. Every string is a valid template.
     pub fn parse(text: &str) -> Self {
+        static PLACES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+            Regex::new(r"\{\{([A-Za-z_][A-Za-z0-9_]*)\}\}|\{([A-Za-z_][A-Za-z0-9_]*)(?:\?([^}]*))?\}").ok()
+        });
         let mut parts: Vec<Part> = Vec::new();
-        let mut rest = text;
-        while let Some(at) = rest.find('{') {
-            push_literal(&mut parts, &rest[..at]);
-            rest = &rest[at..];
-            if let Some((name, after)) = rest.strip_prefix("{{").and_then(|inner| inner.split_once("}}"))
-                && is_name(name)
-            {
-                push_literal(&mut parts, &format!("{{{name}}}"));
-                rest = after;
-            } else if let Some((part, after)) = placeholder(rest) {
-                parts.push(part);
-                rest = after;
-            } else {
-                push_literal(&mut parts, "{");
-                rest = &rest[1..];
+        let mut end = 0;
+        for place in PLACES.iter().flat_map(|places| places.captures_iter(text)) {
+            let Some(whole) = place.get(0) else { continue };
+            push_literal(&mut parts, &text[end..whole.start()]);
+            end = whole.end();
+            let group = |at: usize| place.get(at).map(|group| group.as_str().to_owned());
+            match (group(1), group(2), group(3)) {
+                (Some(name), ..) => push_literal(&mut parts, &format!("{{{name}}}")),
+                (_, Some(name), Some(text)) => parts.push(Part::If { name, text }),
+                (_, Some(name), None) => parts.push(Part::Name(name)),
+                _ => {}
             }
         }
-        push_literal(&mut parts, rest);
+        push_literal(&mut parts, &text[end..]);
         Self { text: text.to_owned(), parts }
     }
 
@@ -106,6 +105,10 @@ impl Template {
         matches!(self.parts.as_slice(), [Part::If { .. }])
     }
 
+    fn is_bare(&self) -> bool {
+        matches!(self.parts.as_slice(), [Part::Name(_)])
+    }
+
     /// Returns true if it has a setting, or a file that is rendered from settings.
     pub fn has_settings(&self) -> bool {
         self.names().any(|(name, _)| name != PROGRAM)
@@ -131,18 +134,8 @@ fn push_literal(parts: &mut Vec<Part>, text: &str) {
     }
 }
 
-fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-fn placeholder(text: &str) -> Option<(Part, &str)> {
-    let (inner, after) = text.strip_prefix('{')?.split_once('}')?;
-    if is_name(inner) {
-        return Some((Part::Name(inner.to_owned()), after));
-    }
-    let (name, switched) = inner.split_once('?')?;
-    is_name(name).then(|| (Part::If { name: name.to_owned(), text: switched.to_owned() }, after))
+fn is_builtin(name: &str) -> bool {
+    BUILTINS.iter().any(|(builtin, _)| *builtin == name)
 }
 
 /// The step to run for a config, before settings are filled in.
@@ -192,7 +185,6 @@ impl StepTemplate {
 
     /// Returns true if any setting reaches the command by its arguments, environment or files, or is applied.
     pub fn uses_settings(&self) -> bool {
-        let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
         let is_used = self.templates().flat_map(Template::names).any(|(name, _)| !is_builtin(name));
         is_used || !self.apply.is_nothing()
     }
@@ -206,19 +198,14 @@ impl StepTemplate {
     /// of settings, or an argument that is not an option. An option is left out completely: `--workers {workers}`,
     /// `--workers={workers}`, `workers={workers}`, `{amp?--amp}`.
     pub fn needs_settings(&self, set: &Settings) -> Option<String> {
-        let is_builtin = |name: &str| BUILTINS.iter().any(|(builtin, _)| *builtin == name);
         let is_setting = |name: &str| !is_builtin(name) && set.get(name).is_none();
         let needs = |template: &Template| template.names().any(|(name, _)| is_setting(name));
         if let Some((path, _)) = self.files.iter().find(|(_, text)| needs(text)) {
             return Some(format!("the file {} is made of settings", path.display()));
         }
-        let with_option = |at: usize| {
-            let option = at.checked_sub(1).and_then(|before| self.command.get(before));
-            option.is_some_and(|word| word.text.starts_with('-') && word.names().next().is_none())
-        };
+        let with_option = |at: usize| at > 0 && self.command[at - 1].is_option();
         let is_option = |at: usize, word: &Template| {
-            let is_bare = matches!(word.parts.as_slice(), [Part::Name(_)]);
-            word.is_switch() || word.is_assignment() || (is_bare && with_option(at))
+            word.is_switch() || word.is_assignment() || (word.is_bare() && with_option(at))
         };
         let (_, word) = self.command.iter().enumerate().find(|(at, word)| needs(word) && !is_option(*at, word))?;
         Some(format!("the argument `{}` cannot be left out", word.text))
@@ -233,12 +220,8 @@ impl StepTemplate {
             match template.render(&lookup) {
                 Some(text) if text.is_empty() && template.is_switch() => {}
                 Some(text) => words.push(Word { text, template: Some(at) }),
-                None => {
-                    let is_value = matches!(template.parts.as_slice(), [Part::Name(_)]);
-                    if is_value && before.is_some_and(Template::is_option) {
-                        words.pop();
-                    }
-                }
+                None if template.is_bare() && before.is_some_and(Template::is_option) => drop(words.pop()),
+                None => {}
             }
             before = Some(template);
         }
@@ -256,8 +239,7 @@ impl StepTemplate {
     pub fn unheard<'s>(&self, space: &'s Space) -> Vec<&'s str> {
         let mut used: BTreeSet<&str> = self.templates().flat_map(Template::names).map(|(name, _)| name).collect();
         used.extend(self.apply.applied.iter().map(|applied| applied.parameter.as_str()));
-        // A parameter that only serves to derive other values reaches the step through them. Those may serve to derive further
-        // values.
+        // A parameter reaches the step through values that are derived from it, and values that are derived from them.
         for _ in space.derived() {
             let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
             let through: Vec<&String> =
@@ -295,16 +277,14 @@ fn lookup<'s>(settings: &'s Settings, gputune: &'s Path, probe_dir: &'s Path) ->
 mod tests {
     use super::*;
 
+    fn step(arguments: &[&str]) -> StepTemplate {
+        let command = arguments.iter().map(|text| Template::parse(text)).collect();
+        StepTemplate { command, env: Vec::new(), cwd: PathBuf::new(), files: Vec::new(), apply: Apply::default() }
+    }
+
     fn render(arguments: &[&str], settings: &[(&str, Value)]) -> Vec<String> {
-        let step = StepTemplate {
-            command: arguments.iter().map(|text| Template::parse(text)).collect(),
-            env: Vec::new(),
-            cwd: PathBuf::new(),
-            files: Vec::new(),
-            apply: Apply::default(),
-        };
         let settings: Settings = settings.iter().map(|(name, value)| (*name, value.clone())).collect();
-        step.render(&settings, Path::new("/bin/gputune"), Path::new("/out/probe")).command
+        step(arguments).render(&settings, Path::new("/bin/gputune"), Path::new("/out/probe")).command
     }
 
     #[test]
@@ -335,10 +315,8 @@ mod tests {
     #[test]
     fn a_job_is_run_as_it_is_where_its_settings_are_options() {
         let needs = |arguments: &[&str]| {
-            let command = arguments.iter().map(|text| Template::parse(text)).collect();
-            let (env, files) = (vec![("X".to_owned(), Template::parse("{x}"))], Vec::new());
-            StepTemplate { command, env, cwd: PathBuf::new(), files, apply: Apply::default() }
-                .needs_settings(&Settings::default())
+            let env = vec![("X".to_owned(), Template::parse("{x}"))];
+            StepTemplate { env, ..step(arguments) }.needs_settings(&Settings::default())
         };
         for options in [
             &["{gputune}", "demo-step", "--x", "{x}"][..],
@@ -347,14 +325,13 @@ mod tests {
         ] {
             assert_eq!(needs(options), None, "{options:?}");
         }
-        let words = [
+        for words in [
             &["train", "{x}"][..],
             &["sh", "-c", "train --x {x}"],
             &["sh", "-c", "X={x} train"],
             &["run", "forever:{x}:5"],
             &["run", "--fast", "a", "{x}"],
-        ];
-        for words in words {
+        ] {
             assert!(needs(words).is_some(), "{words:?}");
         }
     }

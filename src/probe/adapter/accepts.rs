@@ -1,4 +1,4 @@
-//! The settings that a target accepts.
+//! The settings that a target accepts, and the means that a new setting needs.
 
 use crate::model::Value;
 
@@ -40,17 +40,15 @@ impl Accepts {
 
     /// Returns the settings in words, such as `true and false`.
     pub fn words(self) -> String {
+        let quoted = |names: &[&str]| names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
         match self {
             Self::Integers { least } => format!("whole numbers from {least} on"),
-            Self::Numbers(numbers) => listed(&numbers.iter().map(ToString::to_string).collect::<Vec<_>>(), "and"),
+            Self::Numbers(numbers) => listed(&numbers.iter().map(ToString::to_string).collect::<Vec<_>>()),
             Self::Booleans => "true and false".to_owned(),
-            Self::Names(names) => listed(&names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>(), "and"),
+            Self::Names(names) => listed(&quoted(names)),
             Self::AllocatorConfig(names) => {
-                let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-                format!(
-                    "{} and texts such as \"max_split_size_mb:128,garbage_collection_threshold:0.8\"",
-                    names.join(", ")
-                )
+                let names = quoted(names).join(", ");
+                format!("{names} and texts such as \"max_split_size_mb:128,garbage_collection_threshold:0.8\"")
             }
             Self::Anything => "any setting".to_owned(),
         }
@@ -60,14 +58,14 @@ impl Accepts {
     pub fn names(self) -> &'static [&'static str] {
         match self {
             Self::Names(names) | Self::AllocatorConfig(names) => names,
-            Self::Integers { .. } | Self::Numbers(_) | Self::Booleans | Self::Anything => &[],
+            _ => &[],
         }
     }
 }
 
-fn listed(words: &[String], and: &str) -> String {
+fn listed(words: &[String]) -> String {
     match words.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} {and} {last}", rest.join(", ")),
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => words.concat(),
     }
 }
@@ -91,6 +89,42 @@ fn is_allocator_config(text: &str) -> bool {
         })
     };
     entries.into_iter().all(is_entry)
+}
+
+/// The means that a new setting of a target needs in a process that already trains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// A new process: the setting takes effect while the script starts.
+    NewProcess,
+    /// A new iterator of the training loader, in the same process.
+    NewLoader,
+    /// The end of a step. A change from or to these settings still needs a new process.
+    BetweenSteps {
+        /// The settings.
+        unless: &'static [&'static str],
+    },
+}
+
+impl Needs {
+    /// Returns the part of a setting that cannot be changed while a process trains; `None` if all of it can be changed.
+    pub fn fixed(self, value: &Value) -> Option<&Value> {
+        match self {
+            Self::NewProcess => Some(value),
+            Self::NewLoader => None,
+            Self::BetweenSteps { unless } => {
+                Some(value).filter(|value| matches!(value, Value::Text(text) if unless.contains(&text.as_str())))
+            }
+        }
+    }
+
+    /// Returns the need in words, for tables.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::NewProcess => "process",
+            Self::NewLoader => "loader",
+            Self::BetweenSteps { .. } => "step",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -142,8 +142,7 @@ impl Apply {
         self.active(settings).flat_map(variables).collect()
     }
 
-    /// Returns the arguments to append for these settings. `has` returns true for a parameter whose argument the command already
-    /// contains.
+    /// Returns the arguments to append, except for parameters that the command `has` already.
     pub fn arguments(&self, settings: &Settings, has: impl Fn(&str) -> bool) -> Vec<String> {
         let by_argument = self.active(settings).filter(|(applied, _)| applied.by() == By::Argument);
         let by_argument = by_argument.filter(|(applied, _)| !has(&applied.parameter));
@@ -163,8 +162,7 @@ impl Apply {
     }
 }
 
-/// Formats a setting for the variable. Writes the default explicitly, because otherwise a setting from the search's own environment
-/// would take effect.
+/// Formats a setting for the variable. An explicit default rules out a setting from the search's own environment.
 fn allocator_config(setting: &str) -> String {
     match setting {
         "default" => "expandable_segments:False".to_owned(),
@@ -202,25 +200,18 @@ mod tests {
 
     #[test]
     fn variables_and_arguments_follow_the_settings() {
-        let apply = apply(&[
-            ("threads", "env.OMP_NUM_THREADS"),
-            ("memory", "torch.allocator"),
-            ("amp", "arg"),
-            ("lr", "arg"),
-            ("debug", "arg"),
-            ("gone", "env.GONE"),
-            ("channels", "nccl.channels"),
-            ("workers", "dataloader.num_workers"),
-        ]);
-        let settings = settings(&[
-            ("threads", Value::Int(4)),
-            ("memory", "expandable-segments".into()),
-            ("amp", true.into()),
-            ("lr", Value::Float(0.5)),
-            ("debug", false.into()),
-            ("channels", Value::Int(8)),
-            ("workers", Value::Int(2)),
-        ]);
+        let rows = [
+            ("threads", "env.OMP_NUM_THREADS", Some(Value::Int(4))),
+            ("memory", "torch.allocator", Some("expandable-segments".into())),
+            ("amp", "arg", Some(true.into())),
+            ("lr", "arg", Some(Value::Float(0.5))),
+            ("debug", "arg", Some(false.into())),
+            ("gone", "env.GONE", None),
+            ("channels", "nccl.channels", Some(Value::Int(8))),
+            ("workers", "dataloader.num_workers", Some(Value::Int(2))),
+        ];
+        let apply = apply(&rows.iter().map(|(parameter, target, _)| (*parameter, *target)).collect::<Vec<_>>());
+        let settings: Settings = rows.iter().filter_map(|(name, _, value)| Some((*name, value.clone()?))).collect();
         let environment = apply.environment(&settings);
         let expected = [
             ("OMP_NUM_THREADS", "4"),

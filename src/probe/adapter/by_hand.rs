@@ -1,12 +1,5 @@
 //! Describes the change to a script that has the effect of a target without gputune.
 
-mod ranks;
-
-pub(super) use ranks::{
-    BUCKET_CAP_MB, COMPRESSION, GRADIENT_AS_BUCKET_VIEW, PREFETCH_DEPTH, RESHARD_AFTER_FORWARD, SHARDING_STRATEGY,
-    STATIC_GRAPH,
-};
-
 use crate::model::Value;
 
 /// The change to a script that has the effect of a target.
@@ -125,31 +118,32 @@ fn text(value: &Value) -> &str {
     }
 }
 
-/// A named argument of the training loader.
-macro_rules! loader {
-    ($name:literal) => {
-        ByHand {
-            call: Some(OwnCall {
-                names: &["DataLoader"],
-                arguments: |value| Some(vec![($name, python(value))]),
-                is_needed: true,
-            }),
-            lines: |_, _| Vec::new(),
-        }
-    };
+/// A setting that is an argument of a call, which the script must have.
+const fn argument(names: &'static [&'static str], arguments: fn(&Value) -> Option<Arguments>) -> ByHand {
+    ByHand { call: Some(OwnCall { names, arguments, is_needed: true }), lines: |_, _| Vec::new() }
 }
 
-pub(super) const BATCH_SIZE: ByHand = loader!("batch_size");
-pub(super) const NUM_WORKERS: ByHand = loader!("num_workers");
-pub(super) const PIN_MEMORY: ByHand = loader!("pin_memory");
-pub(super) const PREFETCH_FACTOR: ByHand = loader!("prefetch_factor");
-pub(super) const PERSISTENT_WORKERS: ByHand = loader!("persistent_workers");
+/// A setting that only separate lines carry.
+const fn only(lines: fn(&Value, &Names) -> Vec<Line>) -> ByHand {
+    ByHand { call: None, lines }
+}
 
-pub(super) const IN_ORDER: ByHand = loader!("in_order");
-pub(super) const MULTIPROCESSING_CONTEXT: ByHand = loader!("multiprocessing_context");
+fn named(name: &'static str, value: &Value) -> Option<Arguments> {
+    Some(vec![(name, python(value))])
+}
+
+const LOADER: &[&str] = &["DataLoader"];
+
+pub(super) const BATCH_SIZE: ByHand = argument(LOADER, |value| named("batch_size", value));
+pub(super) const NUM_WORKERS: ByHand = argument(LOADER, |value| named("num_workers", value));
+pub(super) const PIN_MEMORY: ByHand = argument(LOADER, |value| named("pin_memory", value));
+pub(super) const PREFETCH_FACTOR: ByHand = argument(LOADER, |value| named("prefetch_factor", value));
+pub(super) const PERSISTENT_WORKERS: ByHand = argument(LOADER, |value| named("persistent_workers", value));
+pub(super) const IN_ORDER: ByHand = argument(LOADER, |value| named("in_order", value));
+pub(super) const MULTIPROCESSING_CONTEXT: ByHand = argument(LOADER, |value| named("multiprocessing_context", value));
 
 /// No change: the command carries the setting.
-pub(super) const COMMAND: ByHand = ByHand { call: None, lines: |_, _| Vec::new() };
+pub(super) const COMMAND: ByHand = only(|_, _| Vec::new());
 
 /// Source: torch's documentation, "Automatic Mixed Precision package" and "CUDA semantics: TensorFloat-32".
 pub(super) const PRECISION: ByHand = ByHand {
@@ -256,96 +250,114 @@ pub(super) const COMPILE: ByHand = ByHand {
 };
 
 /// Source: torch's tutorial "Channels Last Memory Format in PyTorch".
-pub(super) const CHANNELS_LAST: ByHand = ByHand {
-    call: None,
-    lines: |value, names| {
-        let Names { model, inputs, .. } = names;
-        match value {
-            Value::Bool(true) => vec![
-                line(Spot::Model, format!("{model} = {model}.to(memory_format=torch.channels_last)")),
-                line(Spot::Inputs, format!("{inputs} = {inputs}.to(memory_format=torch.channels_last)")),
-            ],
-            Value::Bool(false) => {
-                vec![line(Spot::Model, format!("{model} = {model}.to(memory_format=torch.contiguous_format)"))]
-            }
-            _ => Vec::new(),
+pub(super) const CHANNELS_LAST: ByHand = only(|value, names| {
+    let Names { model, inputs, .. } = names;
+    match value {
+        Value::Bool(true) => vec![
+            line(Spot::Model, format!("{model} = {model}.to(memory_format=torch.channels_last)")),
+            line(Spot::Inputs, format!("{inputs} = {inputs}.to(memory_format=torch.channels_last)")),
+        ],
+        Value::Bool(false) => {
+            vec![line(Spot::Model, format!("{model} = {model}.to(memory_format=torch.contiguous_format)"))]
         }
-    },
-};
-
-pub(super) const CUDNN_BENCHMARK: ByHand = ByHand {
-    call: None,
-    lines: |value, _| match value {
-        Value::Bool(_) => vec![line(Spot::Start, format!("torch.backends.cudnn.benchmark = {}", python(value)))],
         _ => Vec::new(),
-    },
-};
+    }
+});
+
+pub(super) const CUDNN_BENCHMARK: ByHand = only(|value, _| match value {
+    Value::Bool(_) => vec![line(Spot::Start, format!("torch.backends.cudnn.benchmark = {}", python(value)))],
+    _ => Vec::new(),
+});
 
 /// The optimizers that have a fused version: torch's documentation, `torch.optim`.
-pub(super) const FUSED_OPTIMIZER: ByHand = ByHand {
-    call: Some(OwnCall {
-        names: &["AdamW", "Adam", "SGD", "Adagrad"],
-        // None leaves the choice to torch. False also rules out torch's other fast version.
-        arguments: |value| match value {
-            Value::Bool(true) => Some(vec![("fused", "True".to_owned())]),
-            Value::Bool(false) => Some(vec![("fused", "None".to_owned())]),
-            _ => None,
-        },
-        is_needed: true,
-    }),
-    lines: |_, _| Vec::new(),
-};
+pub(super) const FUSED_OPTIMIZER: ByHand = argument(&["AdamW", "Adam", "SGD", "Adagrad"], |value| match value {
+    // None leaves the choice to torch. False also rules out torch's other fast version.
+    Value::Bool(true) => Some(vec![("fused", "True".to_owned())]),
+    Value::Bool(false) => Some(vec![("fused", "None".to_owned())]),
+    _ => None,
+});
 
 /// Source: torch's documentation, `torch.nn.attention.sdpa_kernel`.
-pub(super) const SDPA: ByHand = ByHand {
-    call: None,
-    lines: |value, _| {
-        let kernel = match text(value) {
-            "flash" => "FLASH_ATTENTION",
-            "memory-efficient" => "EFFICIENT_ATTENTION",
-            "math" => "MATH",
-            "cudnn" => "CUDNN_ATTENTION",
-            _ => return Vec::new(),
-        };
-        vec![
-            line(Spot::Start, "from torch.nn.attention import SDPBackend, sdpa_kernel"),
-            line(Spot::Forward, format!("with sdpa_kernel(SDPBackend.{kernel}):")),
-        ]
-    },
-};
+pub(super) const SDPA: ByHand = only(|value, _| {
+    let kernel = match text(value) {
+        "flash" => "FLASH_ATTENTION",
+        "memory-efficient" => "EFFICIENT_ATTENTION",
+        "math" => "MATH",
+        "cudnn" => "CUDNN_ATTENTION",
+        _ => return Vec::new(),
+    };
+    vec![
+        line(Spot::Start, "from torch.nn.attention import SDPBackend, sdpa_kernel"),
+        line(Spot::Forward, format!("with sdpa_kernel(SDPBackend.{kernel}):")),
+    ]
+});
 
 /// Source: torch's notes "Automatic Mixed Precision examples: Gradient accumulation".
-pub(super) const GRAD_ACCUMULATION: ByHand = ByHand {
-    call: None,
-    lines: |value, names| {
-        let Names { loss, optimizer, .. } = names;
-        match value.as_i64() {
-            Some(pieces) if pieces > 1 => vec![
-                line(Spot::Update, format!("({loss} / {pieces}).backward()")),
-                line(Spot::Update, format!("if (step + 1) % {pieces} == 0:  # step counts the loader's batches")),
-                line(Spot::Update, format!("    {optimizer}.step()")),
-                line(Spot::Update, format!("    {optimizer}.zero_grad()")),
-            ],
-            _ => Vec::new(),
-        }
-    },
-};
+pub(super) const GRAD_ACCUMULATION: ByHand = only(|value, names| {
+    let Names { loss, optimizer, .. } = names;
+    match value.as_i64() {
+        Some(pieces) if pieces > 1 => vec![
+            line(Spot::Update, format!("({loss} / {pieces}).backward()")),
+            line(Spot::Update, format!("if (step + 1) % {pieces} == 0:  # step counts the loader's batches")),
+            line(Spot::Update, format!("    {optimizer}.step()")),
+            line(Spot::Update, format!("    {optimizer}.zero_grad()")),
+        ],
+        _ => Vec::new(),
+    }
+});
 
 /// Source: torch's documentation, `torch.utils.checkpoint`; Transformers' documentation, "Gradient checkpointing".
-pub(super) const CHECKPOINT: ByHand = ByHand {
-    call: None,
-    lines: |value, names| {
-        let model = &names.model;
-        match (value, names.is_transformers) {
-            (Value::Bool(true), true) => vec![line(Spot::Model, format!("{model}.gradient_checkpointing_enable()"))],
-            (Value::Bool(false), true) => vec![line(Spot::Model, format!("{model}.gradient_checkpointing_disable()"))],
-            (Value::Bool(true), false) => {
-                vec![line(Spot::Blocks, "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)")]
-            }
-            _ => Vec::new(),
+pub(super) const CHECKPOINT: ByHand = only(|value, names| {
+    let model = &names.model;
+    match (value, names.is_transformers) {
+        (Value::Bool(true), true) => vec![line(Spot::Model, format!("{model}.gradient_checkpointing_enable()"))],
+        (Value::Bool(false), true) => vec![line(Spot::Model, format!("{model}.gradient_checkpointing_disable()"))],
+        (Value::Bool(true), false) => {
+            vec![line(Spot::Blocks, "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)")]
         }
-    },
-};
+        _ => Vec::new(),
+    }
+});
+
+// A script of several ranks. Source: torch's documentation, `DistributedDataParallel`, "DDP Communication Hooks", `fully_shard`
+// and `FullyShardedDataParallel`.
+
+/// The names under which scripts import the wrapper.
+const DDP: &[&str] = &["DistributedDataParallel", "DDP"];
+
+pub(super) const BUCKET_CAP_MB: ByHand = argument(DDP, |value| named("bucket_cap_mb", value));
+pub(super) const GRADIENT_AS_BUCKET_VIEW: ByHand = argument(DDP, |value| named("gradient_as_bucket_view", value));
+pub(super) const STATIC_GRAPH: ByHand = argument(DDP, |value| named("static_graph", value));
+pub(super) const RESHARD_AFTER_FORWARD: ByHand =
+    argument(&["fully_shard"], |value| named("reshard_after_forward", value));
+
+pub(super) const COMPRESSION: ByHand = only(|value, names| match text(value) {
+    name @ ("fp16" | "bf16") => vec![
+        line(Spot::Start, "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks"),
+        line(Spot::Model, format!("{}.register_comm_hook(None, default_hooks.{name}_compress_hook)", names.model)),
+    ],
+    _ => Vec::new(),
+});
+
+pub(super) const PREFETCH_DEPTH: ByHand = only(|value, _| match value.as_i64() {
+    Some(depth) if depth > 0 => vec![
+        line(Spot::Model, "for at, layer in enumerate(layers):  # the layers given to fully_shard, in their order"),
+        line(Spot::Model, format!("    layer.set_modules_to_forward_prefetch(layers[at + 1 : at + 1 + {depth}])")),
+        line(
+            Spot::Model,
+            format!("    layer.set_modules_to_backward_prefetch(layers[max(at - {depth}, 0) : at][::-1])"),
+        ),
+    ],
+    _ => Vec::new(),
+});
+
+pub(super) const SHARDING_STRATEGY: ByHand =
+    argument(&["FullyShardedDataParallel", "FSDP"], |value| match text(value) {
+        name @ ("FULL_SHARD" | "SHARD_GRAD_OP" | "NO_SHARD" | "HYBRID_SHARD") => {
+            Some(vec![("sharding_strategy", format!("torch.distributed.fsdp.ShardingStrategy.{name}"))])
+        }
+        _ => None,
+    });
 
 #[cfg(test)]
 mod tests {

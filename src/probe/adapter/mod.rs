@@ -6,19 +6,16 @@
 mod accepts;
 mod apply;
 mod by_hand;
-mod named_target;
-mod needs;
-mod python;
 mod target;
 
-pub use accepts::Accepts;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use accepts::{Accepts, Needs};
 pub use apply::{Applied, Apply};
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
-pub use named_target::TargetError;
-pub use needs::Needs;
-pub(in crate::probe) use python::start_zygote;
-pub use python::{FILES, install};
-pub use target::{By, Literal, Numerics, TARGETS, Target};
+pub use target::{By, Literal, Numerics, TARGETS, Target, TargetError};
 
 /// A way to reach into an unmodified script.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,6 +41,42 @@ pub fn adapter(name: &str) -> Option<&'static Adapter> {
     ADAPTERS.iter().find(|adapter| adapter.name == name)
 }
 
+/// The files of the repository's `python/gputune` and `python/hook`, by their path below `python/`, and their texts. `build.rs`
+/// writes the list.
+pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/python_files.rs"));
+
+/// Returns the path of the script that starts a zygote, a process to fork from, below a folder that [`install`] wrote.
+pub(in crate::probe) fn start_zygote(folder: &Path) -> PathBuf {
+    folder.join("start_zygote.py")
+}
+
+/// Writes the package and its hook below a folder that must come first on `PYTHONPATH`.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn install(folder: &Path) -> io::Result<()> {
+    // A distribution (Python's packaging user guide, "Entry points specification"). The package may also be installed.
+    let version = env!("CARGO_PKG_VERSION");
+    let distribution = folder.join(format!("gputune_hook-{version}.dist-info"));
+    for (path, text) in FILES {
+        let target = match path.strip_prefix("hook/") {
+            // Since 2.5, torch also loads the entry point. Python itself reads `sitecustomize.py` at start-up.
+            Some("entry_points.txt") => distribution.join("entry_points.txt"),
+            Some(name) => folder.join(name),
+            None => folder.join(path),
+        };
+        write(&target, text)?;
+    }
+    write(&distribution.join("METADATA"), &format!("Metadata-Version: 2.1\nName: gputune-hook\nVersion: {version}\n"))
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +89,25 @@ mod tests {
             }
         }
         assert_eq!(adapter("pytorch"), None);
+    }
+
+    #[test]
+    fn the_package_has_the_version_of_the_binary() {
+        let version = format!("__version__ = \"{}\"\n", env!("CARGO_PKG_VERSION"));
+        assert!(FILES.iter().any(|(_, text)| text.contains(&version)));
+    }
+
+    #[test]
+    fn all_files_are_laid_down() {
+        let folder = tempfile::tempdir().unwrap();
+        install(folder.path()).unwrap();
+        for (path, text) in FILES.iter().filter(|(path, _)| path.ends_with(".py")) {
+            let path = path.strip_prefix("hook/").unwrap_or(path);
+            assert_eq!(fs::read_to_string(folder.path().join(path)).unwrap(), *text);
+        }
+        assert!(start_zygote(folder.path()).exists());
+        let distribution = format!("gputune_hook-{}.dist-info", env!("CARGO_PKG_VERSION"));
+        let metadata = fs::read_to_string(folder.path().join(distribution).join("METADATA")).unwrap();
+        assert!(metadata.contains("Name: gputune-hook\n"), "{metadata}");
     }
 }

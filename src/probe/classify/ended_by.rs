@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::super::orders::Ending;
-use super::lines::{self, Line};
-use super::{failure_texts, is_complaint, traceback};
+use super::traceback::{self, Line};
+use super::{failure_texts, is_complaint};
 
 /// Returns the lines from the fatal exception on, including exceptions that caused it according to Python (`raise ... from ...`).
 ///
@@ -42,10 +42,9 @@ fn follows_from_another(text: &str) -> bool {
         || lower.contains("unhandled cuda error")
 }
 
-/// Returns the place of the last line that is not noise, if it looks like an exception with an unknown text; else 0. A program that
-/// catches its last exception and prints it has no traceback.
+/// Returns the place of the last line that is not noise, if it looks like a printed exception with an unknown text; else 0.
 fn bare_error(lines: &[String]) -> usize {
-    let words = |line: &&(usize, &String)| !line.1.trim().is_empty() && !lines::is_noise(line.1);
+    let words = |line: &&(usize, &String)| !line.1.trim().is_empty() && !traceback::is_noise(line.1);
     let Some((at, last)) = lines.iter().enumerate().collect::<Vec<_>>().iter().rev().find(words).copied() else {
         return 0;
     };

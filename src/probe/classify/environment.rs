@@ -1,11 +1,11 @@
-//! Recognises errors of the environment in a program's last words: a missing module, or a wrong command line.
+//! Recognises errors of the environment in a program's last words: a missing module, a wrong command line, or a prompt.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::super::orders::Ending;
-use super::{ended_by, exception_words, last_words, lines::Line};
+use super::{ended_by, exception_words, last_words, traceback::Line};
 use crate::machine::process_table;
 
 /// Returns a missing module, in the words of the exception that ended the program.
@@ -82,16 +82,34 @@ pub(in super::super) fn with_last_words(ending: Ending, lines: &[String]) -> Str
     words.map_or_else(|| ending.to_string(), |words| super::cut(&format!("{ending}: {words}")))
 }
 
+/// Returns a sentence about the prompt, if the last error is that input has ended, which a probe does not have: `EOFError` of
+/// Python's `input`, or `Aborted!` of click and typer.
+pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String]) -> Option<String> {
+    /// How Python's traceback begins, possibly behind a prompt.
+    const TRACEBACK: &str = "Traceback (most recent call last):";
+    let is_aborted = || last_words(last_lines).is_some_and(|line| matches!(line.trim(), "Aborted!" | "Aborted."));
+    let is_asked = reason.contains("EOFError: EOF when reading a line") || is_aborted();
+    let lines = || last_lines.iter().rev().map(|line| Line::of(line).text.trim());
+    let is_prompt = |text: &&str| !text.is_empty() && text.ends_with(['?', ':', ']', ')', '>']);
+    is_asked.then(|| {
+        let before_trace = lines().find_map(|line| line.strip_suffix(TRACEBACK)).map(str::trim);
+        let prompt = before_trace.or_else(|| lines().skip(1).find(is_prompt)).filter(|text| !text.is_empty());
+        let shown = prompt.map(|text| format!(" (`{}`)", super::cut(text))).unwrap_or_default();
+        format!("the script asks for input{shown}, and a probe has none")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn missing(text: &str) -> Option<String> {
-        missing_module(None, &text.lines().map(str::to_owned).collect::<Vec<_>>(), 0)
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn a_missing_module_is_known_by_the_exception_that_ended_the_program() {
+        let missing = |text: &str| missing_module(None, &lines(text), 0);
         let traceback = |last: &str| format!("Traceback (most recent call last):\n  File \"t.py\", line 1\n{last}\n");
         for last in [
             "ModuleNotFoundError: No module named 'torch'",
@@ -102,10 +120,8 @@ mod tests {
             assert_eq!(missing_module(Some(last), &[], 0).as_deref(), Some(last));
         }
         assert!(missing_module(Some("rank 1: ModuleNotFoundError: No module named 'x'"), &[], 2).is_some());
-        assert_eq!(
-            missing("/usr/bin/python3: No module named train").as_deref(),
-            Some("/usr/bin/python3: No module named train")
-        );
+        let bare = "/usr/bin/python3: No module named train";
+        assert_eq!(missing(bare).as_deref(), Some(bare));
         let caught = traceback("ModuleNotFoundError: No module named 'apex'");
         assert_eq!(missing(&format!("{caught}{}", traceback("ValueError: bad"))), None, "it was caught");
         assert_eq!(missing(&traceback("ImportError: please pass a larger batch")), None);
@@ -140,12 +156,28 @@ mod tests {
 
     #[test]
     fn the_line_of_a_parser_is_quoted() {
-        let lines = ["usage: t.py [-h]", "t.py: error: unrecognized arguments: --x", ""].map(str::to_owned);
-        assert_eq!(with_last_words(Ending::Exited(2), &lines), "exit code 2: t.py: error: unrecognized arguments: --x");
-        assert_eq!(with_last_words(Ending::Exited(2), &[]), "exit code 2");
-        assert_eq!(
-            with_last_words(Ending::Exited(127), &["sh: 1: pithon: not found".to_owned()]),
-            "exit code 127: sh: 1: pithon: not found"
-        );
+        let with = |code, text: &str| with_last_words(Ending::Exited(code), &lines(text));
+        let usage = "usage: t.py [-h]\nt.py: error: unrecognized arguments: --x\n\n";
+        assert_eq!(with(2, usage), "exit code 2: t.py: error: unrecognized arguments: --x");
+        assert_eq!(with(2, ""), "exit code 2");
+        assert_eq!(with(127, "sh: 1: pithon: not found"), "exit code 127: sh: 1: pithon: not found");
+    }
+
+    #[test]
+    fn a_prompt_is_named() {
+        let error = "EOFError: EOF when reading a line";
+        let trace =
+            |prompt: &str| format!("{prompt}Traceback (most recent call last):\n  File \"t.py\", line 3\n{error}");
+        let named = "the script asks for input (`Overwrite? [y/N]`), and a probe has none";
+        let click = "the script asks for input (`Overwrite? [y/N]:`), and a probe has none";
+        for (reason, output, expected) in [
+            (error, trace("Overwrite? [y/N] "), Some(named)),
+            ("exit code 1: Aborted!", "starting\nOverwrite? [y/N]:\nAborted!".to_owned(), Some(click)),
+            (error, trace(""), Some("the script asks for input, and a probe has none")),
+            ("EOFError: Ran out of input", "EOFError: Ran out of input".to_owned(), None), // of pickle
+            ("exit code 1: Aborted! no data", "Aborted! no data".to_owned(), None),
+        ] {
+            assert_eq!(asked_for_input(reason, &lines(&output)).as_deref(), expected, "{output}");
+        }
     }
 }

@@ -1,6 +1,11 @@
-//! A table of texts by which frameworks and runtimes report failures.
+//! A table of texts by which frameworks and runtimes report failures, and the numbers in PyTorch's message.
 //!
 //! `docs/design/failure-texts.md` lists every text, and a test compares the two lists.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use crate::model::Memory;
 
@@ -18,133 +23,113 @@ pub(super) enum Meaning {
 }
 
 /// One text, in lower case.
-pub(super) struct Signature {
-    pub(super) text: &'static str,
+struct Signature {
+    text: &'static str,
     /// True if the text counts only at the start of a line.
-    pub(super) at_start: bool,
-    pub(super) means: Meaning,
+    at_start: bool,
+    means: Meaning,
 }
 
-const fn device(text: &'static str) -> Signature {
-    Signature { text, at_start: false, means: Meaning::OutOfMemory(Memory::Device) }
-}
+const DEVICE: Meaning = Meaning::OutOfMemory(Memory::Device);
+const HOST: Meaning = Meaning::OutOfMemory(Memory::Host);
+const SHARED: Meaning = Meaning::OutOfMemory(Memory::Shared);
 
-const fn host(text: &'static str) -> Signature {
-    Signature { text, at_start: false, means: Meaning::OutOfMemory(Memory::Host) }
-}
-
-const fn host_at_start(text: &'static str) -> Signature {
-    Signature { text, at_start: true, means: Meaning::OutOfMemory(Memory::Host) }
-}
-
-const fn shared(text: &'static str) -> Signature {
-    Signature { text, at_start: false, means: Meaning::OutOfMemory(Memory::Shared) }
-}
-
-const fn fault(text: &'static str) -> Signature {
-    Signature { text, at_start: false, means: Meaning::DeviceFault }
-}
-
-const fn worker(text: &'static str) -> Signature {
-    Signature { text, at_start: false, means: Meaning::WorkerLost }
-}
-
-const fn engine(text: &'static str) -> Signature {
-    Signature { text, at_start: false, means: Meaning::NoEngine }
+const fn known(means: Meaning, text: &'static str) -> Signature {
+    Signature { text, at_start: false, means }
 }
 
 /// All signatures. A bare "out of memory" is not a signature, because scripts also print it in warnings.
-pub(super) const SIGNATURES: &[Signature] = &[
+const SIGNATURES: &[Signature] = &[
     // PyTorch's allocators, present and past (c10/cuda/CUDACachingAllocator.cpp and its siblings).
-    device("cuda out of memory"),
-    device("torch.outofmemoryerror"),
-    device("torch.cuda.outofmemoryerror"),
-    device("cuda error: out of memory"),
-    device("cuda driver error: out of memory"),
-    device("cuda runtime error (2) : out of memory"),
-    device("hip out of memory"),
-    device("xpu out of memory"),
-    device("mps backend out of memory"),
-    device("allocation was preemptively rejected because it would exceed"),
-    device("memory mapping failed with oom"),
+    known(DEVICE, "cuda out of memory"),
+    known(DEVICE, "torch.outofmemoryerror"),
+    known(DEVICE, "torch.cuda.outofmemoryerror"),
+    known(DEVICE, "cuda error: out of memory"),
+    known(DEVICE, "cuda driver error: out of memory"),
+    known(DEVICE, "cuda runtime error (2) : out of memory"),
+    known(DEVICE, "hip out of memory"),
+    known(DEVICE, "xpu out of memory"),
+    known(DEVICE, "mps backend out of memory"),
+    known(DEVICE, "allocation was preemptively rejected because it would exceed"),
+    known(DEVICE, "memory mapping failed with oom"),
     // The allocator asks NVML for the numbers in its message. NVML refuses in a MIG instance and in some containers, so this
     // assertion takes the place of the message (pytorch#112377).
-    device("nvml_success == r internal assert failed"),
+    known(DEVICE, "nvml_success == r internal assert failed"),
     // The CUDA driver and runtime, as other programs quote them.
-    device("cuda_error_out_of_memory"),
-    device("cudaerrormemoryallocation"),
-    device("cudamalloc retry failed: out of memory"),
-    device("cupy.cuda.memory.outofmemoryerror"),
+    known(DEVICE, "cuda_error_out_of_memory"),
+    known(DEVICE, "cudaerrormemoryallocation"),
+    known(DEVICE, "cudamalloc retry failed: out of memory"),
+    known(DEVICE, "cupy.cuda.memory.outofmemoryerror"),
     // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED is not listed. Shapes, strides and types that no algorithm
     // supports cause the same message, however much memory is free.
-    device("cublas_status_alloc_failed"),
+    known(DEVICE, "cublas_status_alloc_failed"),
     // A handle takes memory, and this is the error if memory is missing (EleutherAI/lm-evaluation-harness #1689).
-    device("cublas_status_not_initialized when calling `cublascreate"),
-    device("cusparse_status_alloc_failed"),
-    device("cusolver_status_alloc_failed"),
-    device("cufft_alloc_failed"),
-    device("cudnn_status_alloc_failed"),
-    device("cudnn_status_internal_error_device_allocation_failed"),
+    known(DEVICE, "cublas_status_not_initialized when calling `cublascreate"),
+    known(DEVICE, "cusparse_status_alloc_failed"),
+    known(DEVICE, "cusolver_status_alloc_failed"),
+    known(DEVICE, "cufft_alloc_failed"),
+    known(DEVICE, "cudnn_status_alloc_failed"),
+    known(DEVICE, "cudnn_status_internal_error_device_allocation_failed"),
     // No algorithm supports the operation, or none had enough memory for its workspace (pytorch#108645).
-    engine("unable to find an engine to execute this computation"),
+    known(Meaning::NoEngine, "unable to find an engine to execute this computation"),
     // XLA, in JAX and TensorFlow.
-    device("resource_exhausted: out of memory"),
-    device("resource_exhausted: failed to allocate request"),
-    device("ran out of memory in memory space"),
+    known(DEVICE, "resource_exhausted: out of memory"),
+    known(DEVICE, "resource_exhausted: failed to allocate request"),
+    known(DEVICE, "ran out of memory in memory space"),
     // TensorFlow.
-    device("oom when allocating tensor with shape"),
-    device("resourceexhaustederror"),
-    device("dst tensor is not initialized"),
+    known(DEVICE, "oom when allocating tensor with shape"),
+    known(DEVICE, "resourceexhaustederror"),
+    known(DEVICE, "dst tensor is not initialized"),
     // bitsandbytes (csrc/compat.cuh), which then exits without a Python exception.
-    device("error out of memory at line"),
+    known(DEVICE, "error out of memory at line"),
     // NCCL (src/include/checks.h and alloc.h), without and with the error number, which newer versions print.
-    device("cuda failure 'out of memory'"),
-    device("cuda failure 2 'out of memory'"),
-    device("failed to cuda calloc"),
-    device("failed to cuda malloc"),
-    host("failed to cuda host alloc"),
+    known(DEVICE, "cuda failure 'out of memory'"),
+    known(DEVICE, "cuda failure 2 'out of memory'"),
+    known(DEVICE, "failed to cuda calloc"),
+    known(DEVICE, "failed to cuda malloc"),
+    known(HOST, "failed to cuda host alloc"),
     // PyTorch on the CPU.
-    host("defaultcpuallocator: can't allocate memory"),
-    host("defaultcpuallocator: not enough memory"),
+    known(HOST, "defaultcpuallocator: can't allocate memory"),
+    known(HOST, "defaultcpuallocator: not enough memory"),
     // Slurm, Ray, errno 12, libstdc++, CPython below torchrun, NumPy.
-    host("oom_kill event"),
-    host("oom-kill event"),
-    host("ray.exceptions.outofmemoryerror"),
-    host("[errno 12] cannot allocate memory"),
-    host("std::bad_alloc"),
-    host("]: memoryerror"),
-    host("numpy._core._exceptions._arraymemoryerror"),
-    host("numpy.core._exceptions._arraymemoryerror"),
+    known(HOST, "oom_kill event"),
+    known(HOST, "oom-kill event"),
+    known(HOST, "ray.exceptions.outofmemoryerror"),
+    known(HOST, "[errno 12] cannot allocate memory"),
+    known(HOST, "std::bad_alloc"),
+    known(HOST, "]: memoryerror"),
+    known(HOST, "numpy._core._exceptions._arraymemoryerror"),
+    known(HOST, "numpy.core._exceptions._arraymemoryerror"),
     // CPython and Rust.
-    host_at_start("memoryerror"),
-    host_at_start("memory allocation of "),
+    Signature { at_start: true, ..known(HOST, "memoryerror") },
+    Signature { at_start: true, ..known(HOST, "memory allocation of ") },
     // PyTorch's data loader and shared tensors, NCCL, Python's multiprocessing.
-    shared("insufficient shared memory (shm)"),
-    shared("is killed by signal: bus error"),
-    shared("unable to write to file </torch_"),
-    shared("unable to allocate shared memory(shm)"),
-    shared("error while creating shared memory segment"),
-    shared("[errno 28] no space left on device: '/psm_"),
+    known(SHARED, "insufficient shared memory (shm)"),
+    known(SHARED, "is killed by signal: bus error"),
+    known(SHARED, "unable to write to file </torch_"),
+    known(SHARED, "unable to allocate shared memory(shm)"),
+    known(SHARED, "error while creating shared memory segment"),
+    known(SHARED, "[errno 28] no space left on device: '/psm_"),
     // CUDA errors after which every further call fails (CUDA runtime API, `cudaGetErrorString`; "sticky" errors).
-    fault("an illegal memory access was encountered"),
-    fault("device-side assert triggered"),
-    fault("unspecified launch failure"),
-    fault("uncorrectable ecc error encountered"),
-    fault("misaligned address"),
-    fault("an illegal instruction was encountered"),
-    fault("the launch timed out and was terminated"),
-    fault("cuda_error_illegal_address"),
-    fault("cuda_error_launch_failed"),
-    fault("cuda_error_assert"),
-    fault("cuda_error_ecc_uncorrectable"),
+    known(Meaning::DeviceFault, "an illegal memory access was encountered"),
+    known(Meaning::DeviceFault, "device-side assert triggered"),
+    known(Meaning::DeviceFault, "unspecified launch failure"),
+    known(Meaning::DeviceFault, "uncorrectable ecc error encountered"),
+    known(Meaning::DeviceFault, "misaligned address"),
+    known(Meaning::DeviceFault, "an illegal instruction was encountered"),
+    known(Meaning::DeviceFault, "the launch timed out and was terminated"),
+    known(Meaning::DeviceFault, "cuda_error_illegal_address"),
+    known(Meaning::DeviceFault, "cuda_error_launch_failed"),
+    known(Meaning::DeviceFault, "cuda_error_assert"),
+    known(Meaning::DeviceFault, "cuda_error_ecc_uncorrectable"),
     // CUDA and the driver do not match, or no device exists.
-    fault("no cuda-capable device is detected"),
-    fault("no kernel image is available for execution on the device"),
-    fault("cuda driver version is insufficient for cuda runtime version"),
+    known(Meaning::DeviceFault, "no cuda-capable device is detected"),
+    known(Meaning::DeviceFault, "no kernel image is available for execution on the device"),
+    known(Meaning::DeviceFault, "cuda driver version is insufficient for cuda runtime version"),
     // PyTorch's watchdog for collectives.
-    fault("watchdog caught collective operation timeout"),
+    known(Meaning::DeviceFault, "watchdog caught collective operation timeout"),
     // PyTorch's data loader: `... is killed by signal: Killed`, `... exited unexpectedly`.
-    worker("dataloader worker (pid"),
+    known(Meaning::WorkerLost, "dataloader worker (pid"),
 ];
 
 /// Returns the meaning of a line, if it contains a known text.
@@ -154,6 +139,57 @@ pub(super) fn meaning(line: &str) -> Option<Meaning> {
         if signature.at_start { lower.starts_with(signature.text) } else { lower.contains(signature.text) }
     };
     SIGNATURES.iter().find(found).map(|signature| signature.means)
+}
+
+/// The content of PyTorch's message about a lack of device memory.
+///
+/// Today it is `CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.06
+/// GiB is free. Process 4711 has 20.00 GiB memory in use. Including non-PyTorch memory, this process has 58.00 GiB
+/// memory in use. ...`; before 2.2 it was `... Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total capacity; 6.00 GiB
+/// already allocated; 12.00 MiB free; 7.00 GiB reserved in total by PyTorch)` (c10/cuda/CUDACachingAllocator.cpp).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shortage {
+    /// The message up to the amount that could not be allocated.
+    head: String,
+    free: Option<String>,
+    total: Option<String>,
+    /// Other processes on the device, and their memory.
+    others: Vec<(u32, String)>,
+}
+
+static TRIED: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"^.*?Tried to allocate [0-9.]+ (?:bytes|\S?i?B)").ok());
+static TOTAL: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"total capacity of ([0-9.]+ \S?i?B)|([0-9.]+ \S?i?B) total capacity").ok());
+static FREE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"of which ([0-9.]+ (?:bytes|\S?i?B)) is free|([0-9.]+ (?:bytes|\S?i?B)) free").ok());
+static OTHERS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"Process (\d+) has ([0-9.]+ (?:bytes|\S?i?B)) memory in use").ok());
+
+impl Shortage {
+    /// Reads a line; `None` if it is a different message.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let head = TRIED.as_ref()?.find(line)?.as_str().trim().to_owned();
+        let group = |pattern: &LazyLock<Option<Regex>>| {
+            let found = pattern.as_ref()?.captures(line)?;
+            Some(found.iter().skip(1).flatten().next()?.as_str().to_owned())
+        };
+        let others = OTHERS.as_ref()?.captures_iter(line);
+        let others = others.filter_map(|found| Some((found[1].parse().ok()?, found[2].to_owned()))).collect();
+        Some(Self { head, free: group(&FREE), total: group(&TOTAL), others })
+    }
+
+    /// Returns a short version of the message. The probe's own processes do not count as other processes.
+    pub(super) fn words(&self, own: &BTreeSet<u32>) -> String {
+        let mut parts = Vec::new();
+        if let (Some(free), Some(total)) = (&self.free, &self.total) {
+            parts.push(format!("{free} of {total} are free"));
+        }
+        for (pid, held) in self.others.iter().filter(|(pid, _)| !own.contains(pid)) {
+            parts.push(format!("process {pid}, which is none of the probe's, holds {held}"));
+        }
+        if parts.is_empty() { self.head.clone() } else { format!("{} ({})", self.head, parts.join("; ")) }
+    }
 }
 
 #[cfg(test)]
@@ -177,5 +213,24 @@ mod tests {
         for Signature { text, .. } in SIGNATURES {
             assert!(docs.contains(&format!("- `{text}`")), "docs/design/failure-texts.md does not list `{text}`");
         }
+    }
+
+    #[test]
+    fn the_numbers_of_today_and_of_before_are_read() {
+        let new = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of \
+                   79.10 GiB of which 1.06 GiB is free. Process 4711 has 20.00 GiB memory in use. Process 12 has 1.00 GiB \
+                   memory in use. Including non-PyTorch memory, this process has 58.00 GiB memory in use.";
+        assert_eq!(
+            Shortage::parse(new).unwrap().words(&BTreeSet::from([12])),
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (1.06 GiB of 79.10 GiB are free; \
+             process 4711, which is none of the probe's, holds 20.00 GiB)"
+        );
+        let old = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.93 GiB total capacity; 6.00 GiB \
+                   already allocated; 12.00 MiB free; 7.00 GiB reserved in total by PyTorch)";
+        assert_eq!(
+            Shortage::parse(old).unwrap().words(&BTreeSet::new()),
+            "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (12.00 MiB of 7.93 GiB are free)"
+        );
+        assert_eq!(Shortage::parse("CUDA error: out of memory"), None);
     }
 }

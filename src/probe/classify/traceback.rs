@@ -1,6 +1,52 @@
-//! Finds the exceptions in the output of Python programs.
+//! Reads the output of programs: the prefixes of launchers, noise, and the exceptions of Python.
 
-use super::lines::Line;
+/// A line without the prefix of a launcher of several processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Line<'l> {
+    /// The rank that the prefix names.
+    pub(super) rank: Option<u32>,
+    pub(super) text: &'l str,
+}
+
+impl<'l> Line<'l> {
+    /// Removes the prefixes `[rank3]: ` (PyTorch), `[default3]:` (torchrun with tees) and `[1,3]<stderr>:` (Open MPI).
+    pub(super) fn of(line: &'l str) -> Self {
+        let plain = Self { rank: None, text: line };
+        let Some((inside, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) else { return plain };
+        let digits = inside.trim_start_matches(|c: char| !c.is_ascii_digit());
+        let digits = digits.rsplit(',').next().unwrap_or(digits);
+        let rest = rest.strip_prefix("<stderr>").or_else(|| rest.strip_prefix("<stdout>")).unwrap_or(rest);
+        match (digits.parse(), rest.strip_prefix(':')) {
+            (Ok(rank), Some(text)) => Self { rank: Some(rank), text: text.strip_prefix(' ').unwrap_or(text) },
+            _ => plain,
+        }
+    }
+
+    /// Returns true if it belongs to the previous line: in a Python traceback, indented lines quote the source.
+    pub(super) fn is_indented(&self) -> bool {
+        self.text.starts_with([' ', '\t'])
+    }
+}
+
+/// Returns true if a line is noise: a progress bar, a warning at exit, advice.
+pub(super) fn is_noise(line: &str) -> bool {
+    const PARTS: &[&str] = &[
+        "resource_tracker",
+        "warnings.warn(",
+        "Exception ignored in",
+        "note: run with `RUST_BACKTRACE",
+        "lost sys.stderr",
+        "UserWarning:",
+        "FutureWarning:",
+        "DeprecationWarning:",
+    ];
+    line.trim().is_empty() || PARTS.iter().any(|part| line.contains(part)) || is_progress_bar(line)
+}
+
+/// Returns true if a line is a progress bar of tqdm: `45%|####5 | 9/20 [00:01<00:01, 9.1it/s]`.
+fn is_progress_bar(line: &str) -> bool {
+    (line.contains("%|") && line.contains('[')) || line.ends_with("it/s]") || line.ends_with("s/it]")
+}
 
 /// An exception in the output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,32 +137,63 @@ pub(super) fn fatal(exceptions: &[Exception], rank: Option<u32>) -> Option<&Exce
 mod tests {
     use super::*;
 
+    #[test]
+    fn prefixes_of_launchers_are_taken_off() {
+        for (line, rank, text) in [
+            ("[rank3]: ValueError: bad", Some(3), "ValueError: bad"),
+            ("[rank0]:   File \"a.py\"", Some(0), "  File \"a.py\""),
+            ("[default12]:hello", Some(12), "hello"),
+            ("[1,2]<stderr>:MemoryError", Some(2), "MemoryError"),
+            ("[12:30] epoch 1", None, "[12:30] epoch 1"),
+            ("[W socket.cpp:1] x", None, "[W socket.cpp:1] x"),
+            ("plain [1]: text", None, "plain [1]: text"),
+            ("", None, ""),
+        ] {
+            assert_eq!(Line::of(line), Line { rank, text }, "{line}");
+        }
+    }
+
+    #[test]
+    fn progress_bars_and_warnings_at_exit_are_noise() {
+        assert!(is_noise(" 45%|####5     | 9/20 [00:01<00:01,  9.10it/s]"));
+        assert!(is_noise("resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 6 leaked"));
+        assert!(is_noise("  "));
+        assert!(!is_noise("ValueError: 45% is too much"));
+    }
+
+    const TRACE: &str = "Traceback (most recent call last):\n";
+
     fn of(text: &str) -> Vec<Exception> {
         exceptions(&text.lines().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn the_exception_is_the_first_line_below_the_frames() {
-        let found = of("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    f()\n\
-                        RuntimeError: Error(s) in loading:\n\tMissing key\n 10%|# | 1/10 [00:01<?]\n");
+        let found = of(&format!(
+            "{TRACE}  File \"a.py\", line 1, in <module>\n    f()\nRuntimeError: Error(s) in loading:\n\tMissing key\n\
+             \x2010%|# | 1/10 [00:01<?]\n"
+        ));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].text, "RuntimeError: Error(s) in loading:");
     }
 
     #[test]
     fn of_a_chain_the_last_counts_and_ignored_ones_do_not() {
-        let found = of("Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'x'\n\n\
-                        During handling of the above exception, another exception occurred:\n\n\
-                        Traceback (most recent call last):\n  File \"a.py\", line 3\nValueError: bad\n\
-                        Exception ignored in: <function f>\nTraceback (most recent call last):\n  File \"b.py\"\nTypeError: x\n");
+        let found = of(&format!(
+            "{TRACE}  File \"a.py\", line 1\nKeyError: 'x'\n\n\
+             During handling of the above exception, another exception occurred:\n\n\
+             {TRACE}  File \"a.py\", line 3\nValueError: bad\n\
+             Exception ignored in: <function f>\n{TRACE}  File \"b.py\"\nTypeError: x\n"
+        ));
         assert_eq!(fatal(&found, None).unwrap().text, "ValueError: bad");
     }
 
     #[test]
     fn a_workers_exception_is_its_own_and_names_it() {
-        let found = of("Traceback (most recent call last):\n  File \"t.py\", line 1\n\
-                        ValueError: Caught ValueError in DataLoader worker process 3.\n\
-                        Original Traceback (most recent call last):\n  File \"d.py\", line 10\nValueError: bad image\n");
+        let found = of(&format!(
+            "{TRACE}  File \"t.py\", line 1\nValueError: Caught ValueError in DataLoader worker process 3.\n\
+             Original {TRACE}  File \"d.py\", line 10\nValueError: bad image\n"
+        ));
         let fatal = fatal(&found, None).unwrap();
         assert_eq!((fatal.text.as_str(), fatal.worker), ("ValueError: bad image", Some(3)));
     }

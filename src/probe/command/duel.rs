@@ -1,15 +1,17 @@
 //! Runs a duel: with interleaved processes, else with one process that switches settings, else with one process after the other.
 
 mod in_turn;
-mod pause;
-mod switched;
 mod turn;
 
 use std::time::Instant;
 
-use super::super::duel::{Bout, Duel, DuelEnd, DuelWatch, Duelled, Side, Way, run_processes};
-use super::{CommandProber, ProbeError, Rate};
+use super::super::duel::{Bout, Duel, DuelEnd, DuelWatch, Duelled, Side, Stage, Way, run_processes};
+use super::segments::Answer;
+use super::session::Session;
+use super::verdict::Verdict;
+use super::{CommandProber, Job, ProbeError, Rate};
 use crate::model::{Failure, Outcome};
+use turn::{Turn, in_words, warming};
 
 /// The result of trying one way to run a duel.
 enum Tried {
@@ -38,7 +40,7 @@ impl CommandProber {
                 Some(_) if way == Way::Switched && duel.keeps => {}
                 // The search continues in this process.
                 Some(held) if way == Way::InTurn && ways.contains(&Way::Switched) => {
-                    held.session.pause();
+                    held.process.session.pause();
                 }
                 // Dropping it ends the process that waits for another config.
                 held => *held = None,
@@ -47,14 +49,21 @@ impl CommandProber {
                 self.stable.keep(&[]);
             }
             bout.begin(way);
-            let tried = match way {
-                Way::InTurn => self.duel_in_turn(&mut bout)?,
-                Way::Switched => self.duel_switched(&mut bout)?,
-                Way::Processes => Tried::Over(run_processes(self, &mut bout)?),
+            let cannot = match way {
+                Way::InTurn => self.cannot_hold(),
+                Way::Switched => self.cannot_switch(&bout),
+                Way::Processes => None,
+            };
+            let tried = match (cannot, way) {
+                (Some(reason), _) => Tried::Cannot(reason),
+                (None, Way::Processes) => Tried::Over(run_processes(self, &mut bout)?),
+                (None, _) if !self.settle_for(&mut bout)? => Tried::Over(DuelEnd::Interrupted),
+                (None, Way::InTurn) => self.duel_in_turn(&mut bout)?,
+                (None, Way::Switched) => self.duel_switched(&mut bout)?,
             };
             match tried {
                 Tried::Over(end) => return Ok(bout.finish(end)),
-                Tried::Cannot(reason) => bout.fall_back(format!("not as {way}: {reason}")),
+                Tried::Cannot(reason) => bout.fallbacks.push(format!("not as {way}: {reason}")),
             }
         }
         Ok(bout.finish(DuelEnd::Failed))
@@ -71,18 +80,101 @@ impl CommandProber {
         (self.obeys == Some(false)).then(|| "it is several processes, or does not know orders".to_owned())
     }
 
-    /// Waits until the machine is idle again, then starts to watch it. Returns `None` if the caller stops waiting.
-    fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<Option<()>, ProbeError> {
+    /// Returns the reason, if known before a start, why one process cannot receive the settings of all sides.
+    fn cannot_switch(&self, bout: &Bout<'_, '_>) -> Option<String> {
+        let opened = self.live.held.as_ref().map(|held| &held.opened);
+        let first = opened.unwrap_or(bout.duel.job(Side::A).settings);
+        let is_switch = |job: &Job<'_>| self.live.is_switch(&self.step, first, job.settings);
+        if bout.duel.jobs.iter().all(is_switch) {
+            self.cannot_hold()
+        } else {
+            Some("what differs needs a process of its own".to_owned())
+        }
+    }
+
+    /// Waits until the machine is idle again, then starts to watch it. Returns false if the caller stops waiting.
+    fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<bool, ProbeError> {
         let visible = self.visible(bout.duel.job(Side::A));
         if !self.stable.is_empty() {
-            return Ok(Some(()));
+            return Ok(true);
         }
         if self.settle(&visible, &mut bout.watch(Side::A))?.is_break() {
-            return Ok(None);
+            return Ok(false);
         }
         if let Some(idle) = self.idle.as_ref().filter(|_| self.step.is_gpu) {
             bout.watch_gpus(&visible, idle.gpu_state(&visible), Instant::now());
         }
-        Ok(Some(()))
+        Ok(true)
+    }
+
+    /// Runs a duel in one process that receives the settings of one side after the other.
+    fn duel_switched(&mut self, bout: &mut Bout<'_, '_>) -> Result<Tried, ProbeError> {
+        if let Some(mut held) = self.live.held.take() {
+            let tried = switch_in_turn(bout, &mut held.process.session, None)?;
+            bout.look_at_gpus();
+            bout.processes.fill(held.process.number);
+            if matches!(tried, Tried::Over(DuelEnd::AllRounds | DuelEnd::TimeIsUp | DuelEnd::Precise)) {
+                let last = bout.blocks.last().map_or(Side::A, |block| block.side);
+                self.live.keep(held, bout.duel.job(last));
+            }
+            return Ok(tried);
+        }
+        let mut session = match self.warm_up(bout, (Side::A, 0), None)? {
+            Ok(session) => session,
+            Err(tried) => return Ok(tried),
+        };
+        let tried = switch_in_turn(bout, &mut session, Some(Side::A))?;
+        bout.look_at_gpus();
+        bout.stage = Stage::Ending;
+        let is_interrupted = matches!(tried, Tried::Over(DuelEnd::Interrupted));
+        let verdict = if is_interrupted { Verdict::Interrupted } else { Verdict::Enough };
+        session.close(&verdict, &mut bout.watch(Side::A))?;
+        Ok(tried)
+    }
+}
+
+/// Gives a waiting process the settings of the next side, and trains it for a block.
+fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, mut has: Option<Side>) -> Result<Tried, ProbeError> {
+    loop {
+        let side = match bout.next() {
+            Ok(side) => side,
+            Err(end) => return Ok(Tried::Over(end)),
+        };
+        let limits = warming(bout.duel.job(side).limits);
+        let job = Job { limits: &limits, ..*bout.duel.job(side) };
+        let is_same = Some(side) == has;
+        if !is_same {
+            let answer = session.configure(&job, &mut bout.watch(side))?;
+            match answer {
+                Answer::Done => {}
+                Answer::Interrupted => return Ok(Tried::Over(DuelEnd::Interrupted)),
+                Answer::Refused(reason) => return Ok(Tried::Cannot(reason)),
+                Answer::None => return Ok(Tried::Cannot("it does not take other settings".to_owned())),
+            }
+            has = Some(side);
+        }
+        bout.stage = Stage::Measuring;
+        let plan = session.plan(&job, is_same, bout.length(side));
+        let began = bout.began;
+        let turn = session.turn((side, began), plan, &mut bout.watch(side))?;
+        match turn {
+            Turn::Block(block) => bout.blocks.push(block),
+            Turn::Ended(Verdict::Interrupted) => return Ok(Tried::Over(DuelEnd::Interrupted)),
+            Turn::Ended(verdict) => {
+                let outcome = in_words(&session.outcome(&verdict));
+                return Ok(Tried::Cannot(format!("with the settings of {side} it ended: {outcome}")));
+            }
+            Turn::NotHeld => return Ok(Tried::Cannot("it does not wait between two steps any more".to_owned())),
+        }
+        let mut outcome = session.own_outcome(bout.rate(side), false);
+        match &mut outcome {
+            Outcome::Measured(measurement) => {
+                // These are not the losses of the first steps.
+                measurement.first_losses.clear();
+                measurement.is_live = true;
+            }
+            other => return Ok(Tried::Cannot(format!("{side} {}", in_words(other)))),
+        }
+        bout.sides[side.place()] = Some(outcome);
     }
 }

@@ -1,4 +1,4 @@
-//! Ends a probe: asks its processes to end, then ends them, and waits for their last output and events.
+//! Ends a probe: asks its processes to end, then ends them, waits for their last output and events, and records the time spent.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::RecvTimeoutError;
@@ -9,24 +9,15 @@ use super::super::heard::Message;
 use super::super::kept_file::{self, TRACE};
 use super::super::protocol::{Event, Order};
 use super::verdict::Verdict;
-use super::{Mode, ProbeError, Session, Watch};
-use crate::model::Outcome;
-use crate::model::fact::{Fact, TRACE_FILE};
+use super::{Job, Mode, ProbeError, Session, Watch};
+use crate::model::fact::{Fact, IMPORT_SECONDS, TRACE_FILE};
+use crate::model::{Outcome, Spent};
 
 /// How long output and events may lag behind the end of the processes.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long a supervisor may take, beyond the grace time, to end stubborn processes. It gives up earlier than this.
 const LONGEST: Duration = Duration::from_secs(40);
-
-/// How urgent the end is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Haste {
-    /// All processes get their grace time.
-    None,
-    /// The caller stops waiting.
-    Now,
-}
 
 impl Session {
     /// Ends all processes of the probe and waits for their last output and events.
@@ -35,21 +26,22 @@ impl Session {
     pub(super) fn close(&mut self, verdict: &Verdict, watch: Watch<'_>) -> Result<(), ProbeError> {
         // A stopped process neither receives an order nor ends by SIGTERM.
         self.resume();
+        // Once the caller stops waiting, the processes get no grace time.
+        let mut hurries = false;
         // If the caller stopped the probe, do not ask again.
-        let mut haste = Haste::None;
         let is_asked = matches!(verdict, Verdict::Interrupted);
         let mut asks = |run: &mut Self| !is_asked && watch(&run.progress(Instant::now())) == ControlFlow::Break(());
         if !self.heard.is_clean {
-            self.look_once_more(verdict, &mut asks, &mut haste);
+            self.look_once_more(verdict, &mut asks, &mut hurries);
         }
         // The last messages of a command that ended on its own may still arrive. Messages of a stopped command no longer count.
         let counts = matches!(verdict, Verdict::Exited);
         let deadline = Instant::now() + self.time_to_end(verdict);
-        while haste == Haste::None && !self.has_ended() && Instant::now() < deadline {
+        while !hurries && self.heard.ending.is_none() && !self.heard.is_clean && Instant::now() < deadline {
             self.hear_late(counts)?;
-            haste = if asks(self) { Haste::Now } else { haste };
+            hurries = asks(self);
         }
-        self.end_processes(counts, haste, &mut asks)?;
+        self.end_processes(counts, hurries, &mut asks)?;
         self.supervised = None;
         self.host.clean();
         self.socket.close();
@@ -57,7 +49,7 @@ impl Session {
         while !(self.output.is_finished() && self.socket.is_drained()) && Instant::now() < deadline && !asks(self) {
             self.hear_late(counts)?;
         }
-        while let Some(message) = self.waiting_message() {
+        while let Ok(message) = self.messages.try_recv() {
             self.hear_last(message, counts)?;
         }
         if !self.heard.survivors.is_empty() {
@@ -87,12 +79,8 @@ impl Session {
         }
     }
 
-    fn has_ended(&self) -> bool {
-        self.heard.ending.is_some() || self.heard.is_clean
-    }
-
     /// Checks the processes once more while they still exist, and asks hanging processes for their position.
-    fn look_once_more(&mut self, verdict: &Verdict, asks: &mut dyn FnMut(&mut Self) -> bool, haste: &mut Haste) {
+    fn look_once_more(&mut self, verdict: &Verdict, asks: &mut dyn FnMut(&mut Self) -> bool, hurries: &mut bool) {
         self.gpu.look();
         self.host.last_look();
         let hangs = match verdict {
@@ -102,8 +90,8 @@ impl Session {
         };
         if hangs {
             self.look_where_it_is(&mut |run| {
-                *haste = if asks(run) { Haste::Now } else { *haste };
-                *haste == Haste::None
+                *hurries |= asks(run);
+                !*hurries
             });
         }
     }
@@ -114,7 +102,6 @@ impl Session {
         self.hang = hang::ask(&folder, &pids, &living, &mut || go_on(self));
     }
 
-    /// Returns how long the command may take to end on its own.
     fn time_to_end(&self, verdict: &Verdict) -> Duration {
         let grace_time = self.task.limits.grace_time;
         if self.heard.reported.is_some() {
@@ -132,17 +119,17 @@ impl Session {
     fn end_processes(
         &mut self,
         counts: bool,
-        mut haste: Haste,
+        mut hurries: bool,
         asks: &mut dyn FnMut(&mut Self) -> bool,
     ) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.task.limits.grace_time + LONGEST;
         if let Some(supervised) = self.supervised.as_mut().filter(|_| !self.heard.is_clean) {
-            supervised.stop(haste == Haste::Now);
+            supervised.stop(hurries);
         }
         while !self.heard.is_clean {
             self.hear_late(counts)?;
-            if haste == Haste::None && asks(self) {
-                haste = Haste::Now;
+            if !hurries && asks(self) {
+                hurries = true;
                 self.supervised.iter_mut().for_each(|supervised| supervised.stop(true));
             }
             let Some(supervised) = &mut self.supervised else { break };
@@ -156,7 +143,7 @@ impl Session {
     }
 
     fn hear_late(&mut self, counts: bool) -> Result<(), ProbeError> {
-        match self.next_message(Duration::from_millis(20)) {
+        match self.messages.recv_timeout(Duration::from_millis(20)) {
             Ok(message) => self.hear_last(message, counts),
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => {
@@ -175,5 +162,31 @@ impl Session {
             self.heard.hear(message)?;
         }
         Ok(())
+    }
+
+    /// Adds to a measurement how the wall time was spent: measuring `ended`, and the processes were gone when it was `over`.
+    pub(super) fn tell_times(&self, outcome: &mut Outcome, (ended, over): (Instant, Instant)) {
+        let Outcome::Measured(measurement) = outcome else { return };
+        let time = |from: Instant, to: Instant| to.saturating_duration_since(from);
+        let first_step = self.heard.first_step.unwrap_or(ended);
+        let importing = measurement.facts.number(IMPORT_SECONDS).unwrap_or(0.0);
+        let measuring = measurement.timing.measured_seconds.unwrap_or(0.0);
+        measurement.is_forked = self.is_forked;
+        measurement.spent = Some(Spent::of(
+            (time(self.begin, first_step), importing),
+            (time(first_step, ended), measuring),
+            time(ended, over),
+        ));
+    }
+}
+
+/// Adds shared time to the first trial with a measurement. A probe that is not a trial adds to the shared time.
+pub(super) fn share(job: &Job<'_>, outcome: &mut Outcome, common: &mut Spent) {
+    let Outcome::Measured(measurement) = outcome else { return };
+    let Some(spent) = &mut measurement.spent else { return };
+    if job.number == 0 || job.effort.is_for_losses() {
+        *common += measurement.spent.take().unwrap_or_default();
+    } else {
+        *spent += std::mem::take(common);
     }
 }

@@ -142,7 +142,6 @@ impl Notes {
     }
 }
 
-/// Returns the files with notes.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(FILE));
@@ -168,7 +167,6 @@ impl Session {
         }
     }
 
-    /// The folder with the notes.
     fn notes(&self) -> PathBuf {
         self.scratch.path().join("python")
     }

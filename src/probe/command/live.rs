@@ -1,14 +1,11 @@
-//! Chooses the configs that are measured in a process that already trains. Compares their results with measurements in separate
-//! processes.
+//! Measures configs in a process that already trains, and compares the results with separate processes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::super::adapter::{Applied, Needs};
-use super::super::template::{Rendered, Template};
-use super::session::Session;
-use super::verdict::Verdict;
+use super::super::template::{Rendered, StepTemplate, Template};
+use super::stable::Open;
 use super::{CommandStep, Job, Rate, Start};
 use crate::model::fact::LEFT_TRAINING;
 use crate::model::{Config, Estimate, Measurement, Outcome, Settings, Value};
@@ -28,7 +25,7 @@ pub(super) struct Live {
     /// The number of processes that did not wait when asked. Each costs the grace time.
     not_held: u32,
     /// True if the model runs on the CPU, even if the machine has GPUs.
-    is_on_processor: bool,
+    pub(super) is_on_processor: bool,
 }
 
 /// Live sessions are not tried again after this many processes that did not wait.
@@ -36,15 +33,12 @@ const MOST_NOT_HELD: u32 = 2;
 
 /// A process that waits between two steps.
 pub(super) struct Held {
-    pub(super) session: Session,
-    /// The number of the trial that started it.
-    pub(super) number: u32,
+    pub(super) process: Open,
     /// The settings at its start; `current` has the present settings.
     pub(super) opened: Settings,
     current: Settings,
 }
 
-/// A config that was measured live.
 struct Figure {
     number: u32,
     config: Config,
@@ -59,32 +53,9 @@ struct Doubt {
     how: String,
 }
 
-/// The parts of a config that cannot change while a process trains.
-#[derive(PartialEq)]
-struct Fixed {
-    rendered: Rendered,
-    settings: BTreeMap<String, Value>,
-}
-
-impl std::fmt::Debug for Live {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Live").field("is_held", &self.held.is_some()).field("closed", &self.closed).finish()
-    }
-}
-
-impl Drop for Held {
-    /// Ends the process as after a single measurement.
-    fn drop(&mut self) {
-        if self.session.supervised.is_some() {
-            let _ = self.session.close(&Verdict::Enough, &mut |_| ControlFlow::Continue(()));
-        }
-    }
-}
-
 impl Held {
-    pub(super) fn new(session: Session, job: &Job<'_>) -> Self {
-        let opened = job.settings;
-        Self { session, number: job.number, opened: opened.clone(), current: opened.clone() }
+    pub(super) fn new(process: Open, job: &Job<'_>) -> Self {
+        Self { process, opened: job.settings.clone(), current: job.settings.clone() }
     }
 }
 
@@ -118,15 +89,15 @@ impl Live {
     /// has its parameter. The exception is a command option that is known to mean the same.
     fn is_live(&self, step: &CommandStep, applied: &Applied) -> bool {
         let has = |text: &Template| text.names().any(|(name, _)| name == applied.parameter);
-        let template = &step.template;
-        let is_in_command = || applied.argument.is_none() && template.command_has(&applied.parameter);
-        let is_elsewhere =
-            || template.env.iter().map(|(_, text)| text).chain(template.files.iter().map(|(_, text)| text)).any(has);
-        let is_used = || is_in_command() || is_elsewhere();
+        let StepTemplate { env, files, .. } = &step.template;
+        let is_in_command = applied.argument.is_none() && step.template.command_has(&applied.parameter);
+        let is_used =
+            || is_in_command || env.iter().any(|(_, text)| has(text)) || files.iter().any(|(_, text)| has(text));
         applied.target.needs != Needs::NewProcess && !self.closed.contains(&applied.name) && !is_used()
     }
 
-    fn fixed(&self, step: &CommandStep, settings: &Settings) -> Fixed {
+    /// Returns the parts of a config that cannot change while a process trains.
+    fn fixed(&self, step: &CommandStep, settings: &Settings) -> (Rendered, BTreeMap<String, Value>) {
         let part = |(name, value): (&str, &Value)| {
             let applied = step.template.apply.applied.iter().find(|applied| applied.parameter == name);
             match applied.filter(|applied| self.is_live(step, applied)).map(|applied| applied.target.needs) {
@@ -141,15 +112,9 @@ impl Live {
         let fixed: BTreeMap<String, Value> = settings.iter().filter_map(part).collect();
         let kept = settings.iter().filter(|(name, _)| fixed.contains_key(*name));
         let kept: Settings = kept.map(|(name, value)| (name, value.clone())).collect();
-        Fixed { rendered: step.template.render(&kept, &step.gputune, Path::new("")), settings: fixed }
+        (step.template.render(&kept, &step.gputune, Path::new("")), fixed)
     }
 
-    /// Returns true if the model runs on the CPU, even if the machine has GPUs.
-    pub(super) fn is_on_processor(&self) -> bool {
-        self.is_on_processor
-    }
-
-    /// Records that a process did not wait between two steps when asked.
     pub(super) fn not_held(&mut self) {
         self.not_held += 1;
     }
@@ -172,7 +137,6 @@ impl Live {
         self.held = Some(held);
     }
 
-    /// Records that a config was measured live.
     pub(super) fn measured(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, outcome: &Outcome) {
         if let Outcome::Measured(measurement) = outcome {
             self.tell_of_leaving(measurement);
@@ -182,7 +146,6 @@ impl Live {
         }
     }
 
-    /// Records that a process cannot receive this config.
     pub(super) fn refused(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, reason: &str) {
         self.close(&changes(step, &held.current, job.settings), reason);
     }
@@ -238,7 +201,6 @@ impl Live {
         self.closed.extend(changed.iter().map(|applied| applied.name.clone()));
     }
 
-    /// Returns each remark once.
     pub(super) fn remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
@@ -254,8 +216,7 @@ fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
 fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
     /// The largest allowed difference of two runs, even if the intervals are wider. It is the widest tie between configs.
     const WIDEST: f64 = 0.1;
-    /// The difference that is always allowed. If each process has a standard deviation of 3%, 95% of differences between two
-    /// processes are smaller.
+    /// Always allowed: 95% of differences between two processes, if each process has a standard deviation of 3%.
     const BETWEEN_RUNS: f64 = 0.083;
     let (Some(before), Some(now)) = (one.throughput, other.throughput) else {
         return Err("no throughput was measured".to_owned());

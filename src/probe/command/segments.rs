@@ -34,7 +34,6 @@ impl Session {
         watch: Watch<'_>,
     ) -> Result<(Verdict, Instant, bool), ProbeError> {
         let verdict = self.measure(watch)?;
-        let verdict = self.in_time(verdict);
         // The time outside of training is neither warm-up nor measuring.
         let outside = if let Verdict::LeftTraining(outside) = verdict { outside } else { Duration::ZERO };
         let ended = Instant::now().checked_sub(outside).unwrap_or(self.begin);
@@ -120,13 +119,11 @@ impl Session {
         fs::write(&path, text).map_err(ProbeError::io("write the log", &path))
     }
 
-    /// Lets a held process continue training.
     pub(super) fn go(&mut self) {
         self.heard.is_held = false;
         self.socket.order(&Order::Go);
     }
 
-    /// Listens until the process answers.
     fn answer(
         &mut self,
         patience: Duration,
@@ -137,7 +134,7 @@ impl Session {
         let deadline = Instant::now() + patience;
         let mut next_tick = Instant::now() + TICK;
         while Instant::now() < deadline {
-            if let Ok(message) = self.next_message(next_tick.saturating_duration_since(Instant::now()))
+            if let Ok(message) = self.messages.recv_timeout(next_tick.saturating_duration_since(Instant::now()))
                 && self.heard.hear(message)?.is_some()
             {
                 return Ok(Answer::None);

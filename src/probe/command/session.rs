@@ -29,8 +29,7 @@ use super::super::terminal;
 use super::super::timeline::Timeline;
 use super::super::trackers;
 use super::super::writes::{ProbeScratch, Protection, layer_name};
-use super::starting::Process;
-use super::surroundings::{environment, rendered_folder, write_rendered, writes_of};
+use super::starting::{Process, environment, rendered_folder, write_rendered, writes_of};
 use super::verdict::Verdict;
 use super::{CommandProber, CommandStep, Effort, Job, Limits, Mode, ProbeError, Rate, Watch, demands};
 use crate::machine::{GpuState, nvml::Visible};
@@ -70,10 +69,9 @@ pub(super) struct Opening<'w> {
 pub(super) struct Session {
     pub(super) step: Arc<CommandStep>,
     pub(super) task: Task,
-    messages: Receiver<Message>,
+    pub(super) messages: Receiver<Message>,
     /// The command, with its settings.
     pub(super) words: Vec<String>,
-    pub(super) unit: String,
     /// The time when the process started or received its config.
     pub(super) begin: Instant,
     pub(super) supervised: Option<Supervised>,
@@ -111,7 +109,6 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Starts a process with this config.
     pub(super) fn open(
         step: &Arc<CommandStep>,
         (folder, protection): (&Path, Option<&Protection>),
@@ -132,7 +129,7 @@ impl Session {
         let scratch = Scratch::new()?;
         let socket_path = scratch.path().join(relay::SOCKET);
         let socket = EventSocket::bind(&socket_path, sender).map_err(ProbeError::io("listen on", &socket_path))?;
-        let asks = Asks { imports: process.tells_imports(), live: keeps };
+        let asks = Asks { imports: matches!(process, Process::Fresh { tells_imports: true }), live: keeps };
         let mut env = variables(step, rendered.env, job, (scratch.path(), &socket_path), asks)?;
         let own: Vec<PathBuf> = [scratch.path()].into_iter().chain(own_dir).map(Path::to_owned).collect();
         let writes = writes_of(protection, (&layer_name(place), &own), &mut env)?;
@@ -155,14 +152,13 @@ impl Session {
         // Begin before the step can make files, so that they are removed even if gputune is killed from now on.
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
-        let is_forked = process.is_forked();
+        let is_forked = matches!(process, Process::Forked { .. });
         let (supervised, zygote) = process.start(&step.supervisor, &mut order, &writer, sender)?;
         scratch.note(supervised.pid());
         Ok(Self {
             step: Arc::clone(step),
             task: Task::of(job),
             messages,
-            unit: unit_of(step),
             words,
             begin,
             care: Care::default(),
@@ -190,9 +186,8 @@ impl Session {
         })
     }
 
-    /// The unit of the throughput.
     pub(super) fn unit(&self) -> String {
-        if self.heard.is_in_steps { STEPS_PER_SECOND.to_owned() } else { self.unit.clone() }
+        if self.heard.is_in_steps { STEPS_PER_SECOND.to_owned() } else { unit_of(&self.step) }
     }
 
     /// Also starts to watch the GPUs. `idle` is their state before the probe.
@@ -202,22 +197,25 @@ impl Session {
         }
     }
 
-    /// Returns the next message, if it arrives in time.
-    pub(super) fn next_message(&self, patience: Duration) -> Result<Message, RecvTimeoutError> {
-        self.messages.recv_timeout(patience)
-    }
-
-    /// Returns a message that has already arrived.
-    pub(super) fn waiting_message(&self) -> Option<Message> {
-        self.messages.try_recv().ok()
-    }
-
     /// Listens until there is a reason to stop measuring.
     pub(super) fn measure(&mut self, watch: Watch<'_>) -> Result<Verdict, ProbeError> {
         const TICK: Duration = Duration::from_millis(50);
-        let mut next_tick = self.begin + TICK;
+        let verdict = self.listen((self.begin + TICK, TICK), |session, now| session.tick(now, watch))?;
+        if matches!(verdict, Verdict::Interrupted | Verdict::Disturbed(_)) {
+            return Ok(verdict);
+        }
+        // A standstill makes measurements wrong, and may have caused a failure.
+        Ok(self.clock.stood_still().map_or(verdict, Verdict::Disturbed))
+    }
+
+    /// Hears messages until one gives a verdict, or `look` does. It is called at a moment, and then after each tick.
+    pub(super) fn listen(
+        &mut self,
+        (mut next_tick, tick): (Instant, Duration),
+        mut look: impl FnMut(&mut Self, Instant) -> Option<Verdict>,
+    ) -> Result<Verdict, ProbeError> {
         loop {
-            let verdict = match self.next_message(next_tick.saturating_duration_since(Instant::now())) {
+            let verdict = match self.messages.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
                 Ok(message) => self.heard.hear(message)?.map(Verdict::from),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Verdict::Exited),
@@ -226,39 +224,29 @@ impl Session {
                 return Ok(verdict);
             }
             // Limits are also checked between messages, so a flood of messages cannot prevent the check.
-            if Instant::now() >= next_tick {
-                next_tick = Instant::now() + TICK;
-                if let Some(verdict) = self.tick(watch) {
+            let now = Instant::now();
+            if now >= next_tick {
+                next_tick = now + tick;
+                if let Some(verdict) = look(self, now) {
                     return Ok(verdict);
                 }
             }
         }
     }
 
-    /// Returns the timeline of the probe up to `ended`.
     pub(super) fn timeline(&self, ended: Instant) -> Timeline {
         let host = |from, to| self.host.readings((from, to));
         Timeline::of((self.begin, ended), &self.heard.window, host, |moment| self.gpu.around(moment))
     }
 
-    /// Returns the current state of the running probe.
     pub(super) fn progress(&mut self, now: Instant) -> Progress {
         Progress {
             elapsed: now.duration_since(self.begin),
             steps: self.heard.window.steps(),
             throughput: self.patience.estimate(),
-            unit: self.unit.clone(),
+            unit: unit_of(&self.step),
             devices: self.host.live(now, &mut self.gpu),
         }
-    }
-
-    /// Returns the verdict, unless this process or the machine stood still. Then measurements are wrong, and the standstill may
-    /// have caused a failure.
-    pub(super) fn in_time(&self, verdict: Verdict) -> Verdict {
-        if matches!(verdict, Verdict::Interrupted | Verdict::Disturbed(_)) {
-            return verdict;
-        }
-        self.clock.stood_still().map_or(verdict, Verdict::Disturbed)
     }
 
     /// Checks for reasons to end a probe at any time: a stop request, a standstill, too little memory or space.
@@ -286,8 +274,7 @@ impl Session {
     }
 
     /// Checks limits, memory and stop requests.
-    fn tick(&mut self, watch: Watch<'_>) -> Option<Verdict> {
-        let now = Instant::now();
+    fn tick(&mut self, now: Instant, watch: Watch<'_>) -> Option<Verdict> {
         let bytes = self.output.bytes();
         // Before the first step, any output is progress; after it, only steps are progress. If the rate comes from
         // printed lines, output always counts: between the lines there is no other sign of progress.
@@ -301,20 +288,18 @@ impl Session {
             return Some(verdict);
         }
         let attendance = self.heard.ranks.attendance(now);
+        // The facts that end an experiment.
+        let awaited: &[&str] = match self.task.mode {
+            Some(Mode::ShortEpochs) => &["epoch_end.seconds"],
+            Some(Mode::Trace) => &[TRACE_STEPS, TRACE_ERROR],
+            Some(Mode::LargestBatch) => &[TRAINED_LARGEST],
+            _ => &[],
+        };
+        let enough = |is_enough: bool| is_enough.then_some(Verdict::Enough);
         let verdict = match (self.task.effort, sufficiency) {
-            (Effort::Losses { count }, _) if self.heard.totals.has_first_losses(count) => Some(Verdict::Enough),
-            (Effort::Losses { .. }, _) => None,
-            _ if self.task.mode == Some(Mode::ShortEpochs) => {
-                self.heard.facts.get("epoch_end.seconds").map(|_| Verdict::Enough)
-            }
-            _ if self.task.mode == Some(Mode::Trace) => {
-                let told = [TRACE_STEPS, TRACE_ERROR].into_iter().find_map(|name| self.heard.facts.get(name));
-                told.map(|_| Verdict::Enough)
-            }
-            _ if self.task.mode == Some(Mode::LargestBatch) => {
-                self.heard.facts.get(TRAINED_LARGEST).map(|_| Verdict::Enough)
-            }
-            _ if self.task.mode == Some(Mode::FirstRun) => self.has_shown_enough(now).then_some(Verdict::Enough),
+            (Effort::Losses { count }, _) => enough(self.heard.totals.has_first_losses(count)),
+            _ if self.task.mode == Some(Mode::FirstRun) => enough(self.has_shown_enough(now)),
+            _ if !awaited.is_empty() => enough(awaited.iter().any(|name| self.heard.facts.get(name).is_some())),
             (_, Sufficiency::TooLittle) => None,
             (_, Sufficiency::Enough) => Some(Verdict::Enough),
             (_, Sufficiency::StillCompiling) => Some(Verdict::StillCompiling),
@@ -373,7 +358,6 @@ fn read_output(
     Ok((output, writer))
 }
 
-/// Returns the unit of the throughput.
 fn unit_of(step: &CommandStep) -> String {
     match &step.rate {
         Rate::Events => "samples/s".to_owned(),

@@ -1,10 +1,22 @@
 //! Processes that wait between two rounds, each stopped until its next slice.
+//!
+//! A process that waits between two steps computes nothing, but its loader workers continue until their queue is full. During that
+//! time they take CPU time from the other session. The full queue then makes this session's next steps too fast. SIGSTOP stops all
+//! of them and leaves the queue unchanged.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Job;
 use super::session::Session;
 use super::verdict::Verdict;
+use crate::machine::process_table::{descendants, is_stopped};
 use crate::model::Config;
+
+/// How long a process, and the system call that it is in, may take to stop: a round number, far below a block.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The held processes, in the order of their start.
 #[derive(Default)]
@@ -14,7 +26,6 @@ pub(super) struct Stable {
     fresh: Vec<Config>,
 }
 
-/// A waiting process.
 pub(super) struct Open {
     pub(super) config: Config,
     /// The number of the trial that started it.
@@ -22,9 +33,9 @@ pub(super) struct Open {
     pub(super) session: Box<Session>,
 }
 
-impl std::fmt::Debug for Stable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stable").field("open", &self.open.len()).finish_non_exhaustive()
+impl Open {
+    pub(super) fn new(session: Box<Session>, job: &Job<'_>) -> Self {
+        Self { config: job.config.clone(), number: job.number, session }
     }
 }
 
@@ -41,7 +52,6 @@ impl Stable {
         self.open.push(open);
     }
 
-    /// Takes the process of a config, if one is held.
     pub(super) fn take(&mut self, config: &Config) -> Option<Open> {
         let at = self.open.iter().position(|open| open.config == *config)?;
         Some(self.open.remove(at))
@@ -55,8 +65,7 @@ impl Stable {
         self.open.retain(|open| configs.contains(&open.config));
     }
 
-    /// Ends the process of a config, so that the next round uses another process. The next process is fresh if the ended process
-    /// was forked.
+    /// Ends the process of a config. If it was forked, the next process of the config is fresh.
     pub(super) fn restart(&mut self, config: &Config) {
         let is_forked = self.take(config).is_some_and(|open| open.session.is_forked);
         if is_forked && !self.fresh.contains(config) {
@@ -64,7 +73,6 @@ impl Stable {
         }
     }
 
-    /// Returns true if the next process of a config must be fresh.
     pub(super) fn needs_fresh(&self, config: &Config) -> bool {
         self.fresh.contains(config)
     }
@@ -88,5 +96,41 @@ impl Drop for Open {
         if self.session.supervised.is_some() {
             let _ = self.session.close(&Verdict::Enough, &mut |_| ControlFlow::Continue(()));
         }
+    }
+}
+
+impl Session {
+    /// Stops all processes of the session. If they do not all stand still in time, none stays stopped.
+    pub(super) fn pause(&mut self) {
+        let Some(root) = self.supervised.as_ref().map(|supervised| supervised.pid()) else { return };
+        let deadline = Instant::now() + PATIENCE;
+        self.is_stopped = true;
+        loop {
+            // Processes that start during this round are in the next list.
+            let moving: Vec<u32> = descendants(root).into_iter().filter(|pid| !is_stopped(*pid)).collect();
+            if moving.is_empty() {
+                return;
+            }
+            if Instant::now() >= deadline {
+                return self.resume();
+            }
+            signal(&moving, Signal::STOP);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(super) fn resume(&mut self) {
+        if !std::mem::take(&mut self.is_stopped) {
+            return;
+        }
+        if let Some(root) = self.supervised.as_ref().map(|supervised| supervised.pid()) {
+            signal(&descendants(root), Signal::CONT);
+        }
+    }
+}
+
+fn signal(pids: &[u32], signal: Signal) {
+    for pid in pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+        let _ = kill_process(pid, signal);
     }
 }

@@ -1,16 +1,96 @@
-//! Chooses how a probe of a command starts: as a fresh process, or forked from a process that has done the imports.
+//! Starts a probe of a command: its variables and folders, and a fresh process or a process forked from one with the imports.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use super::super::heard::Message;
 use super::super::orders::Order;
+use super::super::protocol;
 use super::super::supervisor::Supervised;
+use super::super::template::Rendered;
 use super::super::warm::{NoFork, Warm, Way};
-use super::surroundings::environment;
-use super::{CommandProber, Job, ProbeError, Visible, Watch};
+use super::super::writes::{ProbeScratch, Protection};
+use super::{CommandProber, Experiment, Job, ProbeError, Watch};
 use crate::model::Outcome;
+
+/// The variable that makes Python print at once (its documentation, "Command line and environment").
+const UNBUFFERED: &str = "PYTHONUNBUFFERED";
+
+/// The variable that names the kind of terminal (environ(7)), and a kind that understands colours and cursor movements.
+const TERMINAL: (&str, &str) = ("TERM", "xterm");
+
+/// The variable that keeps Python from writing compiled modules, unless it is empty (its documentation, "Command line and
+/// environment").
+const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
+
+/// The variables of the spec and of an experiment.
+pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
+    let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
+    let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
+    if std::env::var_os(UNBUFFERED).is_none() {
+        // In a pipe of the script's own, Python buffers printed lines, so gputune would not see a printed rate in time.
+        env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
+    }
+    let (name, kind) = TERMINAL;
+    if std::env::var_os(name).is_none_or(|kind| kind.is_empty() || kind == "dumb") {
+        // gputune itself may run without a terminal; the step has one.
+        env.entry(name.to_owned()).or_insert_with(|| kind.to_owned());
+    }
+    env
+}
+
+/// Returns the folder for a probe's rendered files. A full-precision run has its own folder, so the trial's files remain.
+pub(super) fn rendered_folder(folder: &Path, job: &Job<'_>) -> PathBuf {
+    let suffix = if job.effort.is_for_losses() { "full-precision" } else { "" };
+    CommandProber::probe_dir(folder, job.number).with_extension(suffix)
+}
+
+/// Writes the rendered files of a probe, to its own folder if it has one.
+pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: bool) -> Result<(), ProbeError> {
+    if has_folder {
+        // Files of an interrupted attempt at the same trial would change this attempt.
+        match fs::remove_dir_all(probe_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(ProbeError::io("empty", probe_dir)(error));
+            }
+            _ => {}
+        }
+        fs::create_dir_all(probe_dir).map_err(ProbeError::io("create", probe_dir))?;
+    }
+    for (path, text) in &rendered.files {
+        let parent = path.parent().unwrap_or(probe_dir);
+        fs::create_dir_all(parent).map_err(ProbeError::io("create", parent))?;
+        fs::write(path, text).map_err(ProbeError::io("write", path))?;
+    }
+    Ok(())
+}
+
+/// Prepares the place for a probe's writes, and names it in the environment. Without a layer, the hook guards files.
+pub(super) fn writes_of(
+    protection: Option<&Protection>,
+    (layer, own): (&str, &[PathBuf]),
+    env: &mut BTreeMap<String, String>,
+) -> Result<Option<ProbeScratch>, ProbeError> {
+    let Some(protection) = protection else { return Ok(None) };
+    let folder = protection.store().unwrap_or(Path::new(""));
+    let scratch = protection.for_probe(layer, own).map_err(ProbeError::io("make the scratch layer in", folder))?;
+    env.insert(protocol::WRITES.to_owned(), protection.name().to_owned());
+    match &scratch {
+        Some(scratch) if scratch.layout.is_none() => {
+            env.insert(protocol::SCRATCH.to_owned(), scratch.folder.display().to_string());
+        }
+        // Images often set the variable. Compiled modules are discarded with the layer, and save each later probe seconds.
+        Some(_) => {
+            env.entry(NO_BYTECODE.to_owned()).or_default();
+        }
+        None => {}
+    }
+    Ok(scratch)
+}
 
 /// How one process of a probe is started.
 pub(super) enum Process<'w> {
@@ -25,14 +105,6 @@ pub(super) enum Process<'w> {
 }
 
 impl Process<'_> {
-    pub(super) fn tells_imports(&self) -> bool {
-        matches!(self, Self::Fresh { tells_imports: true })
-    }
-
-    pub(super) fn is_forked(&self) -> bool {
-        matches!(self, Self::Forked { .. })
-    }
-
     /// Starts the order's command. Returns its supervisor, and the process that it was forked from.
     pub(super) fn start(
         self,
@@ -67,25 +139,21 @@ impl CommandProber {
         &mut self,
         warm: &mut Warm,
         job: &Job<'_>,
-        visible: &Visible,
         watch: Watch<'_>,
     ) -> Result<Outcome, ProbeError> {
-        let template = &self.step.template;
         let folder = Self::probe_dir(&self.folder, job.number);
-        let rendered = template.render(job.settings, &self.step.gputune, &folder);
+        let rendered = self.step.template.render(job.settings, &self.step.gputune, &folder);
         let env = environment(rendered.env, job);
-        let protection = self.protection.as_ref();
-        let places = (self.folder.as_path(), template.cwd.as_path());
-        match warm.way(&self.step, protection, places, (job, &env), watch) {
+        match warm.way(&self.step, (&self.folder, self.protection.as_ref()), (job, &env), watch) {
             Way::Interrupted => Ok(Outcome::Interrupted),
-            Way::Fresh { tells_imports } => self.probe_fresh(warm, job, visible, watch, tells_imports),
+            Way::Fresh { tells_imports } => self.probe_fresh(warm, job, watch, tells_imports),
             Way::Warm { zygote } => {
                 let process = Process::Forked { warm, zygote };
-                let outcome = match self.probe_once(process, job, visible, watch) {
+                let outcome = match self.probe_once(process, job, watch) {
                     Ok(outcome) => outcome.0,
                     Err(ProbeError::Start { reason, .. } | ProbeError::Environment { reason, .. }) => {
                         warm.not_forked(&reason);
-                        return self.probe_fresh(warm, job, visible, watch, false);
+                        return self.probe_fresh(warm, job, watch, false);
                     }
                     Err(error) => return Err(error),
                 };
@@ -93,7 +161,7 @@ impl CommandProber {
                     return Ok(outcome);
                 }
                 warm.failed(job.number);
-                let outcome = self.probe_fresh(warm, job, visible, watch, false)?;
+                let outcome = self.probe_fresh(warm, job, watch, false)?;
                 if outcome.failure().is_some() {
                     warm.failed_fresh_too();
                 }
@@ -106,11 +174,10 @@ impl CommandProber {
         &mut self,
         warm: &mut Warm,
         job: &Job<'_>,
-        visible: &Visible,
         watch: Watch<'_>,
         tells_imports: bool,
     ) -> Result<Outcome, ProbeError> {
-        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports }, job, visible, watch)?;
+        let (outcome, told) = self.probe_once(Process::Fresh { tells_imports }, job, watch)?;
         warm.learn(told, &outcome);
         Ok(outcome)
     }

@@ -10,7 +10,7 @@ use super::super::printed;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
 use crate::model::fact::{BY_SPEC, COUNTED_BY, Fact, LEFT_TRAINING, LOADER_RATE, TRAINED_LARGEST};
-use crate::model::{Failure, HANDED_OUT, MachineUse, Measurement, Memory, Outcome};
+use crate::model::{Failure, HANDED_OUT, Measurement, Memory, Outcome};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {
@@ -42,8 +42,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Returns true if measuring ended because it was enough or the time was over. Nothing is wrong with the process, so it may end
-    /// on its own.
+    /// Returns true if it was enough or the time was over: nothing is wrong with the process.
     pub(super) fn is_good(&self) -> bool {
         matches!(self, Self::Enough | Self::TimeIsUp | Self::StillCompiling)
     }
@@ -78,8 +77,7 @@ impl Session {
         is_brief && self.heard.window.steps() > 0 && is_long && self.patience.is_look_due(outside)
     }
 
-    /// Returns the verdict on a probe whose steps have stopped. Enough measured steps are kept, unless the script waits for its
-    /// loader or for other ranks.
+    /// Judges a probe whose steps have stopped: enough steps are kept, unless the script waits for its loader or other ranks.
     pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
         let silent = now.duration_since(self.heard.last_progress);
         let is_silent = silent >= self.task.limits.stall_time;
@@ -112,8 +110,7 @@ impl Session {
 
     fn outcome_of(&mut self, verdict: &Verdict) -> Outcome {
         let last_lines = self.output.last_lines();
-        let failure =
-            |reason: String| Failure { reason, last_lines: classify::shown(&last_lines), ..Failure::default() };
+        let failure = |reason: String| classify::failure(reason, &last_lines);
         let limits = self.task.limits;
         let stopped_itself = matches!(verdict, Verdict::Enough);
         if let Some(compiling) = self.compiling(verdict) {
@@ -139,14 +136,12 @@ impl Session {
                 self.measured(&last_lines, stopped_itself).unwrap_or_else(stalled)
             }),
             Verdict::Enough | Verdict::TimeIsUp | Verdict::StillCompiling => {
-                match self.measured(&last_lines, stopped_itself) {
-                    Some(measured) => measured,
-                    None => self.out_of_memory(&last_lines).unwrap_or_else(|| {
-                        let seconds = limits.probe_time.as_secs_f64();
-                        let reason = format!("{} after {seconds} s{}", self.nothing_seen(), self.nearest(&last_lines));
-                        Outcome::TimedOut(self.hanging(reason, &last_lines))
-                    }),
-                }
+                let measured = self.measured(&last_lines, stopped_itself);
+                measured.or_else(|| self.out_of_memory(&last_lines)).unwrap_or_else(|| {
+                    let seconds = limits.probe_time.as_secs_f64();
+                    let reason = format!("{} after {seconds} s{}", self.nothing_seen(), self.nearest(&last_lines));
+                    Outcome::TimedOut(self.hanging(reason, &last_lines))
+                })
             }
             Verdict::Stalled => self.out_of_memory(&last_lines).unwrap_or_else(|| {
                 let last = self.heard.window.last_step().map_or(self.heard.last_progress, |last| self.begin + last);
@@ -169,11 +164,10 @@ impl Session {
         if let Some(loss) = self.heard.diverged {
             return diverged(loss, last_lines);
         }
-        // Once the command has reported that training is over, its exit status does not matter: it may be cleaning up, or may have been
-        // ended.
+        // After the report that training is over, the exit status does not matter.
         let finished_well = self.heard.is_done || self.heard.ending.is_some_and(Ending::is_success);
         if let Some(reason) = self.too_little().filter(|_| finished_well && self.heard.reported.is_none()) {
-            return Outcome::Crashed(Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() });
+            return Outcome::Crashed(classify::failure(reason, last_lines));
         }
         if finished_well
             && self.heard.reported.is_none()
@@ -183,7 +177,7 @@ impl Session {
         }
         if self.heard.is_done && self.heard.reported.is_none() {
             let reason = format!("was done before {} was seen", self.awaited());
-            return Outcome::Crashed(Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() });
+            return Outcome::Crashed(classify::failure(reason, last_lines));
         }
         let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
             return Outcome::Disturbed(Failure::new("the probe's supervisor was killed"));
@@ -240,9 +234,9 @@ impl Session {
         reason += &self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
         reason += &classify::known_crash(last_lines).map(|words| format!("; it printed: {words}")).unwrap_or_default();
         reason += &classify::bad_lines_words(self.heard.bad_lines);
-        let mut last_lines = classify::shown(last_lines);
-        last_lines.extend(self.hang.lines.iter().cloned());
-        Failure { reason, last_lines, ..Failure::default() }
+        let mut failure = classify::failure(reason, last_lines);
+        failure.last_lines.extend(self.hang.lines.iter().cloned());
+        failure
     }
 
     fn memory_facts(&self) -> MemoryFacts {
@@ -286,10 +280,7 @@ impl Session {
 
     fn out_of_memory(&self, last_lines: &[String]) -> Option<Outcome> {
         let (memory, reason) = classify::out_of_memory(last_lines, &self.memory_facts())?;
-        Some(Outcome::OutOfMemory {
-            memory,
-            failure: Failure { reason, last_lines: classify::shown(last_lines), ..Failure::default() },
-        })
+        Some(Outcome::OutOfMemory { memory, failure: classify::failure(reason, last_lines) })
     }
 
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
@@ -312,8 +303,7 @@ impl Session {
             measurement.timing.samples_per_step = None;
         }
         measurement.account = self.heard.account();
-        measurement.framework = self.heard.framework.clone();
-        measurement.facts = self.heard.facts.clone();
+        self.describe(&mut measurement, throughput.span(self.begin));
         let handed_out = self.heard.handed_out.rate(throughput.span(self.begin));
         measurement.metrics.extend(handed_out.map(|rate| (HANDED_OUT.to_owned(), rate / throughput.counted_share())));
         if self.step.samples_per_step.is_some()
@@ -322,12 +312,6 @@ impl Session {
         {
             measurement.facts.insert(0, COUNTED_BY, Fact::Text(BY_SPEC.to_owned()));
         }
-        measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
-        measurement.bad_lines = self.heard.bad_lines;
-        measurement.machine.host_peak_bytes = self.host.peak_bytes();
-        measurement.machine.foreign_cpu_share = self.host.foreign_cpu_share();
-        measurement.machine.host = self.host.readings(throughput.span(self.begin));
-        measurement.machine.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
         let (measured, ended) = throughput.span(self.begin);
         let begins = [Some(measured), self.heard.first_step];
         let steps = |at: Instant| self.heard.window.steps_until(at.saturating_duration_since(self.begin).as_secs_f64());
@@ -340,9 +324,20 @@ impl Session {
         self.patience.conclude(&mut measurement, stopped_itself);
         Some(self.gpu.measured(measurement, &throughput))
     }
-}
 
-impl Session {
+    /// Adds what does not depend on steps: what the step reported, and what the machine did between two moments.
+    fn describe(&self, measurement: &mut Measurement, span: (Instant, Instant)) {
+        measurement.framework = self.heard.framework.clone();
+        measurement.facts = self.heard.facts.clone();
+        measurement.ranks = Some(self.heard.ranks.count()).filter(|count| *count > 0);
+        measurement.bad_lines = self.heard.bad_lines;
+        let machine = &mut measurement.machine;
+        machine.host_peak_bytes = self.host.peak_bytes();
+        machine.foreign_cpu_share = self.host.foreign_cpu_share();
+        machine.host = self.host.readings(span);
+        machine.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
+    }
+
     /// Returns the outcome of an experiment that shows facts, but no throughput.
     fn without_steps(&self, last_lines: &[String]) -> Option<Outcome> {
         let is_done = match self.task.mode {
@@ -350,26 +345,13 @@ impl Session {
             Some(Mode::LargestBatch) => self.heard.facts.get(TRAINED_LARGEST).is_some(), // before a rate was printed
             _ => false,
         };
-        if !is_done {
-            return None;
-        }
-        Some(self.unmet(last_lines).unwrap_or_else(|| {
-            Outcome::Measured(Measurement {
-                unit: self.unit(),
-                framework: self.heard.framework.clone(),
-                ranks: Some(self.heard.ranks.count()).filter(|count| *count > 0),
-                facts: self.heard.facts.clone(),
-                bad_lines: self.heard.bad_lines,
-                machine: MachineUse {
-                    host_peak_bytes: self.host.peak_bytes(),
-                    foreign_cpu_share: self.host.foreign_cpu_share(),
-                    host: self.host.readings((self.begin, Instant::now())),
-                    shared_memory_peak_bytes: Some(self.host.shared_peak_bytes()),
-                    ..Default::default()
-                },
-                ..Measurement::default()
+        is_done.then(|| {
+            self.unmet(last_lines).unwrap_or_else(|| {
+                let mut measurement = Measurement { unit: self.unit(), ..Measurement::default() };
+                self.describe(&mut measurement, (self.begin, Instant::now()));
+                Outcome::Measured(measurement)
             })
-        }))
+        })
     }
 }
 
@@ -384,9 +366,5 @@ fn of_layer(mut outcome: Outcome) -> Outcome {
 }
 
 fn diverged(loss: f64, last_lines: &[String]) -> Outcome {
-    Outcome::Diverged(Failure {
-        reason: format!("the loss is {loss}"),
-        last_lines: classify::shown(last_lines),
-        ..Failure::default()
-    })
+    Outcome::Diverged(classify::failure(format!("the loss is {loss}"), last_lines))
 }

@@ -1,9 +1,11 @@
-//! The state of a duel: the next side, its blocks up to now, and if they are enough.
+//! The state of a duel: the next side, its blocks up to now, and if they are enough. Also the duel of processes one after the other,
+//! each an ordinary probe: the fallback if no process can be held.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::super::gpu_watch::GpuWatch;
+use super::super::{Job, ProbeError, Prober};
 use super::statistics::{Levels, fewest_rounds};
 use super::{Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, Side, Stage, Way};
 use crate::machine::{GpuState, nvml::Visible};
@@ -19,13 +21,12 @@ pub(in crate::probe) struct Bout<'d, 'w> {
     pub(in crate::probe) sides: Vec<Option<Outcome>>,
     /// The trial that started the process of each side.
     pub(in crate::probe) processes: Vec<u32>,
-    fallbacks: Vec<String>,
+    pub(in crate::probe) fallbacks: Vec<String>,
     gpus: Option<GpuWatch>,
     disturbances: Vec<String>,
 }
 
-/// A search measures each config of a round twice if that takes less than twice this long: a round number. Slices of whole epochs
-/// take seconds.
+/// A search measures each config of a round twice if that takes less than twice this long: a round number.
 const LONGEST_PASS: Duration = Duration::from_secs(4);
 
 impl<'d, 'w> Bout<'d, 'w> {
@@ -45,17 +46,12 @@ impl<'d, 'w> Bout<'d, 'w> {
         }
     }
 
-    /// Restarts the duel in this way.
     pub(in crate::probe) fn begin(&mut self, way: Way) {
         self.way = way;
         self.stage = Stage::Warming;
         self.blocks.clear();
         self.sides.fill(None);
         (self.gpus, self.disturbances) = (None, Vec::new());
-    }
-
-    pub(in crate::probe) fn fall_back(&mut self, reason: String) {
-        self.fallbacks.push(reason);
     }
 
     /// Watches the GPUs for other programs. All processes that gputune started belong to the duel.
@@ -68,7 +64,6 @@ impl<'d, 'w> Bout<'d, 'w> {
         self.gpus.iter().for_each(GpuWatch::look);
     }
 
-    /// Returns the callback for a process of this side.
     pub(in crate::probe) fn watch(&mut self, side: Side) -> impl FnMut(&Progress) -> ControlFlow<()> {
         let levels = self.levels();
         let (rounds, ratio) = (count(levels.rounds()), levels.ratio(Side::A, Side::B));
@@ -159,11 +154,59 @@ fn count(rounds: usize) -> u32 {
     u32::try_from(rounds).unwrap_or(u32::MAX)
 }
 
+/// How often a disturbed probe is repeated.
+const MOST_REPEATS: u32 = 2;
+
+/// Measures each turn in a separate process.
+pub(in crate::probe) fn run_processes<P: Prober + ?Sized>(
+    prober: &mut P,
+    bout: &mut Bout<'_, '_>,
+) -> Result<DuelEnd, ProbeError> {
+    bout.stage = Stage::Measuring;
+    let mut repeats = 0;
+    loop {
+        let side = match bout.next() {
+            Ok(side) => side,
+            Err(end) => return Ok(end),
+        };
+        let job = Job { keeps: false, ..*bout.duel.job(side) };
+        let began = Instant::now();
+        let outcome = prober.probe(&job, &mut bout.watch(side))?;
+        if matches!(outcome, Outcome::Interrupted) {
+            return Ok(DuelEnd::Interrupted);
+        }
+        if matches!(outcome, Outcome::Disturbed(_)) && repeats < MOST_REPEATS {
+            repeats += 1;
+            continue;
+        }
+        let block = block_of(side, &outcome, (bout.began, began));
+        bout.sides[side.place()] = Some(outcome);
+        match block {
+            Some(block) => bout.blocks.push(block),
+            None => return Ok(DuelEnd::Failed),
+        }
+    }
+}
+
+/// Converts a probe to a block; `None` if it has no throughput.
+fn block_of(side: Side, outcome: &Outcome, (began, probe_began): (Instant, Instant)) -> Option<Block> {
+    let measurement = outcome.measurement()?;
+    Some(Block {
+        side,
+        begin_s: probe_began.duration_since(began).as_secs_f64(),
+        end_s: began.elapsed().as_secs_f64(),
+        steps: measurement.timing.steps,
+        dropped_steps: measurement.timing.warmup_steps,
+        rate: measurement.throughput?.value,
+        has_epoch_ends: measurement.timing.epoch_factor.is_some(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::{Parameter, Space};
-    use crate::probe::{Effort, Job, Limits};
+    use crate::probe::{Effort, Limits};
 
     #[test]
     fn a_round_of_a_search_ends_with_its_first_slices_if_they_take_long() {

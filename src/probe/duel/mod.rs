@@ -5,7 +5,6 @@
 //! [`Prober::duel`](super::Prober::duel) runs a duel.
 
 mod bout;
-mod processes;
 mod statistics;
 
 use std::fmt;
@@ -16,8 +15,7 @@ use serde::Serialize;
 
 use super::Job;
 use crate::model::{Estimate, Outcome, Permutation, Progress};
-pub(super) use bout::Bout;
-pub(super) use processes::run as run_processes;
+pub(super) use bout::{Bout, run_processes};
 pub(super) use statistics::Levels;
 
 /// The default number of rounds in a duel of two configs.
@@ -139,8 +137,7 @@ impl Way {
         if self == Self::Processes { asked.min(OF_PROCESSES) } else { asked }
     }
 
-    /// Returns the number of blocks in a round of `sides` configs: two per config, or one if each turn is a separate process,
-    /// because two would take minutes.
+    /// Returns the number of blocks in a round of `sides` configs: two per config, or one process, because two take minutes.
     pub fn turns(self, sides: usize) -> usize {
         match self {
             Self::InTurn | Self::Switched => 2 * sides,
@@ -256,8 +253,7 @@ impl Duelled {
         self.sides.get(side.place())?.as_ref()
     }
 
-    /// Returns the speedup of one side over another, with its 95% interval. `None` before a round is complete. No interval after a
-    /// single round.
+    /// Returns the speedup of one side over another after a round, from two rounds on with its 95% interval.
     pub fn ratio(&self, of: Side, to: Side) -> Option<Estimate> {
         self.levels.ratio(of, to)
     }

@@ -58,7 +58,6 @@ impl Levels {
         Self { rounds, tail: TAIL }
     }
 
-    /// Returns the number of complete rounds.
     pub(in crate::probe) fn rounds(&self) -> usize {
         self.rounds.len()
     }
@@ -133,7 +132,6 @@ fn complete(blocks: &[Block], way: Way, sides: usize) -> impl Iterator<Item = &[
     blocks.chunks_exact(way.turns(sides)).filter(move |round| round.iter().all(did))
 }
 
-/// Returns the duration of a round in seconds.
 fn length(round: &[Block]) -> f64 {
     let (first, last) = (round.first(), round.last());
     first.zip(last).map_or(0.0, |(first, last)| (last.end_s - first.begin_s).max(f64::MIN_POSITIVE))
@@ -191,48 +189,45 @@ mod tests {
         Block { side, begin_s: 0.0, end_s: 1.0, steps: 10, dropped_steps: 1, rate, has_epoch_ends: false }
     }
 
+    /// Returns rounds of two sides with these differences.
+    fn levels(logs: &[f64]) -> Levels {
+        Levels::of_rounds(logs.iter().map(|log| vec![*log, 0.0]).collect())
+    }
+
     #[test]
     fn a_linear_drift_leaves_nothing_in_a_round() {
-        let blocks: Vec<Block> = (0..8)
-            .map(|turn| {
-                let side = Side::of_turn(turn, 2);
-                let base: f64 = if side == Side::A { 1.1 } else { 1.0 };
-                block(side, base * (-0.001 * turn as f64).exp())
-            })
-            .collect();
+        let drifting = |turn: usize| {
+            let side = Side::of_turn(turn, 2);
+            let base: f64 = if side == Side::A { 1.1 } else { 1.0 };
+            block(side, base * (-0.001 * turn as f64).exp())
+        };
+        let blocks: Vec<Block> = (0..8).map(drifting).collect();
         let levels = Levels::of(&blocks, Way::InTurn, 2);
         assert_eq!(levels.rounds(), 2);
         let ratio = levels.ratio(Side::A, Side::B).unwrap();
         assert!((ratio.value - 1.1).abs() < 1e-4 && ratio.relative_half_width().unwrap() < 1e-4, "{ratio:?}");
         assert_eq!(Levels::of(&blocks[..7], Way::InTurn, 2).rounds(), 1, "only complete rounds count");
         assert_eq!(Levels::of(&blocks[..7], Way::Processes, 2).rounds(), 3);
+        let stopped = [(Side::A, 1.0), (Side::B, 0.0), (Side::B, 1.0), (Side::A, 1.0)];
+        let stopped = stopped.map(|(side, rate)| block(side, rate));
+        assert_eq!(Levels::of(&stopped, Way::InTurn, 2).rounds(), 0, "blocks that did nothing give no ratio");
     }
 
     /// A trains at half of its speed for half of the time, and B at constant speed. Rounds with a slow A take twice as long, so
     /// there are half as many of them.
     #[test]
     fn the_ratio_is_that_of_what_gets_done_over_time() {
-        let round = |round: usize| {
-            let is_slow = round.is_multiple_of(3);
-            (0..4).map(move |turn| {
-                let side = Side::of_turn(turn, 2);
-                let rate = if is_slow && side == Side::A { 0.5 } else { 1.0 };
-                let (begin_s, end_s) = if is_slow { (0.0, 2.0) } else { (0.0, 1.0) };
-                Block { begin_s, end_s, ..block(side, rate) }
-            })
+        let in_round = |at: usize| {
+            let (side, is_slow) = (Side::of_turn(at % 4, 2), (at / 4).is_multiple_of(3));
+            let rate = if is_slow && side == Side::A { 0.5 } else { 1.0 };
+            Block { end_s: if is_slow { 2.0 } else { 1.0 }, ..block(side, rate) }
         };
-        let blocks: Vec<Block> = (0..12).flat_map(round).collect();
-        let levels = Levels::of(&blocks, Way::InTurn, 2);
-        let ratio = levels.ratio(Side::A, Side::B).unwrap();
+        let blocks: Vec<Block> = (0..48).map(in_round).collect();
+        let ratio = Levels::of(&blocks, Way::InTurn, 2).ratio(Side::A, Side::B).unwrap();
         assert!((ratio.value - 0.75).abs() < 1e-9, "{ratio:?}");
         assert!(ratio.low.unwrap() < 0.65 && ratio.high.unwrap() > 0.85, "{ratio:?}");
         let rate = Levels::rate(&blocks, Way::InTurn, (Side::A, 2)).unwrap();
         assert!((rate.value - 0.75).abs() < 1e-9, "{rate:?}");
-    }
-
-    /// Returns rounds of two sides with these differences.
-    fn levels(logs: &[f64]) -> Levels {
-        Levels::of_rounds(logs.iter().map(|log| vec![*log, 0.0]).collect())
     }
 
     #[test]
@@ -269,34 +264,14 @@ mod tests {
         assert_eq!(Levels::default().error(), None);
     }
 
-    #[test]
-    fn the_error_covers_the_truth_however_many_sides_there_are() {
-        let mut random = Random(5);
-        for (sides, rounds) in [(2, 4), (3, 4), (5, 2), (4, 3)] {
-            let whole = |random: &mut Random| Levels::of_rounds((0..rounds).map(|_| round(sides, random)).collect());
-            let covered = (0..1000).filter(|_| covers(&whole(&mut random))).count();
-            assert!((930..=970).contains(&covered), "{sides} sides, {rounds} rounds: {covered} of 1000");
-        }
-    }
-
-    #[test]
-    fn ended_early_the_error_covers_the_truth_whatever_width_was_asked_for() {
-        let mut random = Random(6);
-        for (sides, half_width) in [(3, 0.03), (4, 0.03), (4, 0.05), (4, 0.08), (5, 0.05), (5, 0.1)] {
-            let covered = (0..1000).filter(|_| {
-                let mut levels = Levels::of_rounds(Vec::new());
-                let early = loop {
-                    levels.rounds.push(round(sides, &mut random));
-                    let early = levels.precise(half_width, ROUNDS);
-                    if early.is_some() || levels.rounds() >= ROUNDS as usize {
-                        break early;
-                    }
-                };
-                covers(&early.unwrap_or(levels))
-            });
-            let covered = covered.count();
-            assert!(covered >= 930, "{sides} sides, +-{half_width}: {covered} of 1000");
-        }
+    /// Counts the cases, of a thousand, in which the error allows that the first two sides are equally fast.
+    fn covered(random: &mut Random, mut one: impl FnMut(&mut Random) -> Levels) -> usize {
+        let mut covers = || {
+            let levels = one(random);
+            let ratio = levels.ratio(Side::A, Side::B).unwrap().value.ln();
+            ratio.abs() <= NORMAL_95 * std::f64::consts::SQRT_2 * levels.error().unwrap()
+        };
+        (0..1000).filter(|_| covers()).count()
     }
 
     /// Returns a round of `sides` equally fast sides, whose blocks scatter by 2%.
@@ -305,83 +280,82 @@ mod tests {
         (0..sides).map(|_| level + 0.02 * random.normal()).collect()
     }
 
-    /// Returns true if the error allows that the first two sides are equally fast.
-    fn covers(levels: &Levels) -> bool {
-        let ratio = levels.ratio(Side::A, Side::B).unwrap().value.ln();
-        ratio.abs() <= NORMAL_95 * std::f64::consts::SQRT_2 * levels.error().unwrap()
+    #[test]
+    fn the_error_covers_the_truth_however_many_sides_there_are() {
+        let mut random = Random(5);
+        for (sides, rounds) in [(2, 4), (3, 4), (5, 2), (4, 3)] {
+            let whole = |random: &mut Random| Levels::of_rounds((0..rounds).map(|_| round(sides, random)).collect());
+            let covered = covered(&mut random, whole);
+            assert!((930..=970).contains(&covered), "{sides} sides, {rounds} rounds: {covered} of 1000");
+        }
     }
 
     #[test]
-    fn blocks_that_did_nothing_give_no_ratio() {
-        let round = [(Side::A, 1.0), (Side::B, 0.0), (Side::B, 1.0), (Side::A, 1.0)];
-        assert_eq!(Levels::of(&round.map(|(side, rate)| block(side, rate)), Way::InTurn, 2).rounds(), 0);
-    }
-
-    /// How a machine's speed changes by 8% while two configs are compared.
-    #[derive(Debug, Clone, Copy)]
-    enum Drift {
-        /// A steady change.
-        Linear,
-        /// A random walk: 8% is the standard deviation at the end.
-        Walk,
-        /// Another program takes 8% of the time in total, in bursts of half a second on average on a third of the machine.
-        Bursts,
-        /// All three changes.
-        All,
+    fn ended_early_the_error_covers_the_truth_whatever_width_was_asked_for() {
+        let mut random = Random(6);
+        for (sides, half_width) in [(3, 0.03), (4, 0.03), (4, 0.05), (4, 0.08), (5, 0.05), (5, 0.1)] {
+            let covered = covered(&mut random, |random| {
+                let mut levels = Levels::default();
+                loop {
+                    levels.rounds.push(round(sides, random));
+                    match levels.precise(half_width, ROUNDS) {
+                        Some(early) => return early,
+                        None if levels.rounds() >= ROUNDS as usize => return levels,
+                        None => {}
+                    }
+                }
+            });
+            assert!(covered >= 930, "{sides} sides, +-{half_width}: {covered} of 1000");
+        }
     }
 
     /// The steps in a second, and the duration of each way in seconds.
     const STEPS: usize = 50;
     const SECONDS: usize = 27;
+    /// How much a machine's speed changes while two configs are compared.
     const AMOUNT: f64 = 0.08;
-
-    /// Returns the machine's speed at each step.
-    fn speeds(drift: Drift, random: &mut Random) -> Vec<f64> {
-        let length = STEPS * SECONDS;
-        let (mut walk, mut burst) = (0.0, 0_usize);
-        (0..length)
-            .map(|at| {
-                let linear = AMOUNT * at as f64 / length as f64;
-                walk += AMOUNT / (length as f64).sqrt() * random.normal();
-                let depth = 1.0 / 3.0;
-                let mean_steps = STEPS as f64 / 2.0;
-                if burst == 0 && random.uniform() < AMOUNT / depth / mean_steps {
-                    burst = (-mean_steps * random.uniform().ln()).ceil() as usize;
-                }
-                burst = burst.saturating_sub(1);
-                let burst = if burst > 0 { depth } else { 0.0 };
-                match drift {
-                    Drift::Linear => 1.0 - linear,
-                    Drift::Walk => walk.exp(),
-                    Drift::Bursts => 1.0 - burst,
-                    Drift::All => (1.0 - linear) * walk.exp() * (1.0 - burst),
-                }
-            })
-            .collect()
-    }
-
-    /// The work of a step in 1 / [`STEPS`] of a second; step times scatter by 5%.
-    fn work(speed: f64, random: &mut Random) -> Work {
-        Work { amount: speed * (1.0 + 0.05 * random.normal()), seconds: 1.0 / STEPS as f64 }
-    }
-
+    /// The speed of A over B.
     const TRUTH: f64 = 1.05;
-
-    fn base(side: Side) -> f64 {
-        if side == Side::A { TRUTH } else { 1.0 }
-    }
-
     /// The counted steps of a block, a quarter of a second, and the steps before them that do not count.
     const COUNTED: usize = STEPS / 4;
     const DROPPED: usize = 2;
+
+    /// The kinds of change: a steady change; a random walk, whose standard deviation at the end is [`AMOUNT`]; and another program
+    /// that takes this share of the time in total, in bursts of half a second on average on a third of the machine.
+    type Drift = [bool; 3];
+
+    /// Returns the machine's speed at each step.
+    fn speeds([is_linear, walks, bursts]: Drift, random: &mut Random) -> Vec<f64> {
+        let length = STEPS * SECONDS;
+        let (mut walk, mut burst) = (0.0, 0_usize);
+        let speed = |at: usize| {
+            walk += AMOUNT / (length as f64).sqrt() * random.normal();
+            let depth = 1.0 / 3.0;
+            let mean_steps = STEPS as f64 / 2.0;
+            if burst == 0 && random.uniform() < AMOUNT / depth / mean_steps {
+                burst = (-mean_steps * random.uniform().ln()).ceil() as usize;
+            }
+            burst = burst.saturating_sub(1);
+            let linear = if is_linear { 1.0 - AMOUNT * at as f64 / length as f64 } else { 1.0 };
+            let burst = if bursts && burst > 0 { 1.0 - depth } else { 1.0 };
+            let walked = if walks { walk.exp() } else { 1.0 };
+            linear * walked * burst
+        };
+        (0..length).map(speed).collect()
+    }
+
+    /// The work of a step in 1 / [`STEPS`] of a second; step times scatter by 5%.
+    fn work(speed: f64, side: Side, random: &mut Random) -> Work {
+        let base = if side == Side::A { TRUTH } else { 1.0 };
+        Work { amount: speed * base * (1.0 + 0.05 * random.normal()), seconds: 1.0 / STEPS as f64 }
+    }
 
     fn duel(drift: Drift, half_width: f64, random: &mut Random) -> Estimate {
         let speeds = speeds(drift, random);
         let mut blocks: Vec<Block> = Vec::new();
         for (turn, steps) in speeds.chunks_exact(DROPPED + COUNTED).enumerate() {
             let side = Side::of_turn(turn, 2);
-            let works: Vec<Work> = steps[DROPPED..].iter().map(|speed| work(speed * base(side), random)).collect();
-            let amount: f64 = works.iter().map(|work| work.amount).sum();
+            let amount = steps[DROPPED..].iter().map(|speed| work(*speed, side, random).amount).sum();
             blocks.push(block(side, amount));
             let levels = Levels::of(&blocks, Way::InTurn, 2);
             if blocks.len().is_multiple_of(4) {
@@ -403,7 +377,7 @@ mod tests {
         let [a, b] = [(0, Side::A), (1, Side::B)].map(|(half, side)| {
             let end = speeds.len() / 2 * (half + 1);
             let works: Vec<Work> =
-                speeds[end - 2 * STEPS..end].iter().map(|speed| work(speed * base(side), random)).collect();
+                speeds[end - 2 * STEPS..end].iter().map(|speed| work(*speed, side, random)).collect();
             let mean = MeanRate::of(&works).unwrap();
             let (low, high) = mean.interval(0.95).unwrap();
             Estimate::interval(mean.rate, low, high)
@@ -413,43 +387,44 @@ mod tests {
         Estimate::interval(ratio, ratio * (1.0 - half), ratio * (1.0 + half))
     }
 
-    /// Returns the share of intervals that cover the truth, and their mean half width.
-    fn coverage(count: u64, mut one: impl FnMut(&mut Random) -> Estimate) -> (f64, f64) {
+    /// Returns the share of intervals that cover the truth, and their mean half width, each of a number of duels.
+    fn coverage(mut one: impl FnMut(&mut Random) -> Estimate) -> (f64, f64) {
+        const DUELS: u64 = 400;
         let mut random = Random(1908);
         let (mut covered, mut half) = (0.0, 0.0);
-        for _ in 0..count {
+        for _ in 0..DUELS {
             let ratio = one(&mut random);
             covered += f64::from(u8::from(ratio.low.unwrap() <= TRUTH && TRUTH <= ratio.high.unwrap()));
             half += ratio.relative_half_width().unwrap();
         }
-        (covered / count as f64, half / count as f64)
+        (covered / DUELS as f64, half / DUELS as f64)
     }
 
     /// See the figures with `cargo test --lib duel::statistics -- --nocapture`.
     #[test]
     #[expect(clippy::print_stdout, reason = "figures for the documentation")]
     fn under_a_drift_a_duel_covers_the_truth_and_one_after_the_other_does_not() {
-        const DUELS: u64 = 400;
-        for drift in [Drift::Linear, Drift::Walk, Drift::Bursts, Drift::All] {
-            let (whole, whole_half) = coverage(DUELS, |random| duel(drift, 0.0, random));
+        for (name, drift) in [
+            ("Linear", [true, false, false]),
+            ("Walk", [false, true, false]),
+            ("Bursts", [false, false, true]),
+            ("All", [true; 3]),
+        ] {
+            let (whole, whole_half) = coverage(|random| duel(drift, 0.0, random));
             // An early end costs coverage if an interval is about as wide as requested: then it is narrow by chance.
-            let early = [0.5, 0.75, 1.0, 1.5, 2.0]
-                .map(|factor| coverage(DUELS, |random| duel(drift, factor * whole_half, random)).0);
+            let early =
+                [0.5, 0.75, 1.0, 1.5, 2.0].map(|factor| coverage(|random| duel(drift, factor * whole_half, random)).0);
             let early = early.into_iter().fold(f64::INFINITY, f64::min);
-            let (apart, apart_half) = coverage(DUELS, |random| one_after_the_other(drift, random));
+            let (apart, apart_half) = coverage(|random| one_after_the_other(drift, random));
+            let [shown, shown_half, shown_early, shown_apart, shown_apart_half] =
+                [whole, whole_half, early, apart, apart_half].map(|share| format!("{:.1} %", share * 100.0));
             println!(
-                "{drift:?}: {} rounds cover {:.1} % at +-{:.1} %, ended early at least {:.1} %, one after the other {:.1} % at \
-                 +-{:.1} %",
-                ROUNDS,
-                whole * 100.0,
-                whole_half * 100.0,
-                early * 100.0,
-                apart * 100.0,
-                apart_half * 100.0
+                "{name}: {ROUNDS} rounds cover {shown} at +-{shown_half}, ended early at least {shown_early}, one after the \
+                 other {shown_apart} at +-{shown_apart_half}"
             );
-            assert!(whole >= 0.93 && early >= 0.93, "{drift:?}: {whole} {early}");
+            assert!(whole >= 0.93 && early >= 0.93, "{name}: {whole} {early}");
             // Bursts show within two seconds. The interval includes them, and is too wide to be useful.
-            assert!(apart < 0.8 || apart_half > 3.0 * whole_half, "{drift:?}: {apart} {apart_half}");
+            assert!(apart < 0.8 || apart_half > 3.0 * whole_half, "{name}: {apart} {apart_half}");
         }
     }
 }

@@ -5,19 +5,21 @@
 //! that runs the whole script. A warm probe that fails proves nothing about its config: it is repeated fresh. Before a config is
 //! reported as faster, both a fresh and a forked process of it are measured.
 
-mod imports;
 mod zygote;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::writes::{Protection, Writes};
 use super::{CommandStep, Job, Start, Watch};
 use crate::model::{Outcome, Progress, Spent, fact::IMPORT_SECONDS};
-pub(super) use imports::Imports;
+use zygote::Starting;
 pub(super) use zygote::{NoFork, Zygote};
-use zygote::{Setup, Starting};
 
 /// The maximum number of zygotes at a time, each with the variables of some configs.
 const MOST_ZYGOTES: usize = 2;
@@ -58,11 +60,17 @@ struct Known {
     failures: u32,
 }
 
+impl Known {
+    fn fitting(&mut self, env: &BTreeMap<String, String>) -> Option<usize> {
+        self.zygotes.retain_mut(Zygote::is_alive);
+        self.zygotes.iter().position(|zygote| zygote.fits(env))
+    }
+}
+
 /// The imports that a fresh probe reported, or the reason why no zygote can run the command.
 pub(super) type Told = Result<Imports, String>;
 
-/// Returns true if a starting zygote is worth the wait. It has then used at least half, and at most twice, the import time of the
-/// first probe.
+/// Returns true if a starting zygote is worth the wait: it took half to twice the import time of the first probe.
 fn is_nearly_there(elapsed: Duration, import_time: Duration) -> bool {
     elapsed >= import_time / 2 && elapsed <= import_time * 2
 }
@@ -79,24 +87,12 @@ pub(super) enum Way {
     Interrupted,
 }
 
-impl std::fmt::Debug for Warm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = match &self.state {
-            State::Unknown => "unknown",
-            State::Known(_) => "known",
-            State::Off => "off",
-        };
-        f.debug_struct("Warm").field("state", &state).finish_non_exhaustive()
-    }
-}
-
 impl Warm {
     /// Chooses the way to start a probe with these variables. Starts a zygote for the variables if none fits.
     pub(super) fn way(
         &mut self,
         step: &CommandStep,
-        protection: Option<&Protection>,
-        (folder, cwd): (&Path, &Path),
+        (folder, protection): (&Path, Option<&Protection>),
         (job, env): (&Job<'_>, &BTreeMap<String, String>),
         watch: Watch<'_>,
     ) -> Way {
@@ -109,14 +105,11 @@ impl Warm {
             return FRESH;
         }
         let known = match &mut self.state {
-            State::Unknown => {
-                return Way::Fresh { tells_imports: job.experiment.is_none() };
-            }
+            State::Unknown => return Way::Fresh { tells_imports: job.experiment.is_none() },
             State::Off => return FRESH,
             State::Known(known) => known,
         };
-        known.zygotes.retain_mut(Zygote::is_alive);
-        if let Some(zygote) = known.zygotes.iter().position(|zygote| zygote.fits(env)) {
+        if let Some(zygote) = known.fitting(env) {
             return Way::Warm { zygote };
         }
         if known.starting.is_none() {
@@ -129,22 +122,14 @@ impl Warm {
             if step.start != Start::Warm && job.limits.probe_time < known.import_time * WORTH_IMPORTS {
                 return FRESH;
             }
-            let setup = Setup {
-                supervisor: &step.supervisor,
-                imports: &known.imports,
-                protection,
-                folder,
-                cwd,
-                grace: job.limits.grace_time,
-                processors: step.slot.as_ref().map_or(&[], |slot| &slot.cores),
-            };
-            match Zygote::start(&setup, env) {
+            let start = Zygote::start((step, &known.imports), (folder, protection), job.limits.grace_time, env);
+            match start {
                 Ok(starting) => known.starting = Some(starting),
                 Err(error) => return self.not_there(error),
             }
         }
         loop {
-            let State::Known(known) = &mut self.state else { return FRESH };
+            let Some(known) = self.known() else { return FRESH };
             let Some(starting) = &mut known.starting else { return FRESH };
             match starting.look() {
                 Ok(None) if step.start != Start::Warm && !is_nearly_there(starting.elapsed(), known.import_time) => {
@@ -179,21 +164,22 @@ impl Warm {
         Way::Fresh { tells_imports: false }
     }
 
+    fn known(&mut self) -> Option<&mut Known> {
+        if let State::Known(known) = &mut self.state { Some(known) } else { None }
+    }
+
     /// Returns a zygote that fits these variables.
     pub(super) fn ready(&mut self, env: &BTreeMap<String, String>) -> Option<usize> {
-        let State::Known(known) = &mut self.state else { return None };
-        known.zygotes.retain_mut(Zygote::is_alive);
-        known.zygotes.iter().position(|zygote| zygote.fits(env))
+        self.known()?.fitting(env)
     }
 
     /// Returns a zygote, and the interpreter's command line for a command.
     pub(super) fn zygote(&mut self, at: usize, command: &[String]) -> Option<(&mut Zygote, Vec<String>)> {
-        let State::Known(known) = &mut self.state else { return None };
+        let known = self.known()?;
         let arguments = known.imports.arguments(command);
         Some((known.zygotes.get_mut(at)?, arguments))
     }
 
-    /// Records the imports that a fresh probe reported.
     pub(super) fn learn(&mut self, told: Option<Told>, outcome: &Outcome) {
         let Some(measurement) = outcome.measurement().filter(|run| run.throughput.is_some()) else { return };
         match told {
@@ -220,31 +206,25 @@ impl Warm {
     }
 
     /// Records that no zygote was available; a single case may be chance.
-    pub(super) fn lost(&mut self, reason: &str) {
-        if let State::Known(known) = &mut self.state {
-            known.failures += 1;
-            if known.failures > MOST_FAILURES {
-                self.give_up(reason);
-            }
+    fn lost(&mut self, reason: &str) {
+        let Some(known) = self.known() else { return };
+        known.failures += 1;
+        if known.failures > MOST_FAILURES {
+            self.give_up(reason);
         }
     }
 
     /// Records that no process could be forked for a probe. The next probe uses a new zygote.
     pub(super) fn not_forked(&mut self, reason: &str) {
-        if let State::Known(known) = &mut self.state {
-            known.zygotes.clear();
-        }
+        self.known().into_iter().for_each(|known| known.zygotes.clear());
         self.lost(&format!("no process could be forked: {reason}"));
     }
 
     /// Records that a config failed in a fresh process as it did in a warm process.
     pub(super) fn failed_fresh_too(&mut self) {
-        if let State::Known(known) = &mut self.state {
-            known.failures = known.failures.saturating_sub(1);
-        }
+        self.known().into_iter().for_each(|known| known.failures = known.failures.saturating_sub(1));
     }
 
-    /// Returns each remark once.
     pub(super) fn remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
@@ -255,5 +235,118 @@ impl Warm {
             self.state = State::Off;
             self.remarks.push(format!("each probe imports everything anew: {reason}"));
         }
+    }
+}
+
+/// The file that the hook writes next to `probe.json` (`imports.py`).
+const FILE: &str = "imports.json";
+
+/// The prefixes of variables that libraries read while they load, unseen by Python: the dynamic linker and allocator, OpenMP and
+/// BLAS, Python itself, torch, time zone and language.
+const LOAD_TIME: &[&str] = &[
+    "ATEN_",
+    "BLIS_",
+    "DNNL_",
+    "GLIBC_",
+    "GOMP_",
+    "KMP_",
+    "LANG",
+    "LC_",
+    "LD_",
+    "MALLOC_",
+    "MKL_",
+    "OMP_",
+    "ONEDNN_",
+    "OPENBLAS_",
+    "PYTHON",
+    "PYTORCH_",
+    "TORCH",
+    "TZ",
+];
+
+/// The facts about the first probe that the zygote needs.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Imports {
+    pid: u32,
+    executable: PathBuf,
+    arguments: Vec<String>,
+    options: Vec<String>,
+    unfit: Option<String>,
+    /// Name, file and installed flag of each module; only the zygote reads them.
+    modules: Value,
+    /// The variables that changed between the start and the first step.
+    environment: BTreeMap<String, String>,
+    /// The interpreter's arguments before the words of the command.
+    #[serde(skip)]
+    front: Vec<String>,
+}
+
+impl Imports {
+    /// Reads the report of a probe from its scratch folder; `command` ran as process `pid`. Returns `None` without a report. The
+    /// error is the reason why no zygote can run the command.
+    pub(super) fn read(scratch: &Path, command: &[String], pid: Option<u32>) -> Option<Result<Self, String>> {
+        let text = fs::read(scratch.join("python").join(FILE)).ok()?;
+        let mut imports: Self = serde_json::from_slice(&text).ok()?;
+        if let Some(reason) = imports.unfit.take() {
+            return Some(Err(reason));
+        }
+        if Some(imports.pid) != pid {
+            return Some(Err("the command starts Python by way of another program".to_owned()));
+        }
+        let words = command.get(1..).unwrap_or_default();
+        let Some(front) = imports.arguments.strip_suffix(words) else {
+            return Some(Err("the command line of Python differs from the command".to_owned()));
+        };
+        // A shell script that ends in `exec python` may have changed anything before.
+        let name = |word: Option<&String>| word.and_then(|word| Path::new(word).file_name().map(ToOwned::to_owned));
+        if name(front.last()) != name(command.first()) {
+            return Some(Err("the command starts Python by way of another program".to_owned()));
+        }
+        imports.front = front.to_vec();
+        Some(Ok(imports))
+    }
+
+    /// Returns the interpreter's command line for another probe of the same command.
+    fn arguments(&self, command: &[String]) -> Vec<String> {
+        self.front.iter().chain(command.get(1..).unwrap_or_default()).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(arguments: &[&str], command: &[&str], pid: u32) -> Result<Imports, String> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("python")).unwrap();
+        let file = serde_json::json!({
+            "pid": pid, "executable": "/usr/bin/python3", "arguments": arguments, "options": ["-u"], "unfit": null,
+            "modules": [["torch", "/x/site-packages/torch/__init__.py", true]], "environment": {},
+        });
+        fs::write(folder.path().join("python").join(FILE), file.to_string()).unwrap();
+        let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
+        Imports::read(folder.path(), &command, Some(7)).unwrap()
+    }
+
+    #[test]
+    fn a_script_with_other_arguments_is_started_the_same_way() {
+        let found = read(&["python3", "-u", "t.py", "--b", "4"], &["python3", "-u", "t.py", "--b", "4"], 7).unwrap();
+        let command = ["python3", "-u", "t.py", "--b", "8"].map(str::to_owned);
+        assert_eq!(found.arguments(&command), command);
+        let found = read(&["/v/python", "/v/bin/yolo", "train"], &["yolo", "train"], 7).unwrap();
+        assert_eq!(found.arguments(&["yolo".to_owned(), "x".to_owned()]), ["/v/python", "/v/bin/yolo", "x"]);
+    }
+
+    #[test]
+    fn a_launcher_between_is_told() {
+        let python = &["python3", "t.py"][..];
+        for (arguments, command, pid, words) in [
+            (python, python, 8, "another program"),
+            (&["python", "t.py", "--b", "4"], &["./train.sh", "--b", "4"], 7, "another program"),
+            (python, &["sh", "-c", "python3 t.py"], 7, "command line"),
+        ] {
+            assert!(read(arguments, command, pid).unwrap_err().contains(words), "{command:?}");
+        }
+        assert!(Imports::read(Path::new("/nonexistent"), &[], None).is_none());
     }
 }

@@ -15,14 +15,14 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::imports::{Imports, LOAD_TIME};
+use super::{Imports, LOAD_TIME};
 use crate::probe::hook::PYTHONPATH;
 use crate::probe::orders::{Order, Report};
 use crate::probe::scratch::Scratch;
 use crate::probe::supervisor::{ADOPT, Supervised};
 use crate::probe::trackers::{self, SILENCERS};
 use crate::probe::writes::{ProbeScratch, Protection};
-use crate::probe::{adapter, protocol};
+use crate::probe::{CommandStep, adapter, protocol};
 
 /// Names the socket to the zygote.
 const SOCKET: &str = "GPUTUNE_ZYGOTE";
@@ -71,23 +71,14 @@ pub(in crate::probe) enum NoFork {
     Lost(String),
 }
 
-/// The settings that all zygotes of a search share.
-pub(super) struct Setup<'s> {
-    /// The executable that supervises.
-    pub(super) supervisor: &'s Path,
-    pub(super) imports: &'s Imports,
-    pub(super) protection: Option<&'s Protection>,
-    /// The folder of the search.
-    pub(super) folder: &'s Path,
-    pub(super) cwd: &'s Path,
-    pub(super) grace: Duration,
-    /// The CPU cores of the slot, if any.
-    pub(super) processors: &'s [u32],
-}
-
 impl Zygote {
-    /// Starts a zygote for probes with these variables. The error is the reason why that fails.
-    pub(super) fn start(setup: &Setup<'_>, env: &BTreeMap<String, String>) -> Result<Starting, NoFork> {
+    /// Starts a zygote for probes with these variables; its log goes below `folder`. The error is the reason why that fails.
+    pub(super) fn start(
+        (step, imports): (&CommandStep, &Imports),
+        (folder, protection): (&Path, Option<&Protection>),
+        grace: Duration,
+        env: &BTreeMap<String, String>,
+    ) -> Result<Starting, NoFork> {
         let told = |error: io::Error| NoFork::Lost(format!("no process to fork from can be started: {error}"));
         let scratch = Scratch::new().map_err(|error| NoFork::Lost(error.to_string()))?;
         let python = scratch.path().join("python");
@@ -98,37 +89,33 @@ impl Zygote {
         let own = [scratch.path().to_owned()];
         // Two zygotes may live at a time.
         let name = format!("zygote-{}", scratch.path().file_name().unwrap_or_default().display());
-        let writes = setup.protection.map(|protection| protection.for_probe(&name, &own)).transpose();
+        let writes = protection.map(|protection| protection.for_probe(&name, &own)).transpose();
         let writes = writes.map_err(told)?.flatten();
         let layout = writes.as_ref().and_then(|writes| writes.layout.clone());
         let drops_capabilities =
             layout.as_ref().is_some_and(|layout| layout.has_user_namespace()) && !rustix::process::geteuid().is_root();
-        let its_env = its_environment(env, scratch.path(), &address);
         // The zygote shares the layer store of the probes, which is removed after gputune ends.
-        let store = setup.protection.and_then(Protection::store).map(Path::to_owned);
+        let store = protection.and_then(Protection::store).map(Path::to_owned);
         let layer = writes.as_ref().map(|writes| writes.folder.clone()).into_iter().chain(store);
-        let options = setup.imports.options.iter().cloned();
+        let script = adapter::start_zygote(&python).display().to_string();
+        let options = imports.options.iter().cloned().chain([script]);
         let order = Order {
-            command: [setup.imports.executable.display().to_string()]
-                .into_iter()
-                .chain(options)
-                .chain([adapter::start_zygote(&python).display().to_string()])
-                .collect(),
-            env: its_env,
-            cwd: setup.cwd.to_owned(),
-            grace_ms: u64::try_from(setup.grace.as_millis()).unwrap_or(u64::MAX),
+            command: [imports.executable.display().to_string()].into_iter().chain(options).collect(),
+            env: its_environment(env, scratch.path(), &address),
+            cwd: step.template.cwd.clone(),
+            grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
             to_remove: [scratch.path().to_owned()].into_iter().chain(layer).collect(),
             layout,
             is_zygote: true,
-            processors: setup.processors.to_vec(),
+            processors: step.slot.as_ref().map(|slot| slot.cores.clone()).unwrap_or_default(),
         };
         let task = json!({
-            "modules": setup.imports.modules,
-            "environment": setup.imports.environment,
+            "modules": imports.modules,
+            "environment": imports.environment,
             "load_time": LOAD_TIME,
             "own": own_variables(),
-            "options": setup.imports.options,
-            "supervisor": setup.supervisor.canonicalize().map_err(told)?,
+            "options": imports.options,
+            "supervisor": step.supervisor.canonicalize().map_err(told)?,
             "adopt": ADOPT,
             "hook": python,
             // The variables of this config, which another config possibly leaves unset, with gputune's own values.
@@ -137,10 +124,10 @@ impl Zygote {
         });
         // A file, since nobody accepts connections while the second probe runs, and the zygote must import in that time.
         fs::write(address.with_extension("json"), task.to_string()).map_err(told)?;
-        let log = log_file(setup.folder).map_err(told)?;
+        let log = log_file(folder).map_err(told)?;
         let (sender, reports) = sync_channel(16);
         let supervised =
-            Supervised::start(setup.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
+            Supervised::start(&step.supervisor, &order, log.as_fd(), sender, |report| report).map_err(told)?;
         scratch.note(supervised.pid());
         Ok(Starting {
             began: Instant::now(),
@@ -243,7 +230,6 @@ fn own_variables() -> Vec<&'static str> {
     silencers.chain(own).chain(["GPUTUNE_TRAINER"]).chain(SET_LATE.iter().copied()).collect()
 }
 
-/// A zygote that still imports.
 pub(super) struct Starting {
     began: Instant,
     listener: UnixListener,
@@ -257,7 +243,6 @@ pub(super) struct Starting {
 }
 
 impl Starting {
-    /// Returns the time since the import began.
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }

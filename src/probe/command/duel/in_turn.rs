@@ -5,21 +5,13 @@ use super::super::super::orders::Ending;
 use super::super::segments::Answer;
 use super::super::session::{Opening, Session};
 use super::super::stable::Open;
-use super::super::starting::Process;
-use super::super::surroundings::environment;
+use super::super::starting::{Process, environment};
 use super::super::verdict::Verdict;
 use super::super::{CommandProber, Effort, Job, ProbeError};
 use super::Tried;
 use super::turn::{Turn, in_words, warming};
 use crate::model::Outcome;
 
-/// A process that has warmed up, or the reason why it did not.
-pub(super) enum Warmed {
-    Held(Box<Session>),
-    Ended(Tried),
-}
-
-/// How a series of turns ended.
 enum Taken {
     Tried(Tried),
     /// The process of this side has ended; another process may replace it.
@@ -28,24 +20,19 @@ enum Taken {
 
 impl CommandProber {
     pub(super) fn duel_in_turn(&mut self, bout: &mut Bout<'_, '_>) -> Result<Tried, ProbeError> {
-        if let Some(reason) = self.cannot_hold() {
-            return Ok(Tried::Cannot(reason));
-        }
-        if self.settle_for(bout)?.is_none() {
-            return Ok(Tried::Over(DuelEnd::Interrupted));
-        }
         let mut open: Vec<Open> = Vec::new();
         let mut tried = None;
         for side in bout.duel.sides() {
-            let config = bout.duel.job(side).config;
-            let (next, failed) = match self.stable.take(config).filter(|_| bout.duel.keeps) {
-                Some(held) => (Some(held), None),
+            let opened = match self.stable.take(bout.duel.job(side).config).filter(|_| bout.duel.keeps) {
+                Some(held) => Ok(held),
                 None => self.opened(bout, side, open.len())?,
             };
-            open.extend(next);
-            if failed.is_some() {
-                tried = failed;
-                break;
+            match opened {
+                Ok(next) => open.push(next),
+                Err(failed) => {
+                    tried = Some(failed);
+                    break;
+                }
             }
         }
         // In a search, a process that ends on its own is replaced once per side.
@@ -61,11 +48,10 @@ impl CommandProber {
                 }
                 Taken::Ended(side) => {
                     open[side.place()].session.close(&Verdict::Exited, &mut bout.watch(side))?;
-                    let (next, failed) = self.opened(bout, side, bout.duel.jobs.len())?;
-                    if let Some(next) = next {
-                        open[side.place()] = next;
+                    match self.opened(bout, side, bout.duel.jobs.len())? {
+                        Ok(next) => open[side.place()] = next,
+                        Err(failed) => tried = Some(failed),
                     }
-                    tried = failed;
                 }
             }
         };
@@ -89,24 +75,15 @@ impl CommandProber {
         Ok(tried)
     }
 
-    /// Starts the process of a side, or returns the reason why it has none.
-    fn opened(
-        &mut self,
-        bout: &mut Bout<'_, '_>,
-        side: Side,
-        place: usize,
-    ) -> Result<(Option<Open>, Option<Tried>), ProbeError> {
-        let job = bout.duel.job(side);
-        let (config, number) = (job.config.clone(), job.number);
+    /// Starts the process of a side. The inner error is the reason why it has none.
+    fn opened(&mut self, bout: &mut Bout<'_, '_>, side: Side, place: usize) -> Result<Result<Open, Tried>, ProbeError> {
         let zygote = self.zygote_for(bout, side);
         let place = if bout.duel.keeps { self.stable.free_place() + place } else { place };
-        Ok(match self.warm_up(bout, (side, place), zygote)? {
-            Warmed::Held(mut session) => {
-                session.pause();
-                (Some(Open { config, number, session }), None)
-            }
-            Warmed::Ended(tried) => (None, Some(tried)),
-        })
+        let warmed = self.warm_up(bout, (side, place), zygote)?;
+        Ok(warmed.map(|mut session| {
+            session.pause();
+            Open::new(session, bout.duel.job(side))
+        }))
     }
 
     /// Returns the zygote for a side. In a single comparison, all sides start in the same way. In a search, a config gets a fresh
@@ -125,13 +102,13 @@ impl CommandProber {
         all.map(|zygotes| zygotes[side.place()])
     }
 
-    /// Starts a side's process, and makes it wait between two steps after its warm-up.
+    /// Starts a side's process, and makes it wait between two steps after its warm-up. The inner error says why it does not.
     pub(super) fn warm_up(
         &mut self,
         bout: &mut Bout<'_, '_>,
         (side, place): (Side, usize),
         zygote: Option<usize>,
-    ) -> Result<Warmed, ProbeError> {
+    ) -> Result<Result<Box<Session>, Tried>, ProbeError> {
         bout.stage = Stage::Warming;
         let limits = warming(bout.duel.job(side).limits);
         let job = Job { limits: &limits, effort: Effort::Probe, ..*bout.duel.job(side) };
@@ -141,7 +118,7 @@ impl CommandProber {
         };
         let opening = Opening { process, keeps: true, place };
         let opened = Session::open(&self.step, (&self.folder, self.protection.as_ref()), opening, &job);
-        let cannot = |reason: String| Ok(Warmed::Ended(Tried::Cannot(format!("{side} {reason}"))));
+        let cannot = |reason: String| Ok(Err(Tried::Cannot(format!("{side} {reason}"))));
         let mut session = match opened {
             Err(ProbeError::Start { reason, .. }) if zygote.is_some() => {
                 self.warm.not_forked(&reason);
@@ -150,21 +127,18 @@ impl CommandProber {
             opened => Box::new(opened?),
         };
         let verdict = session.measure(&mut bout.watch(side))?;
-        let verdict = session.in_time(verdict);
         if session.heard.any_step() {
             self.known_words.learn(&session.words);
         }
         let outcome = verdict.is_good().then(|| session.outcome(&verdict));
-        let is_measured = matches!(outcome, Some(Outcome::Measured(_)));
-        let holds = is_measured && session.can_go_on();
-        if holds {
+        if matches!(outcome, Some(Outcome::Measured(_))) && session.can_go_on() {
             let patience = session.task.limits.grace_time;
             let answer = session.hold(patience, &mut bout.watch(side))?;
             match answer {
-                Answer::Done => return Ok(Warmed::Held(session)),
+                Answer::Done => return Ok(Ok(session)),
                 Answer::Interrupted => {
                     session.close(&Verdict::Interrupted, &mut bout.watch(side))?;
-                    return Ok(Warmed::Ended(Tried::Over(DuelEnd::Interrupted)));
+                    return Ok(Err(Tried::Over(DuelEnd::Interrupted)));
                 }
                 Answer::None | Answer::Refused(_) => {}
             }
@@ -179,14 +153,11 @@ impl CommandProber {
             Some(Outcome::Measured(_)) => {
                 self.obeys = Some(false);
                 let is_several = session.heard.ranks.count() > 1;
-                let what = if is_several {
-                    "is several processes"
-                } else {
-                    "does not wait between two steps when it is asked to"
-                };
+                let waits_not = "does not wait between two steps when it is asked to";
+                let what = if is_several { "is several processes" } else { waits_not };
                 cannot(what.to_owned())
             }
-            _ if matches!(verdict, Verdict::Interrupted) => Ok(Warmed::Ended(Tried::Over(DuelEnd::Interrupted))),
+            _ if matches!(verdict, Verdict::Interrupted) => Ok(Err(Tried::Over(DuelEnd::Interrupted))),
             outcome => {
                 let outcome = outcome.unwrap_or_else(|| session.outcome(&verdict));
                 let ending = if side == Side::A { "ended as " } else { "ended next to A as " };

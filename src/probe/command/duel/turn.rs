@@ -1,6 +1,5 @@
 //! One turn of a session that waits between two steps: it trains for a block, then waits again.
 
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use super::super::super::clock_watch::ClockWatch;
@@ -11,7 +10,6 @@ use super::super::super::measuring::throughput::RARELY;
 use super::super::super::stats::{Work, warmup_length};
 use super::super::segments::Answer;
 use super::super::session::Session;
-use super::super::spending::Times;
 use super::super::verdict::Verdict;
 use super::super::{Job, Limits, ProbeError, Watch};
 use crate::model::{Estimate, MemoryUse, Outcome};
@@ -27,8 +25,7 @@ const AFTER_SWITCH: u64 = 2;
 /// blocks than alone; with 200 ms dropped, it was 1% slower.
 const SHORTEST_LEAD: Duration = Duration::from_millis(200);
 
-/// If the process was kept, only as many steps after a switch are dropped as fit in this time, but at least one. What differs after a
-/// switch takes milliseconds.
+/// If the process was kept, steps of at most this time are dropped after a switch: what differs then takes milliseconds.
 const LONGEST_LEAD: Duration = BLOCK;
 
 /// The longest epoch of which a block has whole ones. Blocks of longer epochs leave out their ends, whose cost the probe of the config
@@ -43,7 +40,6 @@ const MOST_QUEUED: u64 = 100;
 /// the loader filled its queue, and a short probe did not empty it. The slices of a real job were 15% too fast.
 const LONGEST_FIRST_LEAD: Duration = Duration::from_secs(2);
 
-/// The result of a turn.
 pub(super) enum Turn {
     Block(Block),
     /// The probe ended for another reason.
@@ -71,24 +67,11 @@ pub(super) struct Plan {
     counts_ends: bool,
 }
 
-impl Plan {
-    /// Returns the number of steps in a block, based on the steps counted in its beginning.
-    fn length(self, counted: &Counted) -> Option<u64> {
-        self.length.or_else(|| counted.is_enough().then(|| counted.steps.next_multiple_of(self.rhythm)))
-    }
-}
-
 /// The steps of a block up to now.
 struct Counted {
     dropped: u64,
     steps: u64,
     work: Work,
-}
-
-impl Counted {
-    fn is_enough(&self) -> bool {
-        self.steps >= FEWEST_STEPS && self.work.seconds >= BLOCK.as_secs_f64()
-    }
 }
 
 impl Session {
@@ -133,8 +116,7 @@ impl Session {
         all.iter().any(|step| step.before.ends_epoch).then(|| seconds / as_number(seen) * as_number(steps))
     }
 
-    /// Returns the mean time of a step. Uses the second half of the steps since the settings changed, because the first half may be
-    /// warm-up.
+    /// Returns the mean time of a step in the second half since the settings changed; the first half may be warm-up.
     fn step_seconds(&self, rhythm: u64) -> Option<f64> {
         let steps = self.heard.window.since(0.0);
         let late = &steps[steps.len() / 2..];
@@ -160,34 +142,23 @@ impl Session {
         self.resume();
         self.heard.window.go_on(from);
         self.go();
-        let mut next_tick = begin + TICK;
-        loop {
-            match self.next_message(next_tick.saturating_duration_since(Instant::now())) {
-                Ok(message) => {
-                    if let Some(news) = self.heard.hear(message)? {
-                        return Ok(Turn::Ended(news.into()));
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(Turn::Ended(Verdict::Exited)),
+        let verdict = self.listen((begin + TICK, TICK), |session, now| {
+            if let Some(verdict) = session.guard(now, watch) {
+                return Some(verdict);
             }
-            let now = Instant::now();
-            if now < next_tick {
-                continue;
+            if now.duration_since(session.heard.last_progress) >= session.task.limits.stall_time {
+                return Some(Verdict::Stalled);
             }
-            next_tick = now + TICK;
-            if let Some(verdict) = self.guard(now, watch) {
-                return Ok(Turn::Ended(verdict));
+            let so_far = session.counted(from, plan);
+            if so_far.steps >= FEWEST_STEPS && so_far.work.seconds >= BLOCK.as_secs_f64() {
+                plan.length = plan.length.or(Some(so_far.steps.next_multiple_of(plan.rhythm)));
             }
-            if now.duration_since(self.heard.last_progress) >= self.task.limits.stall_time {
-                return Ok(Turn::Ended(Verdict::Stalled));
-            }
-            let so_far = self.counted(from, plan);
-            plan.length = plan.length(&so_far);
             // The process waits at the end of the current step, which is the last one.
-            if plan.length.is_some_and(|length| so_far.steps + 1 >= length) {
-                break;
-            }
+            let is_last = plan.length.is_some_and(|length| so_far.steps + 1 >= length);
+            is_last.then_some(Verdict::Enough)
+        })?;
+        if !matches!(verdict, Verdict::Enough) {
+            return Ok(Turn::Ended(verdict));
         }
         let so_far = self.counted(from, plan);
         let step = Duration::from_secs_f64(so_far.work.seconds / as_number(so_far.steps));
@@ -260,7 +231,9 @@ impl Session {
                 measurement.memory = MemoryUse::default();
             }
         }
-        Times::in_turn(self, measured).tell(&mut outcome);
+        // The time of the other sessions is excluded.
+        let ended = self.heard.first_step.unwrap_or(self.begin) + measured;
+        self.tell_times(&mut outcome, (ended, ended));
         outcome
     }
 }
@@ -285,8 +258,7 @@ pub(super) fn in_words(outcome: &Outcome) -> String {
     }
 }
 
-/// The largest number of workers that are assumed to deliver one after the other. A round number: more workers would make blocks
-/// too long.
+/// The most workers that are assumed to deliver one after the other: a round number, so that blocks are not too long.
 const MOST_IN_A_ROW: u64 = 64;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; other numbers saturate")]
