@@ -9,8 +9,8 @@ use std::time::Duration;
 pub use bar::{Part, parts};
 pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_json};
 
-use super::labelled::{Page, pairs};
 use super::row::shown_estimate;
+use super::screen::{Page, pairs};
 use crate::diagnosis::{
     Account, Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth, host_lines,
 };
@@ -302,14 +302,12 @@ mod tests {
     use super::*;
     use crate::diagnosis::{diagnose, sample::Job};
 
-    fn screen_of(evidence: Evidence, verdict: Verdict) -> String {
-        let examined = Examined { evidence, verdict, elapsed: Duration::from_secs(1), is_interrupted: false };
-        let occasion = Occasion { job: "python train.py", device: "Some CPU", next: "nothing", columns: 80 };
-        diagnosis_text(&examined, &occasion)
-    }
-
     fn screen(evidence: Evidence, columns: usize) -> String {
         let verdict = diagnose(&evidence);
+        screen_of(evidence, verdict, columns)
+    }
+
+    fn screen_of(evidence: Evidence, verdict: Verdict, columns: usize) -> String {
         let examined = Examined { evidence, verdict, elapsed: Duration::from_secs(42), is_interrupted: false };
         let occasion = Occasion {
             job: "python train.py --epochs 1",
@@ -343,10 +341,10 @@ mod tests {
         evidence.observed.timing.step_seconds = Some(1.0);
         evidence.observed.phase_seconds =
             [("forward", 0.62), ("backward", 0.3)].map(|(name, seconds)| (name.to_owned(), seconds)).into();
-        let screen = screen_of(evidence, Verdict::default());
+        let screen = screen_of(evidence, Verdict::default(), 80);
         assert!(screen.contains("bottleneck  forward, 62 % of a step"), "{screen}");
         assert!(!screen.contains("cannot be told"), "{screen}");
-        let nothing = screen_of(Evidence::default(), Verdict::default());
+        let nothing = screen_of(Evidence::default(), Verdict::default(), 80);
         assert!(nothing.contains("the steps themselves: the job reports neither phases nor facts"), "{nothing}");
     }
 

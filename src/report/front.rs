@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use super::escape::plain;
 use super::layout::{Column, lay_out};
-use super::row::shown_ratio;
-use super::row::{shown_metric, shown_together};
+use super::row::{shown_metric, shown_ratio, shown_together};
 use super::screen::{Screen, Tone, wrap};
 use crate::model::Parameter;
 use crate::search::{Best, OnFront, Study};

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::redact::redacted;
-use super::subject::{Output, Subject};
 use super::tensorboard::times;
+use super::{Output, Subject};
 use crate::model::{Direction, Judgement, Measurement, Objective, Outcome, Parameter, Shape, Trial, Value};
 use crate::search::Study;
 
@@ -23,13 +23,6 @@ enum Operation {
     StudyUserAttribute = 2,
     StudySystemAttribute = 3,
     CreateTrial = 4,
-}
-
-/// Optuna's `TrialState`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Complete = 1,
-    Fail = 3,
 }
 
 pub(super) fn make(subject: &Subject<'_>) -> Output {
@@ -92,13 +85,11 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
         }
         Some(vec![study.objective.estimate(measurement)?.value])
     });
-    let values = values.filter(|values| values.iter().all(|value| value.is_finite()));
-    let state = match (&trial.outcome, &values) {
-        (Outcome::Measured(_), Some(_)) => State::Complete,
-        _ => State::Fail,
-    };
-    let complete = values.clone().filter(|_| state == State::Complete);
-    let (value, several) = match complete {
+    let is_measured = matches!(trial.outcome, Outcome::Measured(_));
+    let values = values.filter(|values| is_measured && values.iter().all(|value| value.is_finite()));
+    // Optuna's `TrialState`: 1 is complete, 3 failed.
+    let state = if values.is_some() { 1 } else { 3 };
+    let (value, several) = match values {
         Some(values) if values.len() == 1 => (json!(values[0]), Json::Null),
         Some(values) => (Json::Null, json!(values)),
         None => (Json::Null, Json::Null),
@@ -112,7 +103,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
         params.insert(parameter.name().to_owned(), internal);
     }
     let log = json!({
-        "state": state as u8,
+        "state": state,
         "value": value,
         "values": several,
         "params": params,

@@ -4,26 +4,22 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::detail::Kept;
 use super::importance::importance;
-use super::kept::Kept;
-use super::slots::{self, Place};
+use super::table::{Place, places};
 use crate::model::{
     Count, Estimate, Measurement, Settings,
     quantity::{show_bytes, show_duration, show_number, show_seconds},
 };
 use crate::report::Subject;
-use crate::report::bottleneck::Bottleneck;
+use crate::report::bottleneck::{Bottleneck, Spending};
 use crate::report::care::Care;
 use crate::report::ending::{after_rounds, comparative, no_config_is_faster};
 use crate::report::figures::Studied;
 use crate::report::front::front_lines;
-use crate::report::gpus::gpu_summary;
-use crate::report::gpus::host_words;
-use crate::report::memory_parts::MemoryParts;
-use crate::report::row::shown_ratio;
-use crate::report::row::{shown_metric, shown_numerics, shown_result};
-use crate::report::spending::Spending;
-use crate::report::subject::older;
+use crate::report::gpus::{MemoryParts, gpu_summary, host_words};
+use crate::report::older;
+use crate::report::row::{shown_metric, shown_numerics, shown_ratio, shown_result};
 use crate::report::trace::Trace;
 use crate::search::{Best, StopReason, Study, Verdict};
 
@@ -130,7 +126,7 @@ impl Summary {
         for line in Care::of(study).lines() {
             summary.add_line(&line);
         }
-        summary.slots = slots::places(study);
+        summary.slots = places(study);
         summary.lines.extend(study.side_by_side.clone().map(|line| ("slots".to_owned(), line)));
         if study.stopped != StopReason::Running {
             summary.lines.push(("ended because".to_owned(), study.stopped.to_string()));
