@@ -34,13 +34,10 @@ pub struct Occasion<'o> {
 
 /// The column where labels end.
 const INDENT: usize = 12;
-/// The most pieces of evidence that are shown.
+/// The most pieces of evidence, other causes, lines of the script and remedies that are shown.
 const CLUES: usize = 5;
-/// The most other causes that are shown.
 const OTHERS: usize = 3;
-/// The most lines of the script that are shown.
 const LINES: usize = 3;
-/// The most remedies that are shown.
 const CURES: usize = 3;
 
 /// Writes the diagnosis on one screen.
@@ -234,7 +231,7 @@ pub fn largest_part(evidence: &Evidence) -> Option<String> {
     let parts = parts(evidence);
     let largest = parts.iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
     let share = (largest.share * 100.0).round();
-    Some(format!("{}, {share:.0} % of a step", largest.label()))
+    Some(format!("{}, {share:.0} % of a step", largest.label))
 }
 
 /// Returns the strongest pieces of evidence; evidence against the cause is marked.

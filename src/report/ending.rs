@@ -104,28 +104,17 @@ fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     let settings = study.settings(&best.winner.config);
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
     let idle = without_difference(study);
-    let mut lines = Vec::new();
-    if let Some((_, exchange)) = study.history.exchange() {
-        lines.push(format!("exchange  {}", exchange.words));
-    }
-    let closed = study.history.taken_by_nothing();
-    if !closed.is_empty() {
-        lines.push(format!("settings  unchanged, since nothing takes them: {}", closed.join(", ")));
-    }
-    if !unverified.is_empty() {
-        let label = if is_first(&lines) { "settings" } else { "" };
-        lines.push(format!("{label:<10}not verified, since the step does not tell them: {}", few(&unverified)));
-    }
-    if !idle.is_empty() {
-        let label = if is_first(&lines) { "settings" } else { "" };
-        lines.push(format!("{label:<10}no difference in any fact or figure: {}", few(&idle)));
-    }
-    lines
-}
-
-/// Returns true if no line has the label of settings yet.
-fn is_first(lines: &[String]) -> bool {
-    !lines.iter().any(|line| line.starts_with("settings"))
+    let exchange = study.history.exchange().map(|(_, exchange)| format!("exchange  {}", exchange.words));
+    let settings = [
+        ("unchanged, since nothing takes them", study.history.taken_by_nothing().join(", ")),
+        ("not verified, since the step does not tell them", few(&unverified)),
+        ("no difference in any fact or figure", few(&idle)),
+    ];
+    let known = settings.iter().filter(|(_, names)| !names.is_empty()).enumerate();
+    let line = |(at, (what, names)): (usize, &(&str, String))| {
+        format!("{:<10}{what}: {names}", if at == 0 { "settings" } else { "" })
+    };
+    exchange.into_iter().chain(known.map(line)).collect()
 }
 
 /// Returns the first names and the number of further names; `best.json` has all of them.

@@ -1,9 +1,10 @@
-//! Finds out how a setting reaches the command: in arguments, in variables, or otherwise. Applies the settings of a spec's command to
-//! another command, such as the whole run with more epochs.
+//! Finds out how a setting reaches the command: in arguments, in variables, or otherwise. Writes these arguments and variables, and
+//! applies them to another command, such as the whole run with more epochs.
 
 use std::path::Path;
 
-use super::{Unwritable, shell};
+use super::shell::{self, assignment, is_variable, shell_word};
+use super::{Chosen, Unwritable, Written, no_command};
 use crate::model::{Settings, Space, Value};
 use crate::probe::{
     BUILTINS, StepTemplate, Template, Word,
@@ -26,7 +27,7 @@ pub struct Run<'c> {
 
 /// A way for a setting to reach the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Route {
+enum Route {
     /// An argument of the script.
     Argument,
     /// A word before the script's arguments: a word of its launcher, or the script's own name.
@@ -50,12 +51,12 @@ const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish", "ksh"];
 
 impl Run<'_> {
     /// Returns the words of the command.
-    pub(super) fn words(&self, settings: &Settings) -> Vec<Word> {
+    fn words(&self, settings: &Settings) -> Vec<Word> {
         self.step.words(settings, self.gputune, self.probe_dir)
     }
 
     /// Returns the index of the script's first own argument among the templates of the command, or why it is not known.
-    pub(super) fn arguments_from(&self) -> Result<usize, &'static str> {
+    fn arguments_from(&self) -> Result<usize, &'static str> {
         let command: Vec<&str> = self.step.command.iter().map(Template::text).collect();
         let base = |at: usize| command.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
         if SHELLS.contains(&base(0)) && command.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')) {
@@ -75,7 +76,7 @@ impl Run<'_> {
     }
 
     /// Returns the routes of a setting; empty if the setting only serves to derive other settings.
-    pub(super) fn routes(&self, name: &str) -> Vec<Route> {
+    fn routes(&self, name: &str) -> Vec<Route> {
         let has = |template: &Template| template.names().any(|(found, _)| found == name);
         let behind = self.arguments_from().unwrap_or(usize::MAX);
         let command = self.step.command.iter().enumerate().filter(|(_, template)| has(template));
@@ -107,7 +108,7 @@ impl Run<'_> {
     }
 
     /// Returns the variables that carry settings. They include the variable of the whole config if a setting has no other route.
-    pub(super) fn variables(&self, settings: &Settings) -> Vec<(String, String)> {
+    fn variables(&self, settings: &Settings) -> Vec<(String, String)> {
         let tuned = |name: &str| {
             let template = self.step.env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
             let is_applied = || self.step.apply.applied.iter().any(|applied| applied.variables().contains(&name));
@@ -145,11 +146,11 @@ impl Run<'_> {
 
 /// Notes on settings that a format cannot contain: each reason once, with its settings.
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere(Vec<(String, Vec<String>)>);
+struct Elsewhere(Vec<(String, Vec<String>)>);
 
 impl Elsewhere {
     /// Adds a setting.
-    pub(super) fn add(&mut self, why: String, name: &str, value: &Value) {
+    fn add(&mut self, why: String, name: &str, value: &Value) {
         let setting = format!("`{name}` = {value}");
         match self.0.iter_mut().find(|(known, _)| *known == why) {
             Some((_, settings)) => settings.push(setting),
@@ -158,7 +159,7 @@ impl Elsewhere {
     }
 
     /// Returns a sentence for each reason.
-    pub(super) fn notes(self) -> impl Iterator<Item = String> {
+    fn notes(self) -> impl Iterator<Item = String> {
         self.0.into_iter().map(|(why, settings)| format!("{why}: {}", settings.join(", ")))
     }
 }
@@ -249,4 +250,80 @@ fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
             "leave it out, and the setting is put behind the command",
         )),
     }
+}
+
+/// Writes the words of a command that carry settings, each preceded by its option.
+pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
+    let run = chosen.run.as_ref().ok_or_else(no_command)?;
+    let behind = run.arguments_from().map_err(|reason| {
+        Unwritable::new(
+            format!("{reason}, so the script's arguments are unknown"),
+            "`--format command` prints the whole of it",
+        )
+    })?;
+    let words = run.words(chosen.settings);
+    let shown: Vec<String> = words
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| carries(run, &words, *at, behind))
+        .map(|(_, word)| shell_word(&word.text))
+        .collect();
+    let is_here = |route: &Route| *route == Route::Argument;
+    Ok(Written { text: shown.join(" ") + "\n", notes: elsewhere(chosen, run, is_here, "argument of the command") })
+}
+
+/// Returns true if a word contains a setting, or is the option in front of a setting.
+fn carries(run: &Run<'_>, words: &[Word], at: usize, behind: usize) -> bool {
+    let template = |word: &Word| word.template.and_then(|at| Some((at, run.step.command.get(at)?)));
+    let Some((place, own)) = words.get(at).and_then(template) else { return true };
+    if place < behind {
+        return false;
+    }
+    let is_its_value = |value: &Template| value.has_settings() && !value.is_switch() && !value.text().starts_with('-');
+    let next = words.get(at + 1).and_then(template).filter(|(next, _)| *next == place + 1);
+    own.has_settings()
+        || (own.is_option() && !own.text().contains('=') && next.is_some_and(|(_, next)| is_its_value(next)))
+}
+
+/// Writes one `NAME=value` line for each variable that carries a setting, as a shell or an environment file reads it.
+pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
+    let run = chosen.run.as_ref().ok_or_else(no_command)?;
+    let mut written = Written { text: String::new(), notes: Vec::new() };
+    for (name, value) in run.variables(chosen.settings) {
+        if is_variable(&name) {
+            written.text += &format!("{}\n", assignment(&name, &value));
+        } else {
+            let word = shell_word(&format!("{name}={value}"));
+            written
+                .notes
+                .push(format!("`{name}` is left out, as a shell cannot set it: start the program with env {word}"));
+        }
+    }
+    let is_here = |route: &Route| matches!(route, Route::Variable(_) | Route::Config);
+    written.notes.extend(elsewhere(chosen, run, is_here, "variable"));
+    Ok(written)
+}
+
+/// Returns notes about settings none of whose routes is `here`; `what` names these routes.
+fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, what: &str) -> Vec<String> {
+    let mut elsewhere = Elsewhere::default();
+    for (name, value) in chosen.settings.iter() {
+        let routes = run.routes(name);
+        let Some(first) = routes.first().filter(|_| !routes.iter().any(&here)) else { continue };
+        let why = match first {
+            Route::Argument => "an argument of the command, see --format args".to_owned(),
+            Route::Launcher(_) if what == "variable" => "an argument of the command, see --format command".to_owned(),
+            Route::Launcher(word) => {
+                format!("in front of the script's own arguments, in `{word}`, see --format command")
+            }
+            Route::Variable(variable) => format!("in the variable {variable}, see --format env"),
+            Route::Config => format!("in the variable {CONFIG}, see --format env"),
+            Route::File(file) => format!("in the file {file}, which is rendered for each probe"),
+            Route::Hook => {
+                format!("no {what}, but set by the adapter: --format command says what to write into the script")
+            }
+        };
+        elsewhere.add(why, name, value);
+    }
+    elsewhere.notes().collect()
 }

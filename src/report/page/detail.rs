@@ -45,17 +45,11 @@ pub(super) fn details(study: &Study, mut kept: BTreeMap<u32, Kept>) -> BTreeMap<
 
 fn detail(trial: &Trial, kept: Kept) -> Detail {
     let mut facts = Facts::default();
-    if let Some(why) = &kept.why {
-        facts.add("proposed for", why);
-    }
-    if let Some(slot) = &trial.slot {
-        facts.add("ran in", &described(slot));
-    }
+    facts.add_known("proposed for", kept.why.as_ref());
+    facts.add_known("ran in", trial.slot.as_ref().map(described));
     if let Some(failure) = trial.outcome.failure() {
         facts.add("why it failed", &redacted(&failure.reason));
-        if let Some(path) = &kept.snapshot {
-            facts.add("memory snapshot", &format!("{path}; {HOW_TO_OPEN}"));
-        }
+        facts.add_known("memory snapshot", kept.snapshot.map(|path| format!("{path}; {HOW_TO_OPEN}")));
         // The log already has these lines.
         if kept.log.is_none() && !failure.last_lines.is_empty() {
             facts.add("last lines", &redacted(&failure.last_lines.join("\n")));
@@ -75,6 +69,10 @@ impl Facts {
     fn add(&mut self, label: &str, text: &str) {
         self.0.push((label.to_owned(), plain(text)));
     }
+
+    fn add_known(&mut self, label: &str, text: Option<impl AsRef<str>>) {
+        text.into_iter().for_each(|text| self.add(label, text.as_ref()));
+    }
 }
 
 fn measured(m: &Measurement, facts: &mut Facts) {
@@ -86,38 +84,25 @@ fn measured(m: &Measurement, facts: &mut Facts) {
     }
     let steps = format!("{} measured, {} of warm-up before them", m.timing.steps, m.timing.warmup_steps);
     facts.add("steps", &steps);
-    if let Some(seconds) = m.timing.step_seconds {
-        facts.add("step time", &show_seconds(seconds));
-    }
+    facts.add_known("step time", m.timing.step_seconds.map(show_seconds));
     for (phase, seconds) in &m.phase_seconds {
         facts.add(phase, &show_seconds(*seconds));
     }
-    if let Some(peak) = m.memory.peak_bytes {
-        let of = m.memory.capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes))).unwrap_or_default();
-        facts.add("peak memory", &format!("{}{of}", show_bytes(peak)));
-    }
-    if let Some(parts) = MemoryParts::of(m) {
-        facts.add("parts of memory", &parts.words());
-    }
+    let of = m.memory.capacity_bytes.map(|bytes| format!(" of {}", show_bytes(bytes))).unwrap_or_default();
+    facts.add_known("peak memory", m.memory.peak_bytes.map(|peak| format!("{}{of}", show_bytes(peak))));
+    facts.add_known("parts of memory", MemoryParts::of(m).map(|parts| parts.words()));
     for (name, number) in &m.metrics {
         facts.add(name, &show_number(*number));
     }
-    let left_out = left_out(Some(m));
-    if !left_out.is_empty() {
-        facts.add("left out", &left_out);
-    }
-    if let Some(numerics) = &m.numerics {
-        facts.add("numerics", &shown_numerics(numerics));
-    }
+    facts.add_known("left out", Some(left_out(Some(m))).filter(|words| !words.is_empty()));
+    facts.add_known("numerics", m.numerics.as_ref().map(shown_numerics));
     let mut label = "GPU";
     for (name, line) in gpu_lines(&m.machine.gpus) {
         label = if name.is_empty() { label } else { name };
         facts.add(label, &line);
     }
     readings(&m.machine.host, facts);
-    if let Some(framework) = &m.framework {
-        facts.add("framework", framework);
-    }
+    facts.add_known("framework", m.framework.as_ref());
 }
 
 /// Adds the readings of the host, each under its name.
