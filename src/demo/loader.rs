@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use super::options::{DemoError, DemoOptions};
 use super::pictures::{Images, Shape, augment, class_of, image_of};
 use super::storage::{DemoMemory, Scalar};
+use super::{DemoError, DemoOptions};
 
 /// The crops of a batch and their classes.
 #[derive(Debug)]

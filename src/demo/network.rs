@@ -6,8 +6,8 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
+use super::DemoError;
 use super::loader::Batch;
-use super::options::DemoError;
 use super::pictures::{CHANNELS, CLASSES, COLOURS, PATCH_SIDE, PATCH_STEP, PATCH_VALUES, Shape};
 use super::storage::{DemoMemory, Scalar, changed, loaded};
 

@@ -9,7 +9,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::NamedTempFile;
 
-use super::options::DemoError;
+use super::DemoError;
 
 // Counts up whenever the pictures or their files change.
 const VERSION: u32 = 3;

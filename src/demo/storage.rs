@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::options::DemoError;
+use super::DemoError;
 
 /// The bytes that one job holds, which do not change after its start.
 ///

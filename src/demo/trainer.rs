@@ -7,9 +7,9 @@ use half::{bf16, f16};
 
 use super::loader::{Batch, Loader};
 use super::network::Network;
-use super::options::{DemoError, DemoOptions, Precision};
 use super::pictures::{Images, Shape};
 use super::storage::{DemoMemory, Scalar};
+use super::{DemoError, DemoOptions, Precision};
 use crate::machine::HostMemory;
 use crate::model::Settings;
 use crate::probe::{Step, StepError, TrainingStep};

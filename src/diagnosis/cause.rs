@@ -85,6 +85,13 @@ pub struct Cure {
     pub applies: fn(&Evidence) -> bool,
 }
 
+impl Cure {
+    /// Makes a remedy that applies to every job.
+    pub(super) const fn always(what: &'static str, why: &'static str) -> Self {
+        Self { what, why, applies: |_| true }
+    }
+}
+
 /// The finding of a signature.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
@@ -246,9 +253,20 @@ impl Found {
         Self { clues: Vec::new(), worth }
     }
 
+    /// Makes a finding whose first piece of evidence is the origin of its worth.
+    pub(super) fn by(worth: Worth, strength: Strength) -> Self {
+        let clue = Clue { text: worth.words.clone(), weight: strength.weight() };
+        Self { clues: vec![clue], worth }
+    }
+
     /// Adds a piece of evidence.
     pub(super) fn add(&mut self, strength: Strength, text: impl Into<String>) {
         self.clues.push(Clue { text: text.into(), weight: strength.weight() });
+    }
+
+    /// Adds a piece of evidence if there is one.
+    pub(super) fn add_known(&mut self, strength: Strength, text: Option<impl Into<String>>) {
+        text.into_iter().for_each(|text| self.add(strength, text));
     }
 
     /// Adds a piece of evidence against the cause.

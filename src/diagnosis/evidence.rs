@@ -492,8 +492,7 @@ impl Gain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Fact;
-    use crate::model::Timing;
+    use crate::model::{Fact, Timing};
 
     #[test]
     fn numbers_that_cannot_be_meant_are_not_there() {

@@ -45,14 +45,10 @@ impl Exposed {
 
     /// Returns the share in words: `34 % exposed (30 % to 38 %)`.
     pub fn words(&self) -> String {
-        shown_exposed(&self.share)
+        let ends = self.share.low.zip(self.share.high);
+        let ends = ends.map(|(low, high)| format!(" ({} to {})", shown_share(low), shown_share(high)));
+        format!("{} exposed{}", shown_share(self.share.value), ends.unwrap_or_default())
     }
-}
-
-fn shown_exposed(share: &Estimate) -> String {
-    let ends = share.low.zip(share.high);
-    let ends = ends.map_or(String::new(), |(low, high)| format!(" ({} to {})", shown_share(low), shown_share(high)));
-    format!("{} exposed{ends}", shown_share(share.value))
 }
 
 /// Returns how much slower the slowest rank is than rank 0, whose steps are counted. Without communication, rank 0 does not wait.
@@ -156,7 +152,7 @@ pub fn exchange(evidence: &Evidence, failure: Option<&str>, parameters: &[(Strin
     let (mut closes, mut words) = (Vec::new(), Vec::new());
     if evidence.ranks() < 2 {
         closes.extend(parameters.iter().map(|(name, _)| name.clone()));
-        return Exchange { exposed: None, words: format!("there is one rank: {} closed", listed(&closes)), closes };
+        return Exchange { exposed: None, words: format!("there is one rank: {} closed", closes.join(", ")), closes };
     }
     let mut open: Vec<String> = Vec::new();
     for (name, target) in parameters {
@@ -169,23 +165,20 @@ pub fn exchange(evidence: &Evidence, failure: Option<&str>, parameters: &[(Strin
         }
     }
     let exposed = evidence.exposed_communication();
+    let names = open.join(", ");
     match exposed {
         _ if open.is_empty() => {}
         Some(exposed) if exposed.is_small() => {
-            words.push(format!("communication is {}: {} closed", exposed.words(), listed(&open)));
+            words.push(format!("communication is {}: {names} closed", exposed.words()));
             closes.append(&mut open);
         }
-        Some(exposed) => words.push(format!("communication is {}: {} opened", exposed.words(), listed(&open))),
+        Some(exposed) => words.push(format!("communication is {}: {names} opened", exposed.words())),
         None => {
             let reason = failure.or_else(|| evidence.why_not_without_communication()).unwrap_or("it was not tried");
-            words.push(format!("what communication costs was not measured ({reason}): {} opened", listed(&open)));
+            words.push(format!("what communication costs was not measured ({reason}): {names} opened"));
         }
     }
     Exchange { exposed: exposed.map(|exposed| exposed.share), closes, words: words.join("; ") }
-}
-
-fn listed(names: &[String]) -> String {
-    names.join(", ")
 }
 
 #[cfg(test)]
@@ -255,13 +248,7 @@ mod tests {
 
     #[test]
     fn a_probe_that_talked_all_the_same_tells_nothing() {
-        let job = two_ranks().without_communication(150.0, &[]).evidence();
-        let talks = |evidence: &Evidence| {
-            let run = evidence.run(Differential::NoCommunication).unwrap();
-            Measurement { facts: crate::model::Facts::default(), ..run.clone() }
-        };
-        let run = super::super::Ran::Measured(Box::new(talks(&job)));
-        let evidence = Evidence { runs: vec![(Differential::NoCommunication, run)], ..job };
-        assert_eq!(evidence.exposed_communication(), None);
+        let job = two_ranks().ran(Differential::NoCommunication, 150.0);
+        assert_eq!(job.evidence().exposed_communication(), None);
     }
 }

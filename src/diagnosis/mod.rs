@@ -5,7 +5,6 @@
 //! measurement; [`Session`] runs the probes. `docs/diagnosis.md` describes the method, `docs/causes.md` lists the causes.
 
 mod account;
-mod cache;
 mod cause;
 mod causes;
 mod evidence;
@@ -13,10 +12,8 @@ mod exposed;
 mod lines;
 mod openings;
 mod plan;
-mod reach;
 #[cfg(test)]
 pub(crate) mod sample;
-mod scaling;
 mod search;
 mod session;
 mod starvation;
@@ -30,8 +27,7 @@ pub use exposed::{Exposed, exchange, is_about_exchange};
 pub use lines::{Line, Place, Seat, host_lines, lines, lines_of};
 pub use openings::{Openable, Opening, PARAMETERS, openable};
 pub use plan::{Allowed, Next, experiment, next};
-pub use reach::out_of_reach;
-pub use search::{evidence_of, first_parameters, of_config, opens};
+pub use search::{evidence_of, first_parameters, of_config, opens, out_of_reach};
 pub use session::{Examined, Note, Session, SessionError};
 pub use verdict::{Diagnosed, SURE, Verdict, diagnose};
 

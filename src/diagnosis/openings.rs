@@ -38,12 +38,25 @@ pub struct Opening {
     pub why: &'static str,
 }
 
-fn flags(_: &Evidence) -> Vec<Value> {
-    vec![Value::Bool(false), Value::Bool(true)]
+const FLAGS: [bool; 2] = [false, true];
+
+/// Returns the values if there is something to try.
+fn only<V: Into<Value>>(is_open: bool, values: impl IntoIterator<Item = V>) -> Vec<Value> {
+    values.into_iter().filter(|_| is_open).map(Into::into).collect()
 }
 
-fn on_gpu<T>(evidence: &Evidence, values: impl FnOnce() -> Vec<T>) -> Vec<T> {
-    if evidence.is_gpu() { values() } else { Vec::new() }
+/// Returns true if ranks exchange by this wrapper, unless communication is known to cost almost nothing.
+fn exchanges_by(evidence: &Evidence, wrapper: &str) -> bool {
+    exchanges(evidence) && evidence.wrapper() == Some(wrapper)
+}
+
+/// Returns true if ranks communicate by NCCL, unless communication is known to cost almost nothing.
+fn exchanges_by_nccl(evidence: &Evidence) -> bool {
+    exchanges(evidence) && evidence.text("distributed.backend").is_some_and(|backend| backend.contains("nccl"))
+}
+
+fn exchanges(evidence: &Evidence) -> bool {
+    evidence.ranks() > 1 && !evidence.exposed_communication().is_some_and(|exposed| exposed.is_small())
 }
 
 fn flag(evidence: &Evidence, name: &str) -> Option<Value> {
@@ -74,7 +87,8 @@ pub const PARAMETERS: &[Openable] = &[
         why: "batches in each worker's queue, for samples that take longer than usual",
         values: prefetch,
         today: |evidence| {
-            whole(evidence, "loader.prefetch_factor").or_else(|| has_no_workers(evidence).then_some(Value::Int(2)))
+            let has_no_workers = evidence.workers() == Some(0);
+            whole(evidence, "loader.prefetch_factor").or_else(|| has_no_workers.then_some(Value::Int(2)))
         },
     },
     Openable {
@@ -82,7 +96,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "dataloader.persistent_workers",
         role: None,
         why: "workers stay alive from epoch to epoch",
-        values: flags,
+        values: |_| only(true, FLAGS),
         today: |evidence| flag(evidence, "loader.persistent_workers").or(Some(Value::Bool(false))),
     },
     Openable {
@@ -90,7 +104,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "dataloader.pin_memory",
         role: None,
         why: "copies to the GPU are direct, and can overlap with computing",
-        values: |evidence| on_gpu(evidence, || flags(evidence)),
+        values: |evidence| only(evidence.is_gpu(), FLAGS),
         today: |evidence| flag(evidence, "loader.pin_memory"),
     },
     Openable {
@@ -123,8 +137,8 @@ pub const PARAMETERS: &[Openable] = &[
         role: None,
         why: "fewer launches, and fused operations",
         values: |evidence| {
-            let modes = || ["off", "default", "reduce-overhead"].map(Value::from).to_vec();
-            on_gpu(evidence, || if evidence.flag("compiled") == Some(true) { Vec::new() } else { modes() })
+            let is_open = evidence.is_gpu() && evidence.flag("compiled") != Some(true);
+            only(is_open, ["off", "default", "reduce-overhead"])
         },
         today: |_| Some(Value::from("off")),
     },
@@ -133,10 +147,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "torch.fused_optimizer",
         role: None,
         why: "one kernel updates all weights",
-        values: |evidence| {
-            let is_known = evidence.flag("optimizer_fused") == Some(false);
-            on_gpu(evidence, || if is_known { flags(evidence) } else { Vec::new() })
-        },
+        values: |evidence| only(evidence.is_gpu() && evidence.flag("optimizer_fused") == Some(false), FLAGS),
         today: |evidence| flag(evidence, "optimizer_fused"),
     },
     Openable {
@@ -144,10 +155,8 @@ pub const PARAMETERS: &[Openable] = &[
         target: "torch.channels_last",
         role: None,
         why: "the fastest image layout for convolutions",
-        values: |evidence| {
-            let has_convolutions = evidence.flag("parameters_4d") == Some(true);
-            on_gpu(evidence, || if has_convolutions { flags(evidence) } else { Vec::new() })
-        },
+        // Weights of four dimensions are convolutions.
+        values: |evidence| only(evidence.is_gpu() && evidence.flag("parameters_4d") == Some(true), FLAGS),
         today: |_| Some(Value::Bool(false)),
     },
     Openable {
@@ -155,10 +164,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "torch.sdpa",
         role: None,
         why: "an attention kernel that does not write the scores of all pairs to memory",
-        values: |evidence| {
-            let lacks = evidence.text("flash_attention") == Some("no");
-            on_gpu(evidence, || if lacks { ATTENTION.map(Value::from).to_vec() } else { Vec::new() })
-        },
+        values: |evidence| only(evidence.is_gpu() && evidence.text("flash_attention") == Some("no"), ATTENTION),
         today: |_| Some(Value::from(ATTENTION[0])),
     },
     Openable {
@@ -166,7 +172,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "torch.checkpoint",
         role: None,
         why: "activations are recomputed, which makes room for a larger batch",
-        values: flags,
+        values: |_| only(true, FLAGS),
         today: |_| Some(Value::Bool(false)),
     },
     Openable {
@@ -174,7 +180,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "torch.grad_accumulation",
         role: Some(Role::Pieces),
         why: "a batch in pieces needs the memory of one piece, and exchanges gradients once",
-        values: |_| [1, 2, 4].map(integer).to_vec(),
+        values: |_| only(true, [1, 2, 4]),
         today: |_| Some(Value::Int(1)),
     },
     Openable {
@@ -182,7 +188,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "ddp.bucket_cap_mb",
         role: None,
         why: "larger buckets need fewer exchanges, smaller buckets begin earlier",
-        values: |evidence| in_wrapper(evidence, "DistributedDataParallel", &[10, 25, 50, 100, 200].map(Value::Int)),
+        values: |evidence| only(exchanges_by(evidence, "DistributedDataParallel"), [10, 25, 50, 100, 200]),
         today: |evidence| whole(evidence, "ddp.bucket_cap_mb"),
     },
     Openable {
@@ -190,7 +196,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "ddp.gradient_as_bucket_view",
         role: None,
         why: "gradients are not copied into the buckets",
-        values: |evidence| in_wrapper(evidence, "DistributedDataParallel", &[false, true].map(Value::Bool)),
+        values: |evidence| only(exchanges_by(evidence, "DistributedDataParallel"), FLAGS),
         today: |evidence| flag(evidence, "ddp.gradient_as_bucket_view"),
     },
     Openable {
@@ -198,11 +204,9 @@ pub const PARAMETERS: &[Openable] = &[
         target: "ddp.compression",
         role: None,
         why: "half the bytes between ranks; losses are compared with full precision",
-        values: |evidence| match evidence.text("ddp.compression") {
-            Some("none" | "fp16" | "bf16") => {
-                in_wrapper(evidence, "DistributedDataParallel", &["none", "bf16", "fp16"].map(Value::from))
-            }
-            _ => Vec::new(),
+        values: |evidence| {
+            let is_known = matches!(evidence.text("ddp.compression"), Some("none" | "fp16" | "bf16"));
+            only(is_known && exchanges_by(evidence, "DistributedDataParallel"), ["none", "bf16", "fp16"])
         },
         today: |evidence| Some(Value::from(evidence.text("ddp.compression")?)),
     },
@@ -211,7 +215,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "fsdp.reshard_after_forward",
         role: None,
         why: "weights are gathered once instead of twice; they then stay in memory",
-        values: |evidence| in_wrapper(evidence, "fully_shard", &[true, false].map(Value::Bool)),
+        values: |evidence| only(exchanges_by(evidence, "fully_shard"), [true, false]),
         today: |evidence| flag(evidence, "fsdp.reshard_after_forward"),
     },
     Openable {
@@ -219,7 +223,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "fsdp.prefetch_depth",
         role: None,
         why: "weights of the next modules are gathered while this module computes",
-        values: |evidence| in_wrapper(evidence, "fully_shard", &[0, 1, 2, 3].map(Value::Int)),
+        values: |evidence| only(exchanges_by(evidence, "fully_shard"), [0, 1, 2, 3]),
         today: |evidence| {
             let depth = evidence.number("fsdp.prefetch_depth")?;
             if depth == 0.0 { Some(Value::Int(0)) } else { whole(evidence, "fsdp.prefetch_depth") }
@@ -230,10 +234,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "fsdp.sharding_strategy",
         role: None,
         why: "less sharding needs less gathering and more memory",
-        values: |evidence| {
-            let values = ["FULL_SHARD", "SHARD_GRAD_OP"].map(Value::from);
-            in_wrapper(evidence, "FullyShardedDataParallel", &values)
-        },
+        values: |evidence| only(exchanges_by(evidence, "FullyShardedDataParallel"), ["FULL_SHARD", "SHARD_GRAD_OP"]),
         today: |evidence| {
             let strategy = evidence.text("fsdp.sharding_strategy")?;
             ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"]
@@ -246,7 +247,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "nccl.channels",
         role: None,
         why: "more channels move more data at once, and take multiprocessors from computing",
-        values: |evidence| by_nccl(evidence, &[2, 4, 8, 16, 32]),
+        values: |evidence| only(exchanges_by_nccl(evidence), [2, 4, 8, 16, 32]),
         today: |_| None,
     },
     Openable {
@@ -254,7 +255,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "nccl.chunk_size",
         role: None,
         why: "larger chunks cost less overhead, smaller chunks keep more links busy",
-        values: |evidence| by_nccl(evidence, &[1 << 20, 1 << 22, 1 << 23, 1 << 24]),
+        values: |evidence| only(exchanges_by_nccl(evidence), [1 << 20, 1 << 22, 1 << 23, 1 << 24]),
         today: |_| None,
     },
     Openable {
@@ -262,7 +263,7 @@ pub const PARAMETERS: &[Openable] = &[
         target: "torch.allocator",
         role: None,
         why: "growing segments leave less unused memory between tensors",
-        values: |evidence| on_gpu(evidence, || ["default", "expandable-segments"].map(Value::from).to_vec()),
+        values: |evidence| only(evidence.is_gpu(), ["default", "expandable-segments"]),
         today: |_| Some(Value::from("default")),
     },
 ];
@@ -295,35 +296,14 @@ impl Openable {
     }
 }
 
-/// Returns the settings for a job whose ranks exchange by this wrapper, unless communication is known to cost almost nothing.
-fn in_wrapper(evidence: &Evidence, wrapper: &str, values: &[Value]) -> Vec<Value> {
-    let is_dear = !evidence.exposed_communication().is_some_and(|exposed| exposed.is_small());
-    if evidence.ranks() > 1 && is_dear && evidence.wrapper() == Some(wrapper) { values.to_vec() } else { Vec::new() }
-}
-
-/// Returns the settings for a job whose ranks communicate by NCCL, unless communication is known to cost almost nothing.
-fn by_nccl(evidence: &Evidence, values: &[i64]) -> Vec<Value> {
-    let is_dear = !evidence.exposed_communication().is_some_and(|exposed| exposed.is_small());
-    let is_by_nccl = evidence.text("distributed.backend").is_some_and(|backend| backend.contains("nccl"));
-    if evidence.ranks() > 1 && is_dear && is_by_nccl {
-        values.iter().copied().map(Value::Int).collect()
-    } else {
-        Vec::new()
-    }
-}
-
 fn whole(evidence: &Evidence, name: &str) -> Option<Value> {
     let number = evidence.number(name).filter(|number| number.fract() == 0.0 && (1.0..1e9).contains(number))?;
     #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
     Some(Value::Int(number as i64))
 }
 
-fn has_no_workers(evidence: &Evidence) -> bool {
-    evidence.workers() == Some(0)
-}
-
 /// Returns the number of cores, rounded up.
-fn cores(evidence: &Evidence) -> u32 {
+pub(super) fn cores(evidence: &Evidence) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32)
 }
@@ -337,8 +317,8 @@ fn workers(evidence: &Evidence) -> Vec<Value> {
     let sweep = evidence.loader_rates().into_keys().max().unwrap_or(0);
     let most = (cores(evidence) * if waits { 4 } else { 1 }).max(sweep).clamp(2, MOST);
     let best = starvation::with_workers(evidence).map(|best| best.workers);
-    let mut values: Vec<u32> =
-        std::iter::once(0).chain((0..).map(|power| 1 << power).take_while(|workers| *workers <= most)).collect();
+    let mut values = vec![0];
+    values.extend((0..).map(|power| 1 << power).take_while(|workers| *workers <= most));
     values.extend(best.filter(|best| !values.contains(best)));
     values.sort_unstable();
     values.into_iter().map(integer).collect()
@@ -346,16 +326,14 @@ fn workers(evidence: &Evidence) -> Vec<Value> {
 
 fn prefetch(evidence: &Evidence) -> Vec<Value> {
     let today = evidence.number("loader.prefetch_factor").unwrap_or(2.0);
-    let most = if today >= 8.0 { 16 } else { 8 };
-    [2, 4, 8, 16].into_iter().filter(|factor| *factor <= most).map(integer).collect()
+    let factors: &[i64] = if today >= 8.0 { &[2, 4, 8, 16] } else { &[2, 4, 8] };
+    only(true, factors.iter().copied())
 }
 
 fn threads(evidence: &Evidence) -> Vec<Value> {
     let cores = cores(evidence);
-    if evidence.is_gpu() || cores < 2 {
-        return Vec::new();
-    }
-    (0..).map(|power| 1 << power).take_while(|threads| *threads <= cores).map(integer).collect()
+    let powers = (0..).map(|power| 1 << power).take_while(|threads| *threads <= cores);
+    only(!evidence.is_gpu() && cores >= 2, powers.map(integer))
 }
 
 /// Returns batch sizes from half to eight times the current size; at most twice if device memory is nearly full.
@@ -372,7 +350,7 @@ fn precisions(evidence: &Evidence) -> Vec<Value> {
     let Some(capability) = evidence.around.compute_capability.filter(|_| evidence.is_gpu()) else { return Vec::new() };
     let formats = [Precision::Fp32, Precision::Tf32, Precision::Bf16, Precision::Fp16];
     let known = formats.into_iter().filter(|format| format.is_in_hardware(capability));
-    known.map(|format| Value::from(format.name())).collect()
+    only(true, known.map(Precision::name))
 }
 
 #[cfg(test)]

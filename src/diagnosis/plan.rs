@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::cause::{Kind, Strength};
-use super::causes::threads;
+use super::causes::tenants;
 use super::evidence::{Differential, Evidence, MOSTLY_FIXED};
+use super::openings::cores;
 use super::starvation::{CLEAR, COMPUTES, WAIT, WITHOUT_LOADER};
 use super::verdict::{Verdict, diagnose};
 use crate::model::Precision;
@@ -55,93 +56,76 @@ const SHORTEST: Duration = Duration::from_secs(4);
 pub fn next(evidence: &Evidence, allowed: &Allowed, left: Duration, each: Duration) -> Option<Next> {
     let differential = ORDER.into_iter().find(|which| evidence.runs.iter().all(|(known, _)| known != which))?;
     Some(match why_not(differential, evidence, allowed) {
-        Some(reason) => Next::LeaveOut(differential, reason),
+        Some(reason) => Next::LeaveOut(differential, reason.to_owned()),
         None if left < each.max(SHORTEST) => Next::LeaveOut(differential, "no time was left".to_owned()),
         None => Next::Run(differential),
     })
 }
 
-/// Returns why the run with one thread is left out.
-fn why_not_one_thread(evidence: &Evidence) -> Option<&'static str> {
-    if evidence.is_gpu() {
-        return Some("it trains on a GPU");
-    }
-    if evidence.number("threads").is_none_or(|threads| threads <= 1.0) {
-        return Some("its operations have one thread");
-    }
-    threads::contention(evidence).is_none().then_some("its cores are its own")
-}
-
 /// Returns why a differential probe does not run.
-fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -> Option<String> {
-    let reason = |text: &str| Some(text.to_owned());
+fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -> Option<&'static str> {
     let needs_adapter = !matches!(differential, Differential::OneRank | Differential::Cold);
     if needs_adapter && !allowed.has_adapter {
-        return reason("needs adapter = \"torch\" in [step]");
+        return Some("needs adapter = \"torch\" in [step]");
     }
-    let verdict = || diagnose(evidence);
     let gain = evidence.gain_without_loader().map(|gain| gain.times);
     let has_loader = evidence.workers().is_some() || evidence.observed.phase_seconds.contains_key("data_wait");
+    // The first reason that holds.
+    let first = |reasons: &[(bool, &'static str)]| reasons.iter().find(|(holds, _)| *holds).map(|(_, reason)| *reason);
     match differential {
-        Differential::Replay | Differential::LoaderOnly if !has_loader => reason("the script iterates no DataLoader"),
+        Differential::Replay | Differential::LoaderOnly if !has_loader => Some("the script iterates no DataLoader"),
         Differential::Replay => None,
-        Differential::LoaderOnly => match gain {
-            Some(gain) if gain < WITHOUT_LOADER.value => reason("the loader is not the limit"),
-            None if evidence.share("data_wait").is_none_or(|wait| wait < WAIT.value) => {
-                reason("the loader is not the limit")
-            }
-            _ => None,
-        },
-        Differential::NoCommunication => evidence.why_not_without_communication().map(str::to_owned),
-        Differential::OneRank => match evidence.ranks() {
-            1 => reason("there is one rank"),
-            _ if !allowed.can_run_one_rank => reason("the command's launcher is not known"),
-            _ => None,
-        },
-        Differential::OneThread => why_not_one_thread(evidence).map(str::to_owned),
+        Differential::LoaderOnly => {
+            let waits = || evidence.share("data_wait").is_some_and(|wait| wait >= WAIT.value);
+            let is_limit = gain.map_or_else(waits, |gain| gain >= WITHOUT_LOADER.value);
+            (!is_limit).then_some("the loader is not the limit")
+        }
+        Differential::NoCommunication => evidence.why_not_without_communication(),
+        Differential::OneRank => first(&[
+            (evidence.ranks() == 1, "there is one rank"),
+            (!allowed.can_run_one_rank, "the command's launcher is not known"),
+        ]),
+        Differential::OneThread => first(&[
+            (evidence.is_gpu(), "it trains on a GPU"),
+            (evidence.number("threads").is_none_or(|threads| threads <= 1.0), "its operations have one thread"),
+            (tenants::contention(evidence).is_none(), "its cores are its own"),
+        ]),
         Differential::DoubleBatch => {
-            if threads::gain(evidence).is_some_and(|gain| gain.times >= CLEAR) {
-                return reason("threads that wait for each other are the limit by far");
-            }
-            if gain.is_some_and(|gain| gain >= CLEAR) {
-                return reason("the loader is the limit by far");
-            }
-            if evidence.run(Differential::Replay).is_none() {
-                return reason("replayed batches were not measured");
-            }
-            evidence.batch_size().is_none().then(|| "the loader does not say its batch size".to_owned())
+            let by_threads = tenants::gain_of_one_thread(evidence).is_some_and(|gain| gain.times >= CLEAR);
+            first(&[
+                (by_threads, "threads that wait for each other are the limit by far"),
+                (gain.is_some_and(|gain| gain >= CLEAR), "the loader is the limit by far"),
+                (evidence.run(Differential::Replay).is_none(), "replayed batches were not measured"),
+                (evidence.batch_size().is_none(), "the loader does not say its batch size"),
+            ])
         }
         Differential::EightBatches => match evidence.gain_over_replay(Differential::DoubleBatch) {
             Some(gain) if gain.times >= MOSTLY_FIXED => None,
-            Some(_) => reason("a step of twice the batch takes much longer"),
-            None => reason("twice the batch was not measured"),
+            Some(_) => Some("a step of twice the batch takes much longer"),
+            None => Some("twice the batch was not measured"),
         },
         Differential::HalfBatch => match evidence.ran_out_of_memory() {
             Some((Differential::DoubleBatch, _)) if evidence.batch_size().is_some_and(|size| size > 1) => None,
-            Some((Differential::DoubleBatch, _)) => reason("a batch of one has no half"),
-            _ => reason("twice the batch tells more"),
+            Some((Differential::DoubleBatch, _)) => Some("a batch of one has no half"),
+            _ => Some("twice the batch tells more"),
         },
-        Differential::OtherPrecision => other_precision(evidence).err().map(str::to_owned),
+        Differential::OtherPrecision => other_precision(evidence).err(),
         Differential::Pinned => {
-            if !evidence.is_gpu() {
-                return reason("no GPU");
-            }
-            if evidence.flag("loader.pin_memory") == Some(true) || evidence.flag("loader.batch_pinned") == Some(true) {
-                return reason("batches are pinned already");
-            }
+            let is = |flag: &str| evidence.flag(flag) == Some(true);
             let copies = evidence.share("host_to_device").is_some_and(|share| share >= WAIT.value);
-            (!copies).then(|| "copies take next to no time".to_owned())
+            first(&[
+                (!evidence.is_gpu(), "no GPU"),
+                (is("loader.pin_memory") || is("loader.batch_pinned"), "batches are pinned already"),
+                (!copies, "copies take next to no time"),
+            ])
         }
         Differential::Cold => {
-            if !allowed.can_drop_cache {
-                return reason("the data set opens no files that can be dropped from the page cache");
-            }
-            let is_read = evidence.text("files.kind").is_some_and(|kind| kind != "none");
-            if !is_read {
-                return reason("the data set opens no files");
-            }
-            let is_clear = is_clear(&verdict());
-            is_clear.then(|| "the cause is clear".to_owned())
+            let opens_files = evidence.text("files.kind").is_some_and(|kind| kind != "none");
+            first(&[
+                (!allowed.can_drop_cache, "the data set opens no files that can be dropped from the page cache"),
+                (!opens_files, "the data set opens no files"),
+                (is_clear(&diagnose(evidence)), "the cause is clear"),
+            ])
         }
     }
 }
@@ -168,24 +152,17 @@ fn other_precision(evidence: &Evidence) -> Result<Precision, &'static str> {
 
 /// Returns the experiment for a differential probe, with the settings that it needs.
 pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment {
+    let times = |factor: u32| evidence.batch_size().and_then(|size| size.checked_mul(factor)).unwrap_or(factor);
+    let replayed = |batch: u32| Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(batch));
     match differential {
         Differential::LoaderOnly => {
             let workers = sweep(evidence);
             Experiment { workers, seconds: Duration::from_secs(2), ..Experiment::new(Mode::LoaderOnly) }
         }
         Differential::Replay => Experiment::new(Mode::Replay),
-        Differential::DoubleBatch => {
-            let double = evidence.batch_size().and_then(|size| size.checked_mul(2)).unwrap_or(2);
-            Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(double))
-        }
-        Differential::EightBatches => {
-            let eight = evidence.batch_size().and_then(|size| size.checked_mul(8)).unwrap_or(8);
-            Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(eight))
-        }
-        Differential::HalfBatch => {
-            let half = evidence.batch_size().map_or(1, |size| (size / 2).max(1));
-            Experiment::new(Mode::Replay).with("dataloader.batch_size", i64::from(half))
-        }
+        Differential::DoubleBatch => replayed(times(2)),
+        Differential::EightBatches => replayed(times(8)),
+        Differential::HalfBatch => replayed(evidence.batch_size().map_or(1, |size| (size / 2).max(1))),
         Differential::OtherPrecision => {
             let precision = other_precision(evidence).unwrap_or(Precision::Fp32);
             Experiment::new(Mode::Replay).with("torch.precision", precision.name())
@@ -203,8 +180,7 @@ fn sweep(evidence: &Evidence) -> Vec<u32> {
     /// Round numbers that bound the time of the loader's probe: the most workers, and about the most numbers of workers to try.
     const MOST: u32 = 16;
     const TRIES: usize = 5;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-    let cores = evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32);
+    let cores = cores(evidence);
     let waits = evidence.item_cpu_share().is_some_and(|share| share < COMPUTES.value);
     let most = if waits { cores * 4 } else { cores * 2 }.clamp(2, MOST);
     let today = evidence.workers().filter(|workers| *workers <= 64);
@@ -284,7 +260,7 @@ mod tests {
     #[test]
     fn one_thread_is_tried_where_the_cores_are_shared() {
         let why_not = |job: Job| why_not(Differential::OneThread, &job.evidence(), &ALL);
-        let shared = |job: Job| job.with(|job| job.machine.foreign_cpu_share = Some(0.2));
+        let shared = |job: Job| job.foreign(0.2);
         assert_eq!(why_not(shared(Job::cpu())), None);
         assert_eq!(why_not(Job::cpu().host(Metric::CpuPressure, 0.3)), None);
         for job in [Job::cpu(), shared(Job::gpu()), shared(Job::cpu().number("threads", 1.0))] {

@@ -1,15 +1,16 @@
 //! Runs the probes of a diagnosis, one after the other, within a time limit.
 
+use std::fs::File;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::cache;
 use super::evidence::{Around, Differential, Evidence, LOADER_RATES, Ran};
 use super::plan::{self, Allowed, Next};
 use super::starvation;
 use super::verdict::{Verdict, diagnose};
-use crate::model::{Config, Outcome, Progress, Settings};
+use crate::model::{Config, Failure, Measurement, Outcome, Progress, Settings};
 use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
 
 /// An event of a running session.
@@ -99,11 +100,10 @@ impl Session<'_> {
         let mut each = begin.elapsed();
         on_note(&Note::Ended(None, &Ran::Measured(Box::new(measurement.clone())), each));
         let mut evidence = Evidence::of(&measurement, self.around.clone());
-        let files = cache::Files::of(&evidence);
         let allowed = Allowed {
             has_adapter: self.has_adapter,
             can_run_one_rank: self.with_one_rank.is_some(),
-            can_drop_cache: self.has_adapter && files.is_some(),
+            can_drop_cache: self.has_adapter && folder_of_data(&evidence).is_some(),
         };
         let (mut number, mut is_interrupted) = (1, false);
         while let Some(next) = plan::next(&evidence, &allowed, self.time.saturating_sub(begin.elapsed()), each) {
@@ -115,9 +115,7 @@ impl Session<'_> {
                     continue;
                 }
             };
-            if self.stop.load(Ordering::Relaxed) {
-                is_interrupted = true;
-            }
+            is_interrupted |= self.stop.load(Ordering::Relaxed);
             if is_interrupted {
                 evidence.runs.push((differential, Ran::LeftOut("it was stopped".to_owned())));
                 continue;
@@ -126,7 +124,7 @@ impl Session<'_> {
             on_note(&Note::Begins(Some(differential)));
             let began = Instant::now();
             let left = self.time.saturating_sub(begin.elapsed());
-            let ran = self.differential(number, differential, &evidence, files.as_ref(), left, on_note)?;
+            let ran = self.differential(number, differential, &evidence, left, on_note)?;
             let took = began.elapsed();
             each = each.min(took).max(Duration::from_secs(1));
             is_interrupted |= self.stop.load(Ordering::Relaxed);
@@ -142,15 +140,12 @@ impl Session<'_> {
         number: u32,
         differential: Differential,
         evidence: &Evidence,
-        files: Option<&cache::Files>,
         left: Duration,
         on_note: &mut dyn FnMut(&Note<'_>),
     ) -> Result<Ran, ProbeError> {
-        if differential == Differential::Cold {
-            let dropped = files.map_or(0, |files| files.drop_from_cache(self.stop));
-            if dropped == 0 {
-                return Ok(Ran::Failed("no file could be dropped from the page cache".to_owned()));
-            }
+        let dropped = || folder_of_data(evidence).map_or(0, |folder| drop_from_cache(folder, self.stop));
+        if differential == Differential::Cold && dropped() == 0 {
+            return Ok(Ran::Failed("no file could be dropped from the page cache".to_owned()));
         }
         let experiment = self.has_adapter.then(|| plan::experiment(differential, evidence));
         let outcome = self.probe(number, experiment.as_ref(), DIFFERENTIAL, left, Some(differential), on_note)?;
@@ -210,13 +205,70 @@ impl Session<'_> {
                 return Ok(outcome);
             }
         }
-        Ok(Outcome::Disturbed(crate::model::Failure::new("another process disturbed the run twice")))
+        Ok(Outcome::Disturbed(Failure::new("another process disturbed the run twice")))
     }
 }
 
-fn is_of_use(differential: Differential, measurement: &crate::model::Measurement) -> bool {
+fn is_of_use(differential: Differential, measurement: &Measurement) -> bool {
     match differential {
         Differential::LoaderOnly => !measurement.facts.numbered(LOADER_RATES).is_empty(),
         _ => measurement.throughput.is_some() || measurement.timing.step_seconds.is_some(),
+    }
+}
+
+/// Returns the folder in which the dataset opens its files, if the job reported it.
+fn folder_of_data(evidence: &Evidence) -> Option<PathBuf> {
+    let folder = PathBuf::from(evidence.text("files.path").filter(|path| !path.is_empty())?);
+    let folder = if folder.is_file() { folder.parent()?.to_owned() } else { folder };
+    folder.is_dir().then_some(folder)
+}
+
+/// Drops the files below a folder from the page cache, so that a probe measures storage. Returns their number.
+///
+/// It calls posix_fadvise(2) with `POSIX_FADV_DONTNEED`, which needs only read access. Unwritten and mapped parts of a file stay.
+fn drop_from_cache(folder: PathBuf, stop: &AtomicBool) -> usize {
+    /// Round numbers: bounds on the time that this step of a diagnosis takes.
+    const MOST: usize = 200_000;
+    const LONGEST: Duration = Duration::from_secs(5);
+    let begin = Instant::now();
+    let drop_one = |path: PathBuf| {
+        let file = File::open(path);
+        file.is_ok_and(|file| rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).is_ok())
+    };
+    let (mut folders, mut dropped) = (vec![folder], 0);
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            if dropped >= MOST || begin.elapsed() > LONGEST || stop.load(Ordering::Relaxed) {
+                return dropped;
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_file() => dropped += usize::from(drop_one(entry.path())),
+                _ => {}
+            }
+        }
+    }
+    dropped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::sample::Job;
+
+    #[test]
+    fn files_below_the_folder_are_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        for name in ["a.bin", "below/b.bin"] {
+            std::fs::write(folder.path().join(name), [0; 10]).unwrap();
+        }
+        let found = |path: &str| folder_of_data(&Job::cpu().text("files.path", path).evidence());
+        let path = folder.path().display().to_string();
+        assert_eq!(drop_from_cache(found(&path).unwrap(), &AtomicBool::new(false)), 2);
+        assert_eq!(found(&format!("{path}/a.bin")), found(&path));
+        assert_eq!(found("/not/there"), None);
+        assert_eq!(folder_of_data(&Job::cpu().evidence()), None);
     }
 }

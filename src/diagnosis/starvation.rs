@@ -1,4 +1,4 @@
-//! Decides whether a step waits for data and what the loader could deliver: the arithmetic behind the causes about
+//! Decides whether a step waits for data, what the loader could deliver, and what limits it: the arithmetic behind the causes about
 //! data.
 
 use super::cause::{
@@ -231,6 +231,66 @@ pub(super) fn core_limit(evidence: &Evidence) -> Option<f64> {
     ratio(cores, training + loading)
 }
 
+/// How the rate of the loader alone grows with the number of workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scales {
+    /// It grows until the cores are full: samples are computed.
+    WithCores,
+    /// It grows beyond the number of cores, which stay idle: samples wait.
+    BeyondCores,
+    /// It does not grow although cores are idle: workers wait for each other.
+    NotAtAll,
+}
+
+pub(super) static MORE_WORKERS: Threshold = Threshold {
+    what: "speed of loading with workers over loading in the training process, at least",
+    value: 1.2,
+    source: "own choice: less may be the cost of a fork and a queue; Lightning warns below 2 workers (data_connector.py)",
+};
+pub(super) static CORES_FULL: Threshold = Threshold {
+    what: "share of the cores that the job keeps busy, at least",
+    value: 0.85,
+    source: "own choice: beyond it another worker has no core to run on",
+};
+
+/// Returns how the loader alone scales, with a description; `None` if too few numbers of workers were tried, or if the result is unclear.
+pub(super) fn scales(evidence: &Evidence) -> Option<(Scales, String)> {
+    let (rates, used, cores) = (evidence.loader_rates(), evidence.loader_cores(), evidence.cores()?);
+    let with_workers = || rates.iter().filter(|(workers, _)| **workers > 0);
+    let (few, least) = with_workers().next()?;
+    let (many, most) = with_workers().next_back().filter(|(many, _)| **many >= few * 2)?;
+    let best = with_workers().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    // Cores that other programs use are not idle.
+    let free = cores * (1.0 - evidence.foreign_beside_loader()).max(0.05);
+    let busy = used.get(many).map(|used| (used / free).min(1.0))?;
+    let which = if free < cores { "free cores" } else { "cores" };
+    let words = format!(
+        "the loader alone: {} with {}, {} with {}, which keep {} of the {which} busy",
+        evidence.shown_rate(*least),
+        shown_workers(*few),
+        evidence.shown_rate(*most),
+        shown_workers(*many),
+        shown_share(busy)
+    );
+    if busy >= CORES_FULL.value {
+        return Some((Scales::WithCores, words));
+    }
+    if ratio(best, *least)? < MORE_WORKERS.value {
+        // If loading in the training process is faster, the limit is handing batches over, not a shared resource.
+        let alone = rates.get(&0).copied().unwrap_or(0.0);
+        return (alone < best * MORE_WORKERS.value).then_some((Scales::NotAtAll, words));
+    }
+    let at_cores = with_workers().rfind(|(workers, _)| f64::from(**workers) <= cores);
+    let beyond = at_cores.and_then(|(_, rate)| ratio(*most, *rate)).is_some_and(|times| times >= MORE_WORKERS.value);
+    beyond.then_some((Scales::BeyondCores, words))
+}
+
+/// Returns true if workers take turns at a shared resource.
+pub(super) fn is_shared(evidence: &Evidence) -> bool {
+    evidence.workers().is_some_and(|workers| workers > 0)
+        && scales(evidence).is_some_and(|(scales, _)| scales == Scales::NotAtAll)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,20 +327,40 @@ mod tests {
         assert!(starved.times() > 3.0);
     }
 
+    fn taking_turns() -> Job {
+        Job::cpu().workers(0).wait(0.5).replay(200.0).loader(&[(0, 200.0), (2, 400.0)])
+    }
+
     #[test]
     fn in_the_training_process_loading_and_training_take_turns() {
-        let evidence = Job::cpu().workers(0).wait(0.5).replay(200.0).loader(&[(0, 200.0), (2, 400.0)]).evidence();
-        let best = with_workers(&evidence).unwrap();
+        let best = with_workers(&taking_turns().evidence()).unwrap();
         assert_eq!(best.workers, 2);
         assert!((1.8..2.0).contains(&best.times), "{best:?}");
     }
 
     #[test]
     fn cores_that_are_shared_hold_workers_back() {
-        let idle = Job::cpu().workers(0).wait(0.5).replay(200.0).loader(&[(0, 200.0), (2, 400.0)]).cores(2.0);
         // Training keeps both cores busy, and loading a sample takes 5 ms of one of them.
-        let evidence = idle.replay_cpu(2.0).item(0.005, 0.005).evidence();
-        let best = with_workers(&evidence).unwrap();
+        let job = taking_turns().cores(2.0).replay_cpu(2.0).item(0.005, 0.005);
+        let best = with_workers(&job.evidence()).unwrap();
         assert!(best.times < 1.4, "{best:?}");
+    }
+
+    #[test]
+    fn cores_that_are_full_or_idle_tell_why_a_rate_does_not_grow() {
+        // The rates with 0, 1, 2 and many workers, and the cores that many workers keep busy.
+        for (rates, many, busy, expected) in [
+            ([110.0, 100.0, 190.0, 195.0], 4, 1.95, Some(Scales::WithCores)),
+            ([110.0, 100.0, 200.0, 780.0], 8, 0.3, Some(Scales::BeyondCores)),
+            ([110.0, 100.0, 101.0, 99.0], 8, 1.1, Some(Scales::NotAtAll)),
+            // Handing batches over is the limit.
+            ([900.0, 100.0, 101.0, 99.0], 4, 1.1, None),
+        ] {
+            let rates: Vec<(u32, f64)> = [0, 1, 2, many].into_iter().zip(rates).collect();
+            let evidence = Job::cpu().cores(2.0).loader(&rates).loader_cores(&[(many, busy)]).evidence();
+            assert_eq!(scales(&evidence).map(|(scales, _)| scales), expected, "{rates:?}");
+        }
+        let few = Job::cpu().cores(2.0).loader(&[(0, 110.0), (1, 100.0)]).loader_cores(&[(1, 1.0)]).evidence();
+        assert_eq!(scales(&few), None);
     }
 }

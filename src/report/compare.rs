@@ -192,12 +192,11 @@ impl Comparison {
     /// Returns why the second study is a regression. Its best is slower than the first study's best by more than this share, and
     /// beyond the noise if the noise is known.
     pub fn regression(&self, most: f64) -> Option<String> {
-        let is_slower = match (&self.a.best, &self.b.best) {
+        let ratio = match (&self.a.best, &self.b.best) {
             (None, _) => return None,
             (Some(_), None) => return Some("B found nothing feasible, and A did".to_owned()),
             (Some(_), Some(_)) => self.speedup?,
         };
-        let ratio = is_slower;
         let is_sure = matches!(change(ratio), Change::Worse | Change::Unknown);
         (is_sure && ratio.value < 1.0 - most).then(|| {
             format!(

@@ -6,8 +6,7 @@ use super::compare::{BestOfSide, Both, Change, Comparison, SideReport};
 use super::escape::{as_markdown, plain};
 use super::gpus::gpu_summary;
 use super::layout::{Column, lay_out};
-use super::row::shown_metric;
-use super::row::shown_ratio;
+use super::row::{shown_metric, shown_ratio};
 use super::screen::{Screen, Tone, wrap};
 use crate::model::{
     Direction, Estimate, Measurement,
@@ -133,23 +132,13 @@ pub(super) fn verdict(comparison: &Comparison) -> (Tone, String) {
         (_, Direction::Maximize) => format!("the best of B has {times} the {metric} of the best of A"),
         (_, Direction::Minimize) => format!("the best of B is {times} better in {metric} than the best of A"),
     };
+    let [better, worse] = if metric == "throughput" { ["faster", "slower"] } else { ["better", "worse"] };
     match change {
-        Change::Better => (Tone::Good, format!("{words}: faster beyond the noise").replace(FASTER, better(comparison))),
-        Change::Worse => (Tone::Bad, format!("{words}: slower beyond the noise").replace(SLOWER, worse(comparison))),
+        Change::Better => (Tone::Good, format!("{words}: {better} beyond the noise")),
+        Change::Worse => (Tone::Bad, format!("{words}: {worse} beyond the noise")),
         Change::WithinNoise => (Tone::Note, format!("{words}: the difference is within the noise")),
         Change::Unknown => (Tone::Doubtful, format!("{words}; how far off that may be is not known")),
     }
-}
-
-const FASTER: &str = "faster beyond";
-const SLOWER: &str = "slower beyond";
-
-fn better(comparison: &Comparison) -> &'static str {
-    if comparison.metric == "throughput" { FASTER } else { "better beyond" }
-}
-
-fn worse(comparison: &Comparison) -> &'static str {
-    if comparison.metric == "throughput" { SLOWER } else { "worse beyond" }
 }
 
 pub(super) fn word(change: Change) -> (&'static str, Tone) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 pub use bar::{Part, parts};
 pub use json::{CauseReport, CureReport, DiagnosisReport, ProbeLine, diagnosis_json};
 
-use super::labelled::{Page, pairs};
 use super::row::shown_estimate;
+use super::screen::{Page, pairs};
 use crate::diagnosis::{
     Account, Basis, Diagnosed, Differential, Evidence, Examined, Opening, Ran, Verdict, Worth, host_lines,
 };
@@ -34,13 +34,10 @@ pub struct Occasion<'o> {
 
 /// The column where labels end.
 const INDENT: usize = 12;
-/// The most pieces of evidence that are shown.
+/// The most pieces of evidence, other causes, lines of the script and remedies that are shown.
 const CLUES: usize = 5;
-/// The most other causes that are shown.
 const OTHERS: usize = 3;
-/// The most lines of the script that are shown.
 const LINES: usize = 3;
-/// The most remedies that are shown.
 const CURES: usize = 3;
 
 /// Writes the diagnosis on one screen.
@@ -234,7 +231,7 @@ pub fn largest_part(evidence: &Evidence) -> Option<String> {
     let parts = parts(evidence);
     let largest = parts.iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
     let share = (largest.share * 100.0).round();
-    Some(format!("{}, {share:.0} % of a step", largest.label()))
+    Some(format!("{}, {share:.0} % of a step", largest.label))
 }
 
 /// Returns the strongest pieces of evidence; evidence against the cause is marked.
@@ -302,14 +299,12 @@ mod tests {
     use super::*;
     use crate::diagnosis::{diagnose, sample::Job};
 
-    fn screen_of(evidence: Evidence, verdict: Verdict) -> String {
-        let examined = Examined { evidence, verdict, elapsed: Duration::from_secs(1), is_interrupted: false };
-        let occasion = Occasion { job: "python train.py", device: "Some CPU", next: "nothing", columns: 80 };
-        diagnosis_text(&examined, &occasion)
-    }
-
     fn screen(evidence: Evidence, columns: usize) -> String {
         let verdict = diagnose(&evidence);
+        screen_of(evidence, verdict, columns)
+    }
+
+    fn screen_of(evidence: Evidence, verdict: Verdict, columns: usize) -> String {
         let examined = Examined { evidence, verdict, elapsed: Duration::from_secs(42), is_interrupted: false };
         let occasion = Occasion {
             job: "python train.py --epochs 1",
@@ -343,10 +338,10 @@ mod tests {
         evidence.observed.timing.step_seconds = Some(1.0);
         evidence.observed.phase_seconds =
             [("forward", 0.62), ("backward", 0.3)].map(|(name, seconds)| (name.to_owned(), seconds)).into();
-        let screen = screen_of(evidence, Verdict::default());
+        let screen = screen_of(evidence, Verdict::default(), 80);
         assert!(screen.contains("bottleneck  forward, 62 % of a step"), "{screen}");
         assert!(!screen.contains("cannot be told"), "{screen}");
-        let nothing = screen_of(Evidence::default(), Verdict::default());
+        let nothing = screen_of(Evidence::default(), Verdict::default(), 80);
         assert!(nothing.contains("the steps themselves: the job reports neither phases nor facts"), "{nothing}");
     }
 

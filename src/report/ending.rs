@@ -1,13 +1,21 @@
-//! Describes the end of a search in words: the comparison with the baseline, the number of configs tried, and unverified settings.
+//! Describes the end of a search in words: the winner, the comparison with the baseline, the number of configs tried, and unverified
+//! settings.
 
+use super::bottleneck::Bottleneck;
+use super::care::Care;
 use super::escape::plain;
-use super::row::shown_ratio;
-use crate::model::{Config, Direction, Estimate, Measurement, Parameter, Trial, arrival, quantity::show_seconds};
+use super::front::front_lines;
+use super::gpus::{gpu_summary, host_words};
+use super::row::{shown_metric, shown_numerics, shown_ratio, shown_result, shown_together};
+use crate::model::{
+    Config, Direction, Estimate, Measurement, Parameter, Settings, Trial, arrival,
+    quantity::{show_bytes, show_duration, show_number, show_seconds},
+};
 use crate::probe::stats;
 use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Verdict};
 
 /// Describes the comparison with the baseline; `None` without a baseline. `number` formats the objective's value of a config.
-pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {
+fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {
     let Some(baseline) = &best.baseline else {
         let failed = study.baseline_failure().and_then(|outcome| Some((outcome.name(), &outcome.failure()?.reason)));
         return study.baseline.as_ref().map(|_| match failed {
@@ -34,7 +42,7 @@ pub(super) fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranke
 }
 
 /// Returns the lowest ratio of all rounds if it is far below the mean: then the ratio depends on other load on the machine.
-pub(super) fn at_least(best: &Best) -> Option<f64> {
+fn at_least(best: &Best) -> Option<f64> {
     /// A round number: slices of a quiet machine stay above this share of the mean.
     const FAR: f64 = 0.85;
     let speedup = best.speedup?;
@@ -73,7 +81,7 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
 }
 
 /// Says why a search tried few configs, if its time was short.
-pub(super) fn few_configs(study: &Study) -> Option<String> {
+fn few_configs(study: &Study) -> Option<String> {
     const FEW: usize = 5;
     const WANTED: f64 = 10.0;
     let Alternatives { tried, of } = study.alternatives();
@@ -92,32 +100,21 @@ pub(super) fn few_configs(study: &Study) -> Option<String> {
 }
 
 /// Says which settings of the best config are unverified, and which parameters made no difference.
-pub(super) fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
+fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     let settings = study.settings(&best.winner.config);
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
     let idle = without_difference(study);
-    let mut lines = Vec::new();
-    if let Some((_, exchange)) = study.history.exchange() {
-        lines.push(format!("exchange  {}", exchange.words));
-    }
-    let closed = study.history.taken_by_nothing();
-    if !closed.is_empty() {
-        lines.push(format!("settings  unchanged, since nothing takes them: {}", closed.join(", ")));
-    }
-    if !unverified.is_empty() {
-        let label = if is_first(&lines) { "settings" } else { "" };
-        lines.push(format!("{label:<10}not verified, since the step does not tell them: {}", few(&unverified)));
-    }
-    if !idle.is_empty() {
-        let label = if is_first(&lines) { "settings" } else { "" };
-        lines.push(format!("{label:<10}no difference in any fact or figure: {}", few(&idle)));
-    }
-    lines
-}
-
-/// Returns true if no line has the label of settings yet.
-fn is_first(lines: &[String]) -> bool {
-    !lines.iter().any(|line| line.starts_with("settings"))
+    let exchange = study.history.exchange().map(|(_, exchange)| format!("exchange  {}", exchange.words));
+    let settings = [
+        ("unchanged, since nothing takes them", study.history.taken_by_nothing().join(", ")),
+        ("not verified, since the step does not tell them", few(&unverified)),
+        ("no difference in any fact or figure", few(&idle)),
+    ];
+    let known = settings.iter().filter(|(_, names)| !names.is_empty()).enumerate();
+    let line = |(at, (what, names)): (usize, &(&str, String))| {
+        format!("{:<10}{what}: {names}", if at == 0 { "settings" } else { "" })
+    };
+    exchange.into_iter().chain(known.map(line)).collect()
 }
 
 /// Returns the first names and the number of further names; `best.json` has all of them.
@@ -178,5 +175,133 @@ fn overlap(a: Estimate, b: Estimate) -> bool {
     match (a.low.zip(a.high), b.low.zip(b.high)) {
         (Some((a_low, a_high)), Some((b_low, b_high))) => a_low <= b_high && b_low <= a_high,
         _ => a.value == b.value,
+    }
+}
+
+/// The most ties in the list.
+const TIES: usize = 5;
+
+/// Describes the winner, its ties, its speedup and why the search ended, with all details.
+pub fn verdict(study: &Study) -> String {
+    let mut lines = head_lines(study, true);
+    lines.extend(Bottleneck::of(study).iter().flat_map(Bottleneck::lines));
+    lines.extend(study.side_by_side.iter().map(|line| format!("slots     {line}")));
+    lines.extend(Care::of(study).lines());
+    lines.extend(few_configs(study));
+    lines.push(probes_line(study));
+    lines.join("\n")
+}
+
+/// Returns the lines of [`verdict`] that a user reads first.
+pub(super) fn brief(study: &Study) -> String {
+    let mut lines = head_lines(study, false);
+    lines.extend(Bottleneck::of(study).iter().flat_map(Bottleneck::limit_lines));
+    lines.extend(few_configs(study));
+    lines.push(probes_line(study));
+    lines.join("\n")
+}
+
+/// Returns the lines about the best config, or why there is none.
+fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
+    if let Some(best) = study.best() {
+        return winner_lines(study, &best, has_details);
+    }
+    let trials = study.history.trials();
+    let why = if trials.is_empty() {
+        "no probe has ended yet"
+    } else {
+        "none of the configs could be measured within the limits"
+    };
+    let first = trials.first().map(|trial| format!("          the first: {}", shown_result(&study.objective, trial)));
+    std::iter::once(format!("nothing feasible: {why}")).chain(first).collect()
+}
+
+/// Says how many probes and rounds there were, how long they took, and why the search ended.
+fn probes_line(study: &Study) -> String {
+    let searched = study.history.count_searched();
+    let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };
+    let rounds = match study.rounds() {
+        0 => String::new(),
+        1 => " and 1 round of comparisons".to_owned(),
+        rounds => format!(" and {rounds} rounds of comparisons"),
+    };
+    format!("tried     {configs}{rounds} in {}; {}", show_duration(study.elapsed), study.stopped)
+}
+
+fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
+    let number = |entry: &Ranked| shown_entry(study, entry);
+    let Ranked { config, measurement, .. } = &best.winner;
+    let mut lines = vec![
+        format!("best      {}", study.settings(config).line()),
+        format!("          {}{}", number(&best.winner), memory_words(measurement)),
+    ];
+    if has_details {
+        lines.extend(host_words(&measurement.machine.host).map(|words| format!("          {words}")));
+        let ties = best.ties.iter().take(TIES).enumerate();
+        lines.extend(ties.map(|(at, tie)| {
+            let label = if at == 0 { "tied      " } else { "          " };
+            format!("{label}{} ({})", tie_words(study, best, &tie.config), number(tie))
+        }));
+        if best.ties.len() > TIES {
+            lines.push(format!("          and {} more, in best.json", best.ties.len() - TIES));
+        }
+        let gpus = gpu_summary(&measurement.machine.gpus).into_iter().enumerate();
+        lines.extend(gpus.map(|(at, line)| format!("{:10}{line}", if at == 0 { "GPU" } else { "" })));
+    }
+    lines.extend(measurement.numerics.as_ref().map(|numerics| format!("numerics  {}", shown_numerics(numerics))));
+    lines.extend(comparison_line(study, best, &number));
+    lines.extend(study.whole_run(best).map(|run| format!("run       {}", run.words())));
+    lines.extend(largest_batch_line(study, config));
+    let settings = settings_lines(study, best).into_iter();
+    let unverified = |line: &String| has_details || line.contains("not verified");
+    lines.extend(settings.filter(unverified).take(if has_details { usize::MAX } else { 1 }));
+    lines.extend(front_lines(study, best));
+    lines
+}
+
+/// Returns the settings of a tie; if they are long, only the settings that differ from the winner's.
+fn tie_words(study: &Study, best: &Best, tie: &Config) -> String {
+    const LONG: usize = 100;
+    let settings = study.settings(tie);
+    let whole = settings.line();
+    if whole.len() <= LONG {
+        return whole;
+    }
+    let winner = study.settings(&best.winner.config);
+    let differing: Settings = settings
+        .iter()
+        .filter(|(name, value)| winner.get(name) != Some(*value))
+        .map(|(name, value)| (name, value.clone()))
+        .collect();
+    format!("{}, else as the best", differing.line())
+}
+
+/// Formats the objective's value of a config, over all its trials.
+fn shown_entry(study: &Study, entry: &Ranked) -> String {
+    if study.objective.goals().len() < 2 {
+        return shown_metric(study.objective.metric(), entry.estimate, &entry.measurement);
+    }
+    let numbers = study.parts(&entry.config).iter().map(|part| Some(part.estimate)).collect::<Vec<_>>();
+    shown_together(&study.objective, Some(entry.estimate), &numbers, &entry.measurement)
+}
+
+/// Returns the line about the largest batch, from the run that trained on it if there was one. Without such a run, only the memory
+/// of a device is worth the line.
+fn largest_batch_line(study: &Study, config: &Config) -> Option<String> {
+    let runs = || study.history.of(config).filter_map(|trial| trial.outcome.measurement());
+    let trained = runs().find(|run| run.has_trained_largest());
+    let on_device = || runs().find(|run| run.facts.text("device").is_some_and(|device| device != "cpu"));
+    trained.or_else(on_device).and_then(Measurement::largest_batch_words).map(|words| format!("batches   {words}"))
+}
+
+fn memory_words(measurement: &Measurement) -> String {
+    let is_on_cpu = measurement.facts.text("device") == Some("cpu");
+    let memory = if is_on_cpu { "host memory" } else { "memory" };
+    match (measurement.memory.peak_bytes, measurement.memory_headroom()) {
+        (Some(peak), Some(headroom)) => {
+            format!(", {} of {memory} at the peak ({} % free)", show_bytes(peak), show_number(headroom * 100.0))
+        }
+        (Some(peak), None) => format!(", {} of {memory} at the peak", show_bytes(peak)),
+        _ => String::new(),
     }
 }

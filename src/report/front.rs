@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 
 use super::escape::plain;
 use super::layout::{Column, lay_out};
-use super::row::shown_ratio;
-use super::row::{shown_metric, shown_together};
+use super::row::{shown_metric, shown_ratio, shown_together};
 use super::screen::{Screen, Tone, wrap};
 use crate::model::Parameter;
-use crate::search::{Best, OnFront, Study};
+use crate::search::{Best, OnFront, Part, Study};
 
 /// The most rows of a front's table.
 const ROWS: usize = 20;
@@ -119,11 +118,9 @@ pub(super) fn front_lines(study: &Study, best: &Best) -> Vec<String> {
     if study.objective.goals().len() < 2 {
         return lines;
     }
-    let parts = study.parts(&best.winner.config);
     let is_baseline = study.baseline.as_ref() == Some(&best.winner.config);
-    let times =
-        parts.iter().filter_map(|part| Some(format!("{} {}", part.goal.metric, shown_ratio(part.times_better?))));
-    let times: Vec<String> = times.collect();
+    let times = |part: Part| Some(format!("{} {}", part.goal.metric, shown_ratio(part.times_better?)));
+    let times: Vec<String> = study.parts(&best.winner.config).into_iter().filter_map(times).collect();
     if !times.is_empty() && !is_baseline {
         lines.push(format!("better    {}", times.join(", ")));
     }

@@ -242,41 +242,43 @@ fn known_rate(baseline: &Settings, step: Option<&StepTemplate>) -> Option<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Timing;
-    use crate::model::{Estimate, Expression, Objective, Outcome, Purpose, Trial};
+    use crate::model::{Estimate, Expression, Objective, Outcome, Purpose, Timing, Trial};
     use crate::probe::{Template, adapter::Apply};
     use crate::search::StopReason;
     use std::time::Duration;
 
-    /// Makes a study of two configs, the baseline and a better config, each with the samples of its step.
-    fn study(space: Space, configs: [(Settings, Option<f64>); 2]) -> Study {
-        let trial = |(number, (settings, samples)): (u32, &(Settings, Option<f64>))| {
-            let config = space.locate(&settings.chosen(&space)).unwrap();
+    /// Settings, and the samples of a step with them.
+    type Run = (&'static [(&'static str, i64)], Option<f64>);
+
+    /// Makes a study of two configs, the baseline and a better config.
+    fn study(space: Space, runs: [Run; 2]) -> Study {
+        let configs = runs.map(|(settings, samples)| {
+            let settings: Settings = settings.iter().copied().collect();
+            (space.locate(&settings.chosen(&space)).unwrap(), samples)
+        });
+        let baseline = Some(configs[0].0.clone());
+        let history = (1_u32..).zip(configs).map(|(number, (config, samples_per_step))| {
             let throughput = Some(Estimate::point(f64::from(number)));
-            let measurement = Measurement {
-                throughput,
-                timing: Timing { samples_per_step: *samples, ..Default::default() },
-                ..Measurement::default()
-            };
-            let (purpose, outcome) = (Purpose::Search, Outcome::Measured(measurement));
-            Trial { elapsed: Duration::from_secs(1), ..Trial::new(number, purpose, config, outcome) }
-        };
-        let history = (1..).zip(&configs).map(trial).collect();
-        let baseline = space.locate(&configs[0].0.chosen(&space)).ok();
-        let (objective, stopped) = (Objective::default(), StopReason::ProbesSpent);
+            let timing = Timing { samples_per_step, ..Default::default() };
+            let outcome = Outcome::Measured(Measurement { throughput, timing, ..Measurement::default() });
+            Trial { elapsed: Duration::from_secs(1), ..Trial::new(number, Purpose::Search, config, outcome) }
+        });
         Study {
+            history: history.collect(),
             space: space.into(),
-            objective,
-            history,
+            objective: Objective::default(),
             baseline,
-            stopped,
+            stopped: StopReason::ProbesSpent,
             elapsed: Duration::from_secs(2),
             side_by_side: None,
         }
     }
 
-    fn settings(pairs: &[(&str, i64)]) -> Settings {
-        pairs.iter().map(|(name, value)| (*name, *value)).collect()
+    /// The baseline and a batch of eight times the size.
+    const EIGHTFOLD: [Run; 2] = [(&[("batch_size", 32)], None), (&[("batch_size", 256)], None)];
+
+    fn factor(space: Space, runs: [Run; 2]) -> Option<f64> {
+        LearningRate::of(&study(space, runs), None).map(|rate| rate.factor)
     }
 
     fn step(words: &[&str]) -> StepTemplate {
@@ -290,8 +292,7 @@ mod tests {
 
     #[test]
     fn a_larger_batch_gives_both_rules_as_numbers_and_the_rate_of_the_command() {
-        let study =
-            study(batches(), [(settings(&[("batch_size", 32)]), None), (settings(&[("batch_size", 256)]), None)]);
+        let study = study(batches(), EIGHTFOLD);
         let found = LearningRate::of(&study, Some(&step(&["python", "train.py", "--lr", "0.1"]))).unwrap();
         assert_eq!((found.factor, found.linear), (8.0, 8.0));
         insta::assert_snapshot!(found.lines().join("\n") + "\n\n" + &found.sentence());
@@ -314,33 +315,27 @@ mod tests {
             let derived = Expression::parse("512 / batch_size").unwrap();
             Space::builder().parameter(Parameter::powers_of_two("batch_size", 8, 512)).derive(name, derived).build()
         };
-        let configs = || [(settings(&[("batch_size", 32)]), None), (settings(&[("batch_size", 256)]), None)];
-        assert_eq!(LearningRate::of(&study(space("grad_accum").unwrap(), configs()), None), None);
-        assert!(LearningRate::of(&study(space("other").unwrap(), configs()), None).is_some());
-        let same = [(settings(&[("batch_size", 32)]), None), (settings(&[("batch_size", 32)]), None)];
-        assert_eq!(LearningRate::of(&study(batches(), same), None), None);
+        assert_eq!(factor(space("grad_accum").unwrap(), EIGHTFOLD), None);
+        assert!(factor(space("other").unwrap(), EIGHTFOLD).is_some());
+        assert_eq!(factor(batches(), [EIGHTFOLD[0], EIGHTFOLD[0]]), None);
     }
 
     #[test]
     fn devices_count_unless_the_batch_is_that_of_all() {
         let space =
             || Space::new([Parameter::powers_of_two("batch_size", 8, 512), Parameter::range("gpus", 1, 8, 1)]).unwrap();
-        let configs = |samples: [f64; 2]| {
-            let [before, after] = samples.map(Some);
-            [
-                (settings(&[("batch_size", 32), ("gpus", 1)]), before),
-                (settings(&[("batch_size", 64), ("gpus", 4)]), after),
-            ]
+        let runs = |after: f64| -> [Run; 2] {
+            [(&[("batch_size", 32), ("gpus", 1)], Some(32.0)), (&[("batch_size", 64), ("gpus", 4)], Some(after))]
         };
-        assert_eq!(LearningRate::of(&study(space(), configs([32.0, 256.0])), None).unwrap().factor, 8.0);
-        assert_eq!(LearningRate::of(&study(space(), configs([32.0, 64.0])), None).unwrap().factor, 2.0);
+        assert_eq!(factor(space(), runs(256.0)), Some(8.0));
+        assert_eq!(factor(space(), runs(64.0)), Some(2.0));
     }
 
     #[test]
     fn where_no_parameter_is_the_batch_the_samples_of_a_step_tell() {
         let space = || Space::new([Parameter::range("scale", 1, 8, 1)]).unwrap();
-        let configs = |after: f64| [(settings(&[("scale", 1)]), Some(32.0)), (settings(&[("scale", 2)]), Some(after))];
-        assert_eq!(LearningRate::of(&study(space(), configs(16.0)), None).unwrap().factor, 0.5);
-        assert_eq!(LearningRate::of(&study(space(), configs(32.0)), None), None);
+        let runs = |after: f64| -> [Run; 2] { [(&[("scale", 1)], Some(32.0)), (&[("scale", 2)], Some(after))] };
+        assert_eq!(factor(space(), runs(16.0)), Some(0.5));
+        assert_eq!(factor(space(), runs(32.0)), None);
     }
 }

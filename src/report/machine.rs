@@ -1,9 +1,11 @@
-//! Writes a machine on one screen.
+//! Writes a machine on one screen: its GPUs, each alone or grouped by model, its host, and its ceilings.
 
-use super::devices::{gpus_lines, merged};
-use super::labelled::{Page, listed};
-use crate::machine::{Ceilings, Machine, ceilings::KINDS};
-use crate::model::quantity::{show_bytes, show_number};
+use super::screen::{Page, listed};
+use crate::machine::{BUSY, Ceilings, GpuFacts, Holder, Machine, Mig, Pcie, Power, Warning, ceilings::KINDS};
+use crate::model::{
+    PRECISIONS, PrecisionFacts,
+    quantity::{show_bytes, show_number},
+};
 
 /// The column where the text of a line begins.
 const INDENT: usize = 11;
@@ -26,9 +28,7 @@ pub fn machine_text(machine: &Machine, ceilings: &[Ceilings], width: usize) -> S
         page.add("");
     }
     for alike in machine.warnings.chunk_by(|a, b| a.rule == b.rule) {
-        for (at, message) in merged(alike).iter().enumerate() {
-            page.line(if at == 0 { "warning" } else { "" }, message);
-        }
+        page.lines("warning", merged(alike));
         page.line("", &format!("cure: {}", alike[0].cure));
     }
     page.into_text()
@@ -103,6 +103,188 @@ pub fn ceilings_text(ceilings: &Ceilings, width: usize) -> String {
     page.into_text()
 }
 
+/// Writes all GPUs. GPUs of the same model share one block of common facts, followed by one line per GPU.
+fn gpus_lines(gpus: &[GpuFacts], page: &mut Page) {
+    let mut shown: Vec<(&str, bool)> = Vec::new();
+    for gpu in gpus {
+        let key = (gpu.name.as_str(), gpu.is_visible);
+        if shown.contains(&key) {
+            continue;
+        }
+        shown.push(key);
+        let alike: Vec<&GpuFacts> =
+            gpus.iter().filter(|other| (other.name.as_str(), other.is_visible) == key).collect();
+        match alike[..] {
+            [one] => gpu_lines(one, page),
+            _ => group_lines(&alike, page),
+        }
+    }
+}
+
+fn group_lines(gpus: &[&GpuFacts], page: &mut Page) {
+    let rows: Vec<Vec<(&str, String)>> = gpus.iter().map(|gpu| common_rows(gpu)).collect();
+    let is_common = |at: usize| rows.iter().all(|row| row[at] == rows[0][at]);
+    let hidden = (!gpus[0].is_visible).then_some(HIDDEN);
+    page.line(&format!("{} GPUs", gpus.len()), &listed([Some(gpus[0].name.as_str()), hidden]));
+    for (_, (label, words)) in rows[0].iter().enumerate().filter(|(at, _)| is_common(*at)) {
+        page.unless_empty(label, words);
+    }
+    for (gpu, rows) in gpus.iter().zip(&rows) {
+        let differing = rows.iter().enumerate().filter(|(at, (_, words))| !is_common(*at) && !words.is_empty());
+        let used = gpu.memory_used_bytes.map(|used| format!("{} in use", show_bytes(used)));
+        let watts = gpu.power.and_then(|power| power.now_watts).map(|watts| format!("{} W", show_number(watts)));
+        let busy = gpu.busy.map(|busy| format!("busy {} %", show_number(busy * 100.0)));
+        let own = [gpu.uuid.clone(), used, watts, busy, users(gpu).map(|users| format!("used by {users}"))].into_iter();
+        page.line(
+            &format!(" {}", label(gpu)),
+            &listed(own.chain(differing.map(|(_, (_, words))| Some(words.clone())))),
+        );
+    }
+}
+
+/// Returns the facts that GPUs of the same model mostly share.
+fn common_rows(gpu: &GpuFacts) -> Vec<(&'static str, String)> {
+    let limits = |power: Power| power_words(Power { now_watts: None, ..power });
+    vec![
+        (" are", listed([capability(gpu), multiprocessors(gpu), gpu.memory_bytes.map(show_bytes)])),
+        ("", gpu.mig.as_ref().map(mig_words).unwrap_or_default()),
+        (" computes", precisions(gpu)),
+        (" link", links(gpu)),
+        (" power", gpu.power.map(limits).unwrap_or_default()),
+        (" meters", meters(gpu).join("; ")),
+    ]
+}
+
+/// Merges warnings of one rule: equal warnings of several GPUs become one line.
+fn merged(warnings: &[Warning]) -> Vec<String> {
+    let mut lines: Vec<(Vec<u32>, &str)> = Vec::new();
+    for warning in warnings {
+        let of_gpu = warning.message.strip_prefix("GPU ").and_then(|rest| rest.split_once(' '));
+        let parsed = of_gpu.and_then(|(number, words)| Some((number.parse::<u32>().ok()?, words)));
+        match parsed {
+            Some((number, words)) => {
+                match lines.iter_mut().find(|(numbers, known)| *known == words && !numbers.is_empty()) {
+                    Some((numbers, _)) => numbers.push(number),
+                    None => lines.push((vec![number], words)),
+                }
+            }
+            None => lines.push((Vec::new(), &warning.message)),
+        }
+    }
+    let line = |(numbers, words): (Vec<u32>, &str)| match numbers[..] {
+        [] => words.to_owned(),
+        [one] => format!("GPU {one} {words}"),
+        _ => format!("GPU {}: {words}", ranges(&numbers)),
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// Formats numbers as ranges, such as `0 to 3, 5`.
+fn ranges(numbers: &[u32]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first} to {last}"),
+        [] => String::new(),
+    });
+    runs.collect::<Vec<String>>().join(", ")
+}
+
+const HIDDEN: &str = "hidden by CUDA_VISIBLE_DEVICES";
+
+fn label(gpu: &GpuFacts) -> String {
+    gpu.index.map_or_else(|| "GPU".to_owned(), |index| format!("GPU {index}"))
+}
+
+fn capability(gpu: &GpuFacts) -> Option<String> {
+    gpu.compute_capability.map(|(major, minor)| format!("compute capability {major}.{minor}"))
+}
+
+fn multiprocessors(gpu: &GpuFacts) -> Option<String> {
+    gpu.multiprocessors.map(|count| format!("{count} multiprocessors"))
+}
+
+fn precisions(gpu: &GpuFacts) -> String {
+    let Some(capability) = gpu.compute_capability else { return String::new() };
+    let has = |facts: &&PrecisionFacts| facts.precision.is_in_hardware(capability);
+    let names: Vec<&str> = PRECISIONS.iter().filter(has).map(|facts| facts.name).collect();
+    let lacks: Vec<&str> = PRECISIONS.iter().filter(|facts| !has(facts)).map(|facts| facts.name).collect();
+    let lacks = (!lacks.is_empty()).then(|| format!("not {}", lacks.join(", ")));
+    listed([Some(names.join(", ")), lacks]).replace("; ", ", ")
+}
+
+fn links(gpu: &GpuFacts) -> String {
+    let nvlinks = gpu.nvlinks.map(|count| if count == 0 { "no NVLink".to_owned() } else { format!("{count} NVLinks") });
+    listed([gpu.pcie.map(|pcie| pcie_words(pcie, gpu.busy)), nvlinks])
+}
+
+fn users(gpu: &GpuFacts) -> Option<String> {
+    let names: Vec<String> = gpu.processes.as_ref()?.iter().map(process_words).collect();
+    Some(if names.is_empty() { "nobody".to_owned() } else { names.join(", ") })
+}
+
+fn gpu_lines(gpu: &GpuFacts, page: &mut Page) {
+    page.line(
+        &label(gpu),
+        &listed([Some(gpu.name.as_str()), gpu.uuid.as_deref(), (!gpu.is_visible).then_some(HIDDEN)]),
+    );
+    let memory = gpu.memory_bytes.map(|total| match gpu.memory_used_bytes {
+        Some(used) => format!("{} of {} in use", show_bytes(used), show_bytes(total)),
+        None => show_bytes(total),
+    });
+    page.line(" is", &listed([capability(gpu), multiprocessors(gpu), memory, gpu.mig.as_ref().map(mig_words)]));
+    page.unless_empty(" computes", &precisions(gpu));
+    page.unless_empty(" link", &links(gpu));
+    page.unless_empty(" power", &gpu.power.map(power_words).unwrap_or_default());
+    page.unless_empty(" used by", &users(gpu).unwrap_or_default());
+    let has_meter = gpu.meters.iter().any(|meter| meter.absent.is_none());
+    for (at, words) in meters(gpu).iter().enumerate() {
+        page.line(if at == 0 || !has_meter { " meters" } else { "" }, words);
+    }
+}
+
+fn mig_words(mig: &Mig) -> String {
+    match mig {
+        Mig::Off => "MIG off".to_owned(),
+        Mig::WithoutInstances => "MIG on, without an instance".to_owned(),
+        Mig::InstanceOf(parent) => format!("MIG instance of {parent}"),
+    }
+}
+
+fn pcie_words(pcie: Pcie, busy: Option<f64>) -> String {
+    let number = |number: Option<u32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+    let idle = match (pcie.generation, pcie.max_generation) {
+        (Some(now), Some(most)) if now < most && busy.is_none_or(|busy| busy <= BUSY) => " (idle links slow down)",
+        _ => "",
+    };
+    format!(
+        "PCIe generation {} of {}{idle}, {} of {} lanes",
+        number(pcie.generation),
+        number(pcie.max_generation),
+        number(pcie.width),
+        number(pcie.max_width)
+    )
+}
+
+fn power_words(power: Power) -> String {
+    let watts = |what: &str, watts: Option<f64>| watts.map(|watts| format!("{what}{} W", show_number(watts)));
+    let default = power.default_limit_watts.filter(|default| power.limit_watts != Some(*default));
+    let parts = [watts("now ", power.now_watts), watts("at most ", power.limit_watts), watts("by default ", default)];
+    parts.into_iter().flatten().collect::<Vec<String>>().join(", ")
+}
+
+fn process_words(holder: &Holder) -> String {
+    let name = holder.name.as_deref().unwrap_or("process");
+    let memory = holder.memory_bytes.map_or(String::new(), |bytes| format!(" ({})", show_bytes(bytes)));
+    format!("{name} {}{memory}", holder.pid)
+}
+
+/// Returns the meters that work, then why each of the others does not.
+fn meters(gpu: &GpuFacts) -> Vec<String> {
+    let works: Vec<&str> = gpu.meters.iter().filter(|meter| meter.absent.is_none()).map(|meter| meter.name).collect();
+    let absent = gpu.meters.iter().filter_map(|meter| Some(format!("not {}: {}", meter.name, meter.absent.as_ref()?)));
+    (!works.is_empty()).then(|| works.join(", ")).into_iter().chain(absent).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -130,6 +312,20 @@ mod tests {
             shared_memory_free_bytes: Some(64 << 20),
             is_virtual: false,
             disk: Some(Disk { folder: "gputune-out".into(), total_bytes: 64 * GIB, free_bytes: 50 * GIB }),
+        }
+    }
+
+    fn ceilings(measured: &[(Kind, Ceiling)]) -> Ceilings {
+        Ceilings {
+            format: FORMAT,
+            uuid: "GPU-1".to_owned(),
+            name: "NVIDIA H200".to_owned(),
+            driver: "580.95.05".to_owned(),
+            gputune_version: String::new(),
+            measured_at: 0,
+            elapsed_s: 20.0,
+            measured: measured.iter().copied().collect(),
+            absent: BTreeMap::new(),
         }
     }
 
@@ -178,22 +374,12 @@ mod tests {
             warnings: vec![warning],
             ..Machine::default()
         };
-        let ceiling = Ceiling { median: 7.9e14, low: 7.85e14, high: 7.93e14, samples: 40 };
-        let ceilings = Ceilings {
-            format: FORMAT,
-            uuid: "GPU-1".to_owned(),
-            name: "NVIDIA H200".to_owned(),
-            driver: "580.95.05".to_owned(),
-            gputune_version: String::new(),
-            measured_at: 0,
-            elapsed_s: 20.0,
-            measured: BTreeMap::from([
-                (Kind::MatmulBf16, ceiling),
-                (Kind::HostToDevicePageable, Ceiling { median: 1.21e10, low: 1.2e10, high: 1.3e10, samples: 9 }),
-            ]),
-            absent: BTreeMap::from([(Kind::PeerToPeer, "there is one GPU".to_owned())]),
-        };
-        let text = machine_text(&machine, &[ceilings], 80);
+        let ceilings = ceilings(&[
+            (Kind::MatmulBf16, Ceiling { median: 7.9e14, low: 7.85e14, high: 7.93e14, samples: 40 }),
+            (Kind::HostToDevicePageable, Ceiling { median: 1.21e10, low: 1.2e10, high: 1.3e10, samples: 9 }),
+        ]);
+        let absent = BTreeMap::from([(Kind::PeerToPeer, "there is one GPU".to_owned())]);
+        let text = machine_text(&machine, &[Ceilings { absent, ..ceilings }], 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         insta::assert_snapshot!(text);
     }
@@ -229,18 +415,10 @@ mod tests {
 
     #[test]
     fn forty_columns_are_enough() {
-        let ceiling = Ceiling { median: 7.9e14, low: 7.85e14, high: 7.93e14, samples: 40 };
-        let ceilings = Ceilings {
-            format: FORMAT,
-            uuid: "GPU-1".to_owned(),
-            name: "NVIDIA H200".to_owned(),
-            driver: "580.95.05".to_owned(),
-            gputune_version: String::new(),
-            measured_at: 0,
-            elapsed_s: 20.0,
-            measured: BTreeMap::from([(Kind::HostToDevicePageable, ceiling)]),
-            absent: BTreeMap::new(),
-        };
+        let ceilings = ceilings(&[(
+            Kind::HostToDevicePageable,
+            Ceiling { median: 7.9e14, low: 7.85e14, high: 7.93e14, samples: 40 },
+        )]);
         for machine in [eight(), Machine { gpus: vec![gpu()], host: host(), ..Machine::default() }] {
             let text = machine_text(&machine, std::slice::from_ref(&ceilings), 40);
             assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
@@ -258,5 +436,14 @@ mod tests {
         let text = machine_text(&machine, &[], 60);
         assert!(text.starts_with("GPU        none can be used: libcuda.so.1 was not found\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    }
+
+    #[test]
+    fn what_several_gpus_have_is_said_once() {
+        let warning = |message: &str| Warning { rule: "rule", message: message.to_owned(), cure: "cure" };
+        let warnings =
+            ["GPU 0 is slow", "GPU 1 is slow", "GPU 2 is used by process 7", "GPU 4 is slow", "the disk is full"];
+        let lines = merged(&warnings.map(warning));
+        assert_eq!(lines, ["GPU 0 to 1, 4: is slow", "GPU 2 is used by process 7", "the disk is full"]);
     }
 }

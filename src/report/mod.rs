@@ -10,9 +10,7 @@ mod care;
 mod compare;
 mod compare_text;
 mod compute;
-mod devices;
 mod diagnosis;
-mod edit;
 pub mod emit;
 mod ending;
 mod escape;
@@ -21,13 +19,9 @@ mod figures;
 mod format;
 mod front;
 mod gpus;
-mod labelled;
 mod layout;
 mod learning_rate;
 mod machine;
-mod markdown;
-mod marks;
-mod memory_parts;
 mod optuna;
 #[cfg(feature = "cli")]
 mod page;
@@ -35,16 +29,14 @@ mod probe;
 mod redact;
 mod row;
 mod screen;
-mod spending;
-mod subject;
 mod table;
 mod tensorboard;
 mod trace;
 mod trials;
 mod whole_run;
 
-pub use best::{AheadReport, BestReport, FrontReport, PartReport, best};
-pub use bottleneck::{Bottleneck, HeldBack};
+pub use best::{AheadReport, BestReport, Edit, FrontReport, PartReport, best};
+pub use bottleneck::{Bottleneck, HeldBack, Spending};
 pub use care::Care;
 pub use compare::{Both, Change, Comparison, Lost, Side, SideReport};
 pub use compute::Compute;
@@ -52,23 +44,85 @@ pub use diagnosis::{
     CauseReport, CureReport, DiagnosisReport, Occasion, Part, ProbeLine, diagnosis_json, diagnosis_line,
     diagnosis_text, largest_part, parts,
 };
-pub use edit::Edit;
+pub use ending::verdict;
 pub use figure::{
     Axis, Bar, Bars, Drawing, Figure, Limit, Line, MARKS, Mark, MarkRow, Parallel, Points, Scale, Series, Shape,
     Strand, Tick, Unit,
 };
 pub use figures::{FIGURES, FigureRow, figures};
-pub use format::{COMPARISONS, ComparisonFormat, REPORTS, ReportFormat, comparison_format, report_format, terminal};
+pub use format::{
+    COMPARISONS, ComparisonFormat, REPORTS, ReportFormat, comparison_format, report_format, summary, terminal,
+};
 pub use front::front_table;
 pub use learning_rate::{LearningRate, Rate};
 pub use machine::{ceilings_text, machine_text};
-pub use markdown::summary;
 #[cfg(feature = "cli")]
 pub use page::page;
 pub use probe::{ProbeReport, probe_json, probe_text};
 pub use row::{shown_estimate, shown_outcome, shown_result};
 pub use screen::{Screen, Tone, shortened, wrap};
-pub use spending::Spending;
-pub use subject::{Output, Place, Subject};
-pub use table::{table, verdict};
+pub use table::table;
 pub use trials::trials_csv;
+
+use std::path::{Path, PathBuf};
+
+use crate::machine::Device;
+use crate::model::Line as JournalLine;
+use crate::probe::StepTemplate;
+use crate::search::{Header, Study};
+
+/// The input of a report: a search in its folder, with the report on its best config.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'s> {
+    /// The study.
+    pub study: &'s Study,
+    /// The device that trained.
+    pub device: &'s Device,
+    /// The spec, as the command line named it.
+    pub name: &'s str,
+    /// The best config, with the command that runs it.
+    pub best: Option<&'s BestReport>,
+    /// The step before settings are filled in.
+    pub step: &'s StepTemplate,
+    /// The folder of the search; logs of trials are in `logs/`.
+    pub folder: &'s Path,
+    /// The first line of the journal.
+    pub header: &'s Header,
+    /// The journal's line for each trial of the study, in the same order; it has the reason for the proposal.
+    pub lines: &'s [JournalLine],
+    /// The screen that shows the report.
+    pub screen: Screen,
+}
+
+/// The default place of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Standard output.
+    Stdout,
+    /// A file of this name in the folder of the search.
+    File(&'static str),
+    /// A folder of this name in the folder of the search.
+    Folder(&'static str),
+}
+
+/// A finished report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// One file.
+    File(Vec<u8>),
+    /// Files with their paths below a folder; they replace files of the same names from an earlier report.
+    Folder(Vec<(PathBuf, Vec<u8>)>),
+}
+
+impl Output {
+    /// Makes a text file.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::File(text.into().into_bytes())
+    }
+}
+
+/// Returns a note if the journal has older eras.
+fn older(subject: &Subject<'_>) -> Option<String> {
+    let older = subject.header.older;
+    (older.eras > 0).then(|| older.to_string())
+}

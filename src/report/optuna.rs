@@ -8,35 +8,25 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::redact::redacted;
-use super::subject::{Output, Subject};
 use super::tensorboard::times;
+use super::{Output, Subject};
 use crate::model::{Direction, Judgement, Measurement, Objective, Outcome, Parameter, Shape, Trial, Value};
 use crate::search::Study;
 
 /// The file name that Optuna's documentation uses.
 pub(super) const FILE: &str = "optuna.log";
 
-/// The kinds of operations with their numbers.
-#[derive(Debug, Clone, Copy)]
-enum Operation {
-    CreateStudy = 0,
-    StudyUserAttribute = 2,
-    StudySystemAttribute = 3,
-    CreateTrial = 4,
-}
-
-/// Optuna's `TrialState`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Complete = 1,
-    Fail = 3,
-}
+/// The numbers of operations.
+const CREATE_STUDY: u8 = 0;
+const STUDY_USER_ATTRIBUTE: u8 = 2;
+const STUDY_SYSTEM_ATTRIBUTE: u8 = 3;
+const CREATE_TRIAL: u8 = 4;
 
 pub(super) fn make(subject: &Subject<'_>) -> Output {
     let study = subject.study;
     let mut text = String::new();
-    let mut line = |operation: Operation, rest: Json| {
-        let mut log = json!({ "op_code": operation as u8, "worker_id": "gputune" });
+    let mut line = |operation: u8, rest: Json| {
+        let mut log = json!({ "op_code": operation, "worker_id": "gputune" });
         if let (Json::Object(log), Json::Object(rest)) = (&mut log, rest) {
             log.extend(rest);
         }
@@ -46,10 +36,10 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
     // Optuna's `StudyDirection`.
     let number = |direction| if direction == Direction::Minimize { 1 } else { 2 };
     let directions: Vec<u8> = goals.iter().map(|(_, direction)| number(*direction)).collect();
-    line(Operation::CreateStudy, json!({ "study_name": subject.name, "directions": directions }));
+    line(CREATE_STUDY, json!({ "study_name": subject.name, "directions": directions }));
     let names: Vec<&str> = goals.iter().map(|(name, _)| name.as_str()).collect();
     let system = json!({ "study:metric_names": names });
-    line(Operation::StudySystemAttribute, json!({ "study_id": 0, "system_attr": system }));
+    line(STUDY_SYSTEM_ATTRIBUTE, json!({ "study_id": 0, "system_attr": system }));
     let best = subject.best.map(|best| best.config.line());
     let baseline = study.baseline.as_ref().map(|config| study.settings(config).line());
     for (name, value) in [
@@ -60,7 +50,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
         ("baseline", json!(baseline)),
         ("best", json!(best)),
     ] {
-        line(Operation::StudyUserAttribute, json!({ "study_id": 0, "user_attr": { name: value } }));
+        line(STUDY_USER_ATTRIBUTE, json!({ "study_id": 0, "user_attr": { name: value } }));
     }
     let mut times = times(subject.lines);
     times.resize(study.history.trials().len(), (0.0, 0.0));
@@ -70,7 +60,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
         log.insert("study_id".to_owned(), json!(0));
         log.insert("datetime_start".to_owned(), json!(timestamp(began)));
         log.insert("datetime_complete".to_owned(), json!(timestamp(ended)));
-        line(Operation::CreateTrial, Json::Object(log));
+        line(CREATE_TRIAL, Json::Object(log));
     }
     Output::text(text)
 }
@@ -92,13 +82,11 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
         }
         Some(vec![study.objective.estimate(measurement)?.value])
     });
-    let values = values.filter(|values| values.iter().all(|value| value.is_finite()));
-    let state = match (&trial.outcome, &values) {
-        (Outcome::Measured(_), Some(_)) => State::Complete,
-        _ => State::Fail,
-    };
-    let complete = values.clone().filter(|_| state == State::Complete);
-    let (value, several) = match complete {
+    let is_measured = matches!(trial.outcome, Outcome::Measured(_));
+    let values = values.filter(|values| is_measured && values.iter().all(|value| value.is_finite()));
+    // Optuna's `TrialState`: 1 is complete, 3 failed.
+    let state = if values.is_some() { 1 } else { 3 };
+    let (value, several) = match values {
         Some(values) if values.len() == 1 => (json!(values[0]), Json::Null),
         Some(values) => (Json::Null, json!(values)),
         None => (Json::Null, Json::Null),
@@ -112,7 +100,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
         params.insert(parameter.name().to_owned(), internal);
     }
     let log = json!({
-        "state": state as u8,
+        "state": state,
         "value": value,
         "values": several,
         "params": params,

@@ -6,8 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::escape::plain;
-use super::gpus::{gpu_lines, host_words};
-use super::memory_parts::MemoryParts;
+use super::gpus::{MemoryParts, gpu_lines, host_words};
 use super::row::{shown_estimate, shown_numerics, shown_result};
 use crate::machine::Device;
 use crate::model::{

@@ -147,8 +147,8 @@ pub(super) fn shown_cell(objective: &Objective, trial: &Trial, unit_is_known: bo
     }
 }
 
-/// Sorts the searched trials. Feasible trials come first, then trials that were stopped early, both the best first. Infeasible
-/// trials and then failures follow, both in the order they were run.
+/// Sorts the searched trials. Feasible trials come first, the best first. Infeasible trials and then failures follow, both in the
+/// order they were run.
 pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     let mut trials: Vec<&Trial> = study.history.searched().collect();
     let better_first = |a: Option<f64>, b: Option<f64>| match (a, b) {
@@ -158,7 +158,6 @@ pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
     trials.sort_by(|a, b| {
         let (a, b) = (&a.outcome, &b.outcome);
         better_first(study.objective.score_of(a), study.objective.score_of(b))
-            .then(better_first(study.objective.score_of(a), study.objective.score_of(b)))
             .then(b.measurement().is_some().cmp(&a.measurement().is_some()))
     });
     trials

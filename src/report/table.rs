@@ -1,28 +1,14 @@
-//! Writes the trials and the winner for a terminal.
+//! Writes the trials for a terminal, each with a word for its rank, and why trials failed.
 
 use std::fmt::Write as _;
 
-use super::bottleneck::Bottleneck;
-use super::care::{Care, left_out};
-use super::ending::{comparison_line, few_configs, settings_lines};
+use super::care::left_out;
 use super::escape::plain;
-use super::front::front_lines;
-use super::gpus::{gpu_summary, host_words};
 use super::layout::{Column, lay_out};
-use super::marks::Marks;
-use super::row::{
-    UNSTABLE, result_name, shown_cell, shown_metric, shown_numerics, shown_result, shown_together, sorted,
-};
+use super::row::{UNSTABLE, result_name, shown_cell, shown_result, sorted};
 use super::screen::{Screen, Tone, wrap};
-use crate::model::{
-    Config, Measurement, Metric, Parameter, Settings, Trial,
-    metric::together,
-    quantity::{show_bytes, show_duration, show_number},
-};
-use crate::search::{Best, Ranked, Study};
-
-/// The most ties in the list.
-const TIES: usize = 5;
+use crate::model::{Config, Judgement, Metric, Outcome, Parameter, Trial, metric::together, quantity::show_bytes};
+use crate::search::Study;
 
 /// The most rows of a table.
 const ROWS: usize = 30;
@@ -89,8 +75,8 @@ pub fn table(study: &Study, screen: impl Into<Screen>) -> String {
             let _ = write!(text, "\n{}", screen.paint(tone, &line));
         }
     }
-    for line in super::marks::reasons(study, &trials) {
-        let _ = write!(text, "\n{}", screen.lay_out_at(super::marks::LABEL, &line, Tone::Bad));
+    for line in reasons(study, &trials) {
+        let _ = write!(text, "\n{}", screen.lay_out_at(LABEL, &line, Tone::Bad));
     }
     text
 }
@@ -172,158 +158,93 @@ fn outliers(trial: &Trial) -> Option<String> {
     Some(plain(&left_out(trial.outcome.measurement()))).filter(|text| !text.is_empty())
 }
 
-fn why_nothing(study: &Study) -> &'static str {
-    if study.history.trials().is_empty() {
-        "no probe has ended yet"
-    } else {
-        "none of the configs could be measured within the limits"
-    }
+/// The trials that get a mark.
+struct Marks {
+    /// The number of the winner's last searched trial.
+    winner: Option<u32>,
+    /// The numbers of trials that tie with the winner.
+    tied: Vec<u32>,
+    /// The numbers of the trials on the front, if the objective is a front.
+    front: Vec<u32>,
 }
 
-/// Describes the winner, its ties, its speedup and why the search ended, with all details.
-pub fn verdict(study: &Study) -> String {
-    let mut text = String::new();
-    match study.best() {
-        Some(best) => winner_lines(study, &best, &mut text),
-        None => nothing_line(study, &mut text),
-    }
-    let slots = study.side_by_side.iter().map(|line| format!("slots     {line}"));
-    let limit = Bottleneck::of(study).iter().flat_map(Bottleneck::lines).collect::<Vec<_>>();
-    for line in limit.into_iter().chain(slots).chain(Care::of(study).lines()).chain(few_configs(study)) {
-        let _ = writeln!(text, "{line}");
-    }
-    text + &probes_line(study)
-}
-
-fn nothing_line(study: &Study, text: &mut String) {
-    let _ = writeln!(text, "nothing feasible: {}", why_nothing(study));
-    if let Some(trial) = study.history.trials().first() {
-        let _ = writeln!(text, "          the first: {}", shown_result(&study.objective, trial));
-    }
-}
-
-/// Says how many probes and rounds there were, how long they took, and why the search ended.
-fn probes_line(study: &Study) -> String {
-    let searched = study.history.count_searched();
-    let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };
-    let rounds = match study.rounds() {
-        0 => String::new(),
-        1 => " and 1 round of comparisons".to_owned(),
-        rounds => format!(" and {rounds} rounds of comparisons"),
-    };
-    format!("tried     {configs}{rounds} in {}; {}", show_duration(study.elapsed), study.stopped)
-}
-
-/// Returns the lines of [`verdict`] that a user reads first.
-pub(super) fn brief(study: &Study) -> String {
-    let mut text = String::new();
-    match study.best() {
-        Some(best) => best_lines(study, &best, &mut text),
-        None => nothing_line(study, &mut text),
-    }
-    for line in Bottleneck::of(study).iter().flat_map(Bottleneck::limit_lines).chain(few_configs(study)) {
-        let _ = writeln!(text, "{line}");
-    }
-    text + &probes_line(study)
-}
-
-fn best_lines(study: &Study, best: &Best, text: &mut String) {
-    let number = |entry: &Ranked| shown_entry(study, entry);
-    let _ = writeln!(text, "best      {}", study.settings(&best.winner.config).line());
-    let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
-    let numerics = best.winner.measurement.numerics.as_ref();
-    let numerics = numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics)));
-    let run = study.whole_run(best).map(|run| format!("run       {}", run.words()));
-    let largest = largest_batch_line(study, &best.winner.config);
-    let unverified = settings_lines(study, best).into_iter().find(|line| line.contains("not verified"));
-    let shown =
-        numerics.into_iter().chain(comparison_line(study, best, &number)).chain(run).chain(largest).chain(unverified);
-    for line in shown.chain(front_lines(study, best)) {
-        let _ = writeln!(text, "{line}");
-    }
-}
-
-fn winner_lines(study: &Study, best: &Best, text: &mut String) {
-    let number = |entry: &Ranked| shown_entry(study, entry);
-    let _ = writeln!(text, "best      {}", study.settings(&best.winner.config).line());
-    let _ = writeln!(text, "          {}{}", number(&best.winner), memory_words(best));
-    if let Some(words) = host_words(&best.winner.measurement.machine.host) {
-        let _ = writeln!(text, "          {words}");
-    }
-    for (at, tie) in best.ties.iter().take(TIES).enumerate() {
-        let label = if at == 0 { "tied      " } else { "          " };
-        let _ = writeln!(text, "{label}{} ({})", tie_words(study, best, &tie.config), number(tie));
-    }
-    if best.ties.len() > TIES {
-        let _ = writeln!(text, "          and {} more, in best.json", best.ties.len() - TIES);
-    }
-    for (at, line) in gpu_summary(&best.winner.measurement.machine.gpus).iter().enumerate() {
-        let _ = writeln!(text, "{:10}{line}", if at == 0 { "GPU" } else { "" });
-    }
-    if let Some(numerics) = &best.winner.measurement.numerics {
-        let _ = writeln!(text, "numerics  {}", shown_numerics(numerics));
-    }
-    if let Some(line) = comparison_line(study, best, &number) {
-        let _ = writeln!(text, "{line}");
-    }
-    if let Some(run) = study.whole_run(best) {
-        let _ = writeln!(text, "run       {}", run.words());
-    }
-    if let Some(line) = largest_batch_line(study, &best.winner.config) {
-        let _ = writeln!(text, "{line}");
-    }
-    for line in settings_lines(study, best) {
-        let _ = writeln!(text, "{line}");
-    }
-    for line in front_lines(study, best) {
-        let _ = writeln!(text, "{line}");
-    }
-}
-
-/// Returns the settings of a tie; if they are long, only the settings that differ from the winner's.
-fn tie_words(study: &Study, best: &Best, tie: &Config) -> String {
-    const LONG: usize = 100;
-    let settings = study.settings(tie);
-    let whole = settings.line();
-    if whole.len() <= LONG {
-        return whole;
-    }
-    let winner = study.settings(&best.winner.config);
-    let differing: Settings = settings
-        .iter()
-        .filter(|(name, value)| winner.get(name) != Some(*value))
-        .map(|(name, value)| (name, value.clone()))
-        .collect();
-    format!("{}, else as the best", differing.line())
-}
-
-/// Formats the objective's value of a config, over all its trials.
-fn shown_entry(study: &Study, entry: &Ranked) -> String {
-    if study.objective.goals().len() < 2 {
-        return shown_metric(study.objective.metric(), entry.estimate, &entry.measurement);
-    }
-    let numbers = study.parts(&entry.config).iter().map(|part| Some(part.estimate)).collect::<Vec<_>>();
-    shown_together(&study.objective, Some(entry.estimate), &numbers, &entry.measurement)
-}
-
-/// Returns the line about the largest batch, from the run that trained on it if there was one. Without such a run, only the memory
-/// of a device is worth the line.
-fn largest_batch_line(study: &Study, config: &Config) -> Option<String> {
-    let runs = || study.history.of(config).filter_map(|trial| trial.outcome.measurement());
-    let trained = runs().find(|run| run.has_trained_largest());
-    let on_device = || runs().find(|run| run.facts.text("device").is_some_and(|device| device != "cpu"));
-    trained.or_else(on_device).and_then(Measurement::largest_batch_words).map(|words| format!("batches   {words}"))
-}
-
-fn memory_words(best: &Best) -> String {
-    let measurement = &best.winner.measurement;
-    let is_on_cpu = measurement.facts.text("device") == Some("cpu");
-    let memory = if is_on_cpu { "host memory" } else { "memory" };
-    match (measurement.memory.peak_bytes, measurement.memory_headroom()) {
-        (Some(peak), Some(headroom)) => {
-            format!(", {} of {memory} at the peak ({} % free)", show_bytes(peak), show_number(headroom * 100.0))
+impl Marks {
+    fn of(study: &Study) -> Self {
+        let last = |config: &Config| {
+            let searched = study.history.of(config).filter(|trial| !trial.purpose.is_repeated());
+            searched.last().map(|trial| trial.number)
+        };
+        if study.objective.is_pareto() {
+            let front = study.front();
+            let winner = front.iter().find(|member| member.is_recommended).and_then(|member| last(&member.config));
+            let front = front.iter().filter_map(|member| last(&member.config)).collect();
+            return Self { winner, tied: Vec::new(), front };
         }
-        (Some(peak), None) => format!(", {} of {memory} at the peak", show_bytes(peak)),
-        _ => String::new(),
+        let best = study.best();
+        let winner = best.as_ref().and_then(|best| last(&best.winner.config));
+        let tied = best.iter().flat_map(|best| &best.ties).filter_map(|tie| last(&tie.config)).collect();
+        Self { winner, tied, front: Vec::new() }
     }
+
+    /// Returns the mark of a trial.
+    fn mark(&self, study: &Study, trial: &Trial) -> (String, Tone) {
+        let number = trial.number;
+        let is_baseline = study.baseline.as_ref() == Some(&trial.config);
+        let (word, tone) = match &trial.outcome {
+            _ if self.winner == Some(number) => ("best", Tone::Good),
+            _ if is_baseline && self.tied.contains(&number) => ("baseline, tied", Tone::Note),
+            _ if self.tied.contains(&number) => ("tied", Tone::Note),
+            _ if self.front.contains(&number) => ("front", Tone::Note),
+            Outcome::Measured(_) => match study.judge(trial) {
+                Some(Judgement::Infeasible { .. }) => ("not feasible", Tone::Bad),
+                _ => ("", Tone::Plain),
+            },
+            outcome => (outcome.name(), Tone::Bad),
+        };
+        let word = word.replace('_', " ");
+        match (is_baseline, word.as_str()) {
+            (true, "") => ("baseline".to_owned(), Tone::Note),
+            (true, word) if !word.starts_with("baseline") && tone == Tone::Bad => (format!("baseline, {word}"), tone),
+            _ => (word, tone),
+        }
+    }
+}
+
+/// The columns in front of the reasons.
+const LABEL: usize = 15;
+
+/// Lists why trials failed or are infeasible, each reason once: `out of memory #7, #9: CUDA out of memory ...`.
+fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
+    /// The most reasons in the list; the table of trials has the rest.
+    const REASONS: usize = 6;
+    /// The most trial numbers for each reason.
+    const NAMED: usize = 6;
+    let mut known: Vec<(&str, String, Vec<u32>)> = Vec::new();
+    for trial in trials {
+        let (kind, reason) = match (&trial.outcome, study.judge(trial)) {
+            (_, Some(Judgement::Infeasible { reason, .. })) => ("not feasible", reason),
+            (Outcome::Measured(_) | Outcome::Interrupted, _) => continue,
+            (outcome, _) => {
+                let whole = shown_result(&study.objective, trial);
+                let name = outcome.name().replace('_', " ");
+                let reason = whole.strip_prefix(&format!("{name}: ")).map(str::to_owned).unwrap_or(whole);
+                (outcome.name(), reason)
+            }
+        };
+        match known.iter_mut().find(|(other, words, _)| *other == kind && *words == reason) {
+            Some((.., numbers)) => numbers.push(trial.number),
+            None => known.push((kind, reason, vec![trial.number])),
+        }
+    }
+    let more = known.len().saturating_sub(REASONS);
+    let mut lines = Vec::new();
+    for (kind, reason, numbers) in known.into_iter().take(REASONS) {
+        let named: Vec<String> = numbers.iter().take(NAMED).map(|number| format!("#{number}")).collect();
+        let others = if numbers.len() > NAMED { format!(" and {} more", numbers.len() - NAMED) } else { String::new() };
+        lines.push(format!("{:LABEL$}{}{others}: {}", kind.replace('_', " "), named.join(", "), plain(&reason)));
+    }
+    if more > 0 {
+        lines.push(format!("{:LABEL$}for {more} more reasons see trials.csv", ""));
+    }
+    lines
 }

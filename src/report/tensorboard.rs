@@ -8,7 +8,7 @@ mod wire;
 
 use std::path::PathBuf;
 
-use super::subject::{Output, Subject};
+use super::{Output, Subject};
 use crate::model::{Line, Measurement, Outcome, Parameter, Value};
 use crate::search::Study;
 use wire::{Message, record};

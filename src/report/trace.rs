@@ -36,7 +36,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Returns the last recorded steps of a config; `None` if there are none.
+    /// Returns the last recorded steps of a config, if any.
     pub fn of(study: &Study, config: &Config) -> Option<Self> {
         study.history.of(config).filter_map(|trial| Self::from_facts(&trial.outcome.measurement()?.facts)).last()
     }

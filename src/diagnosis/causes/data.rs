@@ -5,8 +5,10 @@ use super::super::cause::{
     shown_times,
 };
 use super::super::evidence::{Differential, Evidence, Gain, ratio};
-use super::super::scaling::{CORES_FULL, MORE_WORKERS, Scales, is_shared, scales};
-use super::super::starvation::{self, CLEAR, COMPUTES, Starvation, WAIT, WITHOUT_LOADER, shown_workers};
+use super::super::starvation::{
+    self, CLEAR, COMPUTES, CORES_FULL, MORE_WORKERS, Scales, Starvation, WAIT, WITHOUT_LOADER, is_shared, scales,
+    shown_workers,
+};
 use super::loader::{choosing, imbalance, is_ahead, worker_overhead};
 use super::memory::PRESSURE;
 use crate::model::{
@@ -30,16 +32,8 @@ pub(super) static SMALL_FILES: Threshold = Threshold {
     source: "own choice: opening a smaller file costs as much as reading it on network file systems and disks",
 };
 
-fn always(_: &Evidence) -> bool {
-    true
-}
-
 fn reads_images(evidence: &Evidence) -> bool {
     evidence.text("files.kind") == Some("images")
-}
-
-fn decodes_for_gpu(evidence: &Evidence) -> bool {
-    evidence.is_gpu() && reads_images(evidence)
 }
 
 fn reads_small_files(evidence: &Evidence) -> bool {
@@ -47,20 +41,8 @@ fn reads_small_files(evidence: &Evidence) -> bool {
     opens && evidence.number("files.mean_bytes").is_none_or(|bytes| bytes <= SMALL_FILES.value)
 }
 
-fn reads_large_samples(evidence: &Evidence) -> bool {
-    !reads_small_files(evidence)
-}
-
 fn reads_files(evidence: &Evidence) -> bool {
     evidence.text("files.kind").is_some_and(|kind| kind != "none")
-}
-
-fn reads_hdf5(evidence: &Evidence) -> bool {
-    evidence.text("files.kind") == Some("hdf5")
-}
-
-fn reads_shards(evidence: &Evidence) -> bool {
-    matches!(evidence.text("files.kind"), Some("tfrecord" | "webdataset" | "parquet"))
 }
 
 pub(super) static CAUSES: [Cause; 3] = [
@@ -80,15 +62,14 @@ pub(super) static CAUSES: [Cause; 3] = [
                 why: "making the batch takes most of the time",
                 applies: |evidence| evidence.item_wall().is_some_and(|wall| evidence.collate_each().0 >= wall / 2.0),
             },
-            Cure {
-                what: "decode and augment once, and store arrays or images in their final size",
-                why: "each epoch repeats this work, and the cores are full",
-                applies: always,
-            },
+            Cure::always(
+                "decode and augment once, and store arrays or images in their final size",
+                "each epoch repeats this work, and the cores are full",
+            ),
             Cure {
                 what: "decode and augment on the GPU (NVIDIA DALI, torchvision.io.decode_jpeg on CUDA, torchvision.transforms.v2)",
                 why: "a GPU decodes images faster than the CPU cores that belong to it",
-                applies: decodes_for_gpu,
+                applies: |evidence| evidence.is_gpu() && reads_images(evidence),
             },
             Cure {
                 what: "use a faster decoder (Pillow-SIMD, libjpeg-turbo, torchvision.io)",
@@ -116,22 +97,21 @@ pub(super) static CAUSES: [Cause; 3] = [
             Cure {
                 what: "store the HDF5 file in chunks of one sample, or of one batch that is read in order",
                 why: "HDF5 reads and decompresses a whole chunk for each sample, with one thread per process",
-                applies: reads_hdf5,
+                applies: |evidence| evidence.text("files.kind") == Some("hdf5"),
             },
             Cure {
                 what: "read each shard from start to end, and shuffle in a buffer",
                 why: "sharded files are fast only in order",
-                applies: reads_shards,
+                applies: |evidence| matches!(evidence.text("files.kind"), Some("tfrecord" | "webdataset" | "parquet")),
             },
-            Cure {
-                what: "copy the data to a local NVMe disk or into memory before the run",
-                why: "the storage device is the limit",
-                applies: always,
-            },
+            Cure::always(
+                "copy the data to a local NVMe disk or into memory before the run",
+                "the storage device is the limit",
+            ),
             Cure {
                 what: "store smaller samples (smaller images, better compression, half precision)",
                 why: "this reads fewer bytes",
-                applies: reads_large_samples,
+                applies: |evidence| !reads_small_files(evidence),
             },
         ],
     },
@@ -196,15 +176,13 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     if let (Some(share), Some(words)) = (computes, spent(evidence)) {
         found.add(if share >= COMPUTES.value { Strength::Strong } else { Strength::Hint }, words);
     }
-    if let Some((_, words)) = scales(evidence).filter(|(scales, _)| *scales == Scales::WithCores) {
-        found.add(Strength::Hint, words);
-    }
-    if let Some(busy) = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value) {
-        found.add(Strength::Hint, format!("{} of the cores that the job may use are busy", shown_share(busy)));
-    }
-    if let Some(words) = starvation::scaling(evidence).filter(|scaling| scaling.times > WITHOUT_LOADER.value) {
-        found.add(Strength::Hint, words.words);
-    }
+    let with_cores = scales(evidence).filter(|(scales, _)| *scales == Scales::WithCores);
+    found.add_known(Strength::Hint, with_cores.map(|(_, words)| words));
+    let busy = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value);
+    let shown = |busy| format!("{} of the cores that the job may use are busy", shown_share(busy));
+    found.add_known(Strength::Hint, busy.map(shown));
+    let scaling = starvation::scaling(evidence).filter(|scaling| scaling.times > WITHOUT_LOADER.value);
+    found.add_known(Strength::Hint, scaling.map(|scaling| scaling.words));
     if evidence.workers() == Some(0) {
         // If loading and training take turns, that explains the wait first.
         found.against(Strength::Hint, "it is loaded in the training process");
@@ -287,9 +265,7 @@ fn storage(evidence: &Evidence) -> Option<Found> {
     if evidence.host(Metric::MemoryPressure).is_some_and(|share| share >= PRESSURE.value) {
         found.against(Strength::Strong, "memory is short, so files are read from storage again");
     }
-    if let Some(files) = files(evidence) {
-        found.add(if reads_small_files(evidence) { Strength::Hint } else { Strength::Told }, files);
-    }
+    found.add_known(if reads_small_files(evidence) { Strength::Hint } else { Strength::Told }, files(evidence));
     if evidence.workers() == Some(0) {
         found.against(Strength::Hint, "it is loaded in the training process");
     }

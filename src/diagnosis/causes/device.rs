@@ -3,12 +3,12 @@
 use super::super::cause::{
     Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, shown_share, shown_times, times_without,
 };
-use super::super::evidence::{Differential, Evidence, MOSTLY_FIXED};
+use super::super::evidence::{Differential, Evidence, Gain, MOSTLY_FIXED};
 use super::super::starvation::{CLEAR, WAIT, WITHOUT_LOADER};
 use super::host::synchronising_calls;
 use super::larger_batch::{Larger, fixed_share};
 use super::ranks::EXPOSED;
-use super::threads;
+use super::tenants::gain_of_one_thread;
 use crate::model::{Metric, Precision};
 
 pub(super) static PER_STEP: Threshold = Threshold {
@@ -57,14 +57,6 @@ pub(super) static HEAT: Threshold = Threshold {
     source: "own choice: the start of a load explains less than a tenth of the time (NVML, clock event reasons)",
 };
 
-fn always(_: &Evidence) -> bool {
-    true
-}
-
-fn on_gpu(evidence: &Evidence) -> bool {
-    evidence.is_gpu()
-}
-
 pub(super) static CAUSES: [Cause; 6] = [
     Cause {
         name: "launch_bound",
@@ -80,9 +72,9 @@ pub(super) static CAUSES: [Cause; 6] = [
             Cure {
                 what: "use fewer and larger operations: foreach or fused optimizers, torch.compile, CUDA graphs",
                 why: "each launch costs the host microseconds; gputune opens the settings that need no change of the script",
-                applies: on_gpu,
+                applies: Evidence::is_gpu,
             },
-            Cure { what: "use less Python in the training loop", why: "it runs in each step", applies: always },
+            Cure::always("use less Python in the training loop", "it runs in each step"),
         ],
     },
     Cause {
@@ -118,11 +110,10 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Gpu,
         find: wrong_precision,
         opens: &["precision", "batch_size"],
-        cures: &[Cure {
-            what: "make the sizes of layers and batches multiples of 8 (16 for fp8)",
-            why: "tensor cores work on tiles; other sizes are padded or do not use them",
-            applies: always,
-        }],
+        cures: &[Cure::always(
+            "make the sizes of layers and batches multiples of 8 (16 for fp8)",
+            "tensor cores work on tiles; other sizes are padded or do not use them",
+        )],
     },
     Cause {
         name: "thermal_throttling",
@@ -134,11 +125,10 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Gpu,
         find: thermal_throttling,
         opens: &[],
-        cures: &[Cure {
-            what: "improve the cooling: air flow, fans, inlet temperature, dust",
-            why: "a setting only lowers the temperature by computing less; measurements before and after differ",
-            applies: always,
-        }],
+        cures: &[Cure::always(
+            "improve the cooling: air flow, fans, inlet temperature, dust",
+            "a setting only lowers the temperature by computing less; measurements before and after differ",
+        )],
     },
     Cause {
         name: "power_cap",
@@ -150,11 +140,10 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Gpu,
         find: power_cap,
         opens: &["precision"],
-        cures: &[Cure {
-            what: "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant",
-            why: "no setting of the job changes the limit",
-            applies: always,
-        }],
+        cures: &[Cure::always(
+            "as root: nvidia-smi -pl WATTS up to the default, unless the limit is meant",
+            "no setting of the job changes the limit",
+        )],
     },
     Cause {
         name: "compute_bound",
@@ -166,11 +155,7 @@ pub(super) static CAUSES: [Cause; 6] = [
         scope: Scope::Any,
         find: compute_bound,
         opens: &["precision", "compile", "batch_size", "num_workers"],
-        cures: &[Cure {
-            what: "use a faster device, or more devices",
-            why: "settings alone will not help much",
-            applies: always,
-        }],
+        cures: &[Cure::always("use a faster device, or more devices", "settings alone will not help much")],
     },
 ];
 
@@ -187,7 +172,7 @@ fn launch_gaps(evidence: &Evidence) -> Option<f64> {
 
 fn launch_bound(evidence: &Evidence) -> Option<Found> {
     // Threads that wait for each other also cost the same at any batch size.
-    let threads = threads::gain(evidence);
+    let threads = gain_of_one_thread(evidence);
     if threads.is_some_and(|gain| gain.times >= CLEAR) {
         return None;
     }
@@ -213,10 +198,8 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
         (None, None) => Worth::unknown("twice the batch was not measured"),
     };
     let mut found = Found::new(worth.clone());
-    if let Some(gaps) = gaps {
-        let words = "the GPU idles, within forward, backward and optimizer: it waits for the next launch";
-        found.add(Strength::Strong, format!("{} of a step {words}", shown_share(gaps)));
-    }
+    let idles = "the GPU idles, within forward, backward and optimizer: it waits for the next launch";
+    found.add_known(Strength::Strong, gaps.map(|gaps| format!("{} of a step {idles}", shown_share(gaps))));
     if let Some(Larger { twice, .. }) = by_batch {
         let strength = if twice >= MOSTLY_FIXED { Strength::Proof } else { Strength::Strong };
         let fixed = shown_share(fixed_share(twice));
@@ -228,9 +211,8 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
     if threads.is_some() {
         found.against(Strength::Strong, "with one thread it is faster");
     }
-    if let Some(active) = sm.filter(|_| evidence.is_gpu()) {
-        found.add(Strength::Sign, format!("SM activity is {}", shown_share(active)));
-    }
+    let active = sm.filter(|_| evidence.is_gpu());
+    found.add_known(Strength::Sign, active.map(|active| format!("SM activity is {}", shown_share(active))));
     Some(found)
 }
 
@@ -245,23 +227,23 @@ fn memory_bandwidth(evidence: &Evidence) -> Option<Found> {
     if dram < DRAM.value && !is_low || tensor.is_some_and(|active| active >= 0.3) {
         return None;
     }
-    let other = evidence.gain_over_replay(Differential::OtherPrecision);
-    let worth = match other.filter(|gain| gain.times > 1.0) {
-        Some(gain) => {
-            let words = format!("replayed in half precision it is {} as fast", shown_times(gain.times));
-            Worth::measured(gain.times, words).by_parameters(Some(gain.times))
-        }
-        None => Worth::unknown("no probe can take the memory's limit away"),
-    };
-    let mut found = Found::new(worth);
-    found.add(
-        Strength::Strong,
-        format!("the memory's bandwidth is used {} (about 80 % is all there is)", shown_share(dram)),
-    );
-    if let Some(tensor) = tensor {
-        found.add(Strength::Hint, format!("the tensor cores work {} of the time", shown_share(tensor)));
-    }
+    let other = evidence.gain_over_replay(Differential::OtherPrecision).filter(|gain| gain.times > 1.0);
+    let unknown = || Worth::unknown("no probe can take the memory's limit away");
+    let mut found = Found::new(other.map_or_else(unknown, in_half_precision));
+    let words = format!("the memory's bandwidth is used {} (about 80 % is all there is)", shown_share(dram));
+    found.add(Strength::Strong, words);
+    found.add_known(Strength::Hint, tensor.map(shown_tensor_cores));
     Some(found)
+}
+
+/// Returns the worth of half precision, by replayed batches.
+fn in_half_precision(gain: Gain) -> Worth {
+    let words = format!("replayed in half precision it is {} as fast", shown_times(gain.times));
+    Worth::measured(gain.times, words).by_parameters(Some(gain.times))
+}
+
+fn shown_tensor_cores(active: f64) -> String {
+    format!("the tensor cores work {} of the time", shown_share(active))
 }
 
 fn wrong_precision(evidence: &Evidence) -> Option<Found> {
@@ -276,20 +258,11 @@ fn wrong_precision(evidence: &Evidence) -> Option<Found> {
     {
         return None;
     }
-    let worth = match gain {
-        Some(gain) => {
-            let words = format!("replayed in half precision it is {} as fast", shown_times(gain.times));
-            Worth::measured(gain.times, words).by_parameters(Some(gain.times))
-        }
-        None => Worth::unknown("no other number format was measured"),
+    let mut found = match gain {
+        Some(gain) => Found::by(in_half_precision(gain), Strength::Proof),
+        None => Found::new(Worth::unknown("no other number format was measured")),
     };
-    let mut found = Found::new(worth.clone());
-    if gain.is_some() {
-        found.add(Strength::Proof, worth.words);
-    }
-    if let Some(active) = idle {
-        found.add(Strength::Strong, format!("the tensor cores work {} of the time", shown_share(active)));
-    }
+    found.add_known(Strength::Strong, idle.map(shown_tensor_cores));
     if evidence.precision() == Some(Precision::Fp32) {
         found.add(Strength::Hint, "matrices are multiplied in fp32");
     }
@@ -317,25 +290,22 @@ fn compute_bound(evidence: &Evidence) -> Option<Found> {
     evidence.rate().map(|_| ()).or_else(|| evidence.observed.throughput.map(|_| ()))?;
     let mut found =
         Found::new(Worth { times: Some(1.0), words: "nothing is waited for".to_owned(), ..Worth::default() });
-    if let Some(wait) = evidence.share("data_wait").filter(|wait| *wait < WAIT.value) {
-        found.add(Strength::Sign, format!("{} of a step is waiting for data", shown_share(wait)));
-    }
-    if let Some(gain) = evidence.gain_without_loader().filter(|gain| gain.times < WITHOUT_LOADER.value) {
-        found.add(Strength::Sign, format!("replayed batches are no faster ({:.2}x)", gain.times));
-    }
-    if let Some(gain) = evidence.gain_over_replay(Differential::DoubleBatch).filter(|gain| gain.times < PER_STEP.value)
-    {
-        found.add(Strength::Sign, format!("twice the batch has {:.2}x as many samples per second", gain.times));
-    }
+    let wait = evidence.share("data_wait").filter(|wait| *wait < WAIT.value);
+    found.add_known(Strength::Sign, wait.map(|wait| format!("{} of a step is waiting for data", shown_share(wait))));
+    let replayed = evidence.gain_without_loader().filter(|gain| gain.times < WITHOUT_LOADER.value);
+    let shown = |gain: Gain| format!("replayed batches are no faster ({:.2}x)", gain.times);
+    found.add_known(Strength::Sign, replayed.map(shown));
+    let doubled = evidence.gain_over_replay(Differential::DoubleBatch).filter(|gain| gain.times < PER_STEP.value);
+    let shown = |gain: Gain| format!("twice the batch has {:.2}x as many samples per second", gain.times);
+    found.add_known(Strength::Sign, doubled.map(shown));
     if evidence.is_gpu() {
         for (metric, least, strength, words) in [
             (Metric::SmActive, SM_HIGH.value, Strength::Strong, "SM activity is"),
             (Metric::TensorActive, 0.5, Strength::Sign, "tensor cores work"),
             (Metric::GpuBusy, 1.0 - WAIT.value, Strength::Hint, "the GPU is busy"),
         ] {
-            if let Some(share) = evidence.gpu(metric).filter(|share| *share >= least) {
-                found.add(strength, format!("{words} {}", shown_share(share)));
-            }
+            let share = evidence.gpu(metric).filter(|share| *share >= least);
+            found.add_known(strength, share.map(|share| format!("{words} {}", shown_share(share))));
         }
         if let Some(share) = evidence.gpu(Metric::SmActive).filter(|share| *share < SM_LOW.value) {
             found.against(Strength::Strong, format!("SM activity is {}", shown_share(share)));
@@ -346,5 +316,5 @@ fn compute_bound(evidence: &Evidence) -> Option<Found> {
             found.add(Strength::Sign, format!("{} of the cores are busy", shown_share(share)));
         }
     }
-    if found.clues.is_empty() { None } else { Some(found) }
+    (!found.clues.is_empty()).then_some(found)
 }

@@ -1,67 +1,123 @@
-//! Causes on the host besides loading: copies, waits for the device, writes, and programs that take its cores away.
+//! Causes on the host: time outside of steps, the loop's own code, copies, calls that wait for the device, and logs.
 
+use super::super::account::{Account, Branch, Leaf};
 use super::super::cause::{
-    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, shown_gain, shown_share,
-    times_without,
+    Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_gain, shown_share,
+    shown_times, times_without,
 };
 use super::super::evidence::{Differential, Evidence};
+use super::super::starvation::exposed_wait;
 use crate::model::{
     Metric,
     quantity::{show_number, show_seconds},
 };
 
-pub(super) static COPIES: Threshold = Threshold {
+static OUTSIDE: Threshold = Threshold {
+    what: "share of the time after the start, at least",
+    value: MODERATE,
+    source: "TensorFlow's input-pipeline analyzer: 5% of a step is moderate",
+};
+static UNTIMED: Threshold = Threshold {
+    what: "share of the loop's own code if torch's operations in it were not timed, at least",
+    value: LARGE.value,
+    source: "TensorFlow's input-pipeline analyzer: 20% of a step is high",
+};
+static COPIES: Threshold = Threshold {
     what: "share of a step that copies to the device, at least",
     value: MODERATE,
     source: "TensorFlow's input-pipeline analyzer: 5% of a step in any part of the input is moderate",
 };
-pub(super) static PINNED_GAIN: Threshold = Threshold {
+static PINNED_GAIN: Threshold = Threshold {
     what: "speed with pinned batches over the speed of the job, at least",
     value: 1.0 + MODERATE,
     source: "5% as for copies, but measured",
 };
-pub(super) static SYNCS: Threshold = Threshold {
+static SYNCS: Threshold = Threshold {
     what: "synchronising calls in a step, at least",
     value: 1.0,
     source: "torch.cuda.set_sync_debug_mode: a loss that is read each step is one",
 };
-pub(super) static MANY: Threshold = Threshold {
+static MANY: Threshold = Threshold {
     what: "without a GPU: calls in a step from which on the host's work between phases counts as theirs",
     value: 8.0,
     source: "own choice: a loss and a few metrics are fewer",
 };
-pub(super) static IDLE: Threshold = Threshold {
+static IDLE: Threshold = Threshold {
     what: "share of the time that the GPU idles without waiting for data, or that the calls take without a GPU, at least",
     value: 0.03,
     source: "TensorFlow's input-pipeline analyzer: `all other` from 3% on",
 };
-pub(super) static LOGS: Threshold =
+static LOGS: Threshold =
     Threshold { what: "share of a step that writes logs, at least", value: IDLE.value, source: IDLE.source };
-pub(super) static THROTTLED: Threshold = Threshold {
-    what: "share of the quota's periods in which it was used up, at least",
-    value: 0.1,
-    source: "own choice: a period counts whole even if the quota ran out at its end (kernel documentation, scheduler/sched-bwc.rst)",
-};
-pub(super) static KEPT_WAITING: Threshold = Threshold {
-    what: "share of the time in which tasks of the job wait for a CPU, at least",
-    value: 0.15,
-    source: "own choice: a job whose tasks find a free core at once loses nothing",
-};
-pub(super) static FOREIGN: Threshold = Threshold {
-    what: "share of CPU time that other programs took while almost none was idle, at least",
-    value: LARGE.value,
-    source: "own choice: a desktop takes a fifth of two cores; another training program takes more",
-};
-
-fn always(_: &Evidence) -> bool {
-    true
-}
 
 fn logs(evidence: &Evidence) -> bool {
     evidence.number("logs_per_step").is_some_and(|logs| logs > 0.0)
 }
 
 pub(super) static CAUSES: [Cause; 6] = [
+    Cause {
+        name: "evaluation",
+        title: "outside of training steps: evaluation",
+        about: "Training stands still while the model is evaluated.",
+        signature: "share of the time after the start",
+        thresholds: &[&OUTSIDE],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: |evidence| outside(evidence, "evaluation", "evaluation"),
+        opens: &[],
+        cures: &[
+            Cure::always(
+                "evaluate less often, or on a fixed part of the samples",
+                "only the script decides this; no training setting makes an evaluation shorter",
+            ),
+            Cure::always(
+                "give the evaluation's loader larger batches and workers",
+                "evaluation keeps no activations, so a larger batch fits",
+            ),
+        ],
+    },
+    Cause {
+        name: "checkpoints",
+        title: "outside of training steps: checkpoints",
+        about: "Training stands still while weights and states are written.",
+        signature: "share of the time after the start in torch.save, safetensors or torch.distributed.checkpoint",
+        thresholds: &[&OUTSIDE],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: |evidence| outside(evidence, "checkpoint", "writing checkpoints"),
+        opens: &[],
+        cures: &[
+            Cure::always(
+                "write less often; Young's rule for the interval: the square root of 2 x checkpoint time x time between failures",
+                "only the script decides this",
+            ),
+            Cure::always(
+                "write in the background (torch.distributed.checkpoint.async_save, or a copy to host memory and a thread)",
+                "training waits for the copy, not for the disk",
+            ),
+        ],
+    },
+    Cause {
+        name: "own_code",
+        title: "the loop's own code",
+        about: "The device idles while the script runs Python code (NumPy, tokenising, metrics) between the parts of a step, or within the model.",
+        signature: "share of the time after the start outside of data, device, copies, ranks and torch's operations. On a CPU also the script's Python within the phases",
+        thresholds: &[&OUTSIDE, &UNTIMED],
+        kind: Kind::Bottleneck,
+        scope: Scope::Any,
+        find: own_code,
+        opens: &["batch_size"],
+        cures: &[
+            Cure::always(
+                "move it out of the loop: into the dataset, where workers run it, or to every 50th step",
+                "the device waits for it in each step",
+            ),
+            Cure::always(
+                "compute metrics with a few operations on whole batches",
+                "a Python loop over samples costs microseconds for each sample",
+            ),
+        ],
+    },
     Cause {
         name: "host_to_device",
         title: "copies from host to device",
@@ -73,16 +129,14 @@ pub(super) static CAUSES: [Cause; 6] = [
         find: host_to_device,
         opens: &["pin_memory"],
         cures: &[
-            Cure {
-                what: "copy the next batch while this batch trains (pinned, non_blocking=True)",
-                why: "an overlapped copy costs nothing; only the script can do this",
-                applies: always,
-            },
-            Cure {
-                what: "copy raw bytes (uint8), and convert and normalise on the GPU",
-                why: "uint8 is a quarter of the size of float32",
-                applies: always,
-            },
+            Cure::always(
+                "copy the next batch while this batch trains (pinned, non_blocking=True)",
+                "an overlapped copy costs nothing; only the script can do this",
+            ),
+            Cure::always(
+                "copy raw bytes (uint8), and convert and normalise on the GPU",
+                "uint8 is a quarter of the size of float32",
+            ),
             Cure {
                 what: "check the card's slot, riser and BIOS",
                 why: "the PCIe link is below the limit of card and slot",
@@ -103,15 +157,14 @@ pub(super) static CAUSES: [Cause; 6] = [
         find: synchronising_calls,
         opens: &[],
         cures: &[
-            Cure {
-                what: "keep sums on the device, and read them every 50 steps or at an epoch's end",
-                why: "only the script knows when it needs these numbers",
-                applies: always,
-            },
+            Cure::always(
+                "keep sums on the device, and read them every 50 steps or at an epoch's end",
+                "only the script knows when it needs these numbers",
+            ),
             Cure {
                 what: "clip gradients with foreach=True, and test for NaN on the device",
                 why: "otherwise both read a number from the device for each parameter",
-                applies: |evidence| evidence.is_gpu(),
+                applies: Evidence::is_gpu,
             },
         ],
     },
@@ -138,55 +191,83 @@ pub(super) static CAUSES: [Cause; 6] = [
             },
         ],
     },
-    Cause {
-        name: "cpu_quota",
-        title: "the control group's CPU quota",
-        about: "The container is stopped whenever its CPU time is used up.",
-        signature: "share of the quota's periods in which it was used up",
-        thresholds: &[&THROTTLED],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: cpu_quota,
-        opens: &["num_workers", "threads"],
-        cures: &[Cure {
-            what: "raise or remove the quota (docker run --cpus, resources.limits.cpu in Kubernetes)",
-            why: "no setting of the job avoids it; fewer workers and threads only share it better",
-            applies: always,
-        }],
-    },
-    Cause {
-        name: "crowded_cores",
-        title: "another tenant: other programs on the same cores",
-        about: "Other programs use the cores that the job runs on.",
-        signature: "other programs took CPU time, almost none was idle, and the job's tasks waited for a CPU",
-        thresholds: &[&FOREIGN, &KEPT_WAITING],
-        kind: Kind::Validity,
-        scope: Scope::Any,
-        find: crowded_cores,
-        opens: &["threads", "num_workers"],
-        cures: &[Cure {
-            what: "end the other programs, or give each program its own cores (taskset, cpuset, a reservation)",
-            why: "the job cannot use their CPU time; these numbers hold only for an equally busy machine",
-            applies: always,
-        }],
-    },
-    Cause {
-        name: "shared_gpu",
-        title: "another tenant: other programs on the GPU",
-        about: "Another program computes on the same GPU, so they share its time.",
-        signature: "the driver lists foreign processes",
-        thresholds: &[],
-        kind: Kind::Validity,
-        scope: Scope::Gpu,
-        find: shared_gpu,
-        opens: &[],
-        cures: &[Cure {
-            what: "end the other program, or use another GPU (CUDA_VISIBLE_DEVICES)",
-            why: "measurements next to it say little, and no setting returns its share",
-            applies: always,
-        }],
-    },
 ];
+
+/// Formats the interval of a leaf's share, if it is known.
+fn shown_interval(account: &Account, leaf: &Leaf) -> String {
+    let after_start = account.wall_s - account.start_s;
+    match (leaf.seconds.low, leaf.seconds.high) {
+        (Some(low), Some(high)) if high > low => {
+            format!(" (in another such run {} to {})", shown_share(low / after_start), shown_share(high / after_start))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Returns the strength of a share as evidence: less if the share says little about another run.
+fn strength(leaf: &Leaf) -> Strength {
+    let is_wide = leaf.seconds.low.is_some_and(|low| low < leaf.seconds.value / 2.0);
+    if is_wide { Strength::Strong } else { Strength::Proof }
+}
+
+fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
+    let account = Account::of(evidence)?;
+    let leaf = account.leaf(name).filter(|leaf| leaf.share_after_start >= OUTSIDE.value)?;
+    let share = leaf.share_after_start;
+    let words = format!("{what} takes {} of the time after the start", shown_share(share));
+    let seconds = show_seconds(leaf.seconds.value);
+    let clue = format!("{words}: {seconds}{}", shown_interval(&account, leaf));
+    let mut found = Found::new(Worth::estimated(times_without(share), words).by_parameters(Some(1.0)));
+    found.add(strength(leaf), clue);
+    Some(found)
+}
+
+/// Finds the loop's own code, unless known calls explain most of it.
+fn own_code(evidence: &Evidence) -> Option<Found> {
+    let account = Account::of(evidence)?;
+    let within = account.leaf("python").map_or(0.0, |leaf| leaf.share_after_start);
+    let leaf = account.leaf("own_code");
+    let between = leaf.map_or(0.0, |leaf| leaf.share_after_start);
+    let share = between + within;
+    if share < OUTSIDE.value {
+        return None;
+    }
+    // Part of it is computing if torch's operations between the phases were not timed on a CPU.
+    let is_known = evidence.is_gpu() || evidence.number("operation_seconds_per_step").is_some();
+    if !is_known && within < OUTSIDE.value && between < UNTIMED.value {
+        return None;
+    }
+    // Known calls that take at least half of it explain it first.
+    let lost = |found: Found| found.worth.times.map_or(0.0, saved_by);
+    let explained = [logging(evidence), synchronising_calls(evidence)].into_iter().flatten().map(lost);
+    if explained.fold(0.0, f64::max) >= share / 2.0 {
+        return None;
+    }
+    let words = format!("the loop's own code takes {} of the time after the start", shown_share(share));
+    let mut worth = Worth::estimated(times_without(share), words.clone());
+    let doubled = evidence.gain_over_replay(Differential::DoubleBatch);
+    worth = worth.by_parameters(Some(doubled.map_or(1.0, |gain| gain.times.max(1.0))));
+    let mut found = Found::new(worth);
+    // A share from samples of the stack is as certain as a share with a narrow interval.
+    let of_gaps = leaf.filter(|_| between >= within);
+    let strength = if is_known { of_gaps.map_or(Strength::Proof, strength) } else { Strength::Strong };
+    let interval = of_gaps.map_or_else(String::new, |leaf| shown_interval(&account, leaf));
+    found.add(strength, format!("{words}{interval}"));
+    if within >= OUTSIDE.value {
+        let words =
+            "of the time is Python of the script within forward, backward or optimizer, such as layers and hooks";
+        found.add(Strength::Told, format!("{} {words}", shown_share(within)));
+    }
+    if let Some(step) = evidence.step() {
+        let each = share / (1.0 - account.share(Branch::Outside)).max(share) * step;
+        found.add(Strength::Hint, format!("{} in each step, in which the device idles", show_seconds(each)));
+    }
+    if let Some(gain) = doubled.filter(|gain| gain.times >= OUTSIDE.value + 1.0) {
+        let words = "twice the batch, replayed, shares it among as many samples again";
+        found.add(Strength::Told, format!("{words}: {} as many samples per second", shown_times(gain.times)));
+    }
+    Some(found)
+}
 
 fn host_to_device(evidence: &Evidence) -> Option<Found> {
     if !evidence.is_gpu() {
@@ -207,9 +288,7 @@ fn host_to_device(evidence: &Evidence) -> Option<Found> {
         _ => Worth::estimated(estimate, words.clone().unwrap_or_default()),
     };
     let mut found = Found::new(worth.by_parameters(pinned.map(|gain| gain.times)));
-    if let Some(words) = words.filter(|_| copies.is_some()) {
-        found.add(Strength::Sign.raised(share.unwrap_or(0.0)), words);
-    }
+    found.add_known(Strength::Sign.raised(share.unwrap_or(0.0)), words.filter(|_| copies.is_some()));
     if let Some(gain) = pinned {
         found.add(
             if gain.at_least >= 1.0 { Strength::Strong } else { Strength::Hint },
@@ -220,9 +299,7 @@ fn host_to_device(evidence: &Evidence) -> Option<Found> {
         found.add(Strength::Hint, "batches lie in pageable memory");
     }
     for rule in ["pcie_narrow", "pcie_slow"] {
-        if let Some(message) = evidence.warning(rule) {
-            found.add(Strength::Sign, message);
-        }
+        found.add_known(Strength::Sign, evidence.warning(rule));
     }
     Some(found)
 }
@@ -244,15 +321,14 @@ pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
     if evidence.is_gpu() {
         // Time in a call is mostly work that the device was given before. The loss is the device's idle time, less its wait for data.
         let idle = 1.0 - evidence.gpu(Metric::GpuBusy)?;
-        let waiting = super::super::starvation::exposed_wait(evidence).min(idle);
+        let waiting = exposed_wait(evidence).min(idle);
         let idle = idle - waiting;
         if idle < IDLE.value {
             return None;
         }
         let besides = if waiting >= IDLE.value { ", not counting waits for data" } else { "" };
         let words = format!("the GPU is idle {} of the time{besides}", shown_share(idle));
-        found = Found::new(Worth::estimated(times_without(idle), words.clone()));
-        found.add(Strength::Sign, words);
+        found = Found::by(Worth::estimated(times_without(idle), words), Strength::Sign);
     } else {
         // If nothing waits, many calls cost the host's computing for each: Python code between the phases.
         let around = evidence.overhead().filter(|_| calls >= MANY.value);
@@ -261,14 +337,13 @@ pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
             return None;
         }
         let words = format!("{} of a step is in these calls and around them", shown_share(share));
-        found = Found::new(Worth::estimated(times_without(share), words.clone()));
-        found.add(Strength::Sign.raised(share), words);
+        found = Found::by(Worth::estimated(times_without(share), words), Strength::Sign.raised(share));
     }
     found.add(Strength::Sign, format!("{} calls in each step{where_}", show_number(calls)));
     Some(found)
 }
 
-pub(super) fn logging(evidence: &Evidence) -> Option<Found> {
+fn logging(evidence: &Evidence) -> Option<Found> {
     let within = evidence.share_of_fact("log_seconds_per_step").filter(|share| *share >= LOGS.value)?;
     let seconds = evidence.number("log_seconds_per_step").unwrap_or(0.0);
     let writes = evidence.number("logs_per_step").unwrap_or(0.0);
@@ -281,62 +356,10 @@ pub(super) fn logging(evidence: &Evidence) -> Option<Found> {
         format!("writing takes {} of a step ({})", shown_share(share), show_seconds(seconds))
     };
     let times = times_without(share) / evidence.cost_of_watching();
-    let mut found = Found::new(Worth::estimated(times, words.clone()));
-    found.add(Strength::Strong.raised(share), words);
-    if let Some(writes) = evidence.number("logs_per_step").filter(|writes| *writes >= 0.5) {
-        found.add(
-            Strength::Sign,
-            format!("{} writes in each step{}", show_number(writes), sites(evidence, "log_sites")),
-        );
-    }
-    Some(found)
-}
-
-fn cpu_quota(evidence: &Evidence) -> Option<Found> {
-    let share = evidence.host(Metric::CpuThrottled).filter(|share| *share >= THROTTLED.value)?;
-    let mut found = Found::new(Worth::unknown("no probe can run without the quota"));
-    found
-        .add(Strength::Strong.raised(share), format!("the quota was used up in {} of its periods", shown_share(share)));
-    if let Some(message) = evidence.warning("quota_below_cores") {
-        found.add(Strength::Sign, message);
-    }
-    Some(found)
-}
-
-fn crowded_cores(evidence: &Evidence) -> Option<Found> {
-    let share = Some(evidence.foreign()).filter(|share| *share >= FOREIGN.value)?;
-    let waited = evidence.host(Metric::CpuPressure);
-    if waited.is_some_and(|waited| waited < KEPT_WAITING.value) {
-        return None;
-    }
-    // The gain cannot exceed the lost time, nor the share of other programs.
-    let lost = waited.map_or(share, |waited| waited.min(share));
-    let words = format!("other programs took {} of the processors, and next to none was idle", shown_share(share));
-    let mut found = Found::new(Worth::estimated(times_without(lost), words.clone()));
-    found.add(Strength::Strong, words);
-    if let Some(waited) = waited {
-        found.add(
-            Strength::Hint,
-            format!("tasks of the job waited for a processor {} of the time", shown_share(waited)),
-        );
-    }
-    if evidence.is_gpu() && super::super::starvation::Starvation::of(evidence).is_none() {
-        found.against(Strength::Strong, "the GPU does not wait for the host");
-    }
-    Some(found)
-}
-
-fn shared_gpu(evidence: &Evidence) -> Option<Found> {
-    if !evidence.is_gpu() {
-        return None;
-    }
-    let message = evidence.warning("foreign_process")?;
-    let mut found = Found::new(Worth::unknown("no probe can run without it"));
-    found.add(Strength::Proof, message);
-    if let Some(bytes) = evidence.gpu(Metric::MemoryOthers).filter(|bytes| *bytes > 1e9) {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a size")]
-        let bytes = crate::model::quantity::show_bytes(bytes.min(1e18) as u64);
-        found.add(Strength::Hint, format!("other processes hold {bytes} of its memory"));
+    let mut found = Found::by(Worth::estimated(times, words), Strength::Strong.raised(share));
+    if writes >= 0.5 {
+        let words = format!("{} writes in each step{}", show_number(writes), sites(evidence, "log_sites"));
+        found.add(Strength::Sign, words);
     }
     Some(found)
 }

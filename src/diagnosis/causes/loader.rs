@@ -46,10 +46,6 @@ pub(super) static WITHOUT_WORKERS: Threshold = Threshold {
     source: "own choice: less is within what the model of the loader is off; a batch is pickled, put into shared memory and opened again (torch.multiprocessing's documentation)",
 };
 
-fn always(_: &Evidence) -> bool {
-    true
-}
-
 pub(super) static CAUSES: [Cause; 5] = [
     Cause {
         name: "too_little_prefetch",
@@ -78,16 +74,14 @@ pub(super) static CAUSES: [Cause; 5] = [
         find: worker_imbalance,
         opens: &["num_workers", "prefetch_factor"],
         cures: &[
-            Cure {
-                what: "give all workers equal work: shuffle, or split an iterable dataset by cost instead of by number",
-                why: "the slowest worker sets the rate of all",
-                applies: always,
-            },
-            Cure {
-                what: "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)",
-                why: "finished batches no longer wait for the slow worker",
-                applies: always,
-            },
+            Cure::always(
+                "give all workers equal work: shuffle, or split an iterable dataset by cost instead of by number",
+                "the slowest worker sets the rate of all",
+            ),
+            Cure::always(
+                "use DataLoader(in_order=False) (torch 2.6 or later; it changes the order of batches)",
+                "finished batches no longer wait for the slow worker",
+            ),
         ],
     },
     Cause {
@@ -101,16 +95,14 @@ pub(super) static CAUSES: [Cause; 5] = [
         find: slow_sampler,
         opens: &[],
         cures: &[
-            Cure {
-                what: "choose all batches at the start of an epoch, by operations on whole arrays (sort by length and cut)",
-                why: "the sampler runs in the training process between two steps, so no worker helps",
-                applies: always,
-            },
-            Cure {
-                what: "let the workers choose: an IterableDataset, or indices computed from the sample's number",
-                why: "workers do this while the step trains",
-                applies: always,
-            },
+            Cure::always(
+                "choose all batches at the start of an epoch, by operations on whole arrays (sort by length and cut)",
+                "the sampler runs in the training process between two steps, so no worker helps",
+            ),
+            Cure::always(
+                "let the workers choose: an IterableDataset, or indices computed from the sample's number",
+                "workers do this while the step trains",
+            ),
         ],
     },
     Cause {
@@ -124,11 +116,10 @@ pub(super) static CAUSES: [Cause; 5] = [
         find: worker_overhead,
         opens: &["num_workers", "prefetch_factor"],
         cures: &[
-            Cure {
-                what: "fetch whole batches: `__getitems__` in the dataset, or a BatchSampler with batch_size=None",
-                why: "a slice of a tensor costs as much as one sample, and needs no collating",
-                applies: always,
-            },
+            Cure::always(
+                "fetch whole batches: `__getitems__` in the dataset, or a BatchSampler with batch_size=None",
+                "a slice of a tensor costs as much as one sample, and needs no collating",
+            ),
             Cure {
                 what: "keep the data on the device if it fits, and index it there",
                 why: "nothing is copied between processes or to the device",
@@ -146,11 +137,10 @@ pub(super) static CAUSES: [Cause; 5] = [
         scope: Scope::Any,
         find: worker_start,
         opens: &["persistent_workers", "num_workers"],
-        cures: &[Cure {
-            what: "make the dataset start fast: open files at the first sample, import less, fork instead of spawn",
-            why: "each worker repeats this in each epoch",
-            applies: always,
-        }],
+        cures: &[Cure::always(
+            "make the dataset start fast: open files at the first sample, import less, fork instead of spawn",
+            "each worker repeats this in each epoch",
+        )],
     },
 ];
 
@@ -197,22 +187,14 @@ fn too_little_prefetch(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     let mut found = starved.found(evidence);
-    found.add(
-        Strength::Sign,
-        format!(
-            "the loader alone, {}, is {} as fast as the job ({})",
-            shown_workers(workers),
-            shown_times(times),
-            evidence.shown_rate(alone)
-        ),
-    );
+    let (shown, rate) = (shown_times(times), evidence.shown_rate(alone));
+    let words = format!("the loader alone, {}, is {shown} as fast as the job ({rate})", shown_workers(workers));
+    found.add(Strength::Sign, words);
     found.add(Strength::Sign, format!("at most {} batches wait in its queue", show_count(queue)));
-    if let Some(words) = uneven(evidence) {
-        found.add(Strength::Sign, words);
-    }
+    found.add_known(Strength::Sign, uneven(evidence));
     // A longer queue does not deliver batches faster on average than the loader makes them.
     if found.worth.times.is_some_and(|most| most > times) {
-        let words = format!("{}; the loader alone: {}", found.worth.words, evidence.shown_rate(alone));
+        let words = format!("{}; the loader alone: {rate}", found.worth.words);
         found.worth = Worth { times: Some(times), words, ..found.worth };
     }
     let by_parameters = starvation::modelled(evidence, workers).and_then(|rate| ratio(rate, job));
@@ -230,17 +212,11 @@ fn worker_imbalance(evidence: &Evidence) -> Option<Found> {
     let imbalance = imbalance(evidence)?;
     let starved = Starvation::of(evidence)?;
     let mut found = starved.found(evidence);
-    found.add(
-        Strength::Proof,
-        format!(
-            "the busiest of {} works {} as long as the mean of all",
-            shown_workers(workers),
-            shown_times(imbalance)
-        ),
-    );
+    let (workers, shown) = (shown_workers(workers), shown_times(imbalance));
+    found.add(Strength::Proof, format!("the busiest of {workers} works {shown} as long as the mean of all"));
     // Evenly spread, the same work would end this many times as fast.
     if found.worth.times.is_some_and(|times| times > imbalance) {
-        let words = format!("{}; {} of it by even workers", found.worth.words, shown_times(imbalance));
+        let words = format!("{}; {shown} of it by even workers", found.worth.words);
         found.worth = Worth { times: Some(imbalance), words, ..found.worth };
     }
     Some(found)
@@ -322,14 +298,9 @@ fn worker_start(evidence: &Evidence) -> Option<Found> {
     }
     let mut found = Found::new(worth.clone().by_parameters(worth.times));
     found.add(Strength::Strong, words);
-    if lost.is_some()
-        && let Some(first) = first.filter(|first| *first > 5.0 * step)
-    {
-        found.add(
-            Strength::Hint,
-            format!("the first batch took {}, a step takes {}", show_seconds(first), show_seconds(step)),
-        );
-    }
+    let long = first.filter(|first| lost.is_some() && *first > 5.0 * step);
+    let shown = |first| format!("the first batch took {}, a step takes {}", show_seconds(first), show_seconds(step));
+    found.add_known(Strength::Hint, long.map(shown));
     found.add(Strength::Hint, "workers are not persistent");
     Some(found)
 }

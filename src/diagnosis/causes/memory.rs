@@ -43,14 +43,6 @@ pub(super) static ROOM_PAYS: Threshold = Threshold {
     source: "own choice: a smaller gain from doubling the batch is not worth the memory",
 };
 
-fn always(_: &Evidence) -> bool {
-    true
-}
-
-fn on_gpu(evidence: &Evidence) -> bool {
-    evidence.is_gpu()
-}
-
 pub(super) static CAUSES: [Cause; 3] = [
     Cause {
         name: "memory_limited",
@@ -66,18 +58,17 @@ pub(super) static CAUSES: [Cause; 3] = [
             Cure {
                 what: "use an optimizer with a smaller state (8-bit), or shard states and weights (ZeRO, FSDP)",
                 why: "optimizer states take several times the memory of the weights",
-                applies: on_gpu,
+                applies: Evidence::is_gpu,
             },
             Cure {
                 what: "use attention with a flash kernel",
                 why: "otherwise the scores of all pairs are kept for the backward pass",
                 applies: |evidence| evidence.text("flash_attention") == Some("no"),
             },
-            Cure {
-                what: "use a device with more memory, or a smaller model or input",
-                why: "weights, gradients and states need memory at any batch size",
-                applies: always,
-            },
+            Cure::always(
+                "use a device with more memory, or a smaller model or input",
+                "weights, gradients and states need memory at any batch size",
+            ),
         ],
     },
     Cause {
@@ -96,11 +87,10 @@ pub(super) static CAUSES: [Cause; 3] = [
                 why: "reference counting gives each worker its own copy of such a list",
                 applies: |evidence| evidence.workers().is_some_and(|workers| workers > 0),
             },
-            Cure {
-                what: "add memory, or raise the limit of the control group",
-                why: "the job needs more memory at once than it may use",
-                applies: always,
-            },
+            Cure::always(
+                "add memory, or raise the limit of the control group",
+                "the job needs more memory at once than it may use",
+            ),
         ],
     },
     Cause {
@@ -113,11 +103,10 @@ pub(super) static CAUSES: [Cause; 3] = [
         scope: Scope::Any,
         find: shared_memory,
         opens: &["num_workers", "prefetch_factor"],
-        cures: &[Cure {
-            what: "start the container with --shm-size=8g or --ipc=host",
-            why: "the size is set when the container starts; fewer workers and a shorter queue only need less",
-            applies: always,
-        }],
+        cures: &[Cure::always(
+            "start the container with --shm-size=8g or --ipc=host",
+            "the size is set when the container starts; fewer workers and a shorter queue only need less",
+        )],
     },
 ];
 
@@ -150,26 +139,22 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
     if retries.is_none() && gain.is_some_and(|gain| gain < ROOM_PAYS.value) {
         return None;
     }
-    let mut found = Found::new(match gain {
-        Some(gain) => Worth::measured(
-            gain,
-            format!("by half the batch, twice of it would have {} as many samples per second", shown_times(gain)),
-        ),
-        None => Worth::unknown("a larger batch does not fit, so its gain cannot be measured"),
-    });
-    if let Some(gain) = gain {
-        found.add(Strength::Sign.raised(saved_by(gain)), found.worth.words.clone());
-    }
+    let mut found = match gain {
+        Some(gain) => {
+            let times = shown_times(gain);
+            let words = format!("by half the batch, twice of it would have {times} as many samples per second");
+            Found::by(Worth::measured(gain, words), Strength::Sign.raised(saved_by(gain)))
+        }
+        None => Found::new(Worth::unknown("a larger batch does not fit, so its gain cannot be measured")),
+    };
     if let Some(retries) = retries {
         #[expect(clippy::cast_precision_loss, reason = "a displayed count")]
         let shown = show_number(retries as f64);
         found.add(Strength::Proof, format!("the allocator freed its caches and tried again {shown} times"));
     }
     if let (Some(used), Some(peak)) = (used, evidence.observed.memory.peak_bytes) {
-        found.add(
-            Strength::Sign,
-            format!("{} of the memory is in use at the peak ({})", shown_share(used), show_bytes(peak)),
-        );
+        let (share, peak) = (shown_share(used), show_bytes(peak));
+        found.add(Strength::Sign, format!("{share} of the memory is in use at the peak ({peak})"));
     }
     if failed {
         found.add(Strength::Strong, "twice the batch does not fit");
@@ -193,28 +178,23 @@ fn host_memory(evidence: &Evidence) -> Option<Found> {
     // Without room in the page cache, the same data is read from storage again and again.
     let rereads = evidence.number("files.cached_share").is_some_and(|cached| cached < 0.5);
     let starved = Starvation::of(evidence).filter(|_| pressure.is_some() && rereads);
-    let worth = match (&starved, pressure) {
-        (Some(starved), _) if starved.is_measured() => Worth::measured(
-            starved.times(),
-            format!("with batches that are there already it is {} as fast", shown_times(starved.times())),
-        ),
-        (_, Some(share)) => Worth::estimated(
-            times_without(share),
-            format!("tasks waited for memory {} of the time", shown_share(share)),
-        ),
-        (_, None) => Worth::unknown("no probe can add memory"),
+    let waited = pressure.map(|share| format!("tasks waited for memory {} of the time", shown_share(share)));
+    let worth = match (&starved, pressure, &waited) {
+        (Some(starved), ..) if starved.is_measured() => {
+            let times = shown_times(starved.times());
+            let words = format!("with batches that are there already it is {times} as fast");
+            Worth::measured(starved.times(), words)
+        }
+        (_, Some(share), Some(waited)) => Worth::estimated(times_without(share), waited),
+        _ => Worth::unknown("no probe can add memory"),
     };
     let mut found = Found::new(worth);
-    if let Some(share) = pressure {
-        found
-            .add(Strength::Strong.raised(share), format!("tasks waited for memory {} of the time", shown_share(share)));
-    }
+    found.add_known(Strength::Strong.raised(pressure.unwrap_or(0.0)), waited);
     if starved.is_some() {
         found.add(Strength::Strong, "a step waits for data, and files that were read before come from storage again");
     }
-    if let Some(share) = left {
-        found.add(Strength::Sign, format!("{} of the machine's memory is left", shown_share(share)));
-    }
+    let shown = |share| format!("{} of the machine's memory is left", shown_share(share));
+    found.add_known(Strength::Sign, left.map(shown));
     if failed {
         found.add(Strength::Proof, "a probe ran out of it");
     }
@@ -236,16 +216,12 @@ fn shared_memory(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     let mut found = Found::new(Worth::unknown("no probe can enlarge it"));
-    if let Some(share) = used {
-        found.add(Strength::Strong, format!("{} of /dev/shm is in use", shown_share(share)));
-    }
+    found.add_known(Strength::Strong, used.map(|share| format!("{} of /dev/shm is in use", shown_share(share))));
     if failed {
         found.add(Strength::Proof, "a probe ran out of it");
     }
     for rule in ["shm_small", "shm_full"] {
-        if let Some(message) = evidence.warning(rule) {
-            found.add(Strength::Hint, message);
-        }
+        found.add_known(Strength::Hint, evidence.warning(rule));
     }
     Some(found)
 }

@@ -7,9 +7,8 @@ mod larger_batch;
 mod loader;
 mod memory;
 mod ranks;
-mod run;
 mod starved;
-pub(super) mod threads;
+pub(super) mod tenants;
 
 use super::cause::Cause;
 
@@ -19,9 +18,8 @@ pub fn causes() -> impl Iterator<Item = &'static Cause> {
         .iter()
         .chain(&loader::CAUSES)
         .chain(&starved::CAUSES)
-        .chain(&run::CAUSES)
         .chain(&host::CAUSES)
-        .chain(&threads::CAUSES)
+        .chain(&tenants::CAUSES)
         .chain(&memory::CAUSES)
         .chain(&device::CAUSES)
         .chain(&ranks::CAUSES)

@@ -23,10 +23,6 @@ pub(super) static SLOWEST: Threshold = Threshold {
     source: "own choice: ranks with equal work differ by less over a probe, and all wait for the slowest",
 };
 
-fn always(_: &Evidence) -> bool {
-    true
-}
-
 fn may_be_nccl(evidence: &Evidence) -> bool {
     evidence.text("distributed.backend").is_none_or(|backend| backend.contains("nccl"))
 }
@@ -71,16 +67,14 @@ pub(super) static CAUSES: [Cause; 2] = [
         find: straggler,
         opens: &[],
         cures: &[
-            Cure {
-                what: "check this rank's device: clocks, other programs, PCIe link (gputune device)",
-                why: "the same work takes longer on it",
-                applies: always,
-            },
-            Cure {
-                what: "give all ranks equal work: samples of similar length, or equal numbers of tokens",
-                why: "the longest sequence of all ranks sets the step's time",
-                applies: always,
-            },
+            Cure::always(
+                "check this rank's device: clocks, other programs, PCIe link (gputune device)",
+                "the same work takes longer on it",
+            ),
+            Cure::always(
+                "give all ranks equal work: samples of similar length, or equal numbers of tokens",
+                "the longest sequence of all ranks sets the step's time",
+            ),
         ],
     },
 ];
@@ -104,21 +98,18 @@ fn of_experiment(evidence: &Evidence, exposed: &Exposed) -> Option<Found> {
     }
     let words = format!("communication is {}", exposed.words());
     let mut found = Found::new(Worth::measured(exposed.times, words));
+    let waits = share.map(|share| format!("{} of a step is waiting for other ranks", shown_share(share)));
     if exposed.is_small() {
-        found
-            .add(Strength::Sign, format!("{} of a step is waiting for other ranks", shown_share(share.unwrap_or(0.0))));
-        found.against(
-            Strength::Strong,
-            format!("training without exchange of gradients or weights is {} as fast", shown_times(exposed.times)),
-        );
+        found.add_known(Strength::Sign, waits);
+        let times = shown_times(exposed.times);
+        let words = format!("training without exchange of gradients or weights is {times} as fast");
+        found.against(Strength::Strong, words);
         return Some(found);
     }
     let is_beyond_doubt = exposed.share.low.is_some_and(|low| low >= OPENED.value);
     let gained = shown_gain(evidence, Differential::NoCommunication, exposed.times);
     found.add(if is_beyond_doubt { Strength::Proof } else { Strength::Strong }, gained);
-    if let Some(share) = share {
-        found.add(Strength::Hint, format!("{} of a step is waiting for other ranks", shown_share(share)));
-    }
+    found.add_known(Strength::Hint, waits);
     Some(found)
 }
 
@@ -130,28 +121,21 @@ fn of_shares(evidence: &Evidence, ranks: u32) -> Option<Found> {
         .zip(evidence.rate())
         .and_then(|(one, all)| ratio(all.value, one.value * f64::from(ranks)))
         .filter(|efficiency| *efficiency < SCALING.value);
-    if share.is_none() && efficiency.is_none() {
-        return None;
-    }
-    let worth = match (efficiency, share) {
-        (Some(efficiency), _) => Worth::measured(
-            1.0 / efficiency,
-            format!("{ranks} ranks do {} of what as many single ones would", shown_share(efficiency)),
-        ),
+    let mut found = match (efficiency, share) {
+        (Some(efficiency), _) => {
+            let words = format!("{ranks} ranks do {} of what as many single ones would", shown_share(efficiency));
+            Found::by(Worth::measured(1.0 / efficiency, words), Strength::Strong)
+        }
         (None, share) => {
-            let share = share.unwrap_or(0.0);
-            Worth::estimated(times_without(share), format!("{} of a step is communication", shown_share(share)))
+            let share = share?;
+            let words = format!("{} of a step is communication", shown_share(share));
+            Found::new(Worth::estimated(times_without(share), words))
         }
     };
-    let mut found = Found::new(worth.clone());
-    if efficiency.is_some() {
-        found.add(Strength::Strong, worth.words.clone());
-    }
-    if let Some(share) = share {
-        found.add(Strength::Strong, format!("{} of a step is communication that nothing hides", shown_share(share)));
-    }
+    let shown = |share| format!("{} of a step is communication that nothing hides", shown_share(share));
+    found.add_known(Strength::Strong, share.map(shown));
     // A rank that is only a little slower does not explain much communication.
-    let lost = worth.times.unwrap_or(1.0) - 1.0;
+    let lost = found.worth.times.unwrap_or(1.0) - 1.0;
     let explains = |slow: Found| slow.worth.times.is_some_and(|times| times - 1.0 >= lost / 2.0);
     if straggler(evidence).is_some_and(explains) {
         found.against(Strength::Sign, "one rank is slower than the rest, and waiting for it counts as communication");
@@ -171,17 +155,12 @@ fn straggler(evidence: &Evidence) -> Option<Found> {
     let (rank, slowest) = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let excess = ratio(slowest, median).filter(|times| *times >= SLOWEST.value)?;
     let words = format!("rank {rank} computes {excess:.2}x as long as the median of all");
-    let mut found = Found::new(Worth::estimated(excess, words.clone()));
-    found.add(Strength::Strong.raised(saved_by(excess)), words);
-    if let Some(share) = evidence.share("communication").filter(|share| *share >= EXPOSED.value) {
-        found.add(
-            Strength::Hint,
-            format!(
-                "{} of a step is waiting for other ranks ({} on average)",
-                shown_share(share),
-                shown_times(times_without(share))
-            ),
-        );
-    }
+    let mut found = Found::by(Worth::estimated(excess, words), Strength::Strong.raised(saved_by(excess)));
+    let waits = evidence.share("communication").filter(|share| *share >= EXPOSED.value);
+    let shown = |share| {
+        let times = shown_times(times_without(share));
+        format!("{} of a step is waiting for other ranks ({times} on average)", shown_share(share))
+    };
+    found.add_known(Strength::Hint, waits.map(shown));
     Some(found)
 }

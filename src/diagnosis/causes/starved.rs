@@ -6,20 +6,17 @@ use super::super::cause::{
 };
 use super::super::evidence::Evidence;
 use super::super::lines;
-use super::super::scaling::{CORES_FULL, MORE_WORKERS, is_shared, scales};
-use super::super::starvation::{self, COMPUTES, Starvation, WAIT, WITHOUT_LOADER};
+use super::super::starvation::{
+    self, COMPUTES, CORES_FULL, MORE_WORKERS, Starvation, WAIT, WITHOUT_LOADER, is_shared, scales,
+};
 use super::data;
-use super::{host, loader, memory};
+use super::{loader, memory, tenants};
 
 pub(super) static LOCKS: Threshold = Threshold {
     what: "share of the workers' loading time in lines that take a lock, at least",
     value: 0.33,
     source: "own choice: a lock that takes less than a third is one reason among several",
 };
-
-fn always(_: &Evidence) -> bool {
-    true
-}
 
 pub(super) static CAUSES: [Cause; 2] = [
     Cause {
@@ -33,21 +30,18 @@ pub(super) static CAUSES: [Cause; 2] = [
         find: shared_source,
         opens: &[],
         cures: &[
-            Cure {
-                what: "give each worker its own files, archives and connections: open them in `worker_init_fn` or at the first sample",
-                why: "a shared resource serves one worker at a time; more workers only queue",
-                applies: always,
-            },
-            Cure {
-                what: "hold the lock only for the access, and decode outside of it",
-                why: "only one worker at a time runs the code within the lock",
-                applies: always,
-            },
-            Cure {
-                what: "copy the data to a local disk or into memory before the run",
-                why: "a busy disk or server serves more workers no faster",
-                applies: always,
-            },
+            Cure::always(
+                "give each worker its own files, archives and connections: open them in `worker_init_fn` or at the first sample",
+                "a shared resource serves one worker at a time; more workers only queue",
+            ),
+            Cure::always(
+                "hold the lock only for the access, and decode outside of it",
+                "only one worker at a time runs the code within the lock",
+            ),
+            Cure::always(
+                "copy the data to a local disk or into memory before the run",
+                "a busy disk or server serves more workers no faster",
+            ),
         ],
     },
     Cause {
@@ -60,11 +54,10 @@ pub(super) static CAUSES: [Cause; 2] = [
         scope: Scope::Any,
         find: data_starvation,
         opens: &["num_workers", "prefetch_factor", "persistent_workers"],
-        cures: &[Cure {
-            what: "look at the lines of the dataset that `gputune diagnose` lists",
-            why: "the wait was measured, but not its reason",
-            applies: always,
-        }],
+        cures: &[Cure::always(
+            "look at the lines of the dataset that `gputune diagnose` lists",
+            "the wait was measured, but not its reason",
+        )],
     },
 ];
 
@@ -79,18 +72,12 @@ fn shared_source(evidence: &Evidence) -> Option<Found> {
     }
     let starved = Starvation::of(evidence)?;
     let mut found = starved.found(evidence);
-    if let Some((_, words)) = takes_turns {
-        found.add(Strength::Strong, words);
-    }
-    if let Some((share, place)) = locks {
-        found.add(
-            Strength::Strong,
-            format!("{} of the workers' loading is in locks, such as {}", shown_share(share), place.shown()),
-        );
-    }
-    if let Some(words) = data::spent(evidence) {
-        found.add(Strength::Told, words);
-    }
+    found.add_known(Strength::Strong, takes_turns.map(|(_, words)| words));
+    let locks = locks.map(|(share, place)| {
+        format!("{} of the workers' loading is in locks, such as {}", shown_share(share), place.shown())
+    });
+    found.add_known(Strength::Strong, locks);
+    found.add_known(Strength::Told, data::spent(evidence));
     let best = starvation::with_workers(evidence).map_or(1.0, |best| best.times);
     found.worth = found.worth.by_parameters(Some(best));
     Some(found)
@@ -100,7 +87,7 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
     /// Causes outside the loader that explain a wait for data.
     const BESIDE: [&str; 4] = ["host_memory", "shared_memory", "cpu_quota", "crowded_cores"];
     let starved = Starvation::of(evidence)?;
-    let beside = memory::CAUSES.iter().chain(&host::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
+    let beside = memory::CAUSES.iter().chain(&tenants::CAUSES).filter(|cause| BESIDE.contains(&cause.name));
     let others = data::CAUSES.iter().chain(&loader::CAUSES).chain(&CAUSES[..1]).chain(beside);
     let mut found = starved.found(evidence);
     // Limit the worth to the wait. Replayed batches may save more, such as the cost of watching the job.
@@ -120,12 +107,8 @@ fn data_starvation(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     found.add(Strength::Strong, starved.shown_wait());
-    if let Some(words) = data::spent(evidence) {
-        found.add(Strength::Told, words);
-    }
-    if let Some((_, words)) = scales(evidence) {
-        found.add(Strength::Told, words);
-    }
+    found.add_known(Strength::Told, data::spent(evidence));
+    found.add_known(Strength::Told, scales(evidence).map(|(_, words)| words));
     found.worth = found.worth.by_parameters(starvation::with_workers(evidence).map(|best| best.times));
     Some(found)
 }

@@ -1,20 +1,26 @@
-//! Checks that each cause is found in a job that has it, and in no other job.
+//! Checks that each cause is found in a job that has it, and in no other job. Every job gets a verdict without a panic, whatever it
+//! reports.
 
-mod arbitrary;
-mod sick;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use sick::sick;
+use proptest::prelude::*;
 
 use super::*;
-use crate::diagnosis::Differential;
-use crate::diagnosis::Kind;
-use crate::diagnosis::Ran;
-use crate::diagnosis::Scope;
-use crate::diagnosis::sample::Job;
-use crate::model::{Estimate, Memory, Metric, Outliers};
+use crate::diagnosis::sample::{Job, sick};
+use crate::diagnosis::{Allowed, DIFFERENTIALS, Differential, Kind, Ran, Scope, cause, experiment, next};
+use crate::model::{
+    Estimate, FACTS, Fact, GpuUse, METRICS, MachineUse, Measurement, Memory, Metric, Outliers, Reading, Source, Timing,
+    fact,
+};
 
 fn names(verdict: &Verdict) -> Vec<&'static str> {
     verdict.causes.iter().map(|diagnosed| diagnosed.cause.name).collect()
+}
+
+/// Returns the finding of a cause in a job.
+fn found(name: &str, job: &Job) -> Option<Found> {
+    (cause(name).unwrap().find)(&job.evidence())
 }
 
 #[test]
@@ -61,7 +67,7 @@ fn workers_that_have_no_core_to_run_on_do_not_wait_for_each_other() {
     let job = |foreign: f64| {
         let job = Job::cpu().cores(2.0).wait(0.7).replay(480.0).item(0.008, 0.004);
         let job = job.loader(&[(0, 110.0), (1, 100.0), (2, 105.0), (4, 108.0)]).loader_cores(&[(4, 1.0)]);
-        job.with(|job| job.machine.foreign_cpu_share = Some(foreign))
+        job.foreign(foreign)
     };
     assert_eq!(names(&diagnose(&job(0.0).evidence()))[0], "shared_source");
     let beside = names(&diagnose(&job(0.45).evidence()));
@@ -90,9 +96,7 @@ fn threads_that_spin_are_told_from_launches_by_one_thread() {
 fn what_watching_cost_is_not_what_logging_costs() {
     let times = |replayed: f64| {
         let job = Job::cpu().wait(0.0).number("logs_per_step", 1.0).number("log_seconds_per_step", 0.2);
-        let verdict = diagnose(&job.replay(replayed).evidence());
-        let logging = verdict.causes.iter().find(|diagnosed| diagnosed.cause.name == "logging").unwrap();
-        logging.found.worth.times.unwrap()
+        found("logging", &job.replay(replayed)).unwrap().worth.times.unwrap()
     };
     let whole = times(100.0);
     assert!(whole > 2.0, "{whole}");
@@ -102,37 +106,39 @@ fn what_watching_cost_is_not_what_logging_costs() {
 #[test]
 fn what_needs_a_gpu_is_not_found_without_one() {
     for cause in causes().filter(|cause| cause.scope == Scope::Gpu) {
-        let evidence = sick(cause.name).text("device", "cpu").with(|job| job.machine.gpus.clear()).evidence();
-        assert!((cause.find)(&evidence).is_none(), "{}", cause.name);
+        let job = sick(cause.name).text("device", "cpu").with(|job| job.machine.gpus.clear());
+        assert_eq!(found(cause.name, &job), None, "{}", cause.name);
     }
 }
 
 #[test]
 fn what_the_gpu_waits_for_data_is_not_lost_to_calls_that_wait_for_it() {
-    let found = |job: Job| {
-        let evidence = job.number("syncs_per_step", 3.0).evidence();
-        let cause = causes().find(|cause| cause.name == "synchronising_calls").unwrap();
-        (cause.find)(&evidence).map(|found| found.worth.times.unwrap())
-    };
-    let job = |busy: f64, wait: f64| Job::gpu().gpu_reading(Metric::GpuBusy, busy).wait(wait);
-    assert_eq!(found(job(0.5, 0.48)), None, "the loader is why it is idle");
-    let close = |times: Option<f64>, expected: f64| times.is_some_and(|times| (times - expected).abs() < 1e-9);
-    assert!(close(found(job(0.5, 0.2)), 1.0 / 0.7), "what is left of the idle time");
-    assert!(close(found(job(0.75, 0.0)), 1.0 / 0.75));
-    // Nothing is lost if the host waits while the device keeps working, as replayed batches show.
-    assert!(close(found(job(0.75, 0.6).replay(100.0)), 1.0 / 0.75));
-    assert_eq!(found(job(0.5, 0.6).replay(200.0)), None);
+    // The shares of time that the GPU is busy and that a step waits for data, the rate with replayed batches, and the expected worth.
+    for (busy, wait, replayed, expected) in [
+        (0.5, 0.48, None, None),
+        (0.5, 0.2, None, Some(1.0 / 0.7)),
+        (0.75, 0.0, None, Some(1.0 / 0.75)),
+        // Nothing is lost if the host waits while the device keeps working, as replayed batches show.
+        (0.75, 0.6, Some(100.0), Some(1.0 / 0.75)),
+        (0.5, 0.6, Some(200.0), None),
+    ] {
+        let job = Job::gpu().gpu_reading(Metric::GpuBusy, busy).wait(wait).number("syncs_per_step", 3.0);
+        let job = match replayed {
+            Some(percent) => job.replay(percent),
+            None => job,
+        };
+        let times = found("synchronising_calls", &job).map(|found| found.worth.times.unwrap());
+        let rounded = |times: f64| (times * 1e9).round();
+        assert_eq!(times.map(rounded), expected.map(rounded), "{busy} {wait}");
+    }
 }
 
 #[test]
 fn a_main_thread_that_never_waits_says_nothing_of_launches_on_a_gpu() {
     let job = || Job::gpu().wait(0.0).gpu_reading(Metric::GpuBusy, 0.9).gpu_reading(Metric::SmActive, 0.2);
-    let clues = |job: Job| {
-        let cause = causes().find(|cause| cause.name == "launch_bound").unwrap();
-        (cause.find)(&job.evidence()).unwrap().clues.len()
-    };
     // By default the runtime spins while it waits for the device (cudaDeviceScheduleAuto, CUDA Runtime API).
-    assert_eq!(clues(job().number("main_cpu_share", 1.0)), clues(job()));
+    let spins = job().number("main_cpu_share", 1.0);
+    assert_eq!(found("launch_bound", &spins).unwrap().clues, found("launch_bound", &job()).unwrap().clues);
 }
 
 #[test]
@@ -143,66 +149,29 @@ fn nothing_known_is_no_verdict() {
 
 #[test]
 fn thresholds_are_where_they_are_said_to_be() {
-    let is_found =
-        |cause: &str, job: Job| (causes().find(|row| row.name == cause).unwrap().find)(&job.evidence()).is_some();
-    for (cause, below, above) in [
-        ("cpu_preprocessing", sick("cpu_preprocessing").wait(0.01).item(0.003, 0.003), sick("cpu_preprocessing")),
-        (
-            "logging",
-            Job::cpu().number("log_seconds_per_step", 0.0095),
-            Job::cpu().number("log_seconds_per_step", 0.0097),
-        ),
-        ("cpu_quota", Job::cpu().host(Metric::CpuThrottled, 0.099), Job::cpu().host(Metric::CpuThrottled, 0.1)),
-        (
-            "crowded_cores",
-            Job::cpu().with(|job| job.machine.foreign_cpu_share = Some(0.19)),
-            Job::cpu().with(|job| job.machine.foreign_cpu_share = Some(0.2)),
-        ),
-        (
-            "spinning_threads",
-            Job::cpu().ran(Differential::OneThread, 109.0).with(|job| job.machine.foreign_cpu_share = Some(0.3)),
-            Job::cpu().ran(Differential::OneThread, 112.0).with(|job| job.machine.foreign_cpu_share = Some(0.3)),
-        ),
-        ("host_memory", Job::cpu().host(Metric::MemoryPressure, 0.09), Job::cpu().host(Metric::MemoryPressure, 0.1)),
-        (
-            "launch_bound",
-            Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 124.0),
-            // Above the threshold even with intervals of 1 %.
-            Job::cpu().replay(100.0).ran(Differential::DoubleBatch, 128.0),
-        ),
-        (
-            "launch_bound",
-            Job::gpu()
-                .phase("forward", 0.4)
-                .phase("backward", 0.5)
-                .phase("optimizer", 0.0)
-                .gpu_reading(Metric::GpuBusy, 0.66),
-            Job::gpu()
-                .phase("forward", 0.4)
-                .phase("backward", 0.5)
-                .phase("optimizer", 0.0)
-                .gpu_reading(Metric::GpuBusy, 0.64),
-        ),
-        (
-            "worker_imbalance",
-            sick("worker_imbalance").number("loader.worker_imbalance", 1.29),
-            sick("worker_imbalance").number("loader.worker_imbalance", 1.31),
-        ),
-        ("host_to_device", Job::gpu().phase("host_to_device", 0.049), Job::gpu().phase("host_to_device", 0.051)),
-        (
-            "thermal_throttling",
-            Job::gpu().gpu_reading(Metric::ThrottledByHeat, 0.09),
-            Job::gpu().gpu_reading(Metric::ThrottledByHeat, 0.11),
-        ),
-        (
-            "communication",
-            Job::gpu().phase("communication", 0.09).with(|job| job.ranks = Some(2)),
-            Job::gpu().phase("communication", 0.11).with(|job| job.ranks = Some(2)),
-        ),
-    ] {
-        let below = if cause == "cpu_preprocessing" { Job::cpu().wait(0.049).item(0.03, 0.03) } else { below };
-        assert!(!is_found(cause, below), "{cause} below its threshold");
-        assert!(is_found(cause, above), "{cause} above its threshold");
+    type JobOf = fn(f64) -> Job;
+    let idle: JobOf = |busy| {
+        let job = Job::gpu().phase("forward", 0.4).phase("backward", 0.5).phase("optimizer", 0.0);
+        job.gpu_reading(Metric::GpuBusy, busy)
+    };
+    let rows: [(&str, f64, f64, JobOf); 12] = [
+        ("cpu_preprocessing", 0.049, 0.051, |wait| Job::cpu().wait(wait).item(0.03, 0.03)),
+        ("logging", 0.0095, 0.0097, |seconds| Job::cpu().number("log_seconds_per_step", seconds)),
+        ("cpu_quota", 0.099, 0.1, |share| Job::cpu().host(Metric::CpuThrottled, share)),
+        ("crowded_cores", 0.19, 0.2, |share| Job::cpu().foreign(share)),
+        ("spinning_threads", 109.0, 112.0, |percent| Job::cpu().ran(Differential::OneThread, percent).foreign(0.3)),
+        ("host_memory", 0.09, 0.1, |share| Job::cpu().host(Metric::MemoryPressure, share)),
+        // Above the threshold even with intervals of 1 %.
+        ("launch_bound", 124.0, 128.0, |percent| Job::cpu().replay(100.0).ran(Differential::DoubleBatch, percent)),
+        ("launch_bound", 0.66, 0.64, idle),
+        ("worker_imbalance", 1.29, 1.31, |times| sick("worker_imbalance").number("loader.worker_imbalance", times)),
+        ("host_to_device", 0.049, 0.051, |share| Job::gpu().phase("host_to_device", share)),
+        ("thermal_throttling", 0.09, 0.11, |share| Job::gpu().gpu_reading(Metric::ThrottledByHeat, share)),
+        ("communication", 0.09, 0.11, |share| Job::gpu().phase("communication", share).ranks(2)),
+    ];
+    for (cause, below, above, job) in rows {
+        assert_eq!(found(cause, &job(below)), None, "{cause} below its threshold");
+        assert!(found(cause, &job(above)).is_some(), "{cause} above its threshold");
     }
 }
 
@@ -213,8 +182,7 @@ fn what_is_worth_more_comes_first() {
     assert_eq!(names(&verdict)[0], "cpu_preprocessing");
     assert!(names(&verdict).contains(&"logging"));
     // If other programs take less than the loader costs, they do not hide it, but lower the confidence.
-    let crowded =
-        diagnose(&sick("cpu_preprocessing").with(|job| job.machine.foreign_cpu_share = Some(0.25)).evidence());
+    let crowded = diagnose(&sick("cpu_preprocessing").foreign(0.25).evidence());
     assert_eq!(names(&crowded)[0], "cpu_preprocessing");
     assert!(crowded.sureness < verdict.sureness);
 }
@@ -336,4 +304,90 @@ fn a_queue_brings_no_more_than_the_loader_makes() {
     let job = job.item(0.0101, 0.00186).text("files.kind", "webdataset").number("loader.prefetch_factor", 2.0);
     let verdict = diagnose(&job.loader(&[(0, 118.0), (1, 119.0), (2, 230.0), (4, 450.0)]).evidence());
     assert_eq!(names(&verdict)[0], "storage", "{:#?}", verdict.causes);
+}
+
+const NUMBERS: [f64; 12] =
+    [0.0, -1.0, 1e-300, 1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.5, 1.0, 2.0, 4.0, 1e9];
+const TEXTS: [&str; 8] = ["", "cpu", "cuda", "fp32", "bf16", "images", "yes", "a\u{0}b\n"];
+
+fn number() -> impl Strategy<Value = f64> {
+    prop_oneof![prop::sample::select(NUMBERS.to_vec()), 0.0..10.0]
+}
+
+fn facts() -> impl Strategy<Value = Vec<(String, Fact)>> {
+    let fact = (prop::sample::select(FACTS.iter().collect::<Vec<_>>()), number(), 0..TEXTS.len(), any::<bool>());
+    let fact = fact.prop_map(|(row, number, text, flag)| {
+        let value = match row.kind {
+            fact::Kind::Number => Fact::Number(number),
+            fact::Kind::Text => Fact::from(TEXTS[text]),
+            fact::Kind::Flag => Fact::Flag(flag),
+        };
+        (row.name.replace('W', "2"), value)
+    });
+    prop::collection::vec(fact, 0..40)
+}
+
+fn measurement() -> impl Strategy<Value = Measurement> {
+    let readings = prop::collection::vec((0..METRICS.len(), number()), 0..12);
+    let phases = prop::collection::vec((0..6_usize, number()), 0..6);
+    let numbers = prop::collection::vec(prop::option::of(number()), 6);
+    (facts(), readings, phases, numbers, any::<bool>()).prop_map(|(facts, readings, phases, numbers, is_gpu)| {
+        let names = ["data_wait", "host_to_device", "forward", "backward", "communication", "mine"];
+        let readings: BTreeMap<_, _> = readings
+            .into_iter()
+            .map(|(at, value)| (METRICS[at].metric, Reading { value, source: Source::Proc }))
+            .collect();
+        let gpu = GpuUse { readings: readings.clone(), ..GpuUse::default() };
+        Measurement {
+            throughput: numbers[0].map(|value| Estimate { value, low: numbers[1], high: numbers[2] }),
+            unit: "samples/s".to_owned(),
+            phase_seconds: phases.into_iter().map(|(at, seconds)| (names[at].to_owned(), seconds)).collect(),
+            facts: facts.into_iter().collect(),
+            timing: Timing { step_seconds: numbers[3], samples_per_step: numbers[4], ..Default::default() },
+            machine: MachineUse {
+                foreign_cpu_share: numbers[5],
+                host: readings,
+                gpus: if is_gpu { vec![gpu] } else { Vec::new() },
+                ..Default::default()
+            },
+            ..Measurement::default()
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_evidence_has_a_verdict(
+        observed in measurement(),
+        runs in prop::collection::vec((0..DIFFERENTIALS.len(), measurement(), 0..4_u8), 0..6),
+        cores in prop::option::of(number()),
+    ) {
+        let mut evidence = Evidence { observed, ..Evidence::default() };
+        evidence.around.cores = cores;
+        for (at, run, how) in runs {
+            let ran = match how {
+                0 => Ran::Failed("as scripted".to_owned()),
+                1 => Ran::OutOfMemory(Memory::Device),
+                _ => Ran::Measured(Box::new(run)),
+            };
+            evidence.runs.push((DIFFERENTIALS[at].differential, ran));
+        }
+        let verdict = diagnose(&evidence);
+        prop_assert!((0.0..=1.0).contains(&verdict.sureness));
+        for found in &verdict.causes {
+            prop_assert!((0.0..=1.0).contains(&found.sureness), "{found:?}");
+            prop_assert!(found.found.worth.times.is_none_or(|times| times.is_finite() && times >= 1.0), "{found:?}");
+        }
+        for opening in verdict.openings(&evidence) {
+            prop_assert!(opening.values.len() > 1);
+        }
+        for row in DIFFERENTIALS {
+            experiment(row.differential, &evidence);
+        }
+        let all = Allowed { has_adapter: true, can_run_one_rank: true, can_drop_cache: true };
+        let _ = next(&evidence, &all, Duration::from_secs(60), Duration::ZERO);
+        let _: Option<Differential> = evidence.ran_out_of_memory().map(|(which, _)| which);
+    }
 }

@@ -18,17 +18,10 @@ pub struct Part {
     pub share: f64,
     /// Its name on the screen.
     #[serde(skip)]
-    label: String,
+    pub(super) label: String,
     /// The character that draws it.
     #[serde(skip)]
     sign: char,
-}
-
-impl Part {
-    /// Returns the name of the part on the screen.
-    pub(super) fn label(&self) -> &str {
-        &self.label
-    }
 }
 
 /// The phases in drawing order, with their characters.

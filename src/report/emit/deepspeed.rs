@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::framework::{Framework, Key, json, plain_key, precision};
 use super::knob::Knob;
-use super::{Chosen, Written};
 use crate::model::Precision;
 
 /// The configuration of DeepSpeed.
@@ -76,7 +75,3 @@ pub(super) const DEEPSPEED: Framework = Framework {
 };
 
 const LOADER: &str = "it belongs to the script's DataLoader";
-
-pub(super) fn write(chosen: &Chosen<'_>) -> Written {
-    DEEPSPEED.write_json(chosen)
-}

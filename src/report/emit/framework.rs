@@ -3,8 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::knob::{Entry, Knob, entries};
-use super::plain::yaml_float;
-use super::{Chosen, Written};
+use super::{Chosen, Written, yaml_float};
 use crate::model::{Precision, Value};
 
 /// Keys with their values; an error says why the setting has no keys.

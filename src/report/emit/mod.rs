@@ -1,23 +1,18 @@
 //! Writes the best config as text for other programs.
 
-mod accelerate;
 mod deepspeed;
 mod framework;
 mod huggingface;
 mod knob;
 mod lightning;
-mod own_command;
-mod plain;
 mod route;
 mod shell;
-mod words;
 
-use crate::model::{Settings, Space};
+use crate::model::{Settings, Space, Value};
 use crate::probe::adapter::Applied;
 
 pub use framework::{Framework, Key, Pairs};
 pub use knob::{KNOBS, Knob, KnobFacts};
-pub use plain::yaml_scalar;
 pub use route::Run;
 pub use shell::shell_word;
 
@@ -26,7 +21,7 @@ pub const FRAMEWORKS: &[(&str, Framework)] = &[
     ("huggingface", huggingface::HUGGINGFACE),
     ("deepspeed", deepspeed::DEEPSPEED),
     ("lightning", lightning::LIGHTNING),
-    ("accelerate", accelerate::ACCELERATE),
+    ("accelerate", huggingface::ACCELERATE),
 ];
 
 /// A config to write.
@@ -107,18 +102,18 @@ fn next(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
 
 /// All formats, the default first. `docs/emit.md` describes each.
 pub const FORMATS: &[Format] = &[
-    Format { name: "toml", about: "batch_size = 64", write: |chosen| whole(plain::toml(chosen.settings)) },
-    Format { name: "json", about: "{\"batch_size\": 64}", write: |chosen| whole(plain::json(chosen.settings)) },
-    Format { name: "yaml", about: "batch_size: 64", write: |chosen| whole(plain::yaml(chosen.settings)) },
+    Format { name: "toml", about: "batch_size = 64", write: |chosen| whole(toml(chosen.settings)) },
+    Format { name: "json", about: "{\"batch_size\": 64}", write: |chosen| whole(json(chosen.settings)) },
+    Format { name: "yaml", about: "batch_size: 64", write: |chosen| whole(yaml(chosen.settings)) },
     Format {
         name: "args",
         about: "the arguments of the command that carry settings, quoted for a shell",
-        write: words::arguments,
+        write: route::arguments,
     },
     Format {
         name: "env",
         about: "the variables of the command that carry settings, NAME=value, quoted for a shell",
-        write: words::variables,
+        write: route::variables,
     },
     Format { name: "command", about: "the whole command, and the lines to write into the script", write: next },
     Format {
@@ -129,7 +124,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "deepspeed",
         about: "a DeepSpeed configuration, as JSON",
-        write: |chosen| Ok(deepspeed::write(chosen)),
+        write: |chosen| Ok(deepspeed::DEEPSPEED.write_json(chosen)),
     },
     Format {
         name: "lightning",
@@ -139,7 +134,7 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "accelerate",
         about: "a configuration of accelerate launch, as YAML",
-        write: |chosen| Ok(accelerate::write(chosen)),
+        write: |chosen| Ok(huggingface::write_accelerate(chosen)),
     },
 ];
 
@@ -148,12 +143,57 @@ pub fn format(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
+/// Writes one JSON object, with names in order.
+fn json(settings: &Settings) -> String {
+    // Settings are names and scalars, which can always be serialised.
+    serde_json::to_string_pretty(settings).unwrap_or_default() + "\n"
+}
+
+/// Writes one `name = value` line for each setting.
+fn toml(settings: &Settings) -> String {
+    let line = |(name, value): (&str, &Value)| {
+        let value = match value {
+            Value::Bool(value) => ::toml::Value::from(*value),
+            Value::Int(value) => ::toml::Value::from(*value),
+            Value::Float(value) => ::toml::Value::from(*value),
+            Value::Text(value) => ::toml::Value::from(value.as_str()),
+        };
+        format!("{name} = {value}\n")
+    };
+    settings.iter().map(line).collect()
+}
+
+/// Writes one `name: value` line for each setting; strings are quoted, so that `no` stays a string.
+fn yaml(settings: &Settings) -> String {
+    settings.iter().map(|(name, value)| format!("{name}: {}\n", yaml_scalar(value))).collect()
+}
+
+/// Returns a value that every YAML reader reads alike. Strings are quoted, and numbers have the exponent of YAML 1.1, which reads
+/// `1e-5` as a string (<https://yaml.org/type/float.html>).
+pub fn yaml_scalar(value: &Value) -> String {
+    match value {
+        // A JSON string is a YAML double-quoted scalar.
+        Value::Text(text) => serde_json::Value::from(text.as_str()).to_string(),
+        Value::Float(number) => yaml_float(*number),
+        other => other.to_string(),
+    }
+}
+
+/// Formats a number with a dot, and with a sign in its exponent.
+fn yaml_float(number: f64) -> String {
+    let text = format!("{number:?}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    let dot = if digits.contains('.') { "" } else { ".0" };
+    let sign = if exponent.starts_with('-') { "" } else { "+" };
+    format!("{digits}{dot}e{sign}{exponent}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::model::{Parameter, Value};
+    use crate::model::Parameter;
     use crate::probe::{StepTemplate, Template, adapter::Apply};
 
     fn settings() -> Settings {
@@ -189,9 +229,15 @@ mod tests {
         }
     }
 
-    /// Returns settings that an adapter applies, under names that carry no meaning.
-    fn applied() -> (Settings, Vec<Applied>) {
-        let all = [
+    fn applied(parameter: &str, name: &str) -> Applied {
+        let target = crate::probe::adapter::Target::parse(name).unwrap();
+        Applied { parameter: parameter.to_owned(), name: name.to_owned(), target, argument: None }
+    }
+
+    #[test]
+    fn what_an_adapter_sets_has_the_frameworks_names_and_nothing_is_dropped_in_silence() {
+        // The names of these settings carry no meaning.
+        let adapted = [
             ("a", "dataloader.batch_size", Value::from(256)),
             ("b", "torch.grad_accumulation", Value::from(4)),
             ("c", "dataloader.num_workers", Value::from(8)),
@@ -203,18 +249,8 @@ mod tests {
             ("i", "torch.checkpoint", Value::from(false)),
             ("lr", "arg", Value::from(0.001)),
         ];
-        let applied = all.iter().map(|(parameter, name, _)| Applied {
-            parameter: (*parameter).to_owned(),
-            name: (*name).to_owned(),
-            target: crate::probe::adapter::Target::parse(name).unwrap(),
-            argument: None,
-        });
-        (all.iter().map(|(name, _, value)| (*name, value.clone())).collect(), applied.collect())
-    }
-
-    #[test]
-    fn what_an_adapter_sets_has_the_frameworks_names_and_nothing_is_dropped_in_silence() {
-        let (settings, apply) = applied();
+        let apply: Vec<Applied> = adapted.iter().map(|(parameter, name, _)| applied(parameter, name)).collect();
+        let settings: Settings = adapted.into_iter().map(|(name, _, value)| (name, value)).collect();
         let all = FRAMEWORKS.iter().map(|(name, _)| {
             let Written { text, notes } = write(name, &Chosen { apply: &apply, ..Chosen::of(&settings) });
             let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
@@ -225,12 +261,9 @@ mod tests {
 
     #[test]
     fn every_setting_is_in_the_text_or_in_a_note() {
-        let mut settings = settings();
-        settings = settings
-            .iter()
-            .map(|(name, value)| (name.to_owned(), value.clone()))
-            .chain([("num_gpus".to_owned(), Value::from(3))])
-            .collect();
+        let all = settings();
+        let all = all.iter().map(|(name, value)| (name, value.clone()));
+        let settings: Settings = all.chain([("num_gpus", Value::from(3))]).collect();
         for (name, _) in FRAMEWORKS {
             let Written { text, notes } = write(name, &Chosen::of(&settings));
             let all = format!("{text}{}", notes.join("\n"));
@@ -278,49 +311,25 @@ mod tests {
         .into_iter()
         .collect();
         let env = [("OMP_NUM_THREADS", "{threads}"), ("FIXED", "1")];
-        let commands: &[&[&str]] = &[
-            &[
-                "python3",
-                "train.py",
-                "--data",
-                "imgs",
-                "--batch-size",
-                "{batch}",
-                "--lr={lr}",
-                "{amp?--amp}",
-                "{fast?--fast}",
-            ],
-            &[
-                "python3",
-                "-m",
-                "package.train",
-                "model=resnet",
-                "trainer.batch={batch}",
-                "+optim.lr={lr}",
-                "name={name}",
-            ],
-            &[
-                "torchrun",
-                "--nproc-per-node",
-                "{batch}",
-                "train.py",
-                "-v",
-                "{amp?--amp}",
-                "--config",
-                "{probe_dir}/run.json",
-            ],
-            &["python3", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py", "{batch}", "--", "{name}"],
-            &["{gputune}", "demo-step", "--batch-size", "{batch}", "--note", "{{batch}}"],
-            &["sh", "-c", "./train --batch {batch}"],
-            &["torchrun", "--nproc-per-node", "2", "--no-python", "./train", "{batch}"],
-            &["python3", "train.py", "--epochs", "3"],
+        let commands = [
+            "python3 train.py --data imgs --batch-size {batch} --lr={lr} {amp?--amp} {fast?--fast}",
+            "python3 -m package.train model=resnet trainer.batch={batch} +optim.lr={lr} name={name}",
+            "torchrun --nproc-per-node {batch} train.py -v {amp?--amp} --config {probe_dir}/run.json",
+            "python3 -m torch.distributed.run --nproc-per-node 2 train.py {batch} -- {name}",
+            "{gputune} demo-step --batch-size {batch} --note {{batch}}",
+            "sh -c ./train --batch {batch}",
+            "torchrun --nproc-per-node 2 --no-python ./train {batch}",
+            "python3 train.py --epochs 3",
         ];
-        let all = commands.iter().map(|words| {
+        let all = commands.map(|line| {
+            // A shell takes its command line as one word.
+            let most = if line.starts_with("sh -c ") { 3 } else { usize::MAX };
+            let words: Vec<&str> = line.splitn(most, ' ').collect();
             let [args, env, command] =
-                ["args", "env", "command"].map(|form| of_command(words, &env, &settings, &[], form));
-            format!("$ {}\n{args}--- env\n{env}--- command\n{command}", words.join(" "))
+                ["args", "env", "command"].map(|form| of_command(&words, &env, &settings, &[], form));
+            format!("$ {line}\n{args}--- env\n{env}--- command\n{command}")
         });
-        insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"));
+        insta::assert_snapshot!(all.join("\n"));
     }
 
     #[test]
@@ -339,12 +348,7 @@ mod tests {
             ("memory", "torch.allocator"),
             ("workers", "dataloader.num_workers"),
         ];
-        let apply = targets.map(|(parameter, name)| Applied {
-            parameter: parameter.to_owned(),
-            name: name.to_owned(),
-            target: crate::probe::adapter::Target::parse(name).unwrap(),
-            argument: None,
-        });
+        let apply = targets.map(|(parameter, name)| applied(parameter, name));
         let env = [("OMP_NUM_THREADS", "1"), ("path", "{lr}"), ("odd-name", "{lr}"), ("Path", "{threads}")];
         let [args, variables, command] =
             ["args", "env", "command"].map(|form| of_command(&["python3", "train.py"], &env, &settings, &apply, form));

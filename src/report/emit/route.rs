@@ -1,11 +1,13 @@
-//! Finds out how a setting reaches the command: in arguments, in variables, or otherwise.
+//! Finds out how a setting reaches the command: in arguments, in variables, or otherwise. Writes these arguments and variables, and
+//! applies them to another command, such as the whole run with more epochs.
 
 use std::path::Path;
 
-use super::shell;
+use super::shell::{self, assignment, is_variable, shell_word};
+use super::{Chosen, Unwritable, Written, no_command};
 use crate::model::{Settings, Space, Value};
 use crate::probe::{
-    StepTemplate, Template, Word,
+    BUILTINS, StepTemplate, Template, Word,
     adapter::By,
     protocol::{CONFIG, REPLACED_FILES},
 };
@@ -25,7 +27,7 @@ pub struct Run<'c> {
 
 /// A way for a setting to reach the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Route {
+enum Route {
     /// An argument of the script.
     Argument,
     /// A word before the script's arguments: a word of its launcher, or the script's own name.
@@ -49,12 +51,12 @@ const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish", "ksh"];
 
 impl Run<'_> {
     /// Returns the words of the command.
-    pub(super) fn words(&self, settings: &Settings) -> Vec<Word> {
+    fn words(&self, settings: &Settings) -> Vec<Word> {
         self.step.words(settings, self.gputune, self.probe_dir)
     }
 
     /// Returns the index of the script's first own argument among the templates of the command, or why it is not known.
-    pub(super) fn arguments_from(&self) -> Result<usize, &'static str> {
+    fn arguments_from(&self) -> Result<usize, &'static str> {
         let command: Vec<&str> = self.step.command.iter().map(Template::text).collect();
         let base = |at: usize| command.get(at).map_or("", |word| word.rsplit('/').next().unwrap_or(word));
         if SHELLS.contains(&base(0)) && command.get(1).is_some_and(|word| word.starts_with('-') && word.contains('c')) {
@@ -74,7 +76,7 @@ impl Run<'_> {
     }
 
     /// Returns the routes of a setting; empty if the setting only serves to derive other settings.
-    pub(super) fn routes(&self, name: &str) -> Vec<Route> {
+    fn routes(&self, name: &str) -> Vec<Route> {
         let has = |template: &Template| template.names().any(|(found, _)| found == name);
         let behind = self.arguments_from().unwrap_or(usize::MAX);
         let command = self.step.command.iter().enumerate().filter(|(_, template)| has(template));
@@ -106,7 +108,7 @@ impl Run<'_> {
     }
 
     /// Returns the variables that carry settings. They include the variable of the whole config if a setting has no other route.
-    pub(super) fn variables(&self, settings: &Settings) -> Vec<(String, String)> {
+    fn variables(&self, settings: &Settings) -> Vec<(String, String)> {
         let tuned = |name: &str| {
             let template = self.step.env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
             let is_applied = || self.step.apply.applied.iter().any(|applied| applied.variables().contains(&name));
@@ -144,11 +146,11 @@ impl Run<'_> {
 
 /// Notes on settings that a format cannot contain: each reason once, with its settings.
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere(Vec<(String, Vec<String>)>);
+struct Elsewhere(Vec<(String, Vec<String>)>);
 
 impl Elsewhere {
     /// Adds a setting.
-    pub(super) fn add(&mut self, why: String, name: &str, value: &Value) {
+    fn add(&mut self, why: String, name: &str, value: &Value) {
         let setting = format!("`{name}` = {value}");
         match self.0.iter_mut().find(|(known, _)| *known == why) {
             Some((_, settings)) => settings.push(setting),
@@ -157,7 +159,171 @@ impl Elsewhere {
     }
 
     /// Returns a sentence for each reason.
-    pub(super) fn notes(self) -> impl Iterator<Item = String> {
+    fn notes(self) -> impl Iterator<Item = String> {
         self.0.into_iter().map(|(why, settings)| format!("{why}: {}", settings.join(", ")))
     }
+}
+
+impl Run<'_> {
+    /// Returns the step with another command. `{name}` in it stands for a setting, as in a spec. Options with settings that it does
+    /// not have are appended to it.
+    ///
+    /// # Errors
+    /// It has an option of a setting with another value, or a setting has no place in it.
+    pub fn with_command(&self, words: &[String], settings: &Settings) -> Result<StepTemplate, Unwritable> {
+        let known = |name: &str| settings.get(name).is_some() || BUILTINS.iter().any(|(builtin, _)| *builtin == name);
+        let read = |word: &String| {
+            let template = Template::parse(word);
+            if template.names().all(|(name, _)| known(name)) { template } else { Template::literal(word) }
+        };
+        let own: Vec<Template> = words.iter().map(read).collect();
+        let mut step = StepTemplate { command: own.clone(), ..self.step.clone() };
+        let carried = self.carried(&step, settings)?;
+        let appended = self.step.apply.active(settings).filter(|(applied, _)| applied.by() == By::Argument);
+        let appended: Vec<String> = appended
+            .filter(|(applied, _)| !step.command_has(&applied.parameter) && !self.step.command_has(&applied.parameter))
+            .map(|(applied, _)| applied.shown())
+            .collect();
+        let options = carried.iter().filter_map(|templates| option_of(templates)).chain(appended.iter().cloned());
+        for option in options {
+            refuse_twice(&own, &option)?;
+        }
+        step.command.extend(carried.into_iter().flatten());
+        let is_longer = step.command.len() > own.len() || !appended.is_empty();
+        if is_longer && let Err(reason) = (Run { step: &step, ..*self }).arguments_from() {
+            let names: Vec<String> = settings.iter().map(|(name, _)| format!("{{{name}}}")).collect();
+            let hint = format!("write them into the command, such as `--option {}`", names.join(" "));
+            return Err(Unwritable::new(format!("{reason}, so no settings can be put behind it"), hint));
+        }
+        Ok(step)
+    }
+
+    /// Returns the words of the spec's command that carry settings which the new command does not have, each with its option.
+    fn carried(&self, new: &StepTemplate, settings: &Settings) -> Result<Vec<Vec<Template>>, Unwritable> {
+        let behind = self.arguments_from();
+        let mut carried = Vec::new();
+        for (at, word) in self.step.command.iter().enumerate() {
+            let is_active =
+                |name: &str| name == "probe_dir" || settings.get(name).is_some_and(|value| !value.is_as_it_is());
+            let mut names = word.names().map(|(name, _)| name).filter(|name| is_active(name)).peekable();
+            if names.peek().is_none() || names.all(|name| new.command_has(name)) {
+                continue;
+            }
+            let option = at.checked_sub(1).and_then(|before| self.step.command.get(before));
+            let option = option.filter(|option| option.is_option() && !option.text().contains('='));
+            let has_option = word.is_switch() || word.is_assignment() || option.is_some();
+            if !has_option || behind.is_err() || behind.is_ok_and(|behind| at < behind) {
+                let message =
+                    format!("the spec's command has a setting in `{}`, and the new command has not", word.text());
+                return Err(Unwritable::new(
+                    message,
+                    "write the word into the new command, in quotes, where it belongs",
+                ));
+            }
+            let option = option.filter(|_| !word.is_switch() && !word.is_assignment());
+            carried.push(option.into_iter().chain([word]).cloned().collect());
+        }
+        Ok(carried)
+    }
+}
+
+/// Returns the option of words that carry a setting: `--batch`, or `--batch=` with the setting in one word.
+fn option_of(templates: &[Template]) -> Option<String> {
+    let text = templates.first()?.text();
+    match text.split_once('{') {
+        Some(("", switched)) => switched.split_once('?')?.1.strip_suffix('}').map(str::to_owned),
+        Some((option, _)) => Some(option.to_owned()),
+        None => Some(text.to_owned()),
+    }
+}
+
+/// Refuses a command that has an option of a setting: which of both counts would depend on the script.
+fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
+    let name = option.trim_end_matches('=');
+    let is_there = |word: &&Template| {
+        word.text() == name || word.text().strip_prefix(name).is_some_and(|rest| rest.starts_with('='))
+    };
+    match own.iter().find(is_there) {
+        None => Ok(()),
+        Some(word) => Err(Unwritable::new(
+            format!("the new command has `{}`, which the best config sets", word.text()),
+            "leave it out, and the setting is put behind the command",
+        )),
+    }
+}
+
+/// Writes the words of a command that carry settings, each preceded by its option.
+pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
+    let run = chosen.run.as_ref().ok_or_else(no_command)?;
+    let behind = run.arguments_from().map_err(|reason| {
+        Unwritable::new(
+            format!("{reason}, so the script's arguments are unknown"),
+            "`--format command` prints the whole of it",
+        )
+    })?;
+    let words = run.words(chosen.settings);
+    let shown: Vec<String> = words
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| carries(run, &words, *at, behind))
+        .map(|(_, word)| shell_word(&word.text))
+        .collect();
+    let is_here = |route: &Route| *route == Route::Argument;
+    Ok(Written { text: shown.join(" ") + "\n", notes: elsewhere(chosen, run, is_here, "argument of the command") })
+}
+
+/// Returns true if a word contains a setting, or is the option in front of a setting.
+fn carries(run: &Run<'_>, words: &[Word], at: usize, behind: usize) -> bool {
+    let template = |word: &Word| word.template.and_then(|at| Some((at, run.step.command.get(at)?)));
+    let Some((place, own)) = words.get(at).and_then(template) else { return true };
+    if place < behind {
+        return false;
+    }
+    let is_its_value = |value: &Template| value.has_settings() && !value.is_switch() && !value.text().starts_with('-');
+    let next = words.get(at + 1).and_then(template).filter(|(next, _)| *next == place + 1);
+    own.has_settings()
+        || (own.is_option() && !own.text().contains('=') && next.is_some_and(|(_, next)| is_its_value(next)))
+}
+
+/// Writes one `NAME=value` line for each variable that carries a setting, as a shell or an environment file reads it.
+pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
+    let run = chosen.run.as_ref().ok_or_else(no_command)?;
+    let mut written = Written { text: String::new(), notes: Vec::new() };
+    for (name, value) in run.variables(chosen.settings) {
+        if is_variable(&name) {
+            written.text += &format!("{}\n", assignment(&name, &value));
+        } else {
+            let word = shell_word(&format!("{name}={value}"));
+            written
+                .notes
+                .push(format!("`{name}` is left out, as a shell cannot set it: start the program with env {word}"));
+        }
+    }
+    let is_here = |route: &Route| matches!(route, Route::Variable(_) | Route::Config);
+    written.notes.extend(elsewhere(chosen, run, is_here, "variable"));
+    Ok(written)
+}
+
+/// Returns notes about settings none of whose routes is `here`; `what` names these routes.
+fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, what: &str) -> Vec<String> {
+    let mut elsewhere = Elsewhere::default();
+    for (name, value) in chosen.settings.iter() {
+        let routes = run.routes(name);
+        let Some(first) = routes.first().filter(|_| !routes.iter().any(&here)) else { continue };
+        let why = match first {
+            Route::Argument => "an argument of the command, see --format args".to_owned(),
+            Route::Launcher(_) if what == "variable" => "an argument of the command, see --format command".to_owned(),
+            Route::Launcher(word) => {
+                format!("in front of the script's own arguments, in `{word}`, see --format command")
+            }
+            Route::Variable(variable) => format!("in the variable {variable}, see --format env"),
+            Route::Config => format!("in the variable {CONFIG}, see --format env"),
+            Route::File(file) => format!("in the file {file}, which is rendered for each probe"),
+            Route::Hook => {
+                format!("no {what}, but set by the adapter: --format command says what to write into the script")
+            }
+        };
+        elsewhere.add(why, name, value);
+    }
+    elsewhere.notes().collect()
 }

@@ -9,29 +9,8 @@ const RESERVED: &[&str] = &[
 ];
 
 /// Variables that shells reserve: bash ignores values for some, zsh ties other names to its search paths.
-const KEPT: &[&str] = &[
-    "BASHOPTS",
-    "BASH_VERSINFO",
-    "EUID",
-    "IFS",
-    "OPTIND",
-    "PPID",
-    "SHELLOPTS",
-    "UID",
-    "argv",
-    "cdpath",
-    "fpath",
-    "histchars",
-    "mailpath",
-    "manpath",
-    "module_path",
-    "path",
-    "prompt",
-    "psvar",
-    "signals",
-    "status",
-    "watch",
-];
+const KEPT: &str = "BASHOPTS BASH_VERSINFO EUID IFS OPTIND PPID SHELLOPTS UID argv cdpath fpath histchars mailpath manpath \
+    module_path path prompt psvar signals status watch";
 
 /// Returns a word for a POSIX shell, quoted unless a bare word is safe. Characters that a terminal would interpret (escape
 /// sequences) are written as numbers.
@@ -92,17 +71,17 @@ pub(super) fn assignment(name: &str, value: &str) -> String {
 
 /// Returns true if a shell can safely set a variable of this name.
 pub(super) fn is_variable(name: &str) -> bool {
-    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    is_name && !KEPT.contains(&name)
+    is_name(name) && KEPT.split(' ').all(|kept| kept != name)
 }
 
 /// Returns true if a shell reads a word in front of a command as an assignment.
 fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    })
+    word.split_once('=').is_some_and(|(name, _)| is_name(name))
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The figures of a study: each kind is a row of the table.
 
-mod parallel;
-mod phases;
+mod overview;
 mod points;
 
 use super::figure::{Axis, Drawing, Figure, Mark, Scale, Series, Tick, Unit};
@@ -46,7 +45,7 @@ pub const FIGURES: &[FigureRow] = &[
         name: "phases",
         title: "Where time went",
         about: "The parts of a step's time, one bar for each of the best configs.",
-        build: phases::build,
+        build: overview::phases,
     },
     FigureRow {
         name: "progress",
@@ -58,7 +57,7 @@ pub const FIGURES: &[FigureRow] = &[
         name: "parallel",
         title: "All parameters at once",
         about: "A line for each trial over an axis for each parameter; the last axis is what counts.",
-        build: parallel::build,
+        build: overview::parallel,
     },
 ];
 

@@ -91,15 +91,16 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
     }
     let (x, limits, series) = (along.axis, Vec::new(), scatter.done());
     // Between category names a line would have no meaning.
-    let line = (x.scale != Scale::Categories && best.len() > 1).then(|| Line {
-        label: "best at each setting".to_owned(),
-        is_steps: false,
-        x: best.iter().map(|(x, _)| *x).collect(),
-        y: best.iter().map(|(_, y)| *y).collect(),
-    });
+    let line = (x.scale != Scale::Categories).then(|| through("best at each setting", &best)).flatten();
     let drawing = Drawing::Points(Points { x, y, series, line, limits });
     let title = format!("{result} against {name}");
     Some(figure("against", format!("against-{}-{}", at + 1, id_of(&name)), title, text, drawing))
+}
+
+/// Returns the line through more than one point.
+fn through(label: &str, points: &[(f64, f64)]) -> Option<Line> {
+    let (x, y) = points.iter().copied().unzip();
+    (points.len() > 1).then(|| Line { label: label.to_owned(), is_steps: false, x, y })
 }
 
 /// Plots the first two metrics of a front against each other.
@@ -135,12 +136,7 @@ pub(super) fn plane(studied: &Studied<'_>) -> Vec<Figure> {
         let end = |a: f64, b: f64| format!("{} {} at {} {}", first.metric, y.shown(b), second.metric, x.shown(a));
         text += &format!(" It goes from {} to {}.", end(*low, *of_low), end(*high, *of_high));
     }
-    let line = (ends.len() > 1).then(|| Line {
-        label: "front".to_owned(),
-        is_steps: false,
-        x: ends.iter().map(|(x, _)| *x).collect(),
-        y: ends.iter().map(|(_, y)| *y).collect(),
-    });
+    let line = through("front", &ends);
     let title = format!("{} against {}", first.metric, second.metric);
     let drawing = Drawing::Points(Points { x, y, series: scatter.done(), line, limits: Vec::new() });
     vec![figure("front", "front".to_owned(), title, text, drawing)]

@@ -1,14 +1,12 @@
-//! Writes a study as one page for a browser. The file contains everything, loads nothing, and none of its text can run.
+//! Writes a study, or the comparison of two, as one page for a browser. The file contains everything, loads nothing, and none of its
+//! text can run.
 //!
 //! The user's command, its settings and its output are embedded as JSON in which no character ends the element. The script inserts
 //! them as text, never as HTML. A Content-Security-Policy allows only the page's own script and style: no request, no image, no
 //! frame, no handler in an attribute.
 
-mod compared;
 mod detail;
 mod importance;
-mod kept;
-mod slots;
 mod summary;
 mod table;
 
@@ -18,13 +16,14 @@ use std::hash::{BuildHasher, RandomState};
 
 use serde::Serialize;
 
-pub(super) use compared::comparison_page;
-
 use super::Subject;
+use super::compare::Comparison;
+use super::compare_text::{most_changed, notes, rows, shown, verdict, word};
 use super::escape::as_markup;
 use super::figure::{Figure, MARKS, MarkRow};
 use super::figures::{FIGURES, Studied};
 use super::redact::redacted;
+use super::row::shown_ratio;
 use crate::report::emit::shell_word;
 use crate::search::StopReason;
 use detail::Detail;
@@ -61,7 +60,7 @@ const REFRESH: &str = "<meta http-equiv=\"refresh\" content=\"10\">";
 /// Writes the page of a search that is kept in a folder.
 pub fn page(subject: &Subject<'_>) -> String {
     let studied = Studied::of(subject.study);
-    let kept = kept::kept(subject);
+    let kept = detail::kept(subject);
     let content = Content {
         title: subject.name,
         version: env!("CARGO_PKG_VERSION"),
@@ -150,6 +149,59 @@ fn in_an_element(json: &str) -> String {
         }
     }
     safe
+}
+
+/// Writes the page: the verdict, both searches side by side, the configs that both measured, and notes.
+pub(super) fn comparison_page(comparison: &Comparison) -> String {
+    let nonce = nonce();
+    let title = format!("{} and {}", comparison.a.name, comparison.b.name);
+    let parts = [
+        ("%nonce%", nonce.as_str()),
+        ("%style%", include_str!("page.css")),
+        ("%title%", &as_markup(&title)),
+        ("%verdict%", &as_markup(&capital(&verdict(comparison).1))),
+        ("%sides%", &sides(comparison)),
+        ("%configs%", &configs(comparison)),
+        ("%notes%", &list(comparison)),
+    ];
+    filled(include_str!("compared.html"), &parts)
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().collect::<String>() + letters.as_str()).unwrap_or_default()
+}
+
+fn sides(comparison: &Comparison) -> String {
+    let row = |(name, [a, b]): (&str, [String; 2])| {
+        format!("<tr><th scope=\"row\">{name}</th><td>{}</td><td>{}</td></tr>\n", as_markup(&a), as_markup(&b))
+    };
+    rows(comparison).into_iter().map(row).collect()
+}
+
+fn configs(comparison: &Comparison) -> String {
+    let (listed, hidden) = most_changed(&comparison.configs);
+    if listed.is_empty() {
+        return String::new();
+    }
+    let head = ["B to A", "", "config", "A", "B", ""].map(|name| format!("<th scope=\"col\">{name}</th>")).concat();
+    let mut text = format!("<table class=\"data\"><thead><tr>{head}</tr></thead><tbody>\n");
+    for both in listed {
+        let [a, b] = [both.a, both.b].map(|estimate| shown(comparison, estimate, ""));
+        let marks = both.marks.join(", ");
+        let cells = [&shown_ratio(both.ratio), word(both.change).0, &both.config.line(), &a, &b, &marks];
+        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", as_markup(cell))).collect();
+        let _ = writeln!(text, "<tr>{cells}</tr>");
+    }
+    text += "</tbody></table>";
+    if hidden > 0 {
+        let _ = write!(text, "<p class=\"hint\">{hidden} more are between these, in --format json</p>");
+    }
+    text
+}
+
+fn list(comparison: &Comparison) -> String {
+    notes(comparison).iter().map(|note| format!("<li>{}</li>\n", as_markup(note))).collect()
 }
 
 #[cfg(test)]

@@ -4,26 +4,23 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::detail::Kept;
 use super::importance::importance;
-use super::kept::Kept;
-use super::slots::{self, Place};
+use super::table::{Place, places};
 use crate::model::{
-    Count, Estimate, Measurement, Settings,
+    Count, Estimate, Measurement, Settings, Trial,
     quantity::{show_bytes, show_duration, show_number, show_seconds},
 };
 use crate::report::Subject;
-use crate::report::bottleneck::Bottleneck;
+use crate::report::bottleneck::{Bottleneck, Spending};
 use crate::report::care::Care;
 use crate::report::ending::{after_rounds, comparative, no_config_is_faster};
 use crate::report::figures::Studied;
 use crate::report::front::front_lines;
-use crate::report::gpus::gpu_summary;
-use crate::report::gpus::host_words;
-use crate::report::memory_parts::MemoryParts;
-use crate::report::row::shown_ratio;
-use crate::report::row::{shown_metric, shown_numerics, shown_result};
-use crate::report::spending::Spending;
-use crate::report::subject::older;
+use crate::report::gpus::{MemoryParts, gpu_summary, host_words};
+use crate::report::learning_rate::LearningRate;
+use crate::report::older;
+use crate::report::row::{shown_metric, shown_numerics, shown_ratio, shown_result};
 use crate::report::trace::Trace;
 use crate::search::{Best, StopReason, Study, Verdict};
 
@@ -112,7 +109,7 @@ impl Summary {
                 rounds => format!("and {rounds} rounds, in {elapsed}"),
             },
         });
-        summary.lines.extend(older(subject).map(|older| ("Journal".to_owned(), older)));
+        summary.add("Journal", older(subject));
         if let Some(bottleneck) = Bottleneck::of(study) {
             let branch = |row: &Spending| Branch {
                 name: row.branch.clone(),
@@ -124,25 +121,26 @@ impl Summary {
             summary.next_factor = Spending::next(&bottleneck.account);
             let lines: Vec<String> = bottleneck.limit_lines();
             let texts: Vec<&str> = lines.iter().map(|line| line.get(10..).unwrap_or(line).trim()).collect();
-            summary.lines.push(("limit".to_owned(), texts.join("; ")));
+            summary.add("limit", [texts.join("; ")]);
         }
-        // The lines of care and the front begin with a label of ten characters.
-        for line in Care::of(study).lines() {
-            summary.add_line(&line);
-        }
-        summary.slots = slots::places(study);
-        summary.lines.extend(study.side_by_side.clone().map(|line| ("slots".to_owned(), line)));
-        if study.stopped != StopReason::Running {
-            summary.lines.push(("ended because".to_owned(), study.stopped.to_string()));
-        }
+        summary.add_labelled(Care::of(study).lines());
+        summary.slots = places(study);
+        summary.add("slots", study.side_by_side.clone());
+        summary.add("ended because", (study.stopped != StopReason::Running).then(|| study.stopped.to_string()));
         summary
     }
 
-    /// Adds a line whose first ten characters are its label.
-    fn add_line(&mut self, line: &str) {
-        let at = line.char_indices().nth(10).map_or(line.len(), |(at, _)| at);
-        let (label, text) = line.split_at(at);
-        self.lines.push((label.trim().to_owned(), text.trim().to_owned()));
+    fn add(&mut self, label: &str, lines: impl IntoIterator<Item = String>) {
+        self.lines.extend(lines.into_iter().map(|line| (label.to_owned(), line)));
+    }
+
+    /// Adds lines whose first ten characters are their labels.
+    fn add_labelled(&mut self, lines: impl IntoIterator<Item = String>) {
+        self.lines.extend(lines.into_iter().map(|line| {
+            let at = line.char_indices().nth(10).map_or(line.len(), |(at, _)| at);
+            let (label, text) = line.split_at(at);
+            (label.trim().to_owned(), text.trim().to_owned())
+        }));
     }
 }
 
@@ -180,39 +178,22 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     let shown = |(name, share): (String, f64)| (name, format!("{:.0} %", share * 100.0));
     summary.importance = importance(study).into_iter().map(shown).collect();
     summary.ties = best.ties.iter().map(|tie| study.settings(&tie.config).line()).collect();
-    if let Some(words) = best.baseline.as_ref().and_then(|baseline| why(&baseline.measurement, measurement)) {
-        summary.lines.push(("why".to_owned(), words));
-    }
+    summary.add("why", best.baseline.as_ref().and_then(|baseline| why(&baseline.measurement, measurement)));
     let found_by = study.history.of(&best.winner.config).find(|trial| !trial.purpose.is_repeated());
-    let reason = found_by.and_then(|trial| Some((trial.number, kept.get(&trial.number)?.why.clone()?)));
-    if let Some((number, why)) = reason {
-        summary.lines.push(("proposed for".to_owned(), format!("{why} (probe {number})")));
-    }
-    for line in gpu_summary(&measurement.machine.gpus) {
-        summary.lines.push(("GPU".to_owned(), line));
-    }
-    if let Some(words) = host_words(&measurement.machine.host) {
-        summary.lines.push(("host".to_owned(), words));
-    }
-    if let Some(compute) = subject.best.and_then(|best| best.compute) {
-        summary.add_line(&compute.line());
-    }
+    let reason = |trial: &Trial| Some(format!("{} (probe {})", kept.get(&trial.number)?.why.as_ref()?, trial.number));
+    summary.add("proposed for", found_by.and_then(reason));
+    summary.add("GPU", gpu_summary(&measurement.machine.gpus));
+    summary.add("host", host_words(&measurement.machine.host));
     if let Some(best) = subject.best {
-        let traces = Trace::lines(best.trace.as_ref(), best.baseline_trace.as_ref());
-        best.memory.iter().map(MemoryParts::line).chain(traces).for_each(|line| summary.add_line(&line));
+        summary.add_labelled(best.compute.map(|compute| compute.line()));
+        summary.add_labelled(best.memory.as_ref().map(MemoryParts::line));
+        summary.add_labelled(Trace::lines(best.trace.as_ref(), best.baseline_trace.as_ref()));
+        summary.add("learning rate", best.learning_rate.as_ref().map(LearningRate::sentence));
+        let command = best.for_sharing().shown_command();
+        summary.next.extend(command.map(|command| ("Train with it".to_owned(), command)));
     }
-    if let Some(rate) = subject.best.and_then(|best| best.learning_rate.as_ref()) {
-        summary.lines.push(("learning rate".to_owned(), rate.sentence()));
-    }
-    if let Some(numerics) = &measurement.numerics {
-        summary.lines.push(("numerics".to_owned(), shown_numerics(numerics)));
-    }
-    for line in front_lines(study, best) {
-        summary.add_line(&line);
-    }
-    if let Some(command) = subject.best.and_then(|best| best.for_sharing().shown_command()) {
-        summary.next.push(("Train with it".to_owned(), command));
-    }
+    summary.add("numerics", measurement.numerics.as_ref().map(shown_numerics));
+    summary.add_labelled(front_lines(study, best));
     summary
 }
 

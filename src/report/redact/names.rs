@@ -31,148 +31,19 @@ const OF_SECRETS: &[&str] = &[
 ];
 
 /// Words in front of `token` that make it a token of a language.
-const OF_LANGUAGE: &[&str] = &[
-    "pad",
-    "padding",
-    "eos",
-    "bos",
-    "eot",
-    "unk",
-    "unknown",
-    "mask",
-    "cls",
-    "class",
-    "sep",
-    "separator",
-    "special",
-    "image",
-    "video",
-    "audio",
-    "patch",
-    "stop",
-    "start",
-    "end",
-    "begin",
-    "num",
-    "n",
-    "per",
-    "max",
-    "min",
-    "new",
-    "next",
-    "prev",
-    "previous",
-    "first",
-    "last",
-    "extra",
-    "register",
-    "distill",
-    "distillation",
-    "dist",
-    "prompt",
-    "each",
-    "of",
-    "context",
-    "sub",
-    "word",
-    "fake",
-    "tool",
-    "think",
-    "decoder",
-    "encoder",
-    "forced",
-    "suppress",
-    "begin",
-    "target",
-    "source",
-    "lang",
-    "language",
-    "by",
-    "additional",
-    "ignore",
-    "blank",
-    "query",
-    "output",
-    "input",
-];
+const OF_LANGUAGE: &str = "\
+    pad padding eos bos eot unk unknown mask cls class sep separator special image video audio patch stop start \
+    end begin num n per max min new next prev previous first last extra register distill distillation dist prompt \
+    each of context sub word fake tool think decoder encoder forced suppress begin target source lang language by \
+    additional ignore blank query output input";
 
 /// Words in front of `key` that make it the key of a table, a sort or a column.
-const OF_TABLES: &[&str] = &[
-    "sort",
-    "primary",
-    "foreign",
-    "cache",
-    "dict",
-    "state",
-    "metric",
-    "metrics",
-    "monitor",
-    "index",
-    "group",
-    "partition",
-    "config",
-    "data",
-    "dataset",
-    "image",
-    "label",
-    "text",
-    "target",
-    "input",
-    "output",
-    "column",
-    "map",
-    "mapping",
-    "lookup",
-    "hot",
-    "join",
-    "registry",
-    "name",
-    "public",
-    "query",
-    "num",
-    "n",
-    "loss",
-    "val",
-    "train",
-    "test",
-    "eval",
-    "optimizer",
-    "model",
-    "batch",
-    "sample",
-    "attention",
-    "attn",
-    "feature",
-    "reward",
-    "prompt",
-    "response",
-    "id",
-    "hash",
-    "order",
-    "per",
-    "head",
-    "random",
-    "rng",
-    "prng",
-    "field",
-    "json",
-    "video",
-    "audio",
-    "caption",
-    "question",
-    "answer",
-    "module",
-    "weight",
-    "param",
-    "parameter",
-    "layer",
-    "best",
-    "early",
-    "host",
-    "known",
-    "log",
-    "by",
-];
+const OF_TABLES: &str = "\
+    sort primary foreign cache dict state metric metrics monitor index group partition config data dataset image \
+    label text target input output column map mapping lookup hot join registry name public query num n loss val \
+    train test eval optimizer model batch sample attention attn feature reward prompt response id hash order per \
+    head random rng prng field json video audio caption question answer module weight param parameter layer best \
+    early host known log by";
 
 /// First words of switches: `--use-auth-token` has no value.
 const OF_SWITCHES: &[&str] =
@@ -184,8 +55,8 @@ pub(super) fn speaks_of_a_secret(name: &str) -> bool {
     let Some((last, before)) = words.split_last() else { return false };
     let previous = before.last().map(String::as_str).unwrap_or_default();
     match last.as_str() {
-        "token" => !OF_LANGUAGE.contains(&previous),
-        "key" => !OF_TABLES.contains(&previous),
+        "token" => !has_word(OF_LANGUAGE, previous),
+        "key" => !has_word(OF_TABLES, previous),
         "pwd" | "pat" | "cookie" => !before.is_empty(),
         "id" if previous == "key" => before.len() > 1 && before[before.len() - 2] == "access",
         _ => words.iter().rposition(|word| is_secret(word)).is_some_and(|at| {
@@ -194,6 +65,10 @@ pub(super) fn speaks_of_a_secret(name: &str) -> bool {
                 .all(|word| OF_SECRETS.contains(&word.as_str()) || word.bytes().all(|b| b.is_ascii_digit()))
         }),
     }
+}
+
+fn has_word(words: &str, word: &str) -> bool {
+    words.split(' ').any(|known| known == word)
 }
 
 /// Returns true if a name is a switch, which takes no value after a space.

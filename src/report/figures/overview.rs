@@ -1,12 +1,12 @@
-//! Plots where the time of steps goes.
+//! Plots where the time of steps goes, and all parameters at once, with a line for each trial.
 
-use super::{Studied, figure};
+use super::{Along, Studied, figure, float};
 use crate::model::{Measurement, Trial, quantity::show_seconds};
-use crate::report::figure::{Axis, Bar, Bars, Drawing, Figure, Mark, Unit};
+use crate::report::figure::{Axis, Bar, Bars, Drawing, Figure, Mark, Parallel, Strand, Unit};
 use crate::report::row::sorted;
 
 /// The most bars that can be compared side by side: a round number.
-const MOST: usize = 16;
+const MOST_BARS: usize = 16;
 
 /// The phases of a step in their order (docs/protocol.md); other phases follow by name.
 const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "communication", "optimizer"];
@@ -14,17 +14,17 @@ const ORDER: &[&str] = &["data_wait", "host_to_device", "forward", "backward", "
 /// The name of time that belongs to no phase.
 const REST: &str = "everything else";
 
-pub(super) fn build(studied: &Studied<'_>) -> Vec<Figure> {
+pub(super) fn phases(studied: &Studied<'_>) -> Vec<Figure> {
     let study = studied.study;
-    let phases = |trial: &&Trial| {
+    let has_phases = |trial: &&Trial| {
         let measurement = trial.outcome.measurement();
         measurement.is_some_and(|m| !m.phase_seconds.is_empty() && step_seconds(m).is_some())
     };
-    let all: Vec<&Trial> = sorted(study).into_iter().filter(phases).collect();
-    let mut shown: Vec<&Trial> = all.iter().copied().take(MOST).collect();
+    let all: Vec<&Trial> = sorted(study).into_iter().filter(has_phases).collect();
+    let mut shown: Vec<&Trial> = all.iter().copied().take(MOST_BARS).collect();
     let baseline = all.iter().find(|trial| study.baseline.as_ref() == Some(&trial.config));
     if let Some(baseline) = baseline.filter(|baseline| !shown.iter().any(|trial| trial.number == baseline.number)) {
-        shown.truncate(MOST - 1);
+        shown.truncate(MOST_BARS - 1);
         shown.push(baseline);
     }
     let mut parts: Vec<String> = Vec::new();
@@ -78,4 +78,57 @@ fn bar(studied: &Studied<'_>, trial: &Trial, parts: &[String]) -> Option<Bar> {
         lengths: seconds.iter().map(|part| part / whole).collect(),
         texts: seconds.iter().map(|part| format!("{} ({:.0} %)", show_seconds(*part), part / whole * 100.0)).collect(),
     })
+}
+
+/// The most lines that can still be distinguished: a round number.
+const MOST_LINES: usize = 400;
+
+pub(super) fn parallel(studied: &Studied<'_>) -> Vec<Figure> {
+    let study = studied.study;
+    let is_searched = |at: &usize| study.space.parameters()[*at].len() > 1;
+    let along: Vec<Along<'_>> =
+        (0..study.space.parameters().len()).filter(is_searched).map(|at| Along::of(study, at)).collect();
+    let trials: Vec<&Trial> = study.history.searched().collect();
+    let mut scored: Vec<(f64, &Trial)> =
+        trials.iter().filter_map(|trial| Some((studied.counted(trial)?.value, *trial))).collect();
+    if along.len() < 2 || scored.is_empty() {
+        return Vec::new();
+    }
+    // The worst trial comes first, so that the best is drawn on top.
+    scored.sort_by(|a, b| study.objective.score(a.0).total_cmp(&study.objective.score(b.0)));
+    let last = float(scored.len().saturating_sub(1).max(1));
+    let strand = |trial: &Trial, rank: Option<f64>, value: Option<f64>| Strand {
+        trial: trial.number,
+        mark: studied.mark(trial),
+        rank,
+        values: along.iter().map(|along| along.place(&trial.config)).chain([value]).collect(),
+    };
+    let failed = trials.iter().filter(|trial| studied.counted(trial).is_none());
+    let mut lines: Vec<Strand> = failed.map(|trial| strand(trial, None, None)).collect();
+    lines.extend(
+        scored.iter().enumerate().map(|(at, (value, trial))| strand(trial, Some(float(at) / last), Some(*value))),
+    );
+    let all = lines.len();
+    let mut text = format!("{all} trials over {} parameters.", along.len());
+    if all > MOST_LINES {
+        lines = thinned(lines);
+        text = format!(
+            "{} of {all} trials over {} parameters: the best, and an even selection of the rest.",
+            lines.len(),
+            along.len()
+        );
+    }
+    if let Some(best) = &studied.best {
+        text += &format!(" The best has {}.", study.settings(&best.winner.config).line());
+    }
+    let axes = along.into_iter().map(|along| along.axis).chain([studied.result_axis()]).collect();
+    let title = "all parameters at once".to_owned();
+    vec![figure("parallel", "parallel".to_owned(), title, text, Drawing::Parallel(Parallel { axes, lines }))]
+}
+
+/// Keeps the best lines for half of the limit, and an even selection of the rest for the other half.
+fn thinned(mut lines: Vec<Strand>) -> Vec<Strand> {
+    let best = lines.split_off(lines.len() - MOST_LINES / 2);
+    let step = lines.len().div_ceil(MOST_LINES / 2).max(1);
+    lines.into_iter().step_by(step).chain(best).collect()
 }
