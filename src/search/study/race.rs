@@ -2,7 +2,7 @@
 
 use super::{Ranked, Study, choice, front, noise_of};
 use crate::model::{Config, Estimate, History, Trial};
-use crate::search::rounds::{self, Noise};
+use crate::search::rounds::{self, Noise, PROCESSES_APART};
 
 /// The probability at one end beyond which a config counts as worse than the incumbent.
 const WORSE: f64 = 0.05;
@@ -141,8 +141,7 @@ impl Race {
         self.ranking.iter().find(|entry| entry.config == *config).map_or(0, |entry| entry.rounds)
     }
 
-    /// Returns the history with the throughput of each config in rounds replaced by its result over the rounds. Strategies see this
-    /// history.
+    /// Returns the history that strategies see: configs that were in rounds have their results over the rounds.
     pub(crate) fn related<'h>(&self, history: &'h History) -> std::borrow::Cow<'h, History> {
         if self.incumbent().is_none() {
             return std::borrow::Cow::Borrowed(history);
@@ -164,10 +163,9 @@ const MOST_OF_OTHERS: usize = 2;
 
 /// The anchor itself has no interval, so it gets the difference between processes as its interval.
 fn with_interval(estimate: Estimate) -> Estimate {
-    /// How far processes of one config are apart, as a share.
-    const KNOWN: f64 = 0.02;
+    let value = estimate.value;
     match estimate.low {
         Some(_) => estimate,
-        None => Estimate::interval(estimate.value, estimate.value * (1.0 - KNOWN), estimate.value * (1.0 + KNOWN)),
+        None => Estimate::interval(value, value * (1.0 - PROCESSES_APART), value * (1.0 + PROCESSES_APART)),
     }
 }
