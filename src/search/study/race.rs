@@ -100,7 +100,8 @@ impl Race {
     pub(crate) fn is_decided(&self) -> bool {
         if let Some(leaders) = &self.leaders {
             let anchor = self.anchor.map(|at| &self.ranking[at].config);
-            return leaders.iter().chain(anchor).all(|config| self.rounds_of(config) >= ROUNDS_OF_LEADERS);
+            let rounds = |config: &Config| self.ranking.iter().find(|it| it.config == *config).map(|it| it.rounds);
+            return leaders.iter().chain(anchor).all(|config| rounds(config) >= Some(ROUNDS_OF_LEADERS));
         }
         let (Some(anchor), Some(incumbent)) = (self.anchor.map(|at| &self.ranking[at]), self.incumbent()) else {
             return true;
@@ -137,23 +138,16 @@ impl Race {
             && entry.rounds >= ROUNDS_OF_FIRST_PROCESS + ROUNDS_PER_PROCESS * (seen - 1)
     }
 
-    fn rounds_of(&self, config: &Config) -> usize {
-        self.ranking.iter().find(|entry| entry.config == *config).map_or(0, |entry| entry.rounds)
-    }
-
     /// Returns the history that strategies see: configs that were in rounds have their results over the rounds.
-    pub(crate) fn related<'h>(&self, history: &'h History) -> std::borrow::Cow<'h, History> {
-        if self.incumbent().is_none() {
-            return std::borrow::Cow::Borrowed(history);
-        }
-        let mut related = history.clone();
-        for (place, trial) in history.trials().iter().enumerate() {
+    pub(crate) fn related(&self, mut history: History) -> History {
+        for place in 0..history.trials().len() {
+            let trial = &history.trials()[place];
             let entry = self.ranking.iter().find(|entry| entry.rounds > 0 && entry.config == trial.config);
             if let Some(entry) = entry.filter(|_| trial.outcome.measurement().is_some()) {
-                related.set_throughput(place, Some(with_interval(entry.estimate)));
+                history.set_throughput(place, Some(with_interval(entry.estimate)));
             }
         }
-        std::borrow::Cow::Owned(related)
+        history
     }
 }
 

@@ -156,7 +156,7 @@ impl Search<'_, '_> {
                     Next::End(reason) => end = Some(reason),
                 }
             }
-            if self.slots.is_idle() && self.slots.are_out_of_time() {
+            if self.slots.is_idle() && self.slots.is_out_of_time {
                 return Ok(StopReason::AllocationEnds);
             }
             if let Some(reason) = end.filter(|_| self.slots.is_idle()) {
@@ -265,7 +265,7 @@ impl Search<'_, '_> {
         let left = self.probes_left().saturating_sub(running);
         let related = (self.setup.objective.is_largest_throughput() && self.trials.last_round() > 0)
             .then(|| self.study())
-            .map(|study| study.race().related(&study.history).into_owned());
+            .map(|study| study.race().related(study.history));
         let history = related.as_ref().unwrap_or(&self.trials.history);
         self.sees.seen.update(space, history, self.setup.baseline());
         let history = self.sees.seen.history(history);

@@ -46,7 +46,7 @@ pub(super) struct Slots<'s, 'p> {
     /// `Some` if a new slot may join now; true if it takes part at once.
     pub(super) welcomes: Option<bool>,
     /// True if the last slots went because their allocation ends.
-    is_out_of_time: bool,
+    pub(super) is_out_of_time: bool,
     /// What the prober of the last work holds.
     pub(super) holds: Holds,
     /// The configs of the last round, if no probe came after it.
@@ -212,11 +212,6 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     pub(super) fn free(&self) -> Vec<usize> {
         (0..self.count()).filter(|&at| self.open[at] && self.running[at].is_none()).collect()
-    }
-
-    /// Returns true if no slot is left because their allocations end.
-    pub(super) fn are_out_of_time(&self) -> bool {
-        self.is_out_of_time
     }
 
     pub(super) fn is_idle(&self) -> bool {
