@@ -125,8 +125,7 @@ impl Budget {
     }
 }
 
-/// Returns the expected time of the next probe: the median of the last measured probes. Without any measurement, all probes
-/// count.
+/// Returns the expected time of the next probe: the median of the last measured probes, or else of all probes.
 pub(crate) fn expected_probe(history: &History) -> Duration {
     /// Few, because the first probe imports the modules that later probes are forked with.
     const LAST: usize = 3;
@@ -144,26 +143,19 @@ pub(crate) fn expected_probe(history: &History) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Measurement, Outcome, Parameter, Space};
+    use crate::model::{Measurement, Outcome};
+    use crate::search::tests::{numbers, trial};
 
     #[test]
     fn a_probe_must_fit_beside_what_is_reserved() {
-        let space = Space::new([Parameter::range("x", 0, 9, 1)]).unwrap();
         let budget = Budget { time: Duration::from_secs(90), ..Budget::default() };
         let mut history = History::default();
         let reserve = Duration::from_secs(30);
         assert_eq!(budget.probes_left(&history, Duration::ZERO, 1, reserve), 24);
         for (number, left) in [(0, 4), (1, 3), (2, 2), (3, 1)] {
             assert_eq!(budget.stop(&history, history.elapsed(), 0, reserve), None, "{number}");
-            history.push(Trial {
-                elapsed: Duration::from_secs(11),
-                ..Trial::new(
-                    number,
-                    crate::model::Purpose::Search,
-                    space.config(number.into()).unwrap(),
-                    Outcome::Measured(Measurement::default()),
-                )
-            });
+            let (config, elapsed) = (numbers(0, 9).config(number.into()).unwrap(), Duration::from_secs(11));
+            history.push(Trial { elapsed, ..trial(number, config, Outcome::Measured(Measurement::default())) });
             assert_eq!(budget.probes_left(&history, history.elapsed(), 1, reserve), left);
         }
         assert_eq!(budget.stop(&history, Duration::from_secs(48), 0, reserve), Some(StopReason::TimeSpent));

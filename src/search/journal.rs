@@ -7,10 +7,11 @@
 mod conditions;
 mod eras;
 mod follow;
-mod guard;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,110 +20,12 @@ use serde::{Deserialize, Serialize};
 use crate::model::{LocateError, Space, Trial};
 
 pub use crate::model::{Line, settings_of};
-pub use conditions::{Conditions, Interpreter};
+pub use conditions::{Conditions, Fingerprint, Header, Interpreter, WarmStart};
 pub use eras::OlderEras;
 pub use follow::{Follower, News, is_in_use};
 
 /// The version of the file format that this program writes and reads.
 pub const FORMAT: u32 = 2;
-
-/// The things that must be equal for trials to be comparable.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fingerprint {
-    /// The device that trains.
-    pub device: String,
-    /// The device's driver.
-    pub driver: String,
-    /// The job before settings are filled in: command, environment, folder and files.
-    pub command: serde_json::Value,
-    /// Parameters, derived values and rules.
-    pub space: serde_json::Value,
-}
-
-/// The first line of a journal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
-    /// The version of the format.
-    pub format: u32,
-    /// The program that began the journal.
-    pub gputune_version: String,
-    /// The conditions that make trials comparable.
-    pub fingerprint: Fingerprint,
-    /// Further conditions of the trials.
-    #[serde(default)]
-    pub conditions: Conditions,
-    /// The earlier studies that the search learns from; its proposals depend on them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub warm_start: Vec<WarmStart>,
-    /// The eras before this one; not part of the line itself.
-    #[serde(skip)]
-    pub older: OlderEras,
-}
-
-/// An earlier study that a search learns from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WarmStart {
-    /// Its folder or journal, as it was given.
-    pub place: String,
-    /// The trials in it.
-    pub trials: usize,
-    /// A digest that shows whether the trials are still the same.
-    pub digest: String,
-}
-
-impl Header {
-    /// The header that this program writes.
-    pub fn new(fingerprint: Fingerprint) -> Self {
-        let gputune_version = env!("CARGO_PKG_VERSION").to_owned();
-        Self {
-            format: FORMAT,
-            gputune_version,
-            fingerprint,
-            conditions: Conditions::default(),
-            warm_start: Vec::new(),
-            older: OlderEras::default(),
-        }
-    }
-
-    /// Sets the further conditions of the trials.
-    #[must_use]
-    pub fn conditions(mut self, conditions: Conditions) -> Self {
-        self.conditions = conditions;
-        self
-    }
-
-    /// Sets the earlier studies that the search learns from.
-    #[must_use]
-    pub fn warm_start(mut self, studies: Vec<WarmStart>) -> Self {
-        self.warm_start = studies;
-        self
-    }
-
-    /// Returns the differences between this command and the command of another search, one sentence each.
-    pub fn command_differences(&self, other: &Self) -> Vec<String> {
-        let mut found = Vec::new();
-        json_differences("command", &self.fingerprint.command, &other.fingerprint.command, &mut found);
-        found
-    }
-
-    fn differences(&self, now: &Self) -> Vec<String> {
-        let digests = |header: &Self| -> Vec<String> { header.warm_start.iter().map(|w| w.digest.clone()).collect() };
-        let shown = |header: &Self| -> String {
-            let each = header.warm_start.iter().map(|study| format!("{} trials of {}", study.trials, study.place));
-            let all = each.collect::<Vec<_>>().join(", ");
-            if all.is_empty() { "nothing".to_owned() } else { all }
-        };
-        let mut found = self.fingerprint.differences(&now.fingerprint);
-        found.extend(self.conditions.differences(&now.conditions));
-        if digests(self) != digests(now) {
-            let (then, now) = (shown(self), shown(now));
-            // A study may have as many trials, but different ones.
-            let other = if then == now { "others of " } else { "" };
-            found.push(format!("it started from {then} and is to start from {other}{now}"));
-        }
-        found
-    }
-}
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -256,11 +159,11 @@ impl Journal {
     ) -> Result<(Self, Recovered), JournalError> {
         let mut journal = Self::lock(path)?;
         let mut text = Vec::new();
-        journal.file.read_to_end(&mut text).map_err(|source| journal.error("read", source))?;
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        journal.file.read_to_end(&mut text).map_err(failed("read", path))?;
+        let whole = whole_lines(&text).len();
         let healed = whole < text.len();
         if healed {
-            journal.truncate(whole as u64)?;
+            journal.file.set_len(whole as u64).map_err(failed("heal", path))?;
         }
         text.truncate(whole);
         journal.text.clone_from(&text);
@@ -292,12 +195,12 @@ impl Journal {
     }
 
     fn lock(path: &Path) -> Result<Self, JournalError> {
-        let error = |source| JournalError::Io { action: "open", path: path.to_owned(), source };
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(error)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(failed("open", path))?;
         match lock_patiently(&file) {
             Ok(()) => Ok(Self { path: path.to_owned(), file, text: Vec::new() }),
             Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: path.to_owned() }),
-            Err(TryLockError::Error(source)) => Err(JournalError::Io { action: "lock", path: path.to_owned(), source }),
+            Err(TryLockError::Error(source)) => Err(failed("lock", path)(source)),
         }
     }
 
@@ -327,11 +230,13 @@ impl Journal {
     }
 
     fn append(&mut self, line: &impl Serialize) -> Result<(), JournalError> {
-        let mut text = serde_json::to_vec(line).map_err(|error| self.error("write", error.into()))?;
+        let mut text = serde_json::to_vec(line).map_err(|error| failed("write", &self.path)(error.into()))?;
         text.push(b'\n');
         let len = self.text.len() as u64;
-        if let Some(how) = guard::change(&self.path, &self.file, len) {
-            return Err(self.rescued(how, &text));
+        if let Some(how) = change(&self.path, &self.file, len) {
+            let kept = rescue(&self.path, &[&self.text[..], &text].concat());
+            let kept = kept.map_err(failed("rescue the trials of", &self.path))?;
+            return Err(JournalError::Changed { path: self.path.clone(), how, kept });
         }
         let written = self
             .file
@@ -341,28 +246,20 @@ impl Journal {
         if let Err(source) = written {
             // Best effort: a torn line is healed when the journal is opened again.
             let _ = self.file.set_len(len);
-            return Err(self.error("write", source));
+            return Err(failed("write", &self.path)(source));
         }
         self.text.append(&mut text);
         Ok(())
     }
+}
 
-    /// Writes all lines to another file, and returns the error that the journal was changed.
-    fn rescued(&self, how: String, line: &[u8]) -> JournalError {
-        let whole = [&self.text, line].concat();
-        match guard::rescue(&self.path, &whole) {
-            Ok(kept) => JournalError::Changed { path: self.path.clone(), how, kept },
-            Err(source) => self.error("rescue the trials of", source),
-        }
-    }
+fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> JournalError + use<> {
+    let path = path.to_owned();
+    move |source| JournalError::Io { action, path: path.clone(), source }
+}
 
-    fn truncate(&mut self, len: u64) -> Result<(), JournalError> {
-        self.file.set_len(len).map_err(|source| self.error("heal", source))
-    }
-
-    fn error(&self, action: &'static str, source: io::Error) -> JournalError {
-        JournalError::Io { action, path: self.path.clone(), source }
-    }
+fn whole_lines(text: &[u8]) -> &[u8] {
+    &text[..text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)]
 }
 
 /// Locks a file. It retries, because a process that only checks whether the file is in use holds the lock for a moment.
@@ -389,14 +286,10 @@ pub(super) fn unix_time() -> Option<f64> {
 /// # Errors
 /// It cannot be read, or has another format. A line before the last is damaged.
 pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
-    let text =
-        std::fs::read(path).map_err(|source| JournalError::Io { action: "read", path: path.to_owned(), source })?;
-    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-    let Some(eras) = eras::split(path, &text[..whole])? else {
-        // The journal has no header to read.
-        return Err(eras::parse_header(path, 1, &[])
-            .err()
-            .unwrap_or(JournalError::Format { path: path.to_owned(), found: 0 }));
+    let text = std::fs::read(path).map_err(failed("read", path))?;
+    let Some(eras) = eras::split(path, whole_lines(&text))? else {
+        // The journal has no header to read, which is damage.
+        return Ok((eras::parse_header(path, 1, &[])?, Vec::new()));
     };
     let trials = eras::trials(path, &eras.lines)?.into_iter().map(|(_, line)| line).collect();
     Ok((eras.header, trials))
@@ -406,45 +299,59 @@ fn parse<'l, T: Deserialize<'l>>(path: &Path, line: usize, text: &'l [u8]) -> Re
     serde_json::from_slice(text).map_err(|source| JournalError::Damaged { path: path.to_owned(), line, source })
 }
 
-impl Fingerprint {
-    fn differences(&self, now: &Self) -> Vec<String> {
-        let mut found = Vec::new();
-        let texts = [("device", &self.device, &now.device), ("driver", &self.driver, &now.driver)];
-        for (what, then, now) in texts {
-            if then != now {
-                found.push(format!("the {what} was `{then}` and is `{now}`"));
-            }
+/// Returns what happened to an open journal with `len` bytes, in words that follow its name; `None` if all is well.
+fn change(path: &Path, file: &File, len: u64) -> Option<String> {
+    let own = file.metadata().ok()?;
+    match std::fs::metadata(path) {
+        // The open file knows its place (proc(5), `/proc/PID/fd`).
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some(match std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
+                Ok(place) if own.nlink() > 0 => format!("was moved to {}", place.display()),
+                _ => "was deleted".to_owned(),
+            })
         }
-        json_differences("command", &self.command, &now.command, &mut found);
-        json_differences("space", &self.space, &now.space, &mut found);
-        found
+        // An error need not be a problem: a network file system may not answer for a moment.
+        Err(_) => None,
+        Ok(named) if (named.dev(), named.ino()) != (own.dev(), own.ino()) => {
+            Some("was replaced by another file".to_owned())
+        }
+        Ok(_) if own.len() < len => Some(format!("was cut to {} of its {len} bytes", own.len())),
+        Ok(_) if own.len() > len => Some("was written to by another program".to_owned()),
+        Ok(_) => None,
     }
 }
 
-/// Collects the innermost entries that differ, with the path to each.
-fn json_differences(path: &str, then: &serde_json::Value, now: &serde_json::Value, found: &mut Vec<String>) {
-    use serde_json::Value::{Null, Object};
-    match (then, now) {
-        (Object(a), Object(b)) => {
-            for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
-                let path = format!("{path}.{key}");
-                json_differences(&path, a.get(key).unwrap_or(&Null), b.get(key).unwrap_or(&Null), found);
+/// Writes the expected contents into a new file next to the journal, or else into the folder for temporary files.
+fn rescue(path: &Path, text: &[u8]) -> io::Result<PathBuf> {
+    const MOST: u32 = 1000;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let beside = path.parent().filter(|folder| folder.is_dir()).map(Path::to_owned);
+    let mut failed = io::Error::other("there is no free name");
+    for folder in beside.into_iter().chain([std::env::temp_dir()]) {
+        for number in 1..MOST {
+            let place = folder.join(format!("{name}-kept-{number}.jsonl"));
+            let written =
+                File::create_new(&place).and_then(|mut file| file.write_all(text).and_then(|()| file.sync_data()));
+            match written {
+                Ok(()) => return Ok(place),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    failed = error;
+                    break;
+                }
             }
         }
-        _ if then == now => {}
-        (Null, now) => found.push(format!("{path} was absent and is {now}")),
-        (then, Null) => found.push(format!("{path} was {then} and is absent")),
-        (then, now) => found.push(format!("{path} was {then} and is {now}")),
     }
+    Err(failed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Failure, Outcome, Parameter, Purpose};
+    use crate::search::tests::{crashed, numbers};
 
-    fn space() -> Space {
-        Space::new([Parameter::values("x", [1, 2, 3])]).unwrap()
+    pub(super) fn space() -> Space {
+        numbers(1, 9)
     }
 
     fn header(command: &str) -> Header {
@@ -452,39 +359,41 @@ mod tests {
             device: "cpu".to_owned(),
             driver: "none".to_owned(),
             command: serde_json::json!({ "argv": command }),
-            space: serde_json::json!({ "x": "1, 2, 3" }),
+            space: serde_json::json!({ "x": "1 to 9" }),
         })
     }
 
-    fn trial(space: &Space, number: u32) -> Trial {
-        Trial {
-            elapsed: Duration::from_millis(1500),
-            ..Trial::new(
-                number,
-                Purpose::Search,
-                space.config(u128::from(number) - 1).unwrap(),
-                Outcome::Crashed(Failure::new("why")),
-            )
-        }
+    pub(super) fn trial(number: u32) -> Trial {
+        let config = space().config(number.into()).unwrap();
+        let elapsed = Duration::from_millis(1500);
+        Trial { elapsed, ..crate::search::tests::trial(number, config, crashed()) }
     }
 
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    pub(super) fn place() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
         (folder, path)
     }
 
+    fn reopened(path: &Path) -> Result<(Journal, Recovered), JournalError> {
+        Journal::open(path, &header("a"), &space())
+    }
+
+    /// Opens a journal, and records the trials of these numbers.
+    pub(super) fn journal(path: &Path, numbers: &[u32]) -> Journal {
+        let (mut journal, _) = reopened(path).unwrap();
+        numbers.iter().for_each(|&number| journal.record(&trial(number), &space(), None, None).unwrap());
+        journal
+    }
+
     #[test]
     fn what_is_recorded_comes_back() {
         let (_folder, path) = place();
-        let space = space();
-        let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
-        assert!(recovered.trials.is_empty());
-        journal.record(&trial(&space, 1), &space, None, None).unwrap();
-        journal.record(&trial(&space, 2), &space, Some("why"), Some(0.25)).unwrap();
+        let mut journal = journal(&path, &[1]);
+        journal.record(&trial(2), &space(), Some("why"), Some(0.25)).unwrap();
         drop(journal);
-        let (_, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
-        assert_eq!(recovered.trials, [trial(&space, 1), trial(&space, 2)]);
+        let (_, recovered) = reopened(&path).unwrap();
+        assert_eq!(recovered.trials, [trial(1), trial(2)]);
         assert_eq!(recovered.expected_gains, [None, Some(0.25)]);
         assert!(!recovered.healed);
         assert_eq!(read(&path).unwrap().1.len(), 2);
@@ -493,52 +402,39 @@ mod tests {
     #[test]
     fn cut_at_any_byte_it_heals_and_keeps_every_whole_line() {
         let (_folder, path) = place();
-        let space = space();
-        let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
-        journal.record(&trial(&space, 1), &space, None, None).unwrap();
-        journal.record(&trial(&space, 2), &space, None, None).unwrap();
-        drop(journal);
+        drop(journal(&path, &[1, 2]));
         let text = std::fs::read(&path).unwrap();
         for cut in 0..text.len() {
             std::fs::write(&path, &text[..cut]).unwrap();
             let whole_lines = text[..cut].iter().filter(|&&byte| byte == b'\n').count();
-            let (mut journal, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
+            let (mut journal, recovered) = reopened(&path).unwrap();
             assert_eq!(recovered.trials.len(), whole_lines.saturating_sub(1), "cut at {cut}");
-            journal.record(&trial(&space, 3), &space, None, None).unwrap();
+            journal.record(&trial(3), &space(), None, None).unwrap();
             drop(journal);
-            let (_, recovered) = Journal::open(&path, &header("a"), &space).unwrap();
-            assert_eq!(recovered.trials.last(), Some(&trial(&space, 3)), "cut at {cut}");
+            let (_, recovered) = reopened(&path).unwrap();
+            assert_eq!(recovered.trials.last(), Some(&trial(3)), "cut at {cut}");
         }
     }
 
     #[test]
-    fn another_command_is_refused_with_the_difference() {
+    fn another_command_and_a_second_writer_are_refused() {
         let (_folder, path) = place();
-        drop(Journal::open(&path, &header("a"), &space()).unwrap());
+        let first = journal(&path, &[]);
+        assert!(matches!(reopened(&path), Err(JournalError::Locked { .. })));
+        drop(first);
+        drop(reopened(&path).unwrap());
         let error = Journal::open(&path, &header("b"), &space()).unwrap_err();
         assert!(error.to_string().ends_with(r#"command.argv was "a" and is "b""#), "{error}");
     }
 
     #[test]
-    fn a_second_writer_is_refused_until_the_first_is_gone() {
-        let (_folder, path) = place();
-        let first = Journal::open(&path, &header("a"), &space()).unwrap();
-        assert!(matches!(Journal::open(&path, &header("a"), &space()), Err(JournalError::Locked { .. })));
-        drop(first);
-        Journal::open(&path, &header("a"), &space()).unwrap();
-    }
-
-    #[test]
     fn damage_before_the_last_line_is_an_error_that_names_the_line() {
         let (_folder, path) = place();
-        let space = space();
-        let (mut journal, _) = Journal::open(&path, &header("a"), &space).unwrap();
-        journal.record(&trial(&space, 1), &space, None, None).unwrap();
-        drop(journal);
+        drop(journal(&path, &[1]));
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"trial\"", "\"trail\"") + "{}\n").unwrap();
-        assert!(matches!(Journal::open(&path, &header("a"), &space), Err(JournalError::Damaged { line: 2, .. })));
+        assert!(matches!(reopened(&path), Err(JournalError::Damaged { line: 2, .. })));
         std::fs::write(&path, text.replace("\"format\":2", "\"format\":9")).unwrap();
-        assert!(matches!(Journal::open(&path, &header("a"), &space), Err(JournalError::Format { found: 9, .. })));
+        assert!(matches!(reopened(&path), Err(JournalError::Format { found: 9, .. })));
     }
 }

@@ -330,7 +330,6 @@ impl Kept {
     }
 }
 
-/// Returns the folder and the journal that a place names.
 fn journal_of(place: &Path) -> Result<(PathBuf, PathBuf), KeptError> {
     let (folder, path) = if place.is_dir() {
         (place.to_owned(), place.join(JOURNAL))
@@ -372,46 +371,29 @@ fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Estimate, Measurement, Outcome, Parameter, Purpose, Trial};
+    use crate::model::{Estimate, Parameter, Trial};
     use crate::search::journal::{Fingerprint, Journal};
-
-    fn record() -> Record {
-        Record {
-            format: FORMAT,
-            gputune_version: "0.1.0".to_owned(),
-            spec: "spec.toml".to_owned(),
-            space: Space::new([Parameter::values("x", [1, 2, 3])]).unwrap(),
-            objective: Objective::default(),
-            baseline: Some([("x", 1)].into_iter().collect()),
-            baseline_as_it_is: false,
-            budget: Budget::default(),
-            device: Device { name: "cpu".to_owned(), driver: "none".to_owned(), is_gpu: false },
-            step: StepRecord { command: vec!["run".to_owned(), "{x}".to_owned()], ..StepRecord::default() },
-            stopped: None,
-            elapsed_s: None,
-            side_by_side: None,
-        }
-    }
-
-    fn header() -> Header {
-        let (device, driver) = ("cpu".to_owned(), "none".to_owned());
-        Header::new(Fingerprint { device, driver, command: "run".into(), space: "x".into() })
-    }
+    use crate::search::tests::{measured, trial};
 
     /// A folder with two trials, and the journal that is still open.
     fn folder() -> (tempfile::TempDir, Journal) {
         let folder = tempfile::tempdir().unwrap();
-        let record = record();
-        let (mut journal, _) = Journal::open(&folder.path().join(JOURNAL), &header(), &record.space).unwrap();
+        let (device, driver) = ("cpu".to_owned(), "none".to_owned());
+        let fingerprint =
+            Fingerprint { device: device.clone(), driver: driver.clone(), command: "run".into(), space: "x".into() };
+        let (space, objective) = (Space::new([Parameter::values("x", [1, 2, 3])]).unwrap(), Objective::default());
+        let (mut journal, _) = Journal::open(&folder.path().join(JOURNAL), &Header::new(fingerprint), &space).unwrap();
         for (number, x) in [(1, 1), (2, 3)] {
-            let config = record.space.locate(&[("x", x)].into_iter().collect()).unwrap();
-            let throughput = Some(Estimate::point(f64::from(x)));
-            let outcome = Outcome::Measured(Measurement { throughput, ..Measurement::default() });
-            let (purpose, elapsed) = (Purpose::Search, Duration::from_secs(2));
-            let trial = Trial { elapsed, ..Trial::new(number, purpose, config, outcome) };
-            journal.record(&trial, &record.space, Some("because"), None).unwrap();
+            let config = space.locate(&[("x", x)].into_iter().collect()).unwrap();
+            let outcome = measured(Estimate::point(f64::from(x)));
+            let trial = Trial { elapsed: Duration::from_secs(2), ..trial(number, config, outcome) };
+            journal.record(&trial, &space, Some("because"), None).unwrap();
         }
-        fs::write(folder.path().join(STUDY), serde_json::to_string(&record).unwrap()).unwrap();
+        let (baseline, device) = ([("x", 1)].into_iter().collect(), Device { name: device, driver, is_gpu: false });
+        let command = ["run", "{x}"].map(str::to_owned).to_vec();
+        let step = StepRecord { command, ..StepRecord::default() }.template();
+        let record = Record::new("spec.toml", (&space, &objective), Some(&baseline), Budget::default(), &device, &step);
+        fs::write(folder.path().join(STUDY), record.to_json().unwrap()).unwrap();
         (folder, journal)
     }
 

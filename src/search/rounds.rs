@@ -14,10 +14,11 @@
 //! from all other comparisons (Smyth, "Linear models and empirical Bayes methods", 2004). The luck of a process does not average out
 //! over its rounds, so each process adds its own error.
 
+use crate::model::{Objective, Trial};
 use crate::probe::stats;
 
 /// How far two processes of one config are expected to be apart, as a share: 1 to 3% on quiet machines.
-const PROCESSES_APART: f64 = 0.02;
+pub(crate) const PROCESSES_APART: f64 = 0.02;
 
 /// The degrees of freedom that a comparison borrows from all other comparisons.
 const BORROWED: usize = 3;
@@ -47,13 +48,12 @@ const FEW_ROUNDS: usize = 2;
 pub(crate) const LOAD: f64 = 2.0;
 
 /// The result of a config in one round, on the scale on which configs are compared.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Run {
     /// The metric of the round; a logarithm where noise is a share.
     pub(crate) value: f64,
     /// The lowest and the highest slice, if there are several.
     pub(crate) range: Option<(f64, f64)>,
-    /// The round's number.
     pub(crate) round: u32,
     /// The process that was measured; `None` if it had measured other configs before.
     pub(crate) process: Option<u32>,
@@ -63,10 +63,8 @@ pub(crate) struct Run {
     pub(crate) of_epochs: f64,
 }
 
-/// A difference with its error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Uncertain {
-    /// The mean over rounds.
     pub(crate) value: f64,
     /// The standard error over rounds.
     error: f64,
@@ -82,7 +80,6 @@ impl Uncertain {
         of_rounds.hypot(stats::normal_quantile(tail) * self.of_processes)
     }
 
-    /// Returns the standard error.
     pub(crate) fn error(&self) -> f64 {
         self.error.hypot(self.of_processes)
     }
@@ -205,8 +202,7 @@ pub(crate) fn processes(runs: &[Run]) -> usize {
     runs.iter().enumerate().filter(is_first).count()
 }
 
-/// Returns the differences of the rounds. For rates, their mean is the logarithm of the ratio of mean rates, and their scatter shows how
-/// well this ratio is known.
+/// Returns the differences of the rounds. For rates, their mean is the logarithm of the ratio of mean rates.
 fn differences(pairs: &[(&Run, &Run)], is_rate: bool) -> Vec<f64> {
     if !is_rate {
         return pairs.iter().map(|(a, b)| a.value - b.value).collect();
@@ -227,41 +223,89 @@ fn sum_of_squares(values: &[f64]) -> f64 {
     values.iter().map(|value| (value - middle).powi(2)).sum()
 }
 
+/// The scale on which metrics are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Logarithms: noise is a share of a speed.
+    Ratio,
+    /// The metric itself, for a metric that may be zero or negative and so has no logarithm.
+    Difference,
+}
+
+/// How well the time of an epoch's end is known from the few ends that a probe sees, as a share. A round number.
+const EPOCHS_KNOWN: f64 = 0.2;
+
+impl Scale {
+    /// Returns the scale that suits all values.
+    pub(crate) fn of(mut values: impl Iterator<Item = f64>) -> Self {
+        if values.all(|value| value > 0.0) { Self::Ratio } else { Self::Difference }
+    }
+
+    pub(crate) fn is_ratio(self) -> bool {
+        self == Self::Ratio
+    }
+
+    pub(crate) fn point(self, value: f64) -> f64 {
+        match self {
+            Self::Ratio => value.ln(),
+            Self::Difference => value,
+        }
+    }
+
+    /// Returns the size that a difference of points is compared with.
+    pub(crate) fn loss_scale(self, point: f64) -> f64 {
+        match self {
+            Self::Ratio => 1.0,
+            Self::Difference => point.abs().max(f64::MIN_POSITIVE),
+        }
+    }
+
+    /// The inverse of [`point`](Self::point), kept finite.
+    pub(crate) fn value(self, point: f64) -> f64 {
+        let value = match self {
+            Self::Ratio => point.exp(),
+            Self::Difference => point,
+        };
+        value.clamp(f64::MIN, f64::MAX)
+    }
+
+    /// Returns the result of a trial in its round; `None` for a trial outside of rounds.
+    pub(crate) fn run(self, trial: &Trial, objective: &Objective) -> Option<Run> {
+        let measurement = trial.outcome.measurement()?;
+        let round = measurement.round.as_ref()?;
+        let value = objective.score(1.0) * self.point(objective.estimate(measurement)?.value);
+        // The mean of two slices has half the variance of a slice. A difference of two such means has twice that variance.
+        let variance = match round.slices.as_slice() {
+            [first, second] if *first > 0.0 && *second > 0.0 => Some((first / second).ln().powi(2) / 2.0),
+            _ => None,
+        };
+        let of_slices = || round.slices.iter().map(|slice| objective.score(1.0) * self.point(*slice));
+        let is_several = round.slices.len() > 1 && self.is_ratio();
+        let range = is_several
+            .then(|| (of_slices().fold(f64::INFINITY, f64::min), of_slices().fold(f64::NEG_INFINITY, f64::max)));
+        // A process that had other settings before does not count as the config's own.
+        let process = Some(round.process).filter(|_| !measurement.is_live);
+        let of_epochs = EPOCHS_KNOWN * measurement.timing.epoch_factor.map_or(0.0, |factor| (1.0 - factor).abs());
+        Some(Run { value, range, round: round.number, process, variance, of_epochs })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::probe::stats::Random;
 
     fn runs(values: &[f64], processes: u32) -> Vec<Run> {
-        let run = |(round, value): (u32, &f64)| Run {
-            value: *value,
-            round,
-            process: Some(round % processes),
-            variance: None,
-            range: None,
-            of_epochs: 0.0,
-        };
+        let run = |(round, &value)| Run { value, round, process: Some(round % processes), ..Run::default() };
         (1..).zip(values).map(run).collect()
     }
 
     #[test]
-    fn what_slows_all_of_a_round_cancels() {
-        let slow = runs(&[0.0, -0.7, -0.1, -0.5], 2);
-        let fast = runs(&[0.5, -0.2, 0.4, 0.0], 2);
-        let noise = Noise::of([slow.as_slice(), &fast], true);
-        let difference = noise.difference(&fast, &slow).unwrap();
-        assert!((difference.value - 0.5).abs() < 1e-9);
-        assert!(difference.half_width(0.025) < 0.2, "{difference:?}");
-        assert!(noise.is_higher(&fast, &slow, 1) && !noise.is_higher(&slow, &fast, 1));
-    }
-
-    #[test]
     fn one_process_proves_nothing_and_neither_do_two_rounds() {
-        let (slow, fast) = (runs(&[0.0; 5], 1), runs(&[0.5; 5], 1));
-        let noise = Noise::of([slow.as_slice(), &fast], true);
-        assert!(!noise.is_higher(&fast, &slow, 1));
-        let (slow, fast) = (runs(&[0.0; 2], 2), runs(&[0.5; 2], 2));
-        assert!(!Noise::of([slow.as_slice(), &fast], true).is_higher(&fast, &slow, 1));
+        for (rounds, processes) in [(5, 1), (2, 2)] {
+            let (slow, fast) = (runs(&vec![0.0; rounds], processes), runs(&vec![0.5; rounds], processes));
+            assert!(!Noise::of([slow.as_slice(), &fast], true).is_higher(&fast, &slow, 1));
+        }
     }
 
     #[test]
@@ -318,14 +362,7 @@ mod tests {
                     }
                     for (runs, level) in configs.iter_mut().zip(levels) {
                         let value = level + noise_of_round / std::f64::consts::SQRT_2 * random.normal();
-                        runs.push(Run {
-                            value,
-                            round,
-                            process: Some(round / 4),
-                            variance: None,
-                            range: None,
-                            of_epochs: 0.0,
-                        });
+                        runs.push(Run { value, round, process: Some(round / 4), ..Run::default() });
                     }
                     let noise = Noise::of(configs.iter().map(Vec::as_slice), true);
                     is_claimed |= configs[1..].iter().any(|runs| noise.is_higher(runs, &configs[0], 8));

@@ -243,7 +243,6 @@ impl Watched {
         self.earlier + self.begin.elapsed()
     }
 
-    /// Records how long the search is expected to go on.
     fn expect(&mut self, left: Option<Duration>) {
         self.status.expected_s = left.map(|left| (self.elapsed() + left).as_secs_f64());
     }
@@ -252,7 +251,6 @@ impl Watched {
         self.status.probe.iter_mut().chain(self.status.slots.iter_mut().flatten())
     }
 
-    /// Records that a probe is over.
     fn over(&mut self, number: u32) {
         let Status { probe, slots, .. } = &mut self.status;
         for place in slots.iter_mut().chain([probe]) {
@@ -342,40 +340,29 @@ impl StatusFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Failure, Measurement, Parameter, Progress, Slot};
+    use crate::model::{Progress, Slot};
+    use crate::search::tests::{crashed, measured, numbers};
 
-    fn space() -> Space {
-        Space::new([Parameter::range("x", 1, 9, 1)]).unwrap()
+    fn trial(number: u32, purpose: Purpose, outcome: Outcome) -> Trial {
+        let config = numbers(1, 9).config(number.into()).unwrap();
+        Trial { elapsed: Duration::from_secs(2), ..Trial::new(number, purpose, config, outcome) }
     }
 
-    fn trial(number: u32, purpose: Purpose, speed: Option<f64>) -> Trial {
-        let outcome = match speed {
-            Some(speed) => {
-                Outcome::Measured(Measurement { throughput: Some(Estimate::point(speed)), ..Measurement::default() })
-            }
-            None => Outcome::Crashed(Failure::new("why")),
-        };
-        let config = space().config(u128::from(number)).unwrap();
-        Trial { elapsed: Duration::from_secs(2), ..Trial::new(number, purpose, config, outcome) }
+    fn watched(recovered: &[Trial]) -> Watched {
+        Watched::new("spec.toml", &numbers(1, 9), &Objective::default(), (Budget::default(), 1), recovered)
+    }
+
+    fn starts(watched: &mut Watched, number: u32, settings: &Settings, reason: Option<&str>, slot: Option<&Slot>) {
+        let (purpose, searched, left) = (Purpose::Search, 2, None);
+        watched.hear(&Event::Started { number, purpose, settings, searched, reason, slot, left });
     }
 
     #[test]
     fn the_status_follows_the_events_and_comes_back_from_its_file() {
-        let objective = Objective::default();
-        let earlier = [trial(1, Purpose::Baseline, Some(100.0)), trial(2, Purpose::Search, None)];
-        let mut watched = Watched::new("spec.toml", &space(), &objective, (Budget::default(), 1), &earlier);
-        let settings = space().settings(&trial(3, Purpose::Search, None).config);
-        let reason = Some("why not");
-        let purpose = Purpose::Search;
-        watched.hear(&Event::Started {
-            number: 3,
-            purpose,
-            settings: &settings,
-            searched: 2,
-            reason,
-            slot: None,
-            left: None,
-        });
+        let rate = |rate| measured(Estimate::point(rate));
+        let mut watched = watched(&[trial(1, Purpose::Baseline, rate(100.0)), trial(2, Purpose::Search, crashed())]);
+        let settings = Settings::from_iter([("x", 4)]);
+        starts(&mut watched, 3, &settings, Some("why not"), None);
         let throughput = Some(Estimate::interval(150.0, 140.0, 160.0));
         let progress = Progress { steps: 7, throughput, unit: "samples/s".to_owned(), ..Progress::default() };
         watched.hear(&Event::Progress { number: 3, progress: &progress });
@@ -390,7 +377,7 @@ mod tests {
         assert_eq!((probe.number, probe.steps, probe.throughput), (3, 7, throughput));
         assert_eq!(probe.why.as_deref(), Some("why not"));
 
-        let trial = trial(3, Purpose::Search, Some(150.0));
+        let trial = trial(3, Purpose::Search, rate(150.0));
         watched.hear(&Event::Finished { trial: &trial, settings: &settings, judgement: None, is_best: true });
         watched.hear(&Event::RoundEnds { number: 1, ratios: &[] });
         watched.end(Ended::Stopped(StopReason::ProbesSpent));
@@ -404,12 +391,9 @@ mod tests {
 
     #[test]
     fn each_slot_has_its_own_probe() {
-        let mut watched = Watched::new("spec.toml", &space(), &Objective::default(), (Budget::default(), 1), &[]);
-        let settings = space().settings(&trial(1, Purpose::Search, None).config);
+        let mut watched = watched(&[]);
         for (number, slot) in [(4, 2), (5, 1)] {
-            let (purpose, slot) = (Purpose::Search, Slot::numbered(slot));
-            let (settings, slot) = (&settings, Some(&slot));
-            watched.hear(&Event::Started { number, purpose, settings, searched: 0, reason: None, slot, left: None });
+            starts(&mut watched, number, &Settings::default(), None, Some(&Slot::numbered(slot)));
         }
         watched.hear(&Event::Progress { number: 4, progress: &Progress { steps: 9, ..Progress::default() } });
         let steps = |watched: &mut Watched| -> Vec<Option<(u32, u64)>> {

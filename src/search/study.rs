@@ -5,7 +5,6 @@ mod extent;
 mod front;
 mod handed_out;
 mod race;
-mod scale;
 mod whole_run;
 
 use std::collections::HashSet;
@@ -18,14 +17,13 @@ use crate::model::{
 use crate::probe::stats;
 use crate::search::budget::StopReason;
 use crate::search::journal;
-use crate::search::rounds::{Noise, Run};
+use crate::search::rounds::{Noise, Run, Scale};
 
 pub use choice::{Ahead, Verdict};
 pub use extent::{Alternatives, SlotSeen};
 pub use front::{OnFront, Part};
 pub use handed_out::TwoGains;
 pub(crate) use race::Race;
-use scale::Scale;
 pub use whole_run::WholeRun;
 pub(crate) use whole_run::over_whole_epochs;
 
@@ -199,6 +197,8 @@ impl Study {
         if trials.iter().any(|trial| self.objective.score_of(&trial.outcome).is_none()) {
             return None;
         }
+        let mut estimates = trials.iter().filter_map(|trial| objective.estimate(trial.outcome.measurement()?));
+        let is_noisy = estimates.any(|estimate| estimate.low.is_some());
         let entry = Ranked {
             config: config.clone(),
             estimate: objective.estimate(trials.first()?.outcome.measurement()?)?,
@@ -206,9 +206,7 @@ impl Study {
             measurement: measurement_of(&trials)?,
             runs: Vec::new(),
             scale: Scale::Difference,
-            is_noisy: trials.iter().any(|trial| {
-                trial.outcome.measurement().and_then(|run| objective.estimate(run)).is_some_and(|it| it.low.is_some())
-            }),
+            is_noisy,
         };
         trials.retain(|trial| trial.purpose == Purpose::Round);
         Some((entry, trials))
@@ -223,8 +221,7 @@ impl Study {
         self.objective.score(entry.estimate.value)
     }
 
-    /// Returns the cost of a config, to choose among equals: memory, then the number of workers and the like, then the number of
-    /// changes.
+    /// Returns the cost of a config, to choose among equals: memory, then the number of workers and the like, then of changes.
     fn cost(&self, entry: &Ranked, by_memory: bool) -> (u64, u64, usize) {
         /// The ratio below which memory sizes count as equal: a round number.
         const MEMORY_STEP: f64 = 1.02;
@@ -253,7 +250,6 @@ impl Study {
     }
 }
 
-/// Returns the noise between configs, as their rounds show it.
 fn noise_of(ranked: &[Ranked]) -> Noise {
     let is_rate = |entry: &Ranked| entry.scale == Scale::Ratio && entry.is_noisy;
     Noise::of(ranked.iter().map(|entry| entry.runs.as_slice()), ranked.iter().any(is_rate))
@@ -325,8 +321,7 @@ fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Nois
 /// The probability that a 95 % interval excludes at each end.
 const TAIL: f64 = 0.025;
 
-/// Returns true if a larger value of a parameter costs the machine resources, judging by its name. More workers cost resources; a
-/// larger step size does not.
+/// Returns true if a larger value costs the machine resources, judging by the name: more workers do, a larger step size does not.
 fn costs(name: &str) -> bool {
     const COSTLY: &[&str] = &["batch", "buffer", "prefetch", "process", "queue", "thread", "worker"];
     COSTLY.iter().any(|word| name.contains(word))

@@ -3,20 +3,13 @@
 mod calibration;
 mod checks;
 mod experiments;
-mod gain;
-mod largest_batch;
 mod limits;
-mod plausible;
 mod probes;
 mod probing;
 mod request;
-mod retries;
 mod rounds;
 mod search;
-mod seen;
-mod serving;
 mod slots;
-mod traces;
 mod trials;
 
 use std::collections::BTreeMap;
@@ -24,13 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gain::SmallGains;
+use limits::SmallGains;
 use probes::{Probes, Rounds};
+pub use request::Arrival;
+use request::Arrivals;
 use search::{Clock, OnEvent, Search, Sees, SideBySide};
-pub use serving::Arrival;
-use serving::Arrivals;
 use slots::{InSlot, Slots};
-use trials::Trials;
+use trials::{Open, Seen, Trials};
 
 use crate::diagnosis::Around;
 use crate::machine::Allocation;
@@ -142,8 +135,7 @@ impl Setup {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns true if slices measure the objective. Any other metric is measured by processes one after the other, and only for
-    /// the leaders.
+    /// Returns true if slices measure the objective. Any other metric is measured by whole processes, and only for the leaders.
     fn compares_rates(&self) -> bool {
         self.objective.is_largest_throughput()
     }
@@ -173,25 +165,6 @@ impl<'p> Tuner<'p> {
     ///
     /// The first config is measured alone, then in all slots at once. If it is slower there, the search goes on in fewer slots. The
     /// last rounds run in the first slot.
-    ///
-    /// ```
-    /// use gputune::probe::{Step, StepError};
-    /// use gputune::model::space::{Parameter, Settings, Space};
-    /// use gputune::search::tuner::Tuner;
-    ///
-    /// let space = Space::new([Parameter::values("batch_size", [8, 16, 32])])?;
-    /// let step_on = |_gpu: u32| |settings: &Settings| -> Result<Step, StepError> {
-    ///     let batch_size = settings.integer("batch_size").unwrap_or(8).unsigned_abs();
-    ///     std::thread::sleep(std::time::Duration::from_millis(2)); // train on one batch there
-    ///     Ok(Step::new(batch_size))
-    /// };
-    /// let study = Tuner::slots(space, 2, step_on)
-    ///     .measure_time(std::time::Duration::from_millis(100))
-    ///     .run(|_event| ())?;
-    /// let best = study.best().ok_or("nothing fits")?;
-    /// assert_eq!(study.settings(&best.winner.config).line(), "batch_size=32");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn slots<T: TrainingStep + Send + 'p>(space: Space, count: u32, step: impl Fn(u32) -> T) -> Self {
         let prober = |number| (Slot::numbered(number), InProcess(step(number)));
         Self::with_slots(space, None, (1..=count.max(1)).map(prober))
@@ -487,8 +460,8 @@ impl<'p> Tuner<'p> {
             trials: Trials::new(history, journal, last_number),
             sees: Sees {
                 warm_start: &warm_start,
-                open: seen::Open::default(),
-                seen: seen::Seen::default(),
+                open: Open::default(),
+                seen: Seen::default(),
                 lacking: Lacking::default(),
                 gains,
             },

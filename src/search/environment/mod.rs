@@ -1,22 +1,68 @@
 //! Finds the conditions of a job's trials besides its settings: the interpreter, its frameworks, the script, and the script's
-//! imports from the project. It reads the command before any part of the job runs.
+//! imports from the project. It reads the command before any part of the job runs, and asks the interpreter with a small script of
+//! gputune's own.
 
-mod python;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::probe::StepTemplate;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::probe::{StepTemplate, Template};
 use crate::search::journal::{Conditions, Interpreter};
+
+const SCRIPT: &str = include_str!("look.py");
+
+/// How long to wait for the interpreter, which may take seconds to start on a slow file system: a round number.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The packages whose versions affect how fast a job is.
+const FRAMEWORKS: &[&str] = &[
+    "torch",
+    "torchvision",
+    "triton",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "tensorflow",
+    "keras",
+    "jax",
+    "jaxlib",
+    "lightning",
+    "pytorch-lightning",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "datasets",
+    "timm",
+    "flash-attn",
+    "xformers",
+    "bitsandbytes",
+    "numpy",
+];
+
+/// The interpreter's answer.
+#[derive(Debug, Default, Deserialize)]
+struct Told {
+    executable: String,
+    version: String,
+    frameworks: BTreeMap<String, String>,
+    files: Vec<PathBuf>,
+}
 
 /// Returns the interpreter, the frameworks and the code of a job; limits and the measuring method are added elsewhere.
 ///
 /// Leaves out words of the command that depend on settings, and everything that cannot be found.
 pub fn conditions(template: &StepTemplate) -> Conditions {
-    let fixed = |text: &crate::probe::Template| text.names().next().is_none();
+    let fixed = |text: &Template| text.names().next().is_none();
     let command = template.command.iter().filter(|word| fixed(word)).map(|word| word.text().to_owned()).collect();
     let env = template.env.iter().filter(|(_, text)| fixed(text));
     let env: BTreeMap<String, String> = env.map(|(name, text)| (name.clone(), text.text().to_owned())).collect();
@@ -24,43 +70,27 @@ pub fn conditions(template: &StepTemplate) -> Conditions {
 }
 
 fn of_command(command: Vec<String>, env: &BTreeMap<String, String>, cwd: &Path) -> Conditions {
-    let found = words::find(&command, env, cwd);
-    let asked = found.interpreter.as_ref().and_then(|program| python::look(program, &found, env, cwd));
-    let mut files: BTreeSet<PathBuf> = found.files.iter().cloned().collect();
-    let interpreter = found.interpreter.as_ref().map(|program| Interpreter {
-        path: asked
-            .as_ref()
-            .map(|told| told.executable.clone())
-            .filter(|path| !path.is_empty())
-            .unwrap_or_else(|| program.display().to_string()),
-        version: asked.as_ref().map(|told| told.version.clone()).unwrap_or_default(),
+    let words::Found { interpreter, files, modules } = words::find(&command, env, cwd);
+    let asked = json!({ "cwd": cwd, "roots": files, "modules": modules, "frameworks": FRAMEWORKS });
+    let told: Option<Told> = interpreter.as_ref().and_then(|program| ask_of(program, SCRIPT, &asked, env, cwd));
+    let told = told.unwrap_or_default();
+    let interpreter = interpreter.map(|program| {
+        let path = if told.executable.is_empty() { program.display().to_string() } else { told.executable };
+        Interpreter { path, version: told.version }
     });
-    let mut frameworks = BTreeMap::new();
-    if let Some(told) = asked {
-        files.extend(told.files);
-        frameworks = told.frameworks;
-    }
-    let code = files.into_iter().filter_map(|path| Some((shown(&path, cwd), digest(&path)?))).collect();
-    Conditions { interpreter, frameworks, code, ..Conditions::default() }
+    let files: BTreeSet<PathBuf> = files.into_iter().chain(told.files).collect();
+    let shown = |path: &Path| path.strip_prefix(cwd).unwrap_or(path).display().to_string();
+    let code = files.into_iter().filter_map(|path| Some((shown(&path), digest(&path)?))).collect();
+    Conditions { interpreter, frameworks: told.frameworks, code, ..Conditions::default() }
 }
 
 /// Runs a script of gputune's own in the interpreter of a command, else in `python3` or `python`. Returns the JSON that the script
 /// prints; `None` if no interpreter answers.
-pub fn ask<T: serde::de::DeserializeOwned>(
-    command: &[String],
-    cwd: &Path,
-    script: &str,
-    asked: &serde_json::Value,
-) -> Option<T> {
+pub fn ask<T: DeserializeOwned>(command: &[String], cwd: &Path, script: &str, asked: &Value) -> Option<T> {
     let env = BTreeMap::new();
     let own = words::find(command, &env, cwd).interpreter;
-    let programs = own.into_iter().chain(["python3", "python"].map(PathBuf::from));
-    programs.into_iter().find_map(|program| python::ask(&program, script, asked, &env, cwd))
-}
-
-/// Returns a path relative to the job's folder, if it is below.
-fn shown(path: &Path, cwd: &Path) -> String {
-    path.strip_prefix(cwd).unwrap_or(path).display().to_string()
+    let mut programs = own.into_iter().chain(["python3", "python"].map(PathBuf::from));
+    programs.find_map(|program| ask_of(&program, script, asked, &env, cwd))
 }
 
 /// The largest file that is read. A larger file is identified by its size and modification time; no script is that large.
@@ -79,8 +109,7 @@ fn digest(path: &Path) -> Option<String> {
     Some(format!("{:016x}", fold(&text)))
 }
 
-/// Folds all bytes into 64 bits, eight at a time, by the multiplications of FNV-1a with a rotation, so that high bits
-/// affect low ones.
+/// Folds all bytes into 64 bits by the multiplications of FNV-1a with a rotation, so that high bits affect low ones.
 fn fold(bytes: &[u8]) -> u64 {
     const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01B3;
@@ -93,14 +122,57 @@ fn fold(bytes: &[u8]) -> u64 {
     digest
 }
 
+/// Runs a script in an interpreter with a JSON argument; `None` if it prints no JSON.
+fn ask_of<T: DeserializeOwned>(
+    program: &Path,
+    script: &str,
+    asked: &Value,
+    env: &BTreeMap<String, String>,
+    cwd: &Path,
+) -> Option<T> {
+    let mut command = Command::new(program);
+    command.args(["-c", script, &asked.to_string()]).envs(env).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(cwd);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let mut output = child.stdout.take()?;
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        output.read_to_end(&mut text).map(|_| text)
+    });
+    if !wait(&mut child) {
+        let _ = child.kill();
+        let _ = child.wait();
+        // A process that it started may hold the pipe open for ever.
+        return None;
+    }
+    let text = reader.join().ok()?.ok()?;
+    // Output of the environment's own start-up comes first.
+    let begin = text.windows(2).rposition(|pair| pair == b"\n{").map_or(0, |at| at + 1);
+    serde_json::from_slice(&text[begin..]).ok()
+}
+
+/// Waits for a process. Returns true if it ended well in time.
+fn wait(child: &mut Child) -> bool {
+    const LOOK_EVERY: Duration = Duration::from_millis(2);
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) => std::thread::sleep(LOOK_EVERY),
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
 
-    fn conditions_of(folder: &Path, command: &[&str]) -> Conditions {
+    fn conditions_of(folder: &Path, command: &str) -> Conditions {
         let cwd = folder.canonicalize().unwrap();
-        of_command(command.iter().map(|&word| word.to_owned()).collect(), &BTreeMap::new(), &cwd)
+        of_command(command.split(' ').map(str::to_owned).collect(), &BTreeMap::new(), &cwd)
     }
 
     fn names(conditions: &Conditions) -> Vec<&str> {
@@ -109,75 +181,54 @@ mod tests {
 
     fn project() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
+        for (name, text) in [
+            ("train.py", "import json, os\nimport model\nfrom data.loader import load\nfrom data import *\n"),
+            ("by_name.py", "import importlib\nimportlib.import_module('data.' + 'unused')\n"),
+            ("model.py", "def f():\n    from layers import block\n"),
+            ("layers/block.py", "from . import norm\n"),
+            ("layers/norm.py", "x = 1\n"),
+            ("data/__init__.py", ""),
+            ("data/loader.py", "from ..nowhere import x\n"),
+            ("data/unused.py", ""),
+            ("conf.yaml", "lr: 1\n"),
+            ("train", "\u{7f}ELF"),
+        ] {
             let path = folder.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
-        };
-        write("train.py", "import json, os\nimport model\nfrom data.loader import load\nfrom data import *\n");
-        write("model.py", "def f():\n    from layers import block\n");
-        write("layers/block.py", "from . import norm\n");
-        write("layers/norm.py", "x = 1\n");
-        write("data/__init__.py", "");
-        write("data/loader.py", "from ..nowhere import x\n");
-        write("data/unused.py", "");
-        write("conf.yaml", "lr: 1\n");
+        }
         folder
-    }
-
-    fn has_python() -> bool {
-        std::process::Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
     }
 
     #[test]
     fn the_script_and_what_it_imports_from_the_project_are_found_and_nothing_of_it_is_run() {
-        if !has_python() {
+        let has_python = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
+        if !has_python {
             return;
         }
         let folder = project();
-        let found = conditions_of(folder.path(), &["python3", "train.py", "--config", "conf.yaml"]);
-        assert_eq!(
-            names(&found),
-            [
-                "conf.yaml",
-                "data/__init__.py",
-                "data/loader.py",
-                "layers/block.py",
-                "layers/norm.py",
-                "model.py",
-                "train.py"
-            ]
-        );
+        let train = || conditions_of(folder.path(), "python3 train.py --config conf.yaml");
+        let found = train();
+        let data = ["conf.yaml", "data/__init__.py", "data/loader.py"];
+        let code = ["layers/block.py", "layers/norm.py", "model.py", "train.py"];
+        assert_eq!(names(&found), [&data[..], &code].concat());
         let interpreter = found.interpreter.clone().unwrap();
         assert!(interpreter.path.contains("python") && interpreter.version.starts_with("3."), "{interpreter}");
         fs::write(folder.path().join("layers/norm.py"), "x = 2\n").unwrap();
-        let changed = conditions_of(folder.path(), &["python3", "train.py", "--config", "conf.yaml"]);
+        let changed = train();
         let differs = |name: &&&str| found.code[**name] != changed.code[**name];
         assert_eq!(names(&found).iter().filter(differs).collect::<Vec<_>>(), [&"layers/norm.py"]);
-        assert_eq!(
-            names(&conditions_of(folder.path(), &["python3", "-m", "layers.block"])),
-            ["layers/block.py", "layers/norm.py"]
-        );
-    }
-
-    #[test]
-    fn a_script_that_imports_by_name_depends_on_all_beside_it() {
-        if !has_python() {
-            return;
-        }
-        let folder = project();
-        fs::write(folder.path().join("train.py"), "import importlib\nimportlib.import_module('data.' + 'unused')\n")
-            .unwrap();
-        assert!(names(&conditions_of(folder.path(), &["python3", "train.py"])).contains(&"data/unused.py"));
+        assert_eq!(names(&conditions_of(folder.path(), "python3 -m layers.block")), code[..2]);
+        // A script that imports by name depends on all files beside it.
+        assert!(names(&conditions_of(folder.path(), "python3 by_name.py")).contains(&"data/unused.py"));
     }
 
     #[test]
     fn what_is_no_python_is_its_own_file() {
         let folder = project();
-        fs::write(folder.path().join("train"), "\u{7f}ELF").unwrap();
-        let found = conditions_of(folder.path(), &["./train", "--fast"]);
+        let found = conditions_of(folder.path(), "./train --fast");
         assert_eq!((names(&found), &found.interpreter), (vec!["train"], &None));
-        assert_eq!(conditions_of(folder.path(), &["sleep", "1"]), Conditions::default());
+        assert_eq!(conditions_of(folder.path(), "sleep 1"), Conditions::default());
     }
 
     #[test]

@@ -70,7 +70,8 @@ impl Place<'_> {
             // `--config=conf.yaml` also names a file.
             let value = word.split_once('=').map_or(word.as_str(), |(_, value)| value);
             let path = self.cwd.join(value);
-            let is_program = at == 0 && word.contains('/') && !is_python(base(word)) && !is_system(&path);
+            let is_system = || SYSTEM.iter().any(|folder| path.starts_with(folder));
+            let is_program = at == 0 && word.contains('/') && !is_python(base(word)) && !is_system();
             let says = path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| *known == ending));
             if (is_program || says) && path.is_file() && !found.files.contains(&path) {
                 found.files.push(path);
@@ -134,10 +135,6 @@ fn is_module(name: &str) -> bool {
     name.split('.').all(|part| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_'))
 }
 
-fn is_system(path: &Path) -> bool {
-    SYSTEM.iter().any(|folder| path.starts_with(folder))
-}
-
 fn is_shell_script(path: &Path) -> bool {
     let is_small = fs::metadata(path).is_ok_and(|data| data.len() <= LARGEST);
     let is_named = path.extension().is_some_and(|ending| ending == "sh" || ending == "bash");
@@ -155,49 +152,37 @@ fn first_line(path: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn program(folder: &Path, name: &str, text: &str) -> PathBuf {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        path
-    }
-
-    fn found(folder: &Path, command: &[&str]) -> Found {
-        let env = BTreeMap::from([("PATH".to_owned(), folder.join("bin").display().to_string())]);
-        find(&command.iter().map(|&word| word.to_owned()).collect::<Vec<_>>(), &env, folder)
-    }
-
     #[test]
     fn the_interpreter_is_found_through_launchers_shells_and_scripts() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let python = program(folder, "bin/python3.12", "");
-        program(folder, "bin/torchrun", "#!/usr/bin/env python3.12\n");
-        let script = program(folder, "train.py", "#!/usr/bin/env python3.12\n");
-        let shell = program(folder, "run.sh", "#!/bin/sh\nset -e\nexec torchrun --nproc 2 train.py \"$@\"\n");
-        for command in [
-            &["python3.12", "-u", "train.py"][..],
-            &["env", "A=b", "nice", "python3.12", "train.py"],
-            &["torchrun", "--nproc-per-node=2", "train.py"],
-            &["sh", "-c", "cd . && python3.12 train.py; echo done"],
-            &["./train.py"],
+        fs::create_dir(folder.join("bin")).unwrap();
+        for (name, text) in [
+            ("bin/python3.12", ""),
+            ("bin/torchrun", "#!/usr/bin/env python3.12\n"),
+            ("train.py", "#!/usr/bin/env python3.12\n"),
+            ("run.sh", "#!/bin/sh\nset -e\nexec torchrun --nproc 2 train.py \"$@\"\n"),
         ] {
-            let found = found(folder, command);
-            assert_eq!(found.interpreter.as_ref(), Some(&python), "{command:?}");
-            assert_eq!(
-                found.files.iter().map(|path| base(path.to_str().unwrap())).collect::<Vec<_>>(),
-                ["train.py"],
-                "{command:?}"
-            );
+            fs::write(folder.join(name), text).unwrap();
+            fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let through = found(folder, &["./run.sh"]);
-        assert_eq!(through.interpreter, Some(python));
-        assert_eq!(
-            through.files.iter().map(|path| path.file_name().unwrap()).collect::<Vec<_>>(),
-            [shell.file_name().unwrap(), script.file_name().unwrap()]
-        );
-        assert_eq!(found(folder, &["docker", "run", "image", "python3.12", "train.py"]), Found::default());
-        assert_eq!(found(folder, &["python3.12", "-m", "pkg.train"]).modules, ["pkg.train"]);
+        let env = BTreeMap::from([("PATH".to_owned(), folder.join("bin").display().to_string())]);
+        let found =
+            |command: &[&str]| find(&command.iter().map(|&word| word.to_owned()).collect::<Vec<_>>(), &env, folder);
+        for (command, files) in [
+            (&["python3.12", "-u", "train.py"][..], &["train.py"][..]),
+            (&["env", "A=b", "nice", "python3.12", "train.py"], &["train.py"]),
+            (&["torchrun", "--nproc-per-node=2", "train.py"], &["train.py"]),
+            (&["sh", "-c", "cd . && python3.12 train.py; echo done"], &["train.py"]),
+            (&["./train.py"], &["train.py"]),
+            (&["./run.sh"], &["run.sh", "train.py"]),
+        ] {
+            let found = found(command);
+            assert_eq!(found.interpreter, Some(folder.join("bin/python3.12")), "{command:?}");
+            let names: Vec<&str> = found.files.iter().map(|path| base(path.to_str().unwrap())).collect();
+            assert_eq!(names, files, "{command:?}");
+        }
+        assert_eq!(found(&["docker", "run", "image", "python3.12", "train.py"]), Found::default());
+        assert_eq!(found(&["python3.12", "-m", "pkg.train"]).modules, ["pkg.train"]);
     }
 }

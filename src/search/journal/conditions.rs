@@ -1,13 +1,138 @@
-//! The conditions of trials besides command, space and device: the interpreter, the frameworks, the job's own code, the
-//! limits, and the measuring method.
+//! The first line of a journal: the conditions under which trials are comparable, and how two headers differ.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::json_differences;
+use super::FORMAT;
+use super::eras::OlderEras;
 
-/// The known conditions of trials.
+/// The things that must be equal for trials to be comparable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// The device that trains.
+    pub device: String,
+    /// The device's driver.
+    pub driver: String,
+    /// The job before settings are filled in: command, environment, folder and files.
+    pub command: Value,
+    /// Parameters, derived values and rules.
+    pub space: Value,
+}
+
+/// The first line of a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The version of the format.
+    pub format: u32,
+    /// The program that began the journal.
+    pub gputune_version: String,
+    /// The conditions that make trials comparable.
+    pub fingerprint: Fingerprint,
+    /// Further conditions of the trials.
+    #[serde(default)]
+    pub conditions: Conditions,
+    /// The earlier studies that the search learns from; its proposals depend on them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm_start: Vec<WarmStart>,
+    /// The eras before this one; not part of the line itself.
+    #[serde(skip)]
+    pub older: OlderEras,
+}
+
+/// An earlier study that a search learns from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmStart {
+    /// Its folder or journal, as it was given.
+    pub place: String,
+    /// The trials in it.
+    pub trials: usize,
+    /// A digest that shows whether the trials are still the same.
+    pub digest: String,
+}
+
+impl Header {
+    /// The header that this program writes.
+    pub fn new(fingerprint: Fingerprint) -> Self {
+        Self {
+            format: FORMAT,
+            gputune_version: env!("CARGO_PKG_VERSION").to_owned(),
+            fingerprint,
+            conditions: Conditions::default(),
+            warm_start: Vec::new(),
+            older: OlderEras::default(),
+        }
+    }
+
+    /// Sets the further conditions of the trials.
+    #[must_use]
+    pub fn conditions(self, conditions: Conditions) -> Self {
+        Self { conditions, ..self }
+    }
+
+    /// Sets the earlier studies that the search learns from.
+    #[must_use]
+    pub fn warm_start(self, warm_start: Vec<WarmStart>) -> Self {
+        Self { warm_start, ..self }
+    }
+
+    /// Returns the differences between this command and the command of another search, one sentence each.
+    pub fn command_differences(&self, other: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        json_differences("command", &self.fingerprint.command, &other.fingerprint.command, &mut found);
+        found
+    }
+
+    pub(super) fn differences(&self, now: &Self) -> Vec<String> {
+        let digests = |header: &Self| -> Vec<String> { header.warm_start.iter().map(|w| w.digest.clone()).collect() };
+        let shown = |header: &Self| -> String {
+            let each = header.warm_start.iter().map(|study| format!("{} trials of {}", study.trials, study.place));
+            let all = each.collect::<Vec<_>>().join(", ");
+            if all.is_empty() { "nothing".to_owned() } else { all }
+        };
+        let mut found = self.fingerprint.differences(&now.fingerprint);
+        found.extend(self.conditions.differences(&now.conditions));
+        if digests(self) != digests(now) {
+            let (then, now) = (shown(self), shown(now));
+            // A study may have as many trials, but different ones.
+            let other = if then == now { "others of " } else { "" };
+            found.push(format!("it started from {then} and is to start from {other}{now}"));
+        }
+        found
+    }
+}
+
+impl Fingerprint {
+    fn differences(&self, now: &Self) -> Vec<String> {
+        let texts = [("device", &self.device, &now.device), ("driver", &self.driver, &now.driver)];
+        let differ = texts.into_iter().filter(|(_, then, now)| then != now);
+        let mut found: Vec<String> =
+            differ.map(|(what, then, now)| format!("the {what} was `{then}` and is `{now}`")).collect();
+        json_differences("command", &self.command, &now.command, &mut found);
+        json_differences("space", &self.space, &now.space, &mut found);
+        found
+    }
+}
+
+/// Collects the innermost entries that differ, with the path to each.
+fn json_differences(path: &str, then: &Value, now: &Value, found: &mut Vec<String>) {
+    use Value::{Null, Object};
+    match (then, now) {
+        (Object(a), Object(b)) => {
+            for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
+                let path = format!("{path}.{key}");
+                json_differences(&path, a.get(key).unwrap_or(&Null), b.get(key).unwrap_or(&Null), found);
+            }
+        }
+        _ if then == now => {}
+        (Null, now) => found.push(format!("{path} was absent and is {now}")),
+        (then, Null) => found.push(format!("{path} was {then} and is absent")),
+        (then, now) => found.push(format!("{path} was {then} and is {now}")),
+    }
+}
+
+/// The conditions of trials besides command, space and device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
@@ -18,7 +143,7 @@ pub struct Conditions {
     /// The script and its imports from the project, as paths from the job's folder, with a digest of each.
     pub code: BTreeMap<String, String>,
     /// The limits of a probe.
-    pub limits: serde_json::Value,
+    pub limits: Value,
     /// The version of the measuring method.
     pub measuring: u32,
     /// The part of the machine that a probe had, if other probes had the rest.
@@ -44,7 +169,7 @@ impl std::fmt::Display for Interpreter {
 
 impl Conditions {
     /// Returns how they differ, one sentence for each difference.
-    pub(super) fn differences(&self, now: &Self) -> Vec<String> {
+    fn differences(&self, now: &Self) -> Vec<String> {
         let mut found = Vec::new();
         if self.interpreter != now.interpreter {
             let shown = |of: &Option<Interpreter>| of.as_ref().map_or("none".to_owned(), ToString::to_string);
@@ -102,28 +227,25 @@ fn keys<'m, V>(a: &'m BTreeMap<String, V>, b: &'m BTreeMap<String, V>) -> impl I
 mod tests {
     use super::*;
 
-    fn conditions() -> Conditions {
+    type Pair = (&'static str, &'static str);
+
+    fn conditions((path, version): Pair, (name, of): Pair, code: &[Pair], limit: f64, measuring: u32) -> Conditions {
         Conditions {
-            interpreter: Some(Interpreter { path: "/job/.venv/bin/python".to_owned(), version: "3.12.1".to_owned() }),
-            frameworks: [("torch".to_owned(), "2.8.0".to_owned())].into(),
-            code: [("train.py".to_owned(), "a".to_owned()), ("model.py".to_owned(), "b".to_owned())].into(),
-            limits: serde_json::json!({ "probe_time_s": 60.0 }),
-            measuring: 2,
+            interpreter: Some(Interpreter { path: path.to_owned(), version: version.to_owned() }),
+            frameworks: [(name.to_owned(), of.to_owned())].into(),
+            code: code.iter().map(|&(name, digest)| (name.to_owned(), digest.to_owned())).collect(),
+            limits: serde_json::json!({ "probe_time_s": limit }),
+            measuring,
             slot: None,
         }
     }
 
     #[test]
     fn every_difference_is_named() {
-        let then = conditions();
+        let code = [("train.py", "a"), ("model.py", "b")];
+        let then = conditions(("/job/.venv/bin/python", "3.12.1"), ("torch", "2.8.0"), &code, 60.0, 2);
         assert!(then.differences(&then).is_empty());
-        let mut now = conditions();
-        now.interpreter = Some(Interpreter { path: "/usr/bin/python3".to_owned(), version: String::new() });
-        now.frameworks = [("jax".to_owned(), "0.6".to_owned())].into();
-        now.code.insert("train.py".to_owned(), "c".to_owned());
-        now.code.remove("model.py");
-        now.limits = serde_json::json!({ "probe_time_s": 90.0 });
-        now.measuring = 3;
+        let now = conditions(("/usr/bin/python3", ""), ("jax", "0.6"), &[("train.py", "c")], 90.0, 3);
         assert_eq!(
             then.differences(&now),
             [

@@ -22,13 +22,8 @@ impl std::fmt::Display for OlderEras {
         let Self { eras, trials } = *self;
         let many = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let have = if eras == 1 { "has" } else { "have" };
-        write!(
-            f,
-            "{} of this journal, under other conditions, {have} {}",
-            many(eras, "older era"),
-            many(trials, "trial")
-        )?;
-        f.write_str(", which do not count")
+        let (eras, trials) = (many(eras, "older era"), many(trials, "trial"));
+        write!(f, "{eras} of this journal, under other conditions, {have} {trials}, which do not count")
     }
 }
 

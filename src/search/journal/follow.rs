@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::eras::{is_header, parse_header};
-use super::{Header, JournalError, Line, parse};
+use super::{Header, JournalError, Line, failed, parse, whole_lines};
 
 /// The news in a journal since the last call.
 #[derive(Debug, Default)]
@@ -47,14 +47,14 @@ impl Follower {
     /// The journal cannot be read, has another format, or a whole line of it is damaged.
     pub fn news(&mut self) -> Result<News, JournalError> {
         let mut news = News::default();
-        let error = |source| JournalError::Io { action: "read", path: self.path.clone(), source };
+        let error = failed("read", &self.path);
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
             // The journal does not exist yet, or was moved aside a moment ago.
             Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Ok(news),
             Err(source) => return Err(error(source)),
         };
-        let about = file.metadata().map_err(error)?;
+        let about = file.metadata().map_err(&error)?;
         let identity = (about.dev(), about.ino());
         if self.file.is_some_and(|known| known != identity) || about.len() < self.read {
             news.is_another = true;
@@ -62,17 +62,16 @@ impl Follower {
         }
         self.file = Some(identity);
         let mut text = Vec::new();
-        file.seek(SeekFrom::Start(self.read)).and_then(|_| file.read_to_end(&mut text)).map_err(error)?;
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        for line in text[..whole].split_inclusive(|&byte| byte == b'\n') {
-            match self.header {
-                None => self.header = Some(parse_header(&self.path, self.lines + 1, line)?),
-                Some(_) if is_header(line) => {
-                    // A new era begins: earlier trials no longer count.
-                    self.header = Some(parse_header(&self.path, self.lines + 1, line)?);
+        file.seek(SeekFrom::Start(self.read)).and_then(|_| file.read_to_end(&mut text)).map_err(&error)?;
+        for line in whole_lines(&text).split_inclusive(|&byte| byte == b'\n') {
+            if self.header.is_some() && !is_header(line) {
+                news.trials.push(parse(&self.path, self.lines + 1, line)?);
+            } else {
+                let header = parse_header(&self.path, self.lines + 1, line)?;
+                // In a new era, earlier trials no longer count.
+                if self.header.replace(header).is_some() {
                     (news.is_another, news.trials) = (true, Vec::new());
                 }
-                Some(_) => news.trials.push(parse(&self.path, self.lines + 1, line)?),
             }
             self.lines += 1;
             self.read += line.len() as u64;
@@ -105,39 +104,14 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::model::{Failure, Outcome, Parameter, Purpose, Space, Trial};
-    use crate::search::journal::{Fingerprint, Journal};
-
-    fn space() -> Space {
-        Space::new([Parameter::range("x", 1, 9, 1)]).unwrap()
-    }
-
-    fn open(path: &Path) -> Journal {
-        let nothing = || serde_json::Value::Null;
-        let fingerprint =
-            Fingerprint { device: String::new(), driver: String::new(), command: nothing(), space: nothing() };
-        Journal::open(path, &Header::new(fingerprint), &space()).unwrap().0
-    }
-
-    fn trial(number: u32) -> Trial {
-        Trial {
-            elapsed: std::time::Duration::from_secs(1),
-            ..Trial::new(
-                number,
-                Purpose::Search,
-                space().config(number.into()).unwrap(),
-                Outcome::Crashed(Failure::new("why")),
-            )
-        }
-    }
+    use crate::search::journal::tests::{journal, place, space, trial};
 
     #[test]
     fn lines_come_once_each_as_they_are_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
+        let (_folder, path) = place();
         let mut follower = Follower::new(&path);
         assert!(follower.news().unwrap().trials.is_empty() && follower.header().is_none());
-        let mut journal = open(&path);
+        let mut journal = journal(&path, &[]);
         assert!(follower.news().unwrap().trials.is_empty());
         assert!(follower.header().is_some());
         for number in 1..4 {
@@ -150,10 +124,9 @@ mod tests {
 
     #[test]
     fn a_line_that_grows_byte_by_byte_comes_when_it_is_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, torn) = (folder.path().join("journal.jsonl"), folder.path().join("torn.jsonl"));
-        let mut journal = open(&path);
-        journal.record(&trial(1), &space(), None, None).unwrap();
+        let (folder, path) = place();
+        let torn = folder.path().join("torn.jsonl");
+        drop(journal(&path, &[1]));
         let mut follower = Follower::new(&torn);
         let mut file = File::create(&torn).unwrap();
         let mut seen = 0;
@@ -166,39 +139,34 @@ mod tests {
 
     #[test]
     fn a_journal_that_was_started_over_is_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
+        let (folder, path) = place();
         let mut follower = Follower::new(&path);
-        let mut journal = open(&path);
-        journal.record(&trial(1), &space(), None, None).unwrap();
+        drop(journal(&path, &[1]));
         follower.news().unwrap();
-        drop(journal);
         std::fs::rename(&path, folder.path().join("old.jsonl")).unwrap();
         assert!(!follower.news().unwrap().is_another, "it is gone, not another");
-        let mut journal = open(&path);
-        journal.record(&trial(7), &space(), None, None).unwrap();
+        drop(journal(&path, &[7]));
         let news = follower.news().unwrap();
         assert!(news.is_another && news.trials.len() == 1 && news.trials[0].trial == 7);
     }
 
     #[test]
     fn damage_is_an_error_that_names_the_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
-        drop(open(&path));
+        let (_folder, path) = place();
+        drop(journal(&path, &[]));
         let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, text + "{}\n").unwrap();
-        assert!(matches!(Follower::new(&path).news(), Err(JournalError::Damaged { line: 2, .. })));
-        std::fs::write(&path, "\u{0}binary\n").unwrap();
-        assert!(matches!(Follower::new(&path).news(), Err(JournalError::Damaged { line: 1, .. })));
+        for (text, damaged) in [(text + "{}\n", 2), ("\u{0}binary\n".to_owned(), 1)] {
+            std::fs::write(&path, text).unwrap();
+            let error = Follower::new(&path).news().unwrap_err();
+            assert!(matches!(error, JournalError::Damaged { line, .. } if line == damaged), "{error}");
+        }
     }
 
     #[test]
     fn a_journal_is_in_use_as_long_as_its_search_lives() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
+        let (_folder, path) = place();
         assert_eq!(is_in_use(&path), Some(false));
-        let journal = open(&path);
+        let journal = journal(&path, &[]);
         assert_eq!(is_in_use(&path), Some(true));
         drop(journal);
         assert_eq!(is_in_use(&path), Some(false));

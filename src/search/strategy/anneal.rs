@@ -29,6 +29,9 @@ const FIRST: usize = 5;
 const HOT: f64 = 0.1;
 const COLD: f64 = 0.005;
 
+/// The longest step along a parameter: a long range is not listed as a whole.
+const LONGEST: u32 = 8;
+
 /// The number of trials over which the temperature falls if the budget has no end: a round number.
 const UNLIMITED: f64 = 200.0;
 
@@ -46,79 +49,58 @@ fn next(view: &View<'_>) -> Option<Config> {
     if view.start.is_none() && known < FIRST {
         return random::propose(view);
     }
-    let walk = Walk::of(view);
-    let draw = Draws(view.seed_of_draw());
-    let from = |config: &Config| near(view, config, 1, &draw).or_else(|| near(view, config, u32::MAX, &draw));
+    let seed = view.seed_of_draw();
+    let from = |config: &Config| near(view, config, 1, seed).or_else(|| near(view, config, LONGEST, seed));
     let best = || view.best().map(|(trial, _)| &trial.config);
     // If all neighbours are known, the best config may have some left; if not, the walk starts anew.
-    walk.at.and_then(from).or_else(|| best().and_then(from)).or_else(|| random::propose(view))
+    walked_to(view).and_then(from).or_else(|| best().and_then(from)).or_else(|| random::propose(view))
 }
 
-/// Returns an open config that differs in one parameter, by at most `reach` steps; every parameter has the same
-/// probability.
-fn near(view: &View<'_>, config: &Config, reach: u32, draw: &Draws) -> Option<Config> {
-    // A long range is not listed as a whole.
-    let reach = reach.min(8);
-    let parameters = view.space.parameters().len();
-    let order = Permutation::new(parameters as u128, draw.0);
-    let places = (0..parameters as u128).filter_map(|place| usize::try_from(order.at(place)?).ok());
-    let mut open = places.filter_map(|at| {
+/// Returns an open config that differs by at most `reach` steps in one parameter, each with the same probability.
+fn near(view: &View<'_>, config: &Config, reach: u32, seed: u64) -> Option<Config> {
+    let shuffled = |len: usize, seed: u64| {
+        let order = Permutation::new(len as u128, seed);
+        (0..len as u128).filter_map(move |place| usize::try_from(order.at(place)?).ok())
+    };
+    shuffled(view.space.parameters().len(), seed).find_map(|at| {
         let around = view.space.moves(config, at, reach);
-        let first = Permutation::new(around.len() as u128, draw.0.wrapping_add(at as u64));
-        let mut order = (0..around.len() as u128).filter_map(|place| usize::try_from(first.at(place)?).ok());
-        order.find_map(|place| around.get(place).filter(|config| view.is_open(config)).cloned())
-    });
-    open.next()
+        let mut places = shuffled(around.len(), seed.wrapping_add(at as u64));
+        places.find_map(|place| around.get(place).filter(|config| view.is_open(config)).cloned())
+    })
 }
 
-/// Random numbers for one proposal or trial.
-struct Draws(u64);
-
-impl Draws {
-    /// A number from 0 to 1.
-    fn share(&self) -> f64 {
-        const PARTS: u128 = 1 << 53;
-        Permutation::new(PARTS, self.0).at(0).unwrap_or(0) as f64 / PARTS as f64
-    }
+fn share(seed: u64) -> f64 {
+    const PARTS: u128 = 1 << 53;
+    Permutation::new(PARTS, seed).at(0).unwrap_or(0) as f64 / PARTS as f64
 }
 
-/// The walk so far.
-struct Walk<'v> {
-    /// The current config: `None` until a trial ran.
-    at: Option<&'v Config>,
-}
-
-impl<'v> Walk<'v> {
-    fn of(view: &View<'v>) -> Self {
-        let scored: Vec<(usize, &Config, f64)> = view
-            .history
-            .searched()
-            .enumerate()
-            .filter(|(_, trial)| !matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted))
-            .filter_map(|(number, trial)| Some((number, &trial.config, view.objective.score_of(&trial.outcome)?)))
-            .collect();
-        let scale = Scale::of(scored.iter().map(|(_, _, score)| *score));
-        let planned = match view.probes_left {
-            u32::MAX => UNLIMITED,
-            left => (view.history.count_searched() + view.pending.len()) as f64 + f64::from(left),
-        };
-        let mut walk: Option<(&Config, f64)> = None;
-        for (number, config, score) in scored {
-            let Some((at, height)) = walk else {
-                walk = Some((config, score));
-                continue;
-            };
-            // A distant config restarts the walk. Among the first configs, the best is the start.
+/// Returns the config that the walk has reached: `None` until a trial ran.
+fn walked_to<'v>(view: &View<'v>) -> Option<&'v Config> {
+    let searched = view.history.searched().enumerate();
+    let scored: Vec<(usize, &Config, f64)> = searched
+        .filter(|(_, trial)| !matches!(trial.outcome, Outcome::Disturbed(_) | Outcome::Interrupted))
+        .filter_map(|(number, trial)| Some((number, &trial.config, view.objective.score_of(&trial.outcome)?)))
+        .collect();
+    let scale = Scale::of(scored.iter().map(|(_, _, score)| *score));
+    let planned = match view.probes_left {
+        u32::MAX => UNLIMITED,
+        left => (view.history.count_searched() + view.pending.len()) as f64 + f64::from(left),
+    };
+    let mut walk: Option<(&Config, f64)> = None;
+    for (number, config, score) in scored {
+        // A distant config restarts the walk. Among the first configs, the best is the start.
+        let moves = walk.is_none_or(|(at, height)| {
             let is_restart = number >= FIRST && !is_one_step(view.space, at, config);
-            let share = (number as f64 / planned).min(1.0);
-            let temperature = if number < FIRST { 0.0 } else { HOT * libm::pow(COLD / HOT, share) };
-            let draw = Draws(view.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
-            if is_restart || is_taken(scale.loss(height, score), temperature, draw.share()) {
-                walk = Some((config, score));
-            }
+            let cooled = (number as f64 / planned).min(1.0);
+            let temperature = if number < FIRST { 0.0 } else { HOT * libm::pow(COLD / HOT, cooled) };
+            let seed = view.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64);
+            is_restart || is_taken(scale.loss(height, score), temperature, share(seed))
+        });
+        if moves {
+            walk = Some((config, score));
         }
-        Self { at: walk.map(|(config, _)| config) }
     }
+    walk.map(|(config, _)| config)
 }
 
 /// Decides by Metropolis' rule whether to accept a step.
@@ -139,7 +121,6 @@ fn is_one_step(space: &Space, from: &Config, to: &Config) -> bool {
     changed.len() <= 1 || changed.iter().any(is_detour)
 }
 
-/// The scale on which scores are compared.
 #[derive(Debug, Clone, Copy)]
 enum Scale {
     /// By their logarithms.
@@ -177,7 +158,7 @@ mod tests {
     fn what_is_better_is_taken_always_and_what_is_worse_the_more_often_the_hotter_it_is() {
         assert!(is_taken(-0.1, 0.0, 0.999));
         assert!(!is_taken(0.1, 0.0, 0.0));
-        let taken = |temperature| (0..1000).filter(|&seed| is_taken(0.1, temperature, Draws(seed).share())).count();
+        let taken = |temperature| (0..1000).filter(|&seed| is_taken(0.1, temperature, share(seed))).count();
         // exp(-1) is 0.368; the standard deviation of the count is 15.
         assert!((300..440).contains(&taken(0.1)), "{}", taken(0.1));
         assert!(taken(0.02) < 30 && taken(1.0) > 850);

@@ -204,7 +204,6 @@ impl EarlierStudy {
         Ok(Earlier::new(self.place.clone(), within, common, points.collect(), objective.direction()))
     }
 
-    /// The names of all parameters and derived values.
     fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in self.trials.iter().flat_map(|(settings, _)| settings.iter()) {
@@ -216,8 +215,7 @@ impl EarlierStudy {
     }
 }
 
-/// Returns the score of a trial. A config that lacked memory there may have enough here, so its measurement counts if
-/// there is one.
+/// Returns the score of a trial. A config that lacked memory there may have enough here, so its measurement counts.
 fn score(objective: &Objective, outcome: &Outcome) -> Option<f64> {
     let measurement = outcome.measurement()?;
     match objective.judge(measurement) {
@@ -241,8 +239,7 @@ fn level(parameter: &Parameter, settings: &Settings) -> Option<f64> {
     }
 }
 
-/// Returns where a number lies between two settings: by ratio if both are positive, since the effect of a size on a
-/// step depends on ratios.
+/// Returns where a number lies between two settings: by ratio if both are positive, as for the effect of a size on a step.
 fn between(parameter: &Parameter, number: f64) -> Option<f64> {
     let setting = |level: u32| parameter.value(level).as_f64();
     let (mut low, mut high) = (0, u32::try_from(parameter.len().checked_sub(1)?).ok()?);
@@ -265,10 +262,11 @@ pub struct Earlier {
     place: String,
     trials: usize,
     /// The places of the parameters in common, in the order of the space.
-    parameters: Vec<usize>,
+    pub(super) parameters: Vec<usize>,
     /// The configs, the best first.
-    points: Vec<Point>,
-    id: u64,
+    pub(super) points: Vec<Point>,
+    /// A number that is equal for studies with equal contents.
+    pub(super) id: u64,
 }
 
 /// A config of the study, in the parameters that the search has.
@@ -276,7 +274,6 @@ pub struct Earlier {
 pub(super) struct Point {
     /// The level of each parameter in common; see [`level`].
     pub(super) levels: Vec<f64>,
-    /// The mean of its scores.
     pub(super) score: f64,
 }
 
@@ -311,21 +308,6 @@ impl Earlier {
     /// How many parameters of the space the study has.
     pub fn in_common(&self) -> usize {
         self.parameters.len()
-    }
-
-    /// Returns a number that is equal for studies with equal contents.
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The places of the parameters in common, in the order of the space.
-    pub(super) fn parameters(&self) -> &[usize] {
-        &self.parameters
-    }
-
-    /// Its configs, the best first.
-    pub(super) fn points(&self) -> &[Point] {
-        &self.points
     }
 
     /// Returns the configs of the space that are nearest to the study's best ones, the best first. Parameters that the

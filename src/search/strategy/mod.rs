@@ -1,7 +1,6 @@
 //! The strategies, which propose the next config.
 
 mod anneal;
-mod auto;
 mod bayes;
 mod earlier;
 mod grid;
@@ -11,7 +10,6 @@ mod walls;
 use std::collections::BTreeMap;
 
 pub use bayes::{Parts, bayes_with};
-
 pub use earlier::{Earlier, EarlierError, EarlierStudy};
 
 use crate::model::{Config, History, Measurement, Memory, Objective, Permutation, Precision, Space, Trial};
@@ -62,7 +60,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Returns the last config that was tried, if some parameters change while a process trains and the rest need a new process.
-    pub(in crate::search::strategy) fn last_in_process(&self) -> Option<&'a Config> {
+    fn last_in_process(&self) -> Option<&'a Config> {
         let live = self.space.parameters().iter().filter(|parameter| parameter.is_live()).count();
         let matters = live > 0 && live < self.space.parameters().len();
         self.history.searched().last().filter(|_| matters).map(|trial| &trial.config)
@@ -107,7 +105,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the view when only a first part of the trials was known, and nothing was being probed.
-    pub(in crate::search::strategy) fn when_known(&self, history: &'a History) -> Self {
+    fn when_known(&self, history: &'a History) -> Self {
         let mut lacking = Lacking::default();
         let walls = Walls::of(self.space, self.objective, history, lacking.of(self.objective, history));
         Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
@@ -115,55 +113,48 @@ impl<'a> View<'a> {
 
     /// Sets the results so far of the pending configs.
     #[must_use]
-    pub fn with_so_far(mut self, so_far: &'a [Option<SoFar>]) -> Self {
-        self.so_far = so_far;
-        self
+    pub fn with_so_far(self, so_far: &'a [Option<SoFar>]) -> Self {
+        Self { so_far, ..self }
     }
 
     /// Returns the pending configs, each with its result so far.
-    pub(in crate::search::strategy) fn under_way(&self) -> impl Iterator<Item = (&'a Config, Option<SoFar>)> {
+    fn under_way(&self) -> impl Iterator<Item = (&'a Config, Option<SoFar>)> {
         let so_far = self.so_far.iter().copied().chain(std::iter::repeat(None));
         self.pending.iter().zip(so_far)
     }
 
     /// Sets the remaining probes of the budget, and the seed.
     #[must_use]
-    pub fn with(mut self, probes_left: u32, seed: u64) -> Self {
-        (self.probes_left, self.seed) = (probes_left, seed);
-        self
+    pub fn with(self, probes_left: u32, seed: u64) -> Self {
+        Self { probes_left, seed, ..self }
     }
 
     /// Sets how fast the device is in each precision.
     #[must_use]
-    pub fn with_precision_speeds(mut self, speeds: &'a BTreeMap<Precision, f64>) -> Self {
-        self.precision_speeds = Some(speeds);
-        self
+    pub fn with_precision_speeds(self, speeds: &'a BTreeMap<Precision, f64>) -> Self {
+        Self { precision_speeds: Some(speeds), ..self }
     }
 
     /// Sets the earlier studies of the same parameters, as [seen from](EarlierStudy::seen_from) this space and
     /// objective.
     #[must_use]
-    pub fn with_earlier(mut self, earlier: &'a [Earlier]) -> Self {
-        self.earlier = earlier;
-        self
+    pub fn with_earlier(self, earlier: &'a [Earlier]) -> Self {
+        Self { earlier, ..self }
     }
 
     /// Sets the parameters to vary before the rest.
     #[must_use]
-    pub fn with_first(mut self, first: &'a [usize]) -> Self {
-        self.first = first;
-        self
+    pub fn with_first(self, first: &'a [usize]) -> Self {
+        Self { first, ..self }
     }
 
     /// Sets how far runs of one config are apart.
     #[must_use]
-    pub fn with_between_runs(mut self, deviation: f64) -> Self {
-        self.between_runs = deviation;
-        self
+    pub fn with_between_runs(self, deviation: f64) -> Self {
+        Self { between_runs: deviation, ..self }
     }
 
-    /// Returns half the width, as a share, of the interval into which another run of a config falls. Returns `None` if the
-    /// measurement has no interval.
+    /// Returns half the width, as a share, of the interval into which another run of a config falls, if the measurement has one.
     pub(crate) fn half_width(&self, measurement: &Measurement) -> Option<f64> {
         let half = self.objective.estimate(measurement)?.relative_half_width()?;
         Some(half.hypot(NORMAL_95 * self.between_runs))
@@ -212,14 +203,14 @@ impl<'a> View<'a> {
     }
 
     /// Returns a different seed for each proposal of each search.
-    pub(in crate::search::strategy) fn seed_of_draw(&self) -> u64 {
+    fn seed_of_draw(&self) -> u64 {
         let number = self.history.trials().len() + self.pending.len();
         let draw = Permutation::new(1 << 64, self.seed).at(number as u128).unwrap_or(0);
         u64::try_from(draw).unwrap_or(0)
     }
 
     /// Draws a random wanted config, without memory of earlier draws; `None` if wanted configs are rare.
-    pub(in crate::search::strategy) fn drawn(&self, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
+    fn drawn(&self, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
         /// Wanted configs count as rare after `DRAWS` draws. They also count as rare if none of the first `FIRST_DRAWS` draws is
         /// allowed and may fit. Round numbers.
         const DRAWS: u128 = 1 << 17;
@@ -247,7 +238,7 @@ impl<'a> View<'a> {
 
     /// Returns the configs that are known to need too much memory, without configs for which that follows from another config.
     pub fn walls(&self) -> &[(&'a Config, Memory)] {
-        self.walls.all()
+        &self.walls.walls
     }
 
     /// Returns the best feasible trial so far, the first among equals.
@@ -288,8 +279,7 @@ impl From<Config> for Proposal {
 }
 
 impl Proposal {
-    /// Marks a proposal of a [narrowed](View::narrowed) view. Drops the expected gain: a small gain from these few configs says
-    /// nothing about the rest.
+    /// Marks a proposal of a [narrowed](View::narrowed) view. A small gain from these few configs says nothing about the rest.
     fn among_first(self) -> Self {
         const WHY: &str = "the baseline's diagnosis comes first";
         let reason = self.reason.map_or_else(|| WHY.to_owned(), |reason| format!("{reason}; {WHY}"));
@@ -318,7 +308,7 @@ pub struct Entry {
 }
 
 /// All strategies, the default first.
-pub const STRATEGIES: &[Entry] = &[auto::ENTRY, anneal::ENTRY, bayes::ENTRY, grid::ENTRY, random::ENTRY];
+pub const STRATEGIES: &[Entry] = &[bayes::AUTO, anneal::ENTRY, bayes::ENTRY, grid::ENTRY, random::ENTRY];
 
 /// Returns the strategy of this name.
 pub fn strategy(name: &str) -> Option<&'static Entry> {
@@ -326,7 +316,7 @@ pub fn strategy(name: &str) -> Option<&'static Entry> {
 }
 
 /// The names of the strategies that learn from earlier studies.
-pub const LEARNING: &[&str] = &[auto::ENTRY.name, bayes::ENTRY.name];
+pub const LEARNING: &[&str] = &[bayes::AUTO.name, bayes::ENTRY.name];
 
 /// The number of settings in a row that a walk may try without success before a strategy gives up.
 ///

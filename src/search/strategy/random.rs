@@ -17,14 +17,12 @@ impl Strategy for Random {
     }
 }
 
-/// Returns a random open config.
 pub(super) fn propose(view: &View<'_>) -> Option<Config> {
     let is_open = |config: &Config| view.is_open(config);
     view.drawn(&is_open).or_else(|| rare(view, view.seed_of_draw(), &is_open))
 }
 
-/// Finds a config if the rules leave so little that random draws miss it. It walks through settings in random order and cuts off
-/// dead ends.
+/// Finds a config that random draws miss, by walks through settings in random order that cut off dead ends.
 ///
 /// First come a few short walks, which may begin at a dead end. Then comes the walk of `grid`, which misses nothing.
 fn rare(view: &View<'_>, seed: u64, is_wanted: &dyn Fn(&Config) -> bool) -> Option<Config> {
@@ -43,9 +41,8 @@ mod tests {
 
     use super::super::STRATEGIES;
     use super::*;
-    use crate::model::{
-        Estimate, Expression, History, Measurement, Objective, Outcome, Parameter, Purpose, Space, Trial,
-    };
+    use crate::model::{Estimate, Expression, History, Parameter, Space};
+    use crate::search::tests::{measured, searched};
 
     /// The rules allow 32 of 12 million combinations: sixteen ways to divide 64 devices, and one batch with two numbers of workers.
     fn needles() -> Space {
@@ -61,39 +58,17 @@ mod tests {
             .unwrap()
     }
 
-    /// Collects a strategy's proposals, and probes each proposal once.
-    fn proposed(space: &Space, name: &str, seed: u64, most: usize) -> Vec<Config> {
-        let mut strategy = STRATEGIES.iter().find(|entry| entry.name == name).map(|entry| (entry.build)()).unwrap();
-        let objective = Objective::default();
-        let mut trials: Vec<Trial> = Vec::new();
-        let mut found = Vec::new();
-        while found.len() < most {
-            let history: History = trials.iter().cloned().collect();
-            let view = View::new(space, &objective, &history, &[], None).with(1000, seed);
-            let Some(proposal) = strategy.propose(&view) else { break };
-            let score = 100.0 + f64::from(proposal.config.level(1).unwrap());
-            let measured = Measurement { throughput: Some(Estimate::point(score)), ..Measurement::default() };
-            trials.push(Trial::new(
-                u32::try_from(trials.len()).unwrap() + 1,
-                Purpose::Search,
-                proposal.config.clone(),
-                Outcome::Measured(measured),
-            ));
-            found.push(proposal.config);
-        }
-        found
-    }
-
     #[test]
     fn every_strategy_finds_all_that_rules_leave_of_a_large_space() {
         let space = needles();
+        let answer = |config: &Config| measured(Estimate::point(100.0 + f64::from(config.level(1).unwrap())));
         for entry in STRATEGIES {
-            let found = proposed(&space, entry.name, 3, 40);
-            let different: HashSet<&Config> = found.iter().collect();
-            assert!(found.iter().all(|config| space.allows(config)), "{}", entry.name);
-            assert_eq!(different.len(), found.len(), "{}", entry.name);
-            assert_eq!(found.len(), 32, "{}", entry.name);
-            assert_eq!(found, proposed(&space, entry.name, 3, 40), "{}", entry.name);
+            let [found, again]: [History; 2] =
+                std::array::from_fn(|_| searched(entry.name, &space, (40, 1000, 3), answer));
+            let different: HashSet<&Config> = found.searched().map(|trial| &trial.config).collect();
+            assert!(different.iter().all(|config| space.allows(config)), "{}", entry.name);
+            assert_eq!((found.trials().len(), different.len()), (32, 32), "{}", entry.name);
+            assert_eq!(found.trials(), again.trials(), "{}", entry.name);
         }
     }
 

@@ -8,7 +8,8 @@ use crate::model::{Config, History, Memory, Objective, Space};
 /// The configs that did not fit, without configs for which that follows from another config.
 #[derive(Debug, Clone)]
 pub(super) struct Walls<'a> {
-    walls: Vec<(&'a Config, Memory)>,
+    /// In the order of the history.
+    pub(super) walls: Vec<(&'a Config, Memory)>,
     /// Configs that rule out configs of the same group, each with its place in the history.
     groups: HashMap<Group, Vec<(usize, &'a Config)>>,
 }
@@ -39,7 +40,6 @@ impl Lacking {
 }
 
 impl<'a> Walls<'a> {
-    /// Finds the walls among the trials that lacked memory.
     pub(super) fn of(space: &Space, objective: &Objective, history: &'a History, lacking: &[usize]) -> Self {
         let group_of = |config: &Config, memory| (memory, space.memory_group(config, memory));
         let mut walls: Vec<(usize, &Config, Memory)> = Vec::new();
@@ -64,11 +64,6 @@ impl<'a> Walls<'a> {
         Self { walls: walls.into_iter().map(|(_, config, memory)| (config, memory)).collect(), groups }
     }
 
-    /// Returns all walls, in the order of the history.
-    pub(super) fn all(&self) -> &[(&'a Config, Memory)] {
-        &self.walls
-    }
-
     /// Returns true if a config needs at least as much memory as a wall.
     pub(super) fn rule_out(&self, space: &Space, config: &Config) -> bool {
         /// With at most this many, comparing with each is faster than looking up the group.
@@ -87,10 +82,11 @@ impl<'a> Walls<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Expression, Failure, MemoryRole, Outcome, Parameter, Permutation, Purpose, Trial, Walk};
+    use crate::model::{Expression, Failure, MemoryRole, Outcome, Parameter, Permutation, Walk};
 
-    fn space() -> Space {
-        Space::new([
+    #[test]
+    fn they_rule_out_what_all_failures_do_and_none_follows_from_another() {
+        let space = Space::new([
             Parameter::powers_of_two("batch_size", 8, 256),
             Parameter::range("workers", 0, 3, 1),
             Parameter::range("cache", 1, 3, 1)
@@ -98,12 +94,7 @@ mod tests {
                 .when(Expression::parse("workers > 1").unwrap()),
             Parameter::values("precision", ["fp32", "tf32", "bf16"]),
         ])
-        .unwrap()
-    }
-
-    #[test]
-    fn they_rule_out_what_all_failures_do_and_none_follows_from_another() {
-        let space = space();
+        .unwrap();
         let configs: Vec<Config> = Walk::new(&space).collect();
         let kinds = [Memory::Device, Memory::Host, Memory::Shared];
         for (seed, count) in [(1, 3), (2, 12), (3, 40), (4, 130)] {
@@ -111,26 +102,18 @@ mod tests {
             let failed: Vec<(&Config, Memory)> = (0..count)
                 .map(|at| (&configs[usize::try_from(order.at(at).unwrap()).unwrap()], kinds[at as usize % 3]))
                 .collect();
-            let history: History = (1..)
-                .zip(&failed)
-                .map(|(number, &(config, memory))| {
-                    Trial::new(
-                        number,
-                        Purpose::Search,
-                        config.clone(),
-                        Outcome::OutOfMemory { memory, failure: Failure::new("full") },
-                    )
-                })
-                .collect();
+            let lacks = |memory| Outcome::OutOfMemory { memory, failure: Failure::new("full") };
+            let history =
+                crate::search::tests::history(failed.iter().map(|&(config, memory)| (config.clone(), lacks(memory))));
             let objective = Objective::default();
             let walls = Walls::of(&space, &objective, &history, Lacking::default().of(&objective, &history));
-            assert!(walls.all().len() <= failed.len());
+            assert!(walls.walls.len() <= failed.len());
             for config in &configs {
                 let by_all = failed.iter().any(|(wall, memory)| space.needs_as_much_memory(config, wall, *memory));
                 assert_eq!(walls.rule_out(&space, config), by_all);
             }
-            for (at, (wall, memory)) in walls.all().iter().enumerate() {
-                let follows = walls.all().iter().enumerate().any(|(other, (from, kind))| {
+            for (at, (wall, memory)) in walls.walls.iter().enumerate() {
+                let follows = walls.walls.iter().enumerate().any(|(other, (from, kind))| {
                     other != at && kind == memory && space.needs_as_much_memory(wall, from, *memory)
                 });
                 assert!(!follows, "{wall:?}");

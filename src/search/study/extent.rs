@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Study;
-use crate::model::{Config, Count, Purpose, Slot, Trial};
+use crate::model::{Config, Count, Purpose, Slot};
 use crate::probe::stats;
 
 /// The number of configs tried besides the baseline, and the number of configs in the space.
@@ -58,18 +58,15 @@ impl Study {
 
     /// Counts the rounds.
     pub fn rounds(&self) -> usize {
-        let in_round = |trial: &Trial| Some(trial.outcome.measurement()?.round.as_ref()?.number);
-        let rounds: HashSet<u32> = self.history.trials().iter().filter_map(|trial| in_round(trial)).collect();
-        rounds.len()
+        let rounds = self.history.trials().iter().filter_map(|trial| trial.outcome.measurement()?.round.as_ref());
+        rounds.map(|round| round.number).collect::<HashSet<u32>>().len()
     }
 
     /// Returns true if other programs kept the machine busy in most of the probes.
     pub fn is_machine_busy(&self) -> bool {
-        let measured = self.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
-        let (busy, all) = measured.fold((0, 0), |(busy, all), measurement| {
-            (busy + usize::from(measurement.machine.foreign_cpu_share.is_some()), all + 1)
-        });
-        busy * 2 > all
+        let measured = || self.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
+        let busy = measured().filter(|run| run.machine.foreign_cpu_share.is_some()).count();
+        busy * 2 > measured().count()
     }
 
     /// Returns the slots that measured a trial, by their numbers; empty if one probe ran at a time on the whole machine.

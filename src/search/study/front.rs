@@ -48,10 +48,10 @@ pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'
     let feasible: Vec<(&Trial, Vec<f64>)> =
         trials.filter_map(|trial| Some((trial, objective.scores_of(&trial.outcome)?))).collect();
     if !objective.is_pareto() {
-        let mut scored: Vec<(&Trial, f64)> =
-            feasible.iter().filter_map(|(trial, _)| Some((*trial, objective.score_of(&trial.outcome)?))).collect();
-        scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        return scored.into_iter().take(most).map(|(trial, _)| trial.config.clone()).collect();
+        let score = |(trial, _): &(&Trial, _)| Some((objective.score_of(&trial.outcome)?, trial.config.clone()));
+        let mut scored: Vec<(f64, Config)> = feasible.iter().filter_map(score).collect();
+        scored.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        return scored.into_iter().take(most).map(|(_, config)| config).collect();
     }
     let rows: Vec<Vec<f64>> = feasible.iter().map(|(_, scores)| scores.clone()).collect();
     let on_front = non_dominated(&rows);
@@ -68,7 +68,6 @@ pub(super) fn leaders<'t>(objective: &Objective, trials: impl Iterator<Item = &'
     chosen.into_iter().take(most).map(|place| feasible[on_front[place]].0.config.clone()).collect()
 }
 
-/// All feasible configs with the values of one metric.
 struct Column {
     goal: Goal,
     ranked: Vec<Ranked>,
@@ -91,10 +90,8 @@ impl Column {
 
 impl Study {
     /// Returns the feasible configs that no other config beats, the best in the first metric first. With one metric, or a weighted
-    /// product, it is the best config alone.
-    ///
-    /// A config beats another if it is better in some metric beyond the noise, and worse beyond the noise in none. Among configs
-    /// that cannot be distinguished in any metric, [the tie rule](OnTie) keeps one.
+    /// product, it is the best config alone. Among configs that cannot be distinguished in any metric, [the tie rule](OnTie) keeps
+    /// one.
     pub fn front(&self) -> Vec<OnFront> {
         let columns = self.columns();
         if !self.objective.is_pareto() {
@@ -231,27 +228,15 @@ fn place_of(column: &Column, config: &Config) -> Option<usize> {
 /// Keeps each place that no remaining place beats and drops the places that it beats, until none remains. If the remaining places beat
 /// each other in a circle, the first of them is kept.
 fn keep_unbeaten(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
-    let beaten: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|&b| a != b && beats(a, b)).collect()).collect();
-    let mut beaters = vec![0_usize; count];
-    beaten.iter().flatten().for_each(|&b| beaters[b] += 1);
-    let mut is_left = vec![true; count];
+    let beaten: Vec<Vec<bool>> = (0..count).map(|a| (0..count).map(|b| a != b && beats(a, b)).collect()).collect();
+    let mut left: Vec<usize> = (0..count).collect();
     let mut kept = Vec::new();
-    let first = |is_left: &[bool], beaters: &[usize]| {
-        let unbeaten = (0..count).find(|&at| is_left[at] && beaters[at] == 0);
-        unbeaten.or_else(|| (0..count).find(|&at| is_left[at]))
-    };
-    while let Some(next) = first(&is_left, &beaters) {
+    while let Some(&first) = left.first() {
+        let is_unbeaten = |at: &usize| !left.iter().any(|&other| beaten[other][*at]);
+        let next = left.iter().copied().find(is_unbeaten).unwrap_or(first);
         kept.push(next);
         // In a circle the kept place is itself beaten, so the place that beats it is also dropped.
-        let gone: Vec<usize> = (0..count)
-            .filter(|&at| is_left[at] && (at == next || beaten[next].contains(&at) || beaten[at].contains(&next)))
-            .collect();
-        for at in gone {
-            is_left[at] = false;
-            for &other in &beaten[at] {
-                beaters[other] = beaters[other].saturating_sub(1);
-            }
-        }
+        left.retain(|&at| at != next && !beaten[next][at] && !beaten[at][next]);
     }
     kept
 }

@@ -2,7 +2,7 @@
 
 use super::{Ranked, Study, choice, front, noise_of};
 use crate::model::{Config, Estimate, History, Trial};
-use crate::search::rounds::{self, Noise};
+use crate::search::rounds::{self, Noise, PROCESSES_APART};
 
 /// The probability at one end beyond which a config counts as worse than the incumbent.
 const WORSE: f64 = 0.05;
@@ -100,7 +100,8 @@ impl Race {
     pub(crate) fn is_decided(&self) -> bool {
         if let Some(leaders) = &self.leaders {
             let anchor = self.anchor.map(|at| &self.ranking[at].config);
-            return leaders.iter().chain(anchor).all(|config| self.rounds_of(config) >= ROUNDS_OF_LEADERS);
+            let rounds = |config: &Config| self.ranking.iter().find(|it| it.config == *config).map(|it| it.rounds);
+            return leaders.iter().chain(anchor).all(|config| rounds(config) >= Some(ROUNDS_OF_LEADERS));
         }
         let (Some(anchor), Some(incumbent)) = (self.anchor.map(|at| &self.ranking[at]), self.incumbent()) else {
             return true;
@@ -145,24 +146,16 @@ impl Race {
         rates.is_some_and(|(rate, best)| rate * rounds::LOAD < best)
     }
 
-    fn rounds_of(&self, config: &Config) -> usize {
-        self.ranking.iter().find(|entry| entry.config == *config).map_or(0, |entry| entry.rounds)
-    }
-
-    /// Returns the history with the throughput of each config in rounds replaced by its result over the rounds. Strategies see this
-    /// history.
-    pub(crate) fn related<'h>(&self, history: &'h History) -> std::borrow::Cow<'h, History> {
-        if self.incumbent().is_none() {
-            return std::borrow::Cow::Borrowed(history);
-        }
-        let mut related = history.clone();
-        for (place, trial) in history.trials().iter().enumerate() {
+    /// Returns the history that strategies see: configs that were in rounds have their results over the rounds.
+    pub(crate) fn related(&self, mut history: History) -> History {
+        for place in 0..history.trials().len() {
+            let trial = &history.trials()[place];
             let entry = self.ranking.iter().find(|entry| entry.rounds > 0 && entry.config == trial.config);
             if let Some(entry) = entry.filter(|_| trial.outcome.measurement().is_some()) {
-                related.set_throughput(place, Some(with_interval(entry.estimate)));
+                history.set_throughput(place, Some(with_interval(entry.estimate)));
             }
         }
-        std::borrow::Cow::Owned(related)
+        history
     }
 }
 
@@ -172,10 +165,9 @@ const MOST_OF_OTHERS: usize = 2;
 
 /// The anchor itself has no interval, so it gets the difference between processes as its interval.
 fn with_interval(estimate: Estimate) -> Estimate {
-    /// How far processes of one config are apart, as a share.
-    const KNOWN: f64 = 0.02;
+    let value = estimate.value;
     match estimate.low {
         Some(_) => estimate,
-        None => Estimate::interval(estimate.value, estimate.value * (1.0 - KNOWN), estimate.value * (1.0 + KNOWN)),
+        None => Estimate::interval(value, value * (1.0 - PROCESSES_APART), value * (1.0 + PROCESSES_APART)),
     }
 }

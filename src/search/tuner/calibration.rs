@@ -6,14 +6,11 @@
 //! by side need not win alone.
 
 use super::TuneError;
-use super::search::{OnEvent, Search};
+use super::search::{BETWEEN_RUNS, OnEvent, Search};
 use crate::model::{Config, Event, Purpose, Role, Space, Trial};
 use crate::probe::stats::{self, NORMAL_95};
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
-
-/// How far runs of one config are apart, as a standard deviation: runs on a quiet machine were 1 to 7% apart.
-const BETWEEN_RUNS: f64 = 0.03;
 
 /// The comparisons of alone with side by side before slots count as disturbing each other.
 const ROUNDS: usize = 2;
@@ -73,30 +70,29 @@ impl Search<'_, '_> {
             return Ok(Some(StopReason::Interrupted));
         };
         let seen = compared.said(&self.setup.space, all.len(), hungry.as_ref());
-        let mut text = if compared.is_unknown() {
-            let count = all.len();
-            format!(
-                "one probe at a time instead of {count}: the same config could not be measured well enough to compare"
-            )
-        } else if self.is_fair(&compared) {
-            format!("{} slots measure side by side: the other slots do not slow a config down ({seen})", all.len())
-        } else {
-            format!("one probe at a time instead of {}: the other slots slow a config down ({seen})", all.len())
-        };
+        let count = all.len();
         let mut kept = if self.is_fair(&compared) { all.clone() } else { Vec::new() };
+        let mut text = match (compared.is_unknown(), kept.is_empty()) {
+            (true, _) => format!(
+                "one probe at a time instead of {count}: the same config could not be measured well enough to compare"
+            ),
+            (_, false) => {
+                format!("{count} slots measure side by side: the other slots do not slow a config down ({seen})")
+            }
+            (_, true) => format!("one probe at a time instead of {count}: the other slots slow a config down ({seen})"),
+        };
         // Takes every second slot: a resource that neighbours share then serves one slot, and every machine keeps a slot.
         let half: Vec<usize> = all.iter().copied().step_by(2).collect();
         if kept.is_empty() && !compared.is_unknown() && half.len() > 1 {
-            on_event(Event::Remark {
-                text: &format!("{} slots at once slow a config down ({seen}): tries half of them", all.len()),
-            });
+            let tries = format!("{count} slots at once slow a config down ({seen}): tries half of them");
+            on_event(Event::Remark { text: &tries });
             let Some(compared) = self.compare(&config, hungry.as_ref(), &half, false, on_event)? else {
                 return Ok(Some(StopReason::Interrupted));
             };
             if !compared.is_unknown() {
                 let also = compared.said(&self.setup.space, half.len(), hungry.as_ref());
                 if self.is_fair(&compared) {
-                    let (some, count) = (half.len(), all.len());
+                    let some = half.len();
                     text = format!(
                         "{some} of {count} slots measure side by side: all of them slow a config down ({seen}), these do not ({also})"
                     );
@@ -224,8 +220,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Measures a config in some slots at the same time, with another config as load in other slots. Returns false if they were
-    /// interrupted.
+    /// Measures a config in some slots at once, with another config as load in others. Returns false if they were interrupted.
     fn run_at_once(
         &mut self,
         config: &Config,
@@ -255,14 +250,12 @@ impl Search<'_, '_> {
     }
 }
 
-/// Returns the largest slowdown that counts as none: the chance difference between means of this many runs, but between half the
-/// widest tie and the widest tie.
+/// Returns the largest slowdown that counts as none: chance for so many runs, but half the widest tie to the widest tie.
 fn most_lost(runs: usize, between_runs: f64) -> f64 {
     let by_chance = NORMAL_95 * between_runs * (2.0 / runs.max(1) as f64).sqrt();
     by_chance.clamp(WIDEST_TIE / 2.0, WIDEST_TIE)
 }
 
-/// Returns the mean, or zero without ratios.
 fn mean(ratios: &[f64]) -> f64 {
     stats::mean(ratios).unwrap_or(0.0)
 }

@@ -1,16 +1,24 @@
-//! Checks a measured config: its settings had an effect, and its losses agree with full precision. Also checks whether a stated
-//! baseline equals the unmodified job.
+//! Checks a measured config: its settings had an effect, its samples are trained on and each only once, and its losses agree with full
+//! precision. Also checks whether a stated baseline equals the unmodified job.
+//!
+//! A config that fails a check is rejected with the reason. The baseline is never rejected for its rate, since it runs today; the reason
+//! is a remark then.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::TuneError;
 use super::request::Request;
 use super::search::{OnEvent, Search};
-use crate::model::{Config, Event, Failure, Measurement, Numerics, Outcome, Purpose, Settings, Trial, arrival};
+use crate::model::fact::{BY_SPEC, COUNTED_BY};
+use crate::model::{
+    Config, Event, Failure, Measurement, Memory, MemoryRole, Numerics, Outcome, Parameter, Purpose, Role, Settings,
+    Trial, arrival,
+};
 use crate::probe::Effort;
+use crate::search::journal::settings_of;
 use crate::search::numerics;
+use crate::search::study::{Ranked, Study, TwoGains};
 
 /// Why a config was not compared, if a search that goes on may still compare it.
 const NO_TIME: &str = "no time was left";
@@ -18,13 +26,16 @@ const NO_TIME: &str = "no time was left";
 /// The part of a probe's time that is enough to learn the facts of a job: a round number.
 const ONE_IN: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 
-/// A config whose losses must be compared with full precision before it is named.
-struct Uncompared {
-    /// The trial that has its losses.
-    trial: Arc<Trial>,
-    /// Its settings in full precision.
-    full: Settings,
-}
+/// How many times more the rate may rise than the batch size: a round number. If a step takes the same time for any batch, the rate
+/// rises as much as the batch. Other kernels for other sizes may gain a little more.
+const MOST_GAIN: f64 = 1.25;
+
+/// The difference of two step times, as a share, up to which they count as equal: a round number, twice the difference between two
+/// processes of one config.
+const SAME_STEP: f64 = 0.04;
+
+/// The widest half interval of a ratio, as a share, that can show that two step times are equal: a round number.
+const KNOWN: f64 = 0.1;
 
 impl Search<'_, '_> {
     /// Runs the unmodified job for a moment, and reports where the stated baseline differs from it. Nothing is recorded. A setting
@@ -50,8 +61,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Returns the outcome, or the failure that a check of a measured outcome shows. Losses are compared only if some trial has the
-    /// losses in full precision.
+    /// Returns the outcome, or the failure that a check shows. Losses are compared only if some trial has them in full precision.
     pub(super) fn checked(&self, outcome: Outcome, request: &Request) -> Outcome {
         let Outcome::Measured(measurement) = outcome else { return outcome };
         if let Some(lack) = self.recovered(&measurement, request) {
@@ -63,9 +73,8 @@ impl Search<'_, '_> {
         if let Some(reason) = self.implausible(&measurement, request) {
             return Outcome::Rejected(Failure::new(reason));
         }
-        let full =
-            self.setup.full_precision.of(&request.settings, &self.setup.space).filter(|_| has_losses(&measurement));
-        match full.and_then(|full| self.known_losses(&full)) {
+        let full = self.setup.full_precision.of(&request.settings, &self.setup.space);
+        match full.filter(|_| has_losses(&measurement)).and_then(|full| self.known_losses(&full)) {
             Some(reference) => self.judged(&measurement, numerics::compared(&measurement.first_losses, reference)),
             None => Outcome::Measured(measurement),
         }
@@ -74,14 +83,13 @@ impl Search<'_, '_> {
     /// Checks the configs that would be named: the gain by a larger batch, and the losses against full precision. Returns true if
     /// one of them failed, so that another config leads.
     pub(super) fn check_named(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
-        let mut has_failed = false;
         let implausible = self.implausible_gains();
+        let mut has_failed = !implausible.is_empty();
         for trial in implausible {
-            has_failed = true;
             self.amend(trial, on_event)?;
         }
         for config in self.to_be_named() {
-            let Some(Uncompared { trial, full }) = self.uncompared(&config) else { continue };
+            let Some((trial, full)) = self.uncompared(&config) else { continue };
             let Some(measurement) = trial.outcome.measurement() else { continue };
             let began = Instant::now();
             let numerics = match self.reference_losses(&trial, full, on_event)? {
@@ -94,7 +102,7 @@ impl Search<'_, '_> {
             let outcome = self.judged(measurement, numerics);
             has_failed |= outcome.failure().is_some();
             let elapsed = trial.elapsed + began.elapsed();
-            self.amend(Trial { outcome, elapsed, ..(*trial).clone() }, on_event)?;
+            self.amend(Trial { outcome, elapsed, ..trial }, on_event)?;
         }
         Ok(has_failed)
     }
@@ -102,14 +110,13 @@ impl Search<'_, '_> {
     /// Returns how long it takes to compare the config that would be named with full precision; zero if it needs no comparison.
     pub(super) fn time_to_compare(&self) -> Duration {
         let of_config = |config: Config| {
-            let Uncompared { trial, .. } = self.uncompared(&config)?;
+            let (trial, _) = self.uncompared(&config)?;
             let measurement = trial.outcome.measurement().filter(|run| has_losses(run))?;
             Some(self.trials.time_to_start() + reference_step(measurement) * u32::try_from(numerics::FEWEST).ok()?)
         };
         self.to_be_named().into_iter().filter_map(of_config).sum()
     }
 
-    /// Returns the configs that would be named now, without the baseline.
     pub(super) fn to_be_named(&self) -> Vec<Config> {
         let study = self.study();
         let named: Vec<Config> = match self.setup.objective.is_pareto() {
@@ -119,18 +126,19 @@ impl Search<'_, '_> {
         named.into_iter().filter(|config| self.setup.baseline() != Some(config)).collect()
     }
 
-    /// Returns the trial of a config to compare with full precision; `None` if there is nothing to compare, or it has been done.
-    fn uncompared(&self, config: &Config) -> Option<Uncompared> {
+    /// Returns the trial with the losses of a config to compare, and the config's settings in full precision; `None` if there is
+    /// nothing to compare, or it has been done.
+    fn uncompared(&self, config: &Config) -> Option<(Trial, Settings)> {
         let full = self.setup.full_precision.of(&self.setup.space.settings(config), &self.setup.space)?;
-        let of_config = || self.trials.history.trials().iter().filter(|trial| trial.config == *config);
-        let measured = || of_config().filter_map(|trial| Some((trial, trial.outcome.measurement()?)));
         let is_compared = |numerics: &Numerics| numerics.not_compared.as_deref() != Some(NO_TIME);
-        if measured().any(|(_, run)| run.numerics.as_ref().is_some_and(is_compared)) {
+        if self.trials.runs_of(config).any(|run| run.numerics.as_ref().is_some_and(is_compared)) {
             return None;
         }
+        let trials = || self.trials.history.of(config);
+        let measured = || trials().filter_map(|trial| Some((trial, trial.outcome.measurement()?)));
         let most = measured().filter(|(_, run)| has_losses(run)).max_by_key(|(_, run)| run.first_losses.len());
         let (trial, _) = most.or_else(|| measured().next())?;
-        Some(Uncompared { trial: Arc::clone(trial), full })
+        Some((trial.clone(), full))
     }
 
     /// Runs the first steps of a config in full precision. Returns their losses, or why there are none.
@@ -206,7 +214,6 @@ impl Search<'_, '_> {
     }
 }
 
-/// Returns how long a step in full precision may take.
 fn reference_step(measurement: &Measurement) -> Duration {
     /// How many times slower it may be: a round number.
     const SLOWER: f64 = 2.0;
@@ -217,4 +224,141 @@ fn reference_step(measurement: &Measurement) -> Duration {
 /// Returns true if a measurement has the losses of the first steps of a training, enough for a comparison.
 fn has_losses(measurement: &Measurement) -> bool {
     !measurement.is_live && measurement.first_losses.len() >= numerics::FEWEST
+}
+
+impl Search<'_, '_> {
+    /// Returns the lack of memory of a config whose batch did not fit, if the script has caught it and trained with smaller batches.
+    fn recovered(&self, measurement: &Measurement, request: &Request) -> Option<Outcome> {
+        let reason = measurement.recovery().filter(|_| !self.is_baseline(request))?;
+        let is_set = |parameter: &&Parameter| {
+            let set = request.settings.get(parameter.name());
+            parameter.is_batch_size() && set.is_some_and(|value| !value.is_as_it_is())
+        };
+        self.setup.space.parameters().iter().find(is_set)?;
+        let is_host = measurement.facts.text("device") == Some("cpu");
+        let memory = if is_host { Memory::Host } else { Memory::Device };
+        Some(Outcome::OutOfMemory { memory, failure: Failure::new(reason) })
+    }
+
+    fn is_baseline(&self, request: &Request) -> bool {
+        self.setup.baseline() == Some(request.config()) || request.config().is_as_it_is()
+    }
+
+    fn implausible(&self, measurement: &Measurement, request: &Request) -> Option<String> {
+        let is_baseline = self.is_baseline(request);
+        let flaw = || measurement.flaw().filter(|_| !is_baseline);
+        let exhausted = || {
+            let run = measurement.run_seconds(&self.setup.objective).filter(|_| !is_baseline)?;
+            Some(format!("{}, before the end of the training", measurement.exhaustion(Some(run), false)?))
+        };
+        flaw().or_else(exhausted).or_else(|| self.no_effect(measurement, request.config(), &request.settings))
+    }
+
+    /// Returns the trials, as rejected, of the best configs whose gain cannot be right, or with workers that deliver nothing.
+    fn implausible_gains(&self) -> Vec<Trial> {
+        /// A round number: a search of thousands of configs must not compare all pairs.
+        const MOST: usize = 32;
+        let (batch, study) = (self.whole_batch(), self.study());
+        let ranking = study.ranking();
+        let rejected = |entry: &Ranked| {
+            let gain = || self.implausible_gain(batch?, entry, &study, &ranking);
+            let apart = || Some(study.two_gains(entry).filter(TwoGains::disagree_in_sign)?.words());
+            let reason = self.surplus(entry, &ranking).or_else(gain).or_else(apart)?;
+            let outcome = Outcome::Rejected(Failure::new(reason));
+            let trial = self.trials.history.of(&entry.config).find(|trial| trial.outcome.measurement().is_some())?;
+            Some(Trial { outcome, ..trial.clone() })
+        };
+        let best = ranking.iter().filter(|entry| self.setup.baseline() != Some(&entry.config)).take(MOST);
+        best.filter_map(rejected).collect()
+    }
+
+    /// Returns why the gain of a config by a larger batch cannot be right, compared with configs that differ only in the batch.
+    fn implausible_gain(&self, batch: usize, entry: &Ranked, study: &Study, ranking: &[Ranked]) -> Option<String> {
+        let name = self.setup.space.parameters()[batch].name();
+        let size_of = |entry: &Ranked| {
+            let settings = arrival::used(&self.setup.space, &entry.measurement.facts, &study.settings(&entry.config));
+            settings.get(name)?.as_f64()
+        };
+        let size = size_of(entry)?;
+        let is_counted = entry.measurement.facts.text(COUNTED_BY) != Some(BY_SPEC);
+        let is_pair =
+            |other: &&Ranked| other.config != entry.config && self.differ_only_in(batch, &other.config, &entry.config);
+        ranking.iter().filter(is_pair).find_map(|other| {
+            let smaller = size_of(other).filter(|smaller| *smaller < size)?;
+            let gain = study.gain(entry, other)?;
+            let more = size / smaller;
+            if gain.low.is_some_and(|least| least > more * MOST_GAIN) {
+                return Some(format!(
+                    "the rate rises {:.1} times from {name} = {smaller} to {size}: batches are skipped, or samples are \
+                     counted wrong",
+                    gain.value
+                ));
+            }
+            let is_well_known = gain.relative_half_width().is_none_or(|half| half <= KNOWN);
+            let takes_the_same = is_well_known && (more / gain.value - 1.0).abs() <= SAME_STEP;
+            (takes_the_same && !is_counted).then(|| {
+                format!("a step takes the same time with {name} = {size} as with {smaller}: it seems to have no effect")
+            })
+        })
+    }
+
+    /// Returns how many workers deliver data, if that is fewer than a config has, and another config does the same with fewer.
+    fn surplus(&self, entry: &Ranked, ranking: &[Ranked]) -> Option<String> {
+        let (delivering, workers) = entry.measurement.surplus_workers()?;
+        let is_workers = |parameter: &Parameter| parameter.role() == Some(Role::Workers);
+        let at = self.setup.space.parameters().iter().position(is_workers)?;
+        let enough = ranking.iter().find_map(|other| {
+            let number = other.measurement.facts.number("loader.workers")?;
+            let is_enough = delivering <= number && number < workers;
+            (is_enough && self.differ_only_in(at, &other.config, &entry.config)).then_some(number)
+        })?;
+        Some(format!("{delivering} of {workers} workers deliver data: {enough} workers do the same"))
+    }
+
+    /// Returns true if two configs differ at most in one parameter.
+    fn differ_only_in(&self, parameter: usize, one: &Config, other: &Config) -> bool {
+        let same = |at: usize| at == parameter || one.level(at) == other.level(at);
+        (0..self.setup.space.parameters().len()).all(same)
+    }
+
+    /// Returns the position of the parameter that sets the batch of a whole step.
+    fn whole_batch(&self) -> Option<usize> {
+        // A step may take as many micro-batches as make up the same batch.
+        let is_whole = |parameter: &Parameter| parameter.is_batch_size() && !parameter.name().contains("micro");
+        self.setup.space.parameters().iter().position(is_whole)
+    }
+
+    /// Returns why the batch size provably had no effect: it is different, but a step takes the same number of samples.
+    ///
+    /// This is a proof only for two configs that differ in nothing else that a step's samples could depend on. So both
+    /// must have the same derived values, and the same settings except in parameters that are known to need no memory.
+    fn no_effect(&self, measurement: &Measurement, config: &Config, set: &Settings) -> Option<String> {
+        let samples = measurement.timing.samples_per_step?;
+        let parameters = self.setup.space.parameters();
+        let batch = self.whole_batch()?;
+        let name = parameters[batch].name();
+        let own = set.get(name)?;
+        let matters = |at: usize| at != batch && parameters[at].memory_role() != MemoryRole::Same;
+        let matter: Vec<usize> = (0..parameters.len()).filter(|at| matters(*at)).collect();
+        let differs = |trial: &&Trial| {
+            let same_batch = trial.config.level(batch) == config.level(batch);
+            if same_batch && !trial.config.is_as_it_is() && !config.is_as_it_is() {
+                return false;
+            }
+            if matter.iter().any(|at| trial.config.level(*at) != config.level(*at)) {
+                return false;
+            }
+            let settings = settings_of(trial, &self.setup.space);
+            let is_derived_alike = |name: &str| settings.get(name) == set.get(name);
+            // The settings that an unmodified job reports count as its settings.
+            settings.get(name).is_some_and(|value| value != own)
+                && self.setup.space.derived().iter().all(|derived| is_derived_alike(derived.name()))
+        };
+        let same_samples = |trial: &&Trial| {
+            trial.outcome.measurement().and_then(|other| other.timing.samples_per_step) == Some(samples)
+        };
+        let other = self.trials.history.trials().iter().map(AsRef::as_ref).filter(same_samples).find(differs)?;
+        let value = settings_of(other, &self.setup.space).get(name).map(ToString::to_string).unwrap_or_default();
+        Some(format!("`{name}` has no effect: a step takes {samples} samples with {own} as with {value}"))
+    }
 }

@@ -1,11 +1,10 @@
 //! Begins probes and takes note of how they end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::TuneError;
-use super::probes::UnderWay;
+use super::probes::{Health, UnderWay};
 use super::request::{Done, Request, Work};
-use super::retries::Health;
 use super::search::{OnEvent, Search};
 use super::slots::Ended;
 use crate::diagnosis;
@@ -14,7 +13,6 @@ use crate::search::journal;
 use crate::search::strategy::Proposal;
 
 impl Search<'_, '_> {
-    /// Begins a probe in a free slot.
     pub(super) fn begin(&mut self, slot: usize, request: Request, on_event: OnEvent<'_>) {
         if !request.is_load {
             on_event(Event::Started {
@@ -131,10 +129,13 @@ impl Search<'_, '_> {
         if self.is_doubted(slot, &request, &outcome, on_event) {
             return Ok(());
         }
+        self.record(self.trial(slot, &request, outcome, began.elapsed()), Some(&request.proposal), on_event)
+    }
+
+    /// Makes the trial of a request that ended now.
+    pub(super) fn trial(&self, slot: usize, request: &Request, outcome: Outcome, elapsed: Duration) -> Trial {
         let trial = Trial::new(request.number, request.purpose, request.config().clone(), outcome);
-        let (elapsed, ended_at) = (began.elapsed(), journal::unix_time());
-        let trial = Trial { elapsed, ended_at, slot: self.slots.slot(slot).cloned(), ..trial };
-        self.record(trial, Some(&request.proposal), on_event)
+        Trial { elapsed, ended_at: journal::unix_time(), slot: self.slots.slot(slot).cloned(), ..trial }
     }
 
     /// Returns true if a failure does not count yet, because the slot may be sick.
@@ -145,8 +146,7 @@ impl Search<'_, '_> {
         // A config that was measured before does not fail by chance: the slot is sick, and the failure shows nothing new.
         if request.purpose == Purpose::Round && self.slots.slot(slot).is_some() && Health::blames(outcome) {
             self.probes.health.fails_known(slot);
-            let text = format!("{}: the baseline fails there", self.named(slot));
-            on_event(Event::Remark { text: &text });
+            on_event(Event::Remark { text: &format!("{}: the baseline fails there", self.named(slot)) });
             return true;
         }
         let Some(sick) = request.failed_in else {
@@ -154,8 +154,8 @@ impl Search<'_, '_> {
             if is_doubtful {
                 self.probes.elsewhere.push(Request { failed_in: Some(slot), ..request.clone() });
                 let reason = outcome.failure().map_or("", |failure| failure.reason.as_str());
-                let text =
-                    format!("{}: probes fail in a row ({reason}); this config is tried elsewhere", self.named(slot));
+                let slot = self.named(slot);
+                let text = format!("{slot}: probes fail in a row ({reason}); this config is tried elsewhere");
                 on_event(Event::Remark { text: &text });
             }
             return is_doubtful;

@@ -1,17 +1,20 @@
-//! The work that a prober is asked to do, and how it is run. A disturbed probe is repeated.
+//! The work that a prober is asked to do, and how it is run: in the thread of a slot, which gets orders and sends messages. A disturbed
+//! probe is repeated. Also the slots that join a running search.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use crate::model::{Config, Failure, Outcome, Progress, Purpose, Settings};
+use super::slots::{InSlot, OnEvent};
+use crate::model::{Config, Event, Failure, Outcome, Progress, Purpose, Settings, Slot};
 use crate::probe::duel::{Duel, Duelled, Way};
-use crate::probe::{Effort, Experiment, Job, Limits, ProbeError, Prober};
+use crate::probe::{Effort, Experiment, Holds, Job, Limits, ProbeError, Prober};
 use crate::search::strategy::Proposal;
 
 /// A config to probe, and how. It is sent to the thread of a slot.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
-    /// The number of its trial.
     pub(super) number: u32,
     pub(super) proposal: Proposal,
     pub(super) purpose: Purpose,
@@ -64,10 +67,8 @@ impl Request {
     }
 }
 
-/// A round to run.
 #[derive(Debug, Clone)]
 pub(super) struct Round {
-    /// The number of the round.
     pub(super) number: u32,
     /// One request for each config. All configs are compared with the first.
     pub(super) requests: Vec<Request>,
@@ -82,14 +83,12 @@ pub(super) struct Round {
     pub(super) time: Duration,
 }
 
-/// The work of a slot.
 #[derive(Debug, Clone)]
 pub(super) enum Work {
     Probe(Box<Request>),
     Round(Round),
 }
 
-/// The result of the work.
 pub(super) enum Done {
     Probe(Box<Outcome>),
     Round(Box<Duelled>),
@@ -104,7 +103,6 @@ impl Work {
         }
     }
 
-    /// Does the work with a prober.
     pub(super) fn run(
         &self,
         prober: &mut dyn Prober,
@@ -152,7 +150,6 @@ impl Round {
     }
 }
 
-/// The news of a running probe.
 #[derive(Clone, Copy)]
 pub(super) enum News<'n> {
     Progress(&'n Progress),
@@ -207,4 +204,92 @@ fn wait(time: Duration, stop: impl Fn() -> bool) -> bool {
         std::thread::sleep(LOOK_EVERY);
     }
     !stop()
+}
+
+/// A message from a slot's thread.
+pub(super) enum Told {
+    Progress(Progress),
+    Disturbed(String),
+    Remark(String),
+    Ended(Box<Result<Done, ProbeError>>, Holds),
+    /// The thread ended and dropped its prober.
+    Gone,
+    /// The prober panicked.
+    Lost,
+}
+
+/// Runs orders until no sender of orders is left, or the prober is lost.
+pub(super) fn serve(
+    mut prober: Box<dyn Prober + Send + '_>,
+    orders: &Receiver<Work>,
+    told: &Sender<(usize, Told)>,
+    at: usize,
+    stop: impl Fn() -> bool,
+) {
+    const TELL_EVERY: Duration = Duration::from_millis(50);
+    /// Sends a message if the prober panics, so that the search does not wait for it.
+    struct Watched<'t>(&'t Sender<(usize, Told)>, usize);
+    impl Drop for Watched<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                let _ = self.0.send((self.1, Told::Lost));
+            }
+        }
+    }
+    let _watched = Watched(told, at);
+    for order in orders {
+        let mut next = Instant::now();
+        let ended = order.run(prober.as_mut(), &stop, &mut |news| {
+            let news = match news {
+                // A step in this process may be so short that it reports progress every microsecond.
+                News::Progress(_) if Instant::now() < next => return,
+                News::Progress(progress) => Told::Progress(progress.clone()),
+                News::Disturbed(reason) => Told::Disturbed(reason.to_owned()),
+                News::Remark(text) => Told::Remark(text.to_owned()),
+            };
+            next = Instant::now() + TELL_EVERY;
+            let _ = told.send((at, news));
+        });
+        // Drop a lost prober at once, so that its worker can reconnect.
+        let is_lost = matches!(ended, Err(ProbeError::Lost { .. }));
+        if told.send((at, Told::Ended(Box::new(ended), prober.holds()))).is_err() || is_lost {
+            break;
+        }
+    }
+    // The prober's resources end before this thread does.
+    drop(prober);
+    let _ = told.send((at, Told::Gone));
+}
+
+/// A slot or a remark that reaches a running search.
+pub enum Arrival<'p> {
+    /// A slot with its prober.
+    Slot(Slot, Box<dyn Prober + Send + 'p>),
+    /// A line to show to the user.
+    Remark(String),
+}
+
+/// The source of arrivals, and the slots that wait until they can take part.
+pub(super) struct Arrivals<'p> {
+    next: Box<dyn FnMut() -> Option<Arrival<'p>> + 'p>,
+    waiting: VecDeque<InSlot<'p>>,
+}
+
+impl<'p> Arrivals<'p> {
+    pub(super) fn from(next: Box<dyn FnMut() -> Option<Arrival<'p>> + 'p>) -> Self {
+        Self { next, waiting: VecDeque::new() }
+    }
+
+    pub(super) fn look(&mut self, on_event: OnEvent<'_>) {
+        while let Some(arrival) = (self.next)() {
+            match arrival {
+                Arrival::Slot(slot, prober) => self.waiting.push_back((Some(slot), prober)),
+                Arrival::Remark(text) => on_event(Event::Remark { text: &text }),
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Option<InSlot<'p>> {
+        self.waiting.pop_front()
+    }
 }

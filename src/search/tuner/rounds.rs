@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::TuneError;
+use super::limits::{MOST, NEW};
 use super::probes::RoundUnderWay;
 use super::request::{Request, Round, Work};
 use super::search::{OnEvent, Search};
@@ -11,14 +12,7 @@ use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
 use crate::probe::{Effort, Holds};
 use crate::search::budget::StopReason;
-use crate::search::journal;
 use crate::search::study::Race;
-
-/// The most configs of a round: the baseline, the incumbent and two more. More configs would put more time between their slices.
-pub(super) const MOST: usize = 4;
-
-/// How many new configs a round needs while the search goes on.
-pub(super) const NEW: usize = 2;
 
 /// The most processes that stay open for rounds: each keeps its memory.
 const MOST_OPEN: usize = 6;
@@ -27,7 +21,6 @@ const MOST_OPEN: usize = 6;
 const MOST_FAILURES: u32 = 3;
 
 impl Search<'_, '_> {
-    /// Returns true if another round may run.
     pub(super) fn has_rounds(&self) -> bool {
         self.setup.budget.rounds > self.trials.last_round() && self.rounds.failures < MOST_FAILURES
     }
@@ -63,14 +56,15 @@ impl Search<'_, '_> {
             if new.is_empty() && race.is_decided() {
                 break;
             }
+            let fits = |lineup: &[Config]| self.time_left() >= self.time_for_round(lineup);
             let mut lineup = race.lineup(&new, MOST);
-            while lineup.len() > 2 && !self.round_fits(&lineup) {
+            while lineup.len() > 2 && !fits(&lineup) {
                 lineup.pop();
             }
             if lineup.len() < 2 {
                 break;
             }
-            if !self.round_fits(&lineup) {
+            if !fits(&lineup) {
                 return Ok(Some(StopReason::TimeSpent));
             }
             self.begin_round(self.slots.home(), lineup, on_event);
@@ -81,22 +75,17 @@ impl Search<'_, '_> {
         Ok(None)
     }
 
-    /// Returns the ways to measure a round. While the search goes on, one process may switch between all settings. The last rounds
-    /// have a process for each config.
-    fn ways(&self) -> &'static [Way] {
-        match (self.setup.compares_rates(), self.rounds.is_in_last_rounds) {
-            (false, _) => &[Way::Processes],
-            (true, false) => Way::ALL,
-            (true, true) => &[Way::InTurn, Way::Processes],
-        }
-    }
-
-    /// Begins a round in a free slot.
     pub(super) fn begin_round(&mut self, slot: usize, configs: Vec<Config>, on_event: OnEvent<'_>) {
         let race: Race = self.study().race();
         let number = self.trials.last_round().max(self.probes.highest_round()) + 1;
         let left = self.time_left();
-        let effort = if self.setup.compares_rates() { Effort::Brief } else { Effort::Probe };
+        // While the search goes on, one process may switch between all settings. The last rounds have a process for each config.
+        let (effort, ways): (Effort, &'static [Way]) =
+            match (self.setup.compares_rates(), self.rounds.is_in_last_rounds) {
+                (false, _) => (Effort::Probe, &[Way::Processes]),
+                (true, false) => (Effort::Brief, Way::ALL),
+                (true, true) => (Effort::Brief, &[Way::InTurn, Way::Processes]),
+            };
         let request = |(number, config): (u32, &Config)| {
             let request = self.request(config.clone().into(), Purpose::Round);
             Request { number, effort, keeps: true, ..request }
@@ -111,7 +100,7 @@ impl Search<'_, '_> {
         restarts.truncate(1 + usize::from(restarts.first() == configs.first()));
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len(), left: self.expected_left() });
-        let (ways, seed) = (self.ways(), self.setup.seed ^ u64::from(number));
+        let seed = self.setup.seed ^ u64::from(number);
         let round = Round { number, requests, ways, kept, restarts, seed, time: left };
         self.slots.start(slot, Work::Round(round.clone()));
         self.probes.in_round[slot] = Some(RoundUnderWay { round, began: Instant::now() });
@@ -181,10 +170,7 @@ impl Search<'_, '_> {
                     Some(first) => ratios.push((request.settings.clone(), rate.value / first)),
                 }
             }
-            let trial = Trial::new(request.number, Purpose::Round, request.config().clone(), outcome);
-            let (ended_at, slot) = (journal::unix_time(), self.slots.slot(slot).cloned());
-            let trial = Trial { elapsed, ended_at, slot, ..trial };
-            self.record(trial, None, on_event)?;
+            self.record(self.trial(slot, request, outcome, elapsed), None, on_event)?;
         }
         if is_complete {
             on_event(Event::RoundEnds { number, ratios: &ratios });
@@ -219,11 +205,6 @@ impl Search<'_, '_> {
         new
     }
 
-    /// Returns true if a last round of these configs ends in time.
-    fn round_fits(&self, configs: &[Config]) -> bool {
-        self.time_left() >= self.time_for_round(configs)
-    }
-
     /// Returns the time for a last round of these configs, and for the check of the config that would be named.
     fn time_for_round(&self, configs: &[Config]) -> Duration {
         self.trials.time_to_start() * self.slots.starts_of(configs) + self.time_for_slices(configs.len())
@@ -250,7 +231,6 @@ impl Search<'_, '_> {
     }
 }
 
-/// Returns the measurement of a config in a round.
 fn of_round(
     measurement: &Measurement,
     duelled: &Duelled,

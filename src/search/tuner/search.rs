@@ -4,16 +4,15 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::gain::{self, SmallGains};
+use super::limits::{self, SmallGains};
 use super::probes::{Probes, Rounds};
 use super::request::Request;
-use super::seen::{Open, Seen};
 pub(super) use super::slots::OnEvent;
 use super::slots::Slots;
-use super::trials::Trials;
+use super::trials::{Open, Seen, Trials};
 use super::{Setup, TuneError};
 use crate::diagnosis;
-use crate::model::{Config, Count, Event, Outcome, Permutation, Purpose, Trial, arrival};
+use crate::model::{Config, Count, Event, Outcome, Permutation, Purpose, arrival};
 use crate::probe::{Effort, Limits};
 use crate::search::budget::StopReason;
 use crate::search::strategy::{Earlier, Lacking, Proposal, Strategy, View};
@@ -59,13 +58,9 @@ pub(super) struct SideBySide {
 /// What strategies see, and what they expect.
 pub(super) struct Sees<'s> {
     pub(super) warm_start: &'s [Earlier],
-    /// The part of the space that strategies see.
     pub(super) open: Open,
-    /// The part of the history that strategies see.
     pub(super) seen: Seen,
-    /// The trials that lacked memory.
     pub(super) lacking: Lacking,
-    /// The gains that the strategy expects.
     pub(super) gains: SmallGains,
 }
 
@@ -87,7 +82,7 @@ const PART: NonZeroU32 = NonZeroU32::new(3).expect("three is not zero");
 const COARSE: f64 = 0.1;
 
 /// How far runs of one config are apart, as a standard deviation: 1 to 7% on a quiet machine.
-const BETWEEN_RUNS: f64 = 0.03;
+pub(super) const BETWEEN_RUNS: f64 = 0.03;
 
 impl Search<'_, '_> {
     /// Searches until it is clear which config to name, and checks this config.
@@ -161,7 +156,7 @@ impl Search<'_, '_> {
                     Next::End(reason) => end = Some(reason),
                 }
             }
-            if self.slots.is_idle() && self.slots.are_out_of_time() {
+            if self.slots.is_idle() && self.slots.is_out_of_time {
                 return Ok(StopReason::AllocationEnds);
             }
             if let Some(reason) = end.filter(|_| self.slots.is_idle()) {
@@ -187,9 +182,12 @@ impl Search<'_, '_> {
         free.get(usize::try_from(draw).ok()?).copied()
     }
 
-    /// Takes a config that failed in another slot, to retry it in this one.
+    /// Takes a config that failed in another slot, to retry it in this one; with a single open slot, any such config.
     fn for_elsewhere(&mut self, slot: usize) -> Option<Request> {
-        let request = self.probes.take_for(slot, self.slots.open() < 2)?;
+        let is_alone = self.slots.open() < 2;
+        let elsewhere = &mut self.probes.elsewhere;
+        let at = elsewhere.iter().position(|request| request.failed_in != Some(slot) || is_alone)?;
+        let request = elsewhere.remove(at);
         Some(self.renewed(request))
     }
 
@@ -199,7 +197,6 @@ impl Search<'_, '_> {
         Some(self.renewed(request))
     }
 
-    /// Decides what a free slot does.
     fn next(&mut self, slot: usize, strategy: &mut dyn Strategy) -> Result<Next, TuneError> {
         let is_idle = self.slots.is_idle();
         // The running probes may change the answer, so the end waits for them.
@@ -251,10 +248,10 @@ impl Search<'_, '_> {
     /// Returns how uncertain the best so far is, as a share.
     fn noise(&mut self) -> f64 {
         if self.has_rounds() {
-            return self.study().race().incumbent().map_or(0.0, |best| gain::noise_of(&best.estimate));
+            return self.study().race().incumbent().map_or(0.0, |best| limits::noise_of(&best.estimate));
         }
         let objective = &self.setup.objective;
-        self.trials.best(objective).map_or(0.0, |(trial, _)| gain::noise(objective, &trial.outcome))
+        self.trials.best(objective).map_or(0.0, |(trial, _)| limits::noise(objective, &trial.outcome))
     }
 
     fn proposed(&mut self, strategy: &mut dyn Strategy) -> Option<Proposal> {
@@ -268,7 +265,7 @@ impl Search<'_, '_> {
         let left = self.probes_left().saturating_sub(running);
         let related = (self.setup.objective.is_largest_throughput() && self.trials.last_round() > 0)
             .then(|| self.study())
-            .map(|study| study.race().related(&study.history).into_owned());
+            .map(|study| study.race().related(study.history));
         let history = related.as_ref().unwrap_or(&self.trials.history);
         self.sees.seen.update(space, history, self.setup.baseline());
         let history = self.sees.seen.history(history);
@@ -290,14 +287,11 @@ impl Search<'_, '_> {
         let Some(baseline) = self.setup.baseline().filter(|_| self.setup.objective.is_largest_throughput()) else {
             return Vec::new();
         };
-        let measured = self.trials.history.of(baseline).find_map(|trial| trial.outcome.measurement());
-        measured.map_or_else(Vec::new, |measurement| {
-            let set = self.setup.space.settings(baseline);
-            let is_as_it_is = baseline.is_as_it_is();
-            let settings = if is_as_it_is { arrival::used(&self.setup.space, &measurement.facts, &set) } else { set };
-            let verdict = diagnosis::of_config(&self.setup.space, &settings, measurement, self.setup.around.clone());
-            diagnosis::first_parameters(&self.setup.space, &verdict)
-        })
+        let Some(measurement) = self.trials.runs_of(baseline).next() else { return Vec::new() };
+        let (space, set) = (&self.setup.space, self.setup.space.settings(baseline));
+        let settings = if baseline.is_as_it_is() { arrival::used(space, &measurement.facts, &set) } else { set };
+        let verdict = diagnosis::of_config(space, &settings, measurement, self.setup.around.clone());
+        diagnosis::first_parameters(space, &verdict)
     }
 
     /// Ends the search if its first three configs fail in the same way: then the configs are not the cause.
@@ -306,20 +300,20 @@ impl Search<'_, '_> {
         if self.trials.history.count_searched() != SAME {
             return Ok(());
         }
-        let first: Vec<&Trial> = self.trials.history.searched().take(SAME).collect();
-        let signatures: Vec<Option<String>> = first.iter().map(|trial| trial.outcome.signature()).collect();
-        let all_same = signatures[0].is_some() && signatures.iter().all(|s| *s == signatures[0]);
-        match first.first().and_then(|trial| trial.outcome.failure()) {
+        let mut outcomes = self.trials.history.searched().take(SAME).map(|trial| &trial.outcome);
+        let Some(first) = outcomes.next() else { return Ok(()) };
+        let signature = first.signature();
+        let all_same = signature.is_some() && outcomes.all(|outcome| outcome.signature() == signature);
+        match first.failure() {
             Some(failure) if all_same => Err(TuneError::SameFailure {
                 reason: failure.reason.clone(),
-                ran_out_of_time: matches!(first[0].outcome, Outcome::TimedOut(_) | Outcome::Stalled(_)),
+                ran_out_of_time: matches!(first, Outcome::TimedOut(_) | Outcome::Stalled(_)),
                 last_lines: failure.last_lines.clone(),
             }),
             _ => Ok(()),
         }
     }
 
-    /// Returns the number of the next trial.
     pub(super) fn next_number(&self) -> u32 {
         let of_trials = self.trials.history.highest_number().max(self.trials.last_number);
         of_trials.max(self.probes.highest_number()) + 1
@@ -353,7 +347,6 @@ impl Search<'_, '_> {
         Request { failed_in: request.failed_in, ..self.probe_of(request.proposal, request.purpose) }
     }
 
-    /// Returns the search so far as a study.
     pub(super) fn study(&self) -> Study {
         let (history, baseline) = (&self.trials.history, self.setup.baseline());
         Study {

@@ -5,12 +5,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use super::request::{Done, News, Request, Work};
-use super::serving::{Arrivals, Kept, Told, serve};
+use super::request::{Arrivals, Done, News, Request, Told, Work, serve};
 use crate::model::{Config, Event, Outcome, Slot};
 use crate::probe::{Holds, ProbeError, Prober};
 
@@ -48,7 +46,7 @@ pub(super) struct Slots<'s, 'p> {
     /// `Some` if a new slot may join now; true if it takes part at once.
     pub(super) welcomes: Option<bool>,
     /// True if the last slots went because their allocation ends.
-    is_out_of_time: bool,
+    pub(super) is_out_of_time: bool,
     /// What the prober of the last work holds.
     pub(super) holds: Holds,
     /// The configs of the last round, if no probe came after it.
@@ -62,11 +60,11 @@ enum Kind<'s, 'p> {
 
 /// Slots with a thread each.
 struct Many<'s, 'p> {
-    places: Vec<(Option<Slot>, Arc<Kept<'p>>)>,
+    places: Vec<Option<Slot>>,
     orders: Vec<Option<Sender<Work>>>,
     told: Receiver<(usize, Told)>,
     /// Starts the thread of a slot.
-    spawn: Box<dyn Fn(Arc<Kept<'p>>, usize) -> Sender<Work> + 's>,
+    spawn: Box<dyn Fn(Box<dyn Prober + Send + 'p>, usize) -> Sender<Work> + 's>,
     arrivals: Option<Arrivals<'p>>,
     /// Set when the search cannot go on, whatever is under way.
     is_over: &'s AtomicBool,
@@ -74,13 +72,12 @@ struct Many<'s, 'p> {
 
 impl<'p> Many<'_, 'p> {
     fn add(&mut self, (slot, prober): InSlot<'p>) {
-        let kept = Arc::new(Mutex::new(Some(prober)));
-        self.orders.push(Some((self.spawn)(Arc::clone(&kept), self.places.len())));
-        self.places.push((slot, kept));
+        self.orders.push(Some((self.spawn)(prober, self.places.len())));
+        self.places.push(slot);
     }
 
     fn slot(&self, at: usize) -> Option<&Slot> {
-        self.places.get(at)?.0.as_ref()
+        self.places.get(at)?.as_ref()
     }
 }
 
@@ -104,11 +101,11 @@ impl<'s, 'p> Slots<'s, 'p> {
         'p: 'scope,
     {
         let (sender, told) = channel();
-        let spawn = move |prober: Arc<Kept<'p>>, at: usize| {
+        let spawn = move |prober: Box<dyn Prober + Send + 'p>, at: usize| {
             let (orders, received) = channel();
             let sender = sender.clone();
             scope.spawn(move || {
-                serve(&prober, &received, &sender, at, || is_set(stop) || is_set(is_over) || is_past(deadline))
+                serve(prober, &received, &sender, at, || is_set(stop) || is_set(is_over) || is_past(deadline));
             });
             orders
         };
@@ -145,7 +142,6 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.lost.iter().filter(|lost| !**lost).count()
     }
 
-    /// Returns true if more slots may join.
     pub(super) fn may_grow(&self) -> bool {
         matches!(&self.kind, Kind::Many(many) if many.arrivals.is_some())
     }
@@ -171,7 +167,6 @@ impl<'s, 'p> Slots<'s, 'p> {
         (first..self.count()).filter(|&at| !self.lost[at]).collect()
     }
 
-    /// Opens all parts of the machine.
     pub(super) fn open_parts(&mut self) {
         self.set_open([self.home()], false);
         self.set_open(self.parts(), true);
@@ -183,8 +178,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.leave_only(&[self.home()]);
     }
 
-    /// Leaves only some slots open, while nothing runs. Other slots on their machines end, except the slot for probes that must run
-    /// alone.
+    /// Leaves only some slots open, while nothing runs. Other slots on their machines end, except [`home`](Self::home).
     pub(super) fn leave_only(&mut self, left: &[usize]) {
         let home = self.home();
         self.set_open(0..self.running.len(), false);
@@ -216,17 +210,10 @@ impl<'s, 'p> Slots<'s, 'p> {
         }
     }
 
-    /// The slots that could begin a probe now.
     pub(super) fn free(&self) -> Vec<usize> {
         (0..self.count()).filter(|&at| self.open[at] && self.running[at].is_none()).collect()
     }
 
-    /// Returns true if no slot is left because their allocations end.
-    pub(super) fn are_out_of_time(&self) -> bool {
-        self.is_out_of_time
-    }
-
-    /// Returns true if nothing runs.
     pub(super) fn is_idle(&self) -> bool {
         self.running.iter().all(Option::is_none)
     }
@@ -237,7 +224,6 @@ impl<'s, 'p> Slots<'s, 'p> {
         u32::try_from(configs.iter().filter(has_none).count()).unwrap_or(u32::MAX)
     }
 
-    /// Begins work in a free slot.
     pub(super) fn start(&mut self, slot: usize, work: Work) {
         self.in_round = match &work {
             Work::Probe(_) => Vec::new(),
@@ -323,8 +309,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         let is_open = self.welcomes?;
         let (slot, prober) = arrivals.take()?;
         if let Some(slot) = &slot {
-            let text = format!("{slot} on {} has joined", slot.host);
-            on_event(Event::Remark { text: &text });
+            on_event(Event::Remark { text: &format!("{slot} on {} has joined", slot.host) });
         }
         many.add((slot, prober));
         self.running.push(None);
@@ -350,8 +335,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         let is_known = (0..self.lost.len())
             .any(|at| self.lost[at] && last(at).zip(last(slot)).is_some_and(|(a, b)| a.0 == b.0 && a.1 != b.1));
         if !is_known {
-            let text = format!("{error}; what ran there is tried elsewhere");
-            on_event(Event::Remark { text: &text });
+            on_event(Event::Remark { text: &format!("{error}; what ran there is tried elsewhere") });
         }
         (self.lost[slot], self.open[slot]) = (true, false);
         // If probes run one at a time, another slot takes over.
@@ -398,7 +382,6 @@ impl<'s, 'p> Slots<'s, 'p> {
         }
     }
 
-    /// Ends all probes under way.
     fn end_all(&mut self) {
         let Kind::Many(many) = &self.kind else { return };
         many.is_over.store(true, Ordering::Relaxed);

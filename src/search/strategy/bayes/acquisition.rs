@@ -2,20 +2,22 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::f64::consts::PI;
+
+use libm::{exp, log as ln};
 
 use super::candidates::Chunk;
 use super::kernel::Factor;
-use super::normal::{Improvement, exp, ln, ln_expected_improvement};
 use super::process::{Belief, Feasibility, Process};
 use crate::model::Config;
+use crate::probe::stats::normal_tail;
 
 /// A function that adds alternative means for a config, as differences, each with its probability.
 pub(super) type Others<'m> = dyn Fn(&Config, &mut Vec<(f64, f64)>) + 'm;
 
-/// Everything that is needed to compare candidates.
 pub(super) struct Judge<'m> {
-    pub(super) process: &'m Process<'m>,
-    pub(super) feasibility: Option<(&'m Feasibility, &'m Process<'m>)>,
+    pub(super) process: &'m Process,
+    pub(super) feasibility: Option<&'m Feasibility>,
     /// The best standardised value so far.
     pub(super) best: f64,
     /// The factor by which every value may deviate more from its mean than the process says; 1 to trust the process.
@@ -32,12 +34,10 @@ pub(super) struct Judge<'m> {
     pub(super) is_unsure: bool,
 }
 
-/// The best candidate.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub(super) config: Config,
     pub(super) belief: Belief,
-    /// The probability that it runs.
     pub(super) chance: f64,
     /// The factor of this probability that stands for fitting into memory.
     pub(super) fits: f64,
@@ -72,9 +72,7 @@ pub(super) fn risk(fits: f64) -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bounded {
     bound: f64,
-    /// The chance that it runs.
     chance: f64,
-    /// How closely the bound was computed.
     stage: Stage,
     chunk: u32,
     at: u32,
@@ -189,8 +187,8 @@ impl Judge<'_> {
         for (number, chunk) in (0..).zip(chunks) {
             let factors = self.process.factors(&chunk.points);
             let mut sweep = self.process.sweep(&factors);
-            let runs = self.feasibility.map(|(model, process)| (model, process, process.factors(&chunk.points)));
-            let mut runs = runs.as_ref().map(|(model, process, factors)| (model, process.sweep(factors)));
+            let runs = self.feasibility.map(|model| (model, model.process.factors(&chunk.points)));
+            let mut runs = runs.as_ref().map(|(model, factors)| (model, model.process.sweep(factors)));
             let mut last: Option<(&[u32], (f64, f64))> = None;
             for (at, config) in (0..).zip(&chunk.configs) {
                 let point = chunk.points.point(at as usize);
@@ -213,7 +211,6 @@ impl Judge<'_> {
     }
 }
 
-/// Refines single candidates.
 struct Close<'j, 'm> {
     judge: &'j Judge<'m>,
     /// The kernel factors of whole chunks.
@@ -269,6 +266,55 @@ impl Close<'_, '_> {
     }
 }
 
+/// Returns the logarithm of the expected improvement over `best` for a normally distributed value (Jones, Schonlau and Welch,
+/// "Efficient global optimization of expensive black-box functions", 1998). This form does not underflow (Ament et al., "Unexpected
+/// improvements to expected improvement", 2023).
+fn ln_expected_improvement(mean: f64, deviation: f64, best: f64) -> f64 {
+    ln(deviation) + ln_unit_improvement((mean - best) / deviation)
+}
+
+/// ln(φ(z) + z Φ(z)).
+fn ln_unit_improvement(z: f64) -> f64 {
+    /// Below this value the sum suffers from cancellation, and its asymptotic series is more accurate.
+    const CANCELS: f64 = -6.0;
+    if z > CANCELS {
+        let density = exp(-0.5 * z * z) / (2.0 * PI).sqrt();
+        ln(density + z * normal_tail(-z))
+    } else {
+        -0.5 * z * z - 0.5 * ln(2.0 * PI) - 2.0 * ln(-z) + libm::log1p(-3.0 / (z * z))
+    }
+}
+
+/// An upper bound of the logarithm of the expected improvement, from a table; for many candidates that is enough.
+struct Improvement {
+    /// The logarithm of the unit improvement at the end of each step.
+    ends: Vec<f64>,
+}
+
+/// The range of the table, and its steps per unit.
+const FROM: f64 = -8.0;
+const TO: f64 = 8.0;
+const STEPS: f64 = 32.0;
+
+impl Improvement {
+    fn new() -> Self {
+        let steps = ((TO - FROM) * STEPS) as u32;
+        Self { ends: (1..=steps).map(|step| ln_unit_improvement(FROM + f64::from(step) / STEPS)).collect() }
+    }
+
+    /// Returns a number that is not less than [`ln_expected_improvement`], and hardly larger.
+    fn bound(&self, mean: f64, deviation: f64, best: f64) -> f64 {
+        let z = (mean - best) / deviation;
+        let unit = if (FROM..TO).contains(&z) {
+            let step = (((z - FROM) * STEPS) as usize).min(self.ends.len() - 1);
+            self.ends[step]
+        } else {
+            ln_unit_improvement(z)
+        };
+        ln(deviation) + unit
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,6 +325,22 @@ mod tests {
         points::{Points, axes},
         process::Data,
     };
+    use crate::search::tests::numbers;
+
+    /// A judge that looks at the process only.
+    fn judge(process: &Process, best: f64) -> Judge<'_> {
+        Judge {
+            process,
+            feasibility: None,
+            best,
+            doubt: 1.0,
+            offset: &|_| (0.0, 0.0),
+            reads: &[],
+            fits: &|_| 1.0,
+            others: &|_, _| (),
+            is_unsure: false,
+        }
+    }
 
     #[test]
     fn the_choice_is_that_of_looking_at_every_candidate_fully() {
@@ -291,25 +353,15 @@ mod tests {
             let some: Vec<&Config> = configs.iter().step_by(17).take(known).collect();
             let values = some.iter().map(|config| (level(config, 0) - 6.0).sin() + 0.1 * level(config, 3)).collect();
             let points = Points::of(&space, &axes, some.iter().copied());
-            let data = Data { points: points.clone(), values, noise: vec![0.0; known] };
+            let data = Data::exact(points.clone(), values);
             let shape = Shape { lengths: vec![-0.3; 4], variance: 1.0, noise: 0.01 };
             let process = Process::new(&data, &axes, &shape).unwrap();
             let ran: Vec<bool> = some.iter().map(|config| (level(config, 1) + level(config, 3)) % 3.0 < 2.0).collect();
             assert!(ran.contains(&false) && ran.contains(&true), "{known}");
-            let feasibility = Feasibility::of(points, &ran, 4).unwrap();
-            let runs = feasibility.process(&axes).unwrap();
-            let offset = |config: &Config| (0.1 * level(config, 2), 0.0);
-            let judge = Judge {
-                process: &process,
-                feasibility: Some((&feasibility, &runs)),
-                best: 1.2,
-                doubt,
-                offset: &offset,
-                reads: &[2],
-                fits: &|_| 1.0,
-                others: &|_, _| (),
-                is_unsure: false,
-            };
+            let feasibility = &Feasibility::of(points, &ran, &axes).unwrap();
+            let (runs, offset) = (&feasibility.process, |config: &Config| (0.1 * level(config, 2), 0.0));
+            let judge = judge(&process, 1.2);
+            let judge = Judge { feasibility: Some(feasibility), doubt, offset: &offset, reads: &[2], ..judge };
             let is_open = |config: &Config| !some.contains(&config);
             let worth = |config: &Config, point: &[u32], prepared: &[Vec<Factor>; 2]| {
                 let belief = process.belief(&prepared[0], point);
@@ -332,27 +384,14 @@ mod tests {
 
     #[test]
     fn worths_that_are_far_too_small_for_a_number_are_told_apart() {
-        let space = Space::new([Parameter::range("a", 0, 9, 1)]).unwrap();
+        let space = numbers(0, 9);
         let configs: Vec<Config> = Walk::new(&space).collect();
         let axes = axes(&space);
-        let data = Data {
-            points: Points::of(&space, &axes, configs.iter().take(2)),
-            values: vec![0.0, 1.0],
-            noise: vec![0.0; 2],
-        };
+        let data = Data::exact(Points::of(&space, &axes, &configs[..2]), vec![0.0, 1.0]);
         let shape = Shape { lengths: vec![0.0], variance: 1.0, noise: 1e-4 };
         let process = Process::new(&data, &axes, &shape).unwrap();
-        let judge = Judge {
-            process: &process,
-            feasibility: None,
-            best: 1.0,
-            doubt: 1.0,
-            offset: &|_| (0.0, 0.0),
-            reads: &[],
-            fits: &|_| 1.0,
-            others: &|_, into| into.extend([(0.0, 0.25), (-2.0, 0.25)]),
-            is_unsure: true,
-        };
+        let others: &Others<'_> = &|_, into| into.extend([(0.0, 0.25), (-2.0, 0.25)]);
+        let judge = Judge { others, is_unsure: true, ..judge(&process, 1.0) };
         for mean in [0.0, -20.0, -60.0, -200.0] {
             let worth = |mean: f64| judge.expected(&configs[5], Belief { mean, deviation: 1.0 });
             assert!(worth(mean) > worth(mean - 1.0) && worth(mean - 1.0).is_finite(), "{mean}");
@@ -364,32 +403,38 @@ mod tests {
 
     #[test]
     fn who_doubts_the_process_goes_farther_from_the_best() {
-        let space = Space::new([Parameter::range("a", 0, 99, 1)]).unwrap();
+        let space = numbers(0, 99);
         let configs: Vec<Config> = Walk::new(&space).collect();
         let (axes, chunks) = (axes(&space), chunks(&space, configs.clone()));
         let known: Vec<&Config> = configs.iter().step_by(10).take(4).collect();
-        let data = Data {
-            points: Points::of(&space, &axes, known.iter().copied()),
-            values: vec![0.0, 0.9, 1.0, 0.8],
-            noise: vec![0.0; 4],
-        };
+        let data = Data::exact(Points::of(&space, &axes, known.iter().copied()), vec![0.0, 0.9, 1.0, 0.8]);
         let shape = Shape { lengths: vec![-0.7], variance: 0.1, noise: 1e-4 };
         let process = Process::new(&data, &axes, &shape).unwrap();
         let chosen = |doubt: f64| {
-            let judge = Judge {
-                process: &process,
-                feasibility: None,
-                best: 1.0,
-                doubt,
-                offset: &|_| (0.0, 0.0),
-                reads: &[],
-                fits: &|_| 1.0,
-                others: &|_, _| (),
-                is_unsure: false,
-            };
+            let judge = Judge { doubt, ..judge(&process, 1.0) };
             let choice = judge.choose(&chunks, |config| !known.contains(&config)).unwrap();
             choice.config.level(0).unwrap().abs_diff(20)
         };
         assert!(chosen(1.0) <= 10 && chosen(4.0) > 20, "{} {}", chosen(1.0), chosen(4.0));
+    }
+
+    #[test]
+    fn expected_improvement_is_known_at_a_few_places_and_grows_without_a_jump() {
+        // φ(0) = 0.39894; and far above the best, the improvement equals the difference.
+        assert!((ln_expected_improvement(1.0, 2.0, 1.0) - (2.0 * 0.398_942_28_f64).ln()).abs() < 1e-6);
+        assert!((ln_expected_improvement(9.0, 0.1, 1.0) - 8.0_f64.ln()).abs() < 1e-9);
+        assert!(ln_expected_improvement(0.0, 2.0, 1.0) > ln_expected_improvement(0.0, 1.0, 1.0));
+        let places: Vec<f64> = (0..4000).map(|step| ln_unit_improvement(-30.0 + f64::from(step) * 0.01)).collect();
+        assert!(places.is_sorted_by(|a, b| a < b) && places.iter().all(|place| place.is_finite()));
+    }
+
+    #[test]
+    fn the_table_bounds_it_closely() {
+        let table = Improvement::new();
+        for step in 0..4000 {
+            let (mean, deviation) = (f64::from(step % 977) * 0.031 - 15.0, 0.01 + f64::from(step % 83) * 0.05);
+            let (exact, bound) = (ln_expected_improvement(mean, deviation, 0.3), table.bound(mean, deviation, 0.3));
+            assert!(exact <= bound + 1e-9 && bound - exact < 0.3, "{mean} {deviation}: {exact} {bound}");
+        }
     }
 }

@@ -1,8 +1,6 @@
 //! Selects the configs that are scored: all of a space that can be listed, else a sample and the surroundings of the
 //! best.
 
-use std::sync::Arc;
-
 use super::points::{Axis, Points, axes};
 use crate::model::{Advance, Config, Permutation, Space, Walk};
 use crate::search::strategy::{PATIENCE, View, random};
@@ -12,36 +10,14 @@ const MOST_LISTED: u128 = 100_000;
 /// The number of configs whose kernel factors are kept at a time.
 const CHUNK: usize = 2048;
 
-/// All configs of a space, as points.
-#[derive(Debug)]
-pub(super) struct Listed {
-    /// Identifies the space that was listed; a strategy may be used for another one.
-    identity: Arc<()>,
-    /// `None` where the list would be too long, or where rules leave so few of so many that listing takes too long.
-    pub(super) chunks: Option<Vec<Chunk>>,
-}
-
-/// Some configs as points.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) configs: Vec<Config>,
     pub(super) points: Points,
 }
 
-impl Listed {
-    /// Lists a space.
-    pub(super) fn of(space: &Space) -> Self {
-        let chunks = listed(space).map(|configs| chunks(space, configs));
-        Self { identity: Arc::clone(space.identity()), chunks }
-    }
-
-    /// Returns true if this is the list of a space.
-    pub(super) fn is_of(&self, space: &Space) -> bool {
-        Arc::ptr_eq(&self.identity, space.identity())
-    }
-}
-
-fn listed(space: &Space) -> Option<Vec<Config>> {
+/// Returns all configs of a space; `None` if they are too many, or so rare that listing takes too long.
+pub(super) fn listed(space: &Space) -> Option<Vec<Chunk>> {
     if space.raw_size().is_none_or(|size| size > MOST_LISTED) && !space.count().fits(MOST_LISTED) {
         return None;
     }
@@ -49,7 +25,7 @@ fn listed(space: &Space) -> Option<Vec<Config>> {
     loop {
         match walk.advance(&mut fuel) {
             Advance::Found(config) => configs.push(config),
-            Advance::End => return Some(configs),
+            Advance::End => return Some(chunks(space, configs)),
             Advance::OutOfFuel => return None,
         }
     }
@@ -102,8 +78,7 @@ pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config
     let walks = if space.is_sparse() && !found.is_empty() { 0 } else { SHUFFLED };
     for walk in 0..walks {
         let mut fuel = 2_000;
-        if let crate::model::Advance::Found(config) = Walk::shuffled(space, seed.wrapping_add(walk)).advance(&mut fuel)
-        {
+        if let Advance::Found(config) = Walk::shuffled(space, seed.wrapping_add(walk)).advance(&mut fuel) {
             found.push(config);
         }
     }

@@ -3,7 +3,7 @@
 use super::Known;
 use super::candidates::{Chunk, shuffled};
 use super::points::{Points, axes};
-use crate::model::{Config, MemoryRole, Parameter, Permutation, Space};
+use crate::model::{Config, MemoryRole, Parameter, Permutation};
 use crate::search::strategy::{View, random};
 
 /// Proposes the start, then configs far from the known configs.
@@ -54,19 +54,16 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
 fn retreat(view: &View<'_>) -> Option<Config> {
     let (failed, _) = view.walls().last()?;
     let mut config = (*failed).clone();
-    for (at, parameter) in view.space.parameters().iter().enumerate() {
+    let space = view.space;
+    for (at, parameter) in space.parameters().iter().enumerate() {
         if parameter.memory_role() == MemoryRole::Grows
-            && let Some(smaller) = config.level(at).filter(|level| *level > 0)
-            && let Some(changed) = smaller_at(view.space, &config, at, smaller / 2)
+            && let Some(half) = config.level(at).filter(|level| *level > 0).map(|level| level / 2)
+            && let Some(changed) = space.with_level(&config, at, half).or_else(|| space.detour(&config, at, half))
         {
             config = changed;
         }
     }
     view.is_open(&config).then_some(config)
-}
-
-fn smaller_at(space: &Space, config: &Config, at: usize, level: u32) -> Option<Config> {
-    space.with_level(config, at, level).or_else(|| space.detour(config, at, level))
 }
 
 /// Returns the config that is farthest from all tried configs, among some random open configs.

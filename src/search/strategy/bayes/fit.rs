@@ -5,14 +5,13 @@ use std::cell::RefCell;
 use argmin::core::{CostFunction, Error, Executor, Gradient};
 use argmin::solver::linesearch::MoreThuenteLineSearch;
 use argmin::solver::quasinewton::LBFGS;
+use libm::{exp, log as ln};
 
 use super::kernel::{Pairs, Shape};
 use super::matrix::{Triangle, dot};
-use super::normal::{exp, ln};
 use super::points::Axis;
 use super::process::{Data, LEVEL_PRECISION};
 
-/// A normal prior on a logarithm.
 struct Prior {
     mean: f64,
     deviation: f64,
@@ -40,7 +39,6 @@ const NOISE: Prior = Prior { mean: -6.0, deviation: 1.5 };
 /// number.
 const EVALUATIONS: usize = 25;
 const ITERATIONS: u64 = 25;
-/// The cost of a shape without a likelihood.
 const NOWHERE: f64 = 1e10;
 
 /// A shape with the negative logarithm of its posterior density.
@@ -58,8 +56,7 @@ fn start(axes: &[Axis], variance: &Prior) -> Vec<f64> {
     [vec![LENGTH.mean; axes.len()], vec![variance.mean, NOISE.mean]].concat()
 }
 
-/// Returns the most likely shape for values, or for the residuals of a model; the shape of the priors if the
-/// optimisation fails.
+/// Returns the most likely shape for values, or for the residuals of a model; if that fails, the shape of the priors.
 pub(super) fn fit(data: &Data, axes: &[Axis], is_left: bool) -> Fitted {
     let variance = if is_left { &VARIANCE_LEFT } else { &VARIANCE };
     let start = start(axes, variance);
@@ -81,7 +78,6 @@ fn shape(parameters: &[f64]) -> Shape {
     Shape { lengths: parameters[..axes].to_vec(), variance: exp(parameters[axes]), noise: exp(parameters[axes + 1]) }
 }
 
-/// The negative logarithm of the posterior density of a shape.
 struct Likelihood<'d> {
     data: &'d Data,
     axes: &'d [Axis],
@@ -100,23 +96,21 @@ struct Known {
     best: Option<(Vec<f64>, f64)>,
 }
 
-struct Bounded<'l, 'd>(&'l Likelihood<'d>);
-
-impl CostFunction for Bounded<'_, '_> {
+impl CostFunction for &Likelihood<'_> {
     type Param = Vec<f64>;
     type Output = f64;
 
     fn cost(&self, parameters: &Vec<f64>) -> Result<f64, Error> {
-        self.0.at(parameters).map(|(cost, _)| cost)
+        self.at(parameters).map(|(cost, _)| cost)
     }
 }
 
-impl Gradient for Bounded<'_, '_> {
+impl Gradient for &Likelihood<'_> {
     type Param = Vec<f64>;
     type Gradient = Vec<f64>;
 
     fn gradient(&self, parameters: &Vec<f64>) -> Result<Vec<f64>, Error> {
-        self.0.at(parameters).map(|(_, slope)| slope)
+        self.at(parameters).map(|(_, slope)| slope)
     }
 }
 
@@ -131,7 +125,7 @@ impl Likelihood<'_> {
             let configure = |state: argmin::core::IterState<_, _, (), (), (), f64>| {
                 state.param(start.to_vec()).max_iters(ITERATIONS)
             };
-            let _ = Executor::new(Bounded(self), solver).configure(configure).timer(false).run();
+            let _ = Executor::new(self, solver).configure(configure).timer(false).run();
         }
     }
 
@@ -158,7 +152,7 @@ impl Likelihood<'_> {
     fn evaluate(&self, parameters: &[f64]) -> Option<(f64, Vec<f64>)> {
         let (axes, size) = (self.axes.len(), self.data.values.len());
         let shape = shape(parameters);
-        let tables = self.pairs.tables(&shape, true);
+        let tables = self.pairs.tables(&shape);
         let alike = self.pairs.covariances(&shape, &tables);
         let diagonal: Vec<f64> = self.data.noise.iter().map(|noise| shape.variance + shape.noise + noise).collect();
         let factor = Triangle::from_parts(&diagonal, &alike).cholesky()?;
@@ -216,8 +210,7 @@ mod tests {
 
     fn data(space: &Space, value: impl Fn(&Config) -> f64) -> Data {
         let configs: Vec<Config> = Walk::new(space).step_by(7).take(30).collect();
-        let points = Points::of(space, &axes(space), &configs);
-        Data { points, values: configs.iter().map(value).collect(), noise: vec![0.0; configs.len()] }
+        Data::exact(Points::of(space, &axes(space), &configs), configs.iter().map(value).collect())
     }
 
     fn space() -> Space {

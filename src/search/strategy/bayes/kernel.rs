@@ -4,9 +4,8 @@
 //! and Williams, "Gaussian processes for machine learning", 2006, section 4.2. This is rough enough for the effect of the next
 //! larger block or buffer, while lengths stay long.
 
-use std::borrow::Cow;
+use libm::exp;
 
-use super::normal::exp;
 use super::points::{Axis, Points};
 
 /// The kernel's coefficients, which are fitted to the history, on the scale of standardised values.
@@ -14,7 +13,6 @@ use super::points::{Axis, Points};
 pub(super) struct Shape {
     /// The length of each axis, as a logarithm.
     pub(super) lengths: Vec<f64>,
-    /// The variance of the values.
     pub(super) variance: f64,
     /// The variance of noise beyond what intervals show.
     pub(super) noise: f64,
@@ -35,7 +33,7 @@ impl Factor {
 }
 
 /// The factors between the points of one set and the places of another, axis after axis.
-pub(super) fn factors(decays: &[Decays<'_>], points: &Points, others: &Points) -> Vec<Factor> {
+pub(super) fn factors(decays: &[Decays], points: &Points, others: &Points) -> Vec<Factor> {
     let each = decays.iter().enumerate();
     each.map(|(at, decays)| {
         let numbers: Vec<u32> = points.numbers_on(at).collect();
@@ -53,43 +51,32 @@ pub(super) fn factors(decays: &[Decays<'_>], points: &Points, others: &Points) -
 
 /// The places of an axis, prepared for correlations: the exponential of a difference is a product of two.
 #[derive(Debug)]
-pub(super) struct Decays<'p> {
+pub(super) struct Decays {
     axis: Axis,
-    /// The inverse of the length.
     inverse: f64,
-    places: Cow<'p, [f64]>,
+    places: Vec<f64>,
     /// The falling and the rising exponential from the start of the axis to each place.
     exponentials: Vec<(f64, f64)>,
 }
 
-impl<'p> Decays<'p> {
+impl Decays {
     /// The largest exponent; beyond about twice this the exponentials would overflow.
     const STEEPEST: f64 = 300.0;
 
     /// Prepares all axes of some points.
-    pub(super) fn of_all(shape: &Shape, axes: &[Axis], points: &'p Points) -> Vec<Self> {
+    pub(super) fn of_all(shape: &Shape, axes: &[Axis], points: &Points) -> Vec<Self> {
         let each = axes.iter().zip(&shape.lengths).zip(&points.places);
         each.map(|((&axis, &length), places)| Self::of(axis, places, exp(-length))).collect()
     }
 
-    fn of(axis: Axis, places: &'p [f64], inverse: f64) -> Self {
+    fn of(axis: Axis, places: &[f64], inverse: f64) -> Self {
         let steepness = 3.0_f64.sqrt() * inverse;
         let is_line = axis != Axis::Category && steepness < Self::STEEPEST;
         let both = |&place: &f64| (exp(-steepness * place), exp(steepness * place));
-        Self {
-            axis,
-            inverse,
-            places: Cow::Borrowed(places),
-            exponentials: if is_line { places.iter().map(both).collect() } else { Vec::new() },
-        }
+        let exponentials = if is_line { places.iter().map(both).collect() } else { Vec::new() };
+        Self { axis, inverse, places: places.to_vec(), exponentials }
     }
 
-    /// Returns a copy that owns its places.
-    pub(super) fn into_owned(self) -> Decays<'static> {
-        Decays { places: Cow::Owned(self.places.into_owned()), ..self }
-    }
-
-    /// Returns the correlations of all places with another place.
     fn correlations(&self, other: f64) -> impl Iterator<Item = f64> + '_ {
         let steepness = 3.0_f64.sqrt() * self.inverse;
         let (fall, rise) = (exp(-steepness * other), exp(steepness * other));
@@ -131,8 +118,8 @@ impl<'p> Pairs<'p> {
         Self { axes, points, numbers: numbers.collect() }
     }
 
-    /// Computes the tables of all axes, with slopes if asked for.
-    pub(super) fn tables(&self, shape: &Shape, slopes: bool) -> Vec<Table> {
+    /// Computes the tables of all axes.
+    pub(super) fn tables(&self, shape: &Shape) -> Vec<Table> {
         let each = self.axes.iter().zip(&shape.lengths).zip(&self.points.places);
         each.map(|((axis, &length), places)| {
             let inverse = exp(-length);
@@ -141,9 +128,7 @@ impl<'p> Pairs<'p> {
                 for &other in &places[..=number] {
                     let (correlation, slope) = matern(axis.distance(place, other) * inverse);
                     table.value.push(correlation);
-                    if slopes {
-                        table.slopes.push(slope);
-                    }
+                    table.slopes.push(slope);
                 }
             }
             table
@@ -151,7 +136,6 @@ impl<'p> Pairs<'p> {
         .collect()
     }
 
-    /// The covariance of each pair.
     pub(super) fn covariances(&self, shape: &Shape, tables: &[Table]) -> Vec<f64> {
         let count = self.points.len() * self.points.len().saturating_sub(1) / 2;
         let mut covariances = vec![shape.variance; count];
@@ -166,9 +150,7 @@ impl<'p> Pairs<'p> {
     /// Returns the derivative by the logarithm of one axis's length when each pair has a weight.
     pub(super) fn slope(&self, axis: usize, table: &Table, weights: &[f64]) -> f64 {
         let mut sums = [0.0; 2];
-        let numbers = &self.numbers[axis];
-        let (numbers, weights) = (numbers.chunks(2), weights.chunks(2));
-        for (numbers, weights) in numbers.zip(weights) {
+        for (numbers, weights) in self.numbers[axis].chunks(2).zip(weights.chunks(2)) {
             for (sum, (&number, weight)) in sums.iter_mut().zip(numbers.iter().zip(weights)) {
                 *sum += weight * table.slopes[number as usize];
             }
@@ -184,8 +166,7 @@ fn triangular(a: u32, b: u32) -> u32 {
     high * (high + 1) / 2 + low
 }
 
-/// Returns the Matérn correlation of order 3/2 at a distance in lengths, and the derivative of its logarithm by the
-/// logarithm of the length.
+/// Returns the Matérn correlation of order 3/2 at a distance in lengths, and the derivative of its logarithm by the length's.
 #[inline]
 fn matern(distance: f64) -> (f64, f64) {
     let scaled = 3.0_f64.sqrt() * distance;

@@ -4,14 +4,16 @@
 //! study gets a weight from zero upwards that the history decides, so a misleading study fades. Both it and the physics
 //! are dropped when the history clearly speaks against them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::earlier::Lesson;
 use super::fit::{self, Fitted};
 use super::physics::{self, Numbers, Physics};
-use super::points::Axis;
+use super::points::{Axis, Points, axes};
 use super::process::{Data, Process};
-use crate::model::{Config, Space};
+use super::scale::{EXPECTED, Scale};
+use crate::model::{Config, Objective, Parameter, Space, Trial};
+use crate::search::strategy::earlier::{Earlier, spread};
 
 /// The logarithm of a likelihood ratio by which the history may speak against a mean before the process drops it. A
 /// round number: a ratio of about 7.
@@ -37,18 +39,19 @@ pub(super) enum Mean {
 pub(super) struct History<'h> {
     pub(super) space: &'h Space,
     pub(super) axes: &'h [Axis],
+    pub(super) scale: &'h Scale,
     pub(super) data: Data,
-    /// The same values without low ones being compressed.
-    pub(super) whole: Vec<f64>,
-    pub(super) configs: Vec<&'h Config>,
-    /// The share of each step that was spent waiting for data, where it was reported.
-    pub(super) waits: Vec<Option<f64>>,
-    /// The size of one standard unit, as a difference of logarithms, or of scores if they have no logarithm.
-    pub(super) deviation: f64,
-    /// True if values are logarithms.
-    pub(super) is_of_ratios: bool,
+    /// The trials of the data, with their scores.
+    pub(super) scored: &'h [&'h (&'h Trial, f64)],
     /// True if this proposal learns from a study that is in doubt.
     pub(super) is_its_turn: bool,
+}
+
+impl History<'_> {
+    /// Returns the values without low ones being compressed.
+    pub(super) fn whole(&self) -> Vec<f64> {
+        self.scored.iter().map(|(_, score)| self.scale.whole_value(*score)).collect()
+    }
 }
 
 /// A mean, its fitted kernel, and the negative logarithm of how likely both are.
@@ -85,49 +88,29 @@ impl Mean {
         let Some(physics) = physics else { return plain };
         // Values far below the rest carry as much information for a model that explains them, so both means are judged by all
         // values.
-        let mut data = history.data.clone();
-        let against = if history.whole == data.values {
-            plain.cost
-        } else {
-            data.values.clone_from(&history.whole);
-            fit::fit(&data, history.axes, false).cost
-        };
-        let known = physics::Known {
-            space: history.space,
-            configs: history.configs.clone(),
-            values: &history.whole,
-            deviation: history.deviation,
-            waits: history.waits.clone(),
-            errors: history.data.noise.iter().map(|variance| variance.sqrt() * history.deviation).collect(),
-        };
-        let (numbers, prior) = physics.fit(&known);
+        let whole = Data { values: history.whole(), ..history.data.clone() };
+        let is_whole = whole.values == history.data.values;
+        let against = if is_whole { plain.cost } else { fit::fit(&whole, history.axes, false).cost };
+        let (numbers, prior) = physics.fit(history);
         let explained = Self::Physics(Box::new((physics.clone(), numbers))).around(history, prior);
         let cost = plain.cost + explained.cost - against;
         if cost > plain.cost + DOUBT { plain } else { Candidate { cost, ..explained } }
     }
 
-    /// Finds the earlier study that the history makes most likely. The kernel is fitted to the residuals of that study
-    /// only, since a fit takes far longer than a comparison.
+    /// Finds the most likely earlier study. The kernel is fitted to its residuals only, since fits take far longer than comparisons.
     fn earlier(history: &History<'_>, lessons: &[Arc<Lesson>]) -> Option<Candidate> {
         let unfitted = fit::unfitted(history.axes);
         let process = Process::new(&history.data, history.axes, &unfitted).filter(|_| !lessons.is_empty())?;
         let weighted = lessons.iter().map(|lesson| (lesson, weight(history, lesson, &process)));
-        let (lesson, weight) = weighted.min_by(|(_, a), (_, b)| a.cost.total_cmp(&b.cost))?;
-        Some(Self::Earlier(Arc::clone(lesson), weight.weight).around(history, weight.prior))
+        let (lesson, (weight, prior, _)) = weighted.min_by(|(_, (.., a)), (_, (.., b))| a.total_cmp(b))?;
+        Some(Self::Earlier(Arc::clone(lesson), weight).around(history, prior))
     }
 
     fn around(self, history: &History<'_>, prior: f64) -> Candidate {
-        let mut rest = history.data.clone();
-        let scale = (history.deviation, history.is_of_ratios);
-        let each = rest.values.iter_mut().zip(&history.whole).zip(&history.configs);
-        each.for_each(|((value, whole), config)| *value = self.left(history.space, config, (*value, *whole), scale));
+        let left = |(trial, score): &&(&Trial, f64)| self.left(history.space, &trial.config, *score, history.scale);
+        let rest = Data { values: history.scored.iter().map(left).collect(), ..history.data.clone() };
         let around = fit::fit(&rest, history.axes, true);
         Candidate { mean: self, cost: around.cost + prior, around }
-    }
-
-    /// Returns true if an earlier study is part of it.
-    pub(super) fn is_earlier(&self) -> bool {
-        matches!(self, Self::Earlier(..))
     }
 
     /// The parameters that the mean depends on.
@@ -139,57 +122,44 @@ impl Mean {
         }
     }
 
-    /// Returns the values for the process, compressed and whole: the values themselves, or the residuals of the mean.
-    pub(super) fn left(
-        &self,
-        space: &Space,
-        config: &Config,
-        (value, whole): (f64, f64),
-        (unit, is_of_ratios): (f64, bool),
-    ) -> f64 {
+    /// Returns the value of a score for the process: the residual of the mean.
+    pub(super) fn left(&self, space: &Space, config: &Config, score: f64, scale: &Scale) -> f64 {
         match self {
-            Self::Physics(model) => physics::drawn(whole - model.0.mean(space, config, &model.1) / unit),
-            Self::Nothing | Self::Earlier(..) => value - self.value(space, config, unit, is_of_ratios),
+            Self::Physics(_) => physics::drawn(scale.whole_value(score) - self.value(space, config, scale)),
+            Self::Nothing | Self::Earlier(..) => scale.value(score) - self.value(space, config, scale),
         }
     }
 
     /// Adds the alternative values that the physics allows, in standard units, with their probabilities.
-    pub(super) fn others(&self, space: &Space, config: &Config, unit: f64, into: &mut Vec<(f64, f64)>) {
+    pub(super) fn others(&self, space: &Space, config: &Config, scale: &Scale, into: &mut Vec<(f64, f64)>) {
         if let Self::Physics(model) = self {
             let (physics, numbers) = model.as_ref();
             physics.other_means(space, config, numbers, into);
-            into.iter_mut().for_each(|(shift, _)| *shift /= unit);
+            into.iter_mut().for_each(|(shift, _)| *shift /= scale.deviation);
         }
     }
 
-    /// Returns true if a config may have alternative values.
-    pub(super) fn is_unsure(&self) -> bool {
-        matches!(self, Self::Physics(..))
-    }
-
-    /// Returns the mean of a config's standardised value with its variance, since the coefficients of the physics are
-    /// uncertain.
-    pub(super) fn uncertain(&self, space: &Space, config: &Config, unit: f64, is_of_ratios: bool) -> (f64, f64) {
+    /// Returns the mean of a config's standardised value, with the variance from the coefficients of the physics.
+    pub(super) fn uncertain(&self, space: &Space, config: &Config, scale: &Scale) -> (f64, f64) {
         match self {
             Self::Physics(model) => {
-                let (physics, numbers) = model.as_ref();
-                let (mean, variance) = physics.uncertain_mean(space, config, numbers);
-                (mean / unit, variance / (unit * unit))
+                let (mean, variance) = model.0.uncertain_mean(space, config, &model.1);
+                (mean / scale.deviation, variance / (scale.deviation * scale.deviation))
             }
-            _ => (self.value(space, config, unit, is_of_ratios), 0.0),
+            _ => (self.value(space, config, scale), 0.0),
         }
     }
 
     /// The mean of a config's standardised value, up to a constant.
-    pub(super) fn value(&self, space: &Space, config: &Config, deviation: f64, is_of_ratios: bool) -> f64 {
+    fn value(&self, space: &Space, config: &Config, scale: &Scale) -> f64 {
         match self {
             Self::Nothing => 0.0,
-            Self::Physics(model) => model.0.mean(space, config, &model.1) / deviation,
+            Self::Physics(model) => model.0.mean(space, config, &model.1) / scale.deviation,
             Self::Earlier(lesson, weight) => {
                 let mean = lesson.mean(space, config);
-                match lesson.spread() {
+                match lesson.spread {
                     // Ratios are the same there and here; other differences can only be compared in standard units.
-                    Some(spread) if is_of_ratios => weight * (spread * mean) / deviation,
+                    Some(spread) if scale.is_of_ratios() => weight * (spread * mean) / scale.deviation,
                     _ => weight * mean,
                 }
             }
@@ -197,18 +167,9 @@ impl Mean {
     }
 }
 
-/// The weight of an earlier study.
-struct Weight {
-    weight: f64,
-    /// The prior's contribution to the cost.
-    prior: f64,
-    /// The cost from history and prior together.
-    cost: f64,
-}
-
-/// Finds the weight that the history and the prior make most likely. The surprise of the residuals is quadratic in the
-/// weight, so three weights determine it.
-fn weight(history: &History<'_>, lesson: &Arc<Lesson>, process: &Process<'_>) -> Weight {
+/// Finds the weight of an earlier study that the history and the prior make most likely. Also returns the prior's contribution to the
+/// cost, and the cost. The surprise of the residuals is quadratic in the weight, so three weights determine it.
+fn weight(history: &History<'_>, lesson: &Arc<Lesson>, process: &Process) -> (f64, f64, f64) {
     /// The prior: a study most likely holds here as it did there, and a weight against it is less likely. Round
     /// numbers.
     const EXPECTED: f64 = 1.0;
@@ -217,15 +178,112 @@ fn weight(history: &History<'_>, lesson: &Arc<Lesson>, process: &Process<'_>) ->
     let prior = |weight: f64| 0.5 * ((weight - EXPECTED) / DEVIATION) * ((weight - EXPECTED) / DEVIATION);
     let surprise = |weight: f64| {
         let mean = Mean::Earlier(Arc::clone(lesson), weight);
-        let each = history.data.values.iter().zip(&history.configs);
-        let rest = each
-            .map(|(value, config)| value - mean.value(history.space, config, history.deviation, history.is_of_ratios));
-        process.surprise(&rest.collect::<Vec<f64>>())
+        let left = |(trial, score): &&(&Trial, f64)| mean.left(history.space, &trial.config, *score, history.scale);
+        process.surprise(&history.scored.iter().map(left).collect::<Vec<f64>>())
     };
     let (without, with, twice) = (surprise(0.0), surprise(1.0), surprise(2.0));
     let square = (twice - 2.0 * with + without) / 2.0 + 0.5 / (DEVIATION * DEVIATION);
     let slope = with - without - (twice - 2.0 * with + without) / 2.0 - EXPECTED / (DEVIATION * DEVIATION);
     let weight = (-slope / (2.0 * square)).clamp(0.0, MOST);
     let weight = if weight.is_finite() { weight } else { 0.0 };
-    Weight { weight, prior: prior(weight), cost: surprise(weight) + prior(weight) }
+    (weight, prior(weight), surprise(weight) + prior(weight))
+}
+
+/// The most configs of a study that the kernel is fitted to: the work grows with the cube of their number.
+const MOST_FITTED: usize = 64;
+/// The most configs whose means are kept: a bound on memory.
+const MOST_KEPT: usize = 200_000;
+
+/// Predicts a config's score from an earlier study: a Gaussian process over the common parameters.
+///
+/// It uses only the shape, not the level, since another device or model has another level. Outside the settings that the study
+/// tried, it predicts the same as at the edge. Failures are ignored, since a config that did not run there may run here.
+#[derive(Debug)]
+pub(super) struct Lesson {
+    axes: Vec<Common>,
+    process: Process,
+    /// The standard deviation of the study's scores, as logarithms; `None` if they have no logarithm.
+    pub(super) spread: Option<f64>,
+    /// The means that were computed so far.
+    means: Mutex<HashMap<Config, f64>>,
+}
+
+/// A common parameter with the range that was tried.
+#[derive(Debug)]
+struct Common {
+    parameter: usize,
+    axis: Axis,
+    first: f64,
+    last: f64,
+}
+
+impl Lesson {
+    /// Fits a process to a study; `None` where its configs do not differ.
+    pub(super) fn of(space: &Space, objective: &Objective, earlier: &Earlier) -> Option<Self> {
+        let all = axes(space);
+        let known = &earlier.points;
+        let scores: Vec<f64> = known.iter().map(|point| point.score).collect();
+        let scale = Scale::of(objective, &scores, EXPECTED, true);
+        let place = |common: usize, level: f64| {
+            let at = earlier.parameters[common];
+            between(all[at], &space.parameters()[at], level)
+        };
+        let row = |levels: &[f64]| levels.iter().enumerate().map(|(common, &level)| place(common, level)).collect();
+        let rows: Vec<Vec<f64>> = known.iter().map(|point| row(&point.levels)).collect();
+        let common = |(common, &parameter): (usize, &usize)| {
+            let tried = || rows.iter().map(|row| row[common]).filter(|place| !place.is_nan());
+            let (first, last) = (tried().fold(f64::INFINITY, f64::min), tried().fold(f64::NEG_INFINITY, f64::max));
+            Common { parameter, axis: all[parameter], first, last }
+        };
+        let common: Vec<Common> = earlier.parameters.iter().enumerate().map(common).collect();
+        let axes: Vec<Axis> = common.iter().map(|common| common.axis).collect();
+        let data = |of: &[usize]| {
+            let points = Points::at(axes.len(), &of.iter().map(|&at| rows[at].clone()).collect::<Vec<_>>());
+            Data::exact(points, of.iter().map(|&at| scale.value(scores[at])).collect())
+        };
+        let shape = fit::fit(&data(&spread(rows.len(), MOST_FITTED)), &axes, false).shape;
+        let process = Process::new(&data(&(0..rows.len()).collect::<Vec<_>>()), &axes, &shape)?;
+        let spread = scale.is_of_ratios().then_some(scale.deviation);
+        Some(Self { axes: common, process, spread, means: Mutex::default() })
+    }
+
+    /// Returns the score that the study predicts for a config, up to a constant, in the study's standard units.
+    fn mean(&self, space: &Space, config: &Config) -> f64 {
+        let known = self.means.lock().unwrap_or_else(PoisonError::into_inner).get(config).copied();
+        if let Some(mean) = known {
+            return mean;
+        }
+        let mean = self.expected(space, config);
+        let mut means = self.means.lock().unwrap_or_else(PoisonError::into_inner);
+        if means.len() >= MOST_KEPT {
+            means.clear();
+        }
+        means.insert(config.clone(), mean);
+        mean
+    }
+
+    fn expected(&self, space: &Space, config: &Config) -> f64 {
+        let place = |common: &Common| {
+            let parameter = &space.parameters()[common.parameter];
+            let place = common.axis.place(parameter, config.level(common.parameter));
+            // Places are limited to the range that was tried; a parameter that was never active there has no range.
+            if common.axis == Axis::Category || place.is_nan() || common.first > common.last {
+                place
+            } else {
+                place.clamp(common.first, common.last)
+            }
+        };
+        let own = Points::at(self.axes.len(), &[self.axes.iter().map(place).collect()]);
+        self.process.mean(&self.process.factors(&own), own.point(0), &mut Vec::new())
+    }
+}
+
+/// Returns the place of a level that may lie between two.
+fn between(axis: Axis, parameter: &Parameter, level: f64) -> f64 {
+    if level.is_nan() {
+        return axis.place(parameter, None);
+    }
+    let low = level.floor() as u32;
+    let (share, place) = (level - f64::from(low), |level| axis.place(parameter, Some(level)));
+    if share > 0.0 { (1.0 - share) * place(low) + share * place(low + 1) } else { place(low) }
 }

@@ -2,11 +2,12 @@
 //!
 //! If the space can be listed, every unknown config is scored; otherwise a sample and the surroundings of the best are.
 //! Failures never become numbers: a second process predicts how likely a config is to run.
+//!
+//! Exponentials and logarithms come from `libm`, whose results are the same on every platform: the same history must
+//! give the same proposal everywhere.
 
 mod acquisition;
-mod batch;
 mod candidates;
-mod earlier;
 mod first;
 mod fit;
 mod kernel;
@@ -14,7 +15,6 @@ mod matrix;
 mod mean;
 mod memory_model;
 mod model;
-mod normal;
 mod physics;
 mod plateau;
 mod points;
@@ -24,67 +24,43 @@ mod schedule;
 
 use std::sync::Arc;
 
-use batch::Thought;
-use candidates::{Chunk, Listed, chunks};
-use earlier::Lesson;
+use candidates::{Chunk, chunks};
+use mean::Lesson;
 use memory_model::MemoryNeed;
 use model::Model;
 use physics::Physics;
-use schedule::Kept;
+use schedule::{Batch, Kept, Thought};
 
-use super::{Earlier, EarlierStudy, Entry, Proposal, Strategy, View, random};
+use super::{EarlierStudy, Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Outcome, Trial};
+
+/// The default strategy: `bayes` around a physical model of a training step's time. If the history speaks against that model, or the
+/// space has no parameter with a known role, it does without.
+pub(super) const AUTO: Entry = Entry {
+    name: "auto",
+    about: "bayes, around a model of what a training step's time depends on",
+    build: || bayes_with(Parts::default()),
+};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "bayes",
     about: "a Gaussian process: the config that is expected to improve most",
-    build: || Box::new(Bayes::with(Parts { physics: false, ..Parts::default() })),
+    build: || bayes_with(Parts { physics: false, ..Parts::default() }),
 };
 
 /// Remembers the list of the space, the lessons from earlier studies, and the last fit.
-#[derive(Debug)]
-pub(super) struct Bayes {
+#[derive(Debug, Default)]
+struct Bayes {
     fitted: Kept<Model>,
     parts: Parts,
-    listed: Option<Listed>,
+    /// The space that was listed, and its configs if it is not too large.
+    listed: Option<(Arc<()>, Option<Vec<Chunk>>)>,
     lessons: Vec<Arc<Lesson>>,
     /// The space that the lessons are for, and the studies that they come from.
     studies: Option<(Arc<()>, Vec<u64>)>,
     /// The last fit for many proposals, and the batch made with it.
     fitted_of_many: Kept<Model>,
-    batch: batch::Kept,
-}
-
-impl Bayes {
-    pub(super) fn with(parts: Parts) -> Self {
-        Self {
-            parts,
-            fitted: Kept::default(),
-            fitted_of_many: Kept::default(),
-            listed: None,
-            lessons: Vec::new(),
-            studies: None,
-            batch: batch::Kept::default(),
-        }
-    }
-
-    /// Learns from the earlier studies, unless that was done before.
-    fn learn(&mut self, view: &View<'_>) {
-        let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
-        let studies: Vec<u64> = earlier.iter().map(Earlier::id).collect();
-        let is_known = self
-            .studies
-            .as_ref()
-            .is_some_and(|(space, known)| Arc::ptr_eq(space, view.space.identity()) && *known == studies);
-        if !is_known {
-            self.studies = Some((Arc::clone(view.space.identity()), studies));
-            self.lessons = earlier
-                .iter()
-                .filter_map(|study| Lesson::of(view.space, view.objective, study))
-                .map(Arc::new)
-                .collect();
-        }
-    }
+    batch: Batch,
 }
 
 /// Proposes the best config of the first earlier study, if nothing but the start is known.
@@ -102,14 +78,6 @@ fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
 /// The parts of [`auto`](super::STRATEGIES). Each part can be left out, to measure what it contributes.
 ///
 /// Normal searches have all parts (`bayes` all but the physics); an ablation leaves out one at a time.
-///
-/// ```
-/// use gputune::search::strategy::{Parts, bayes_with};
-///
-/// let without_noise = Parts { noise: false, ..Parts::default() };
-/// let strategy = bayes_with(without_noise);
-/// # drop(strategy);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parts {
     /// The process starts from the model of a training step, if throughput counts and the space has parameters that the
@@ -133,7 +101,7 @@ impl Default for Parts {
 
 /// Returns the method with only some of its parts.
 pub fn bayes_with(parts: Parts) -> Box<dyn Strategy> {
-    Box::new(Bayes::with(parts))
+    Box::new(Bayes { parts, ..Bayes::default() })
 }
 
 /// The trials before the process proposes: with fewer it cannot know any difference.
@@ -151,13 +119,31 @@ impl Strategy for Bayes {
 }
 
 impl Bayes {
+    /// Learns from the earlier studies, unless that was done before.
+    fn learn(&mut self, view: &View<'_>) {
+        let earlier = &view.earlier[..view.earlier.len().min(EarlierStudy::MOST)];
+        let studies =
+            Some((Arc::clone(view.space.identity()), earlier.iter().map(|study| study.id).collect::<Vec<u64>>()));
+        let is_known = self
+            .studies
+            .as_ref()
+            .zip(studies.as_ref())
+            .is_some_and(|((space, known), (other, studies))| Arc::ptr_eq(space, other) && known == studies);
+        if !is_known {
+            self.studies = studies;
+            let lessons = earlier.iter().filter_map(|study| Lesson::of(view.space, view.objective, study));
+            self.lessons = lessons.map(Arc::new).collect();
+        }
+    }
+
     fn propose_in(&mut self, view: &View<'_>) -> Option<Proposal> {
         let parts = self.parts;
-        if parts.every_config && self.listed.as_ref().is_none_or(|listed| !listed.is_of(view.space)) {
-            self.listed = Some(Listed::of(view.space));
+        let space = view.space.identity();
+        if parts.every_config && self.listed.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, space)) {
+            self.listed = Some((Arc::clone(space), candidates::listed(view.space)));
         }
         self.learn(view);
-        if let Some(thought) = batch::last_thought(view)
+        if let Some(thought) = schedule::last_thought(view)
             && let Some(proposal) = self.propose_of_batch(view, thought)
         {
             return Some(proposal);
@@ -167,8 +153,8 @@ impl Bayes {
             return Some(proposal);
         }
         let sampled;
-        let listed = self.listed.as_ref().filter(|_| !batch::is_hurried(view));
-        let candidates: &[Chunk] = match listed.and_then(|listed| listed.chunks.as_ref()) {
+        let listed = self.listed.as_ref().filter(|_| !schedule::is_hurried(view));
+        let candidates: &[Chunk] = match listed.and_then(|(_, chunks)| chunks.as_ref()) {
             Some(chunks) => chunks,
             None => {
                 sampled = sample(view, &known);
@@ -197,8 +183,7 @@ impl Bayes {
         model.propose(view, &known, candidates, memory.as_ref()).or_else(|| random::propose(view).map(Proposal::from))
     }
 
-    /// Returns the first open proposal of the batch, or a random config if none is open. Returns `None` if too little was known for
-    /// a thought.
+    /// Returns the first open proposal of the batch, or else a random config. Returns `None` if too little was known for a thought.
     fn propose_of_batch(&mut self, view: &View<'_>, thought: Thought) -> Option<Proposal> {
         let mut kept = std::mem::take(&mut self.batch);
         let batch = kept.of(view, thought, |past| self.think(&view.when_known(past), thought));
@@ -217,11 +202,10 @@ impl Bayes {
         let (physics, memory) = physics_and_memory(view, &known, self.parts);
         let with = (self.lessons.as_slice(), self.parts, true);
         let model = fitted(&mut self.fitted_of_many, view, &known, physics.as_ref(), with);
-        batch::mixed(view, &candidates, model.several(view, &known, &candidates, (memory.as_ref(), thought)))
+        schedule::mixed(view, &candidates, model.several(view, &known, &candidates, (memory.as_ref(), thought)))
     }
 }
 
-/// Returns a sample of the space.
 fn sample(view: &View<'_>, known: &Known<'_>) -> Vec<Chunk> {
     chunks(view.space, candidates::sample(view, &known.leaders(), view.seed_of_draw()))
 }
@@ -283,10 +267,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{
-        Estimate, Expression, Failure, History, Measurement, Objective, Parameter, Purpose, Space, Walk,
-    };
-    use crate::search::strategy::SoFar;
+    use crate::model::{Direction, Estimate, Expression, History, Objective, Parameter, Space, Walk};
+    use crate::search::strategy::{Earlier, SoFar};
+    use crate::search::tests::{crashed, history, push};
 
     fn space() -> Space {
         let workers = Parameter::range("workers", 0, 8, 1);
@@ -295,31 +278,38 @@ mod tests {
         Space::new([Parameter::powers_of_two("batch_size", 1, 512), workers, prefetch, precision]).unwrap()
     }
 
-    fn push(history: &mut History, config: Config, outcome: Outcome) {
-        let number = u32::try_from(history.trials().len() + 1).unwrap();
-        history.push(Trial::new(number, Purpose::Search, config, outcome));
+    fn bayes(parts: Parts) -> Bayes {
+        Bayes { parts, ..Bayes::default() }
+    }
+
+    fn without_physics() -> Bayes {
+        bayes(Parts { physics: false, ..Parts::default() })
     }
 
     fn measured(value: f64, width: f64) -> Outcome {
-        let throughput = Some(Estimate::interval(value, value - width, value + width));
-        Outcome::Measured(Measurement { throughput, ..Measurement::default() })
+        crate::search::tests::measured(Estimate::interval(value, value - width, value + width))
     }
 
     fn answer(config: &Config) -> Outcome {
         let sum: f64 = config.levels().map(|level| f64::from(level.unwrap_or(0)).sqrt()).sum();
-        if sum > 8.0 { Outcome::Crashed(Failure::new("as scripted")) } else { measured(1.0 + sum, 0.05) }
+        if sum > 8.0 { crashed() } else { measured(1.0 + sum, 0.05) }
+    }
+
+    /// Every so-many-th config with its answer.
+    fn answered(space: &Space, step: usize, most: usize) -> History {
+        history(Walk::new(space).step_by(step).take(most).map(|config| (config.clone(), answer(&config))))
     }
 
     #[test]
     fn one_that_lived_through_a_search_and_a_new_one_propose_the_same() {
         let (space, objective) = (space(), Objective::default());
         for parts in [Parts::default(), Parts { physics: false, ..Parts::default() }] {
-            let (mut lived, mut history) = (Bayes::with(parts), History::default());
+            let (mut lived, mut history) = (bayes(parts), History::default());
             for number in 1..=32 {
                 let view = View::new(&space, &objective, &history, &[], None).with(100, 4);
                 let proposal = lived.propose(&view).unwrap();
                 if number > 18 {
-                    assert_eq!(Some(&proposal), Bayes::with(parts).propose(&view).as_ref(), "{number}");
+                    assert_eq!(Some(&proposal), bayes(parts).propose(&view).as_ref(), "{number}");
                 }
                 let outcome = answer(&proposal.config);
                 push(&mut history, proposal.config, outcome);
@@ -330,24 +320,21 @@ mod tests {
     #[test]
     fn where_probes_are_shorter_than_thoughts_one_thought_proposes_many() {
         let (space, objective) = (space(), Objective::default());
-        let (mut lived, mut history) = (Bayes::with(Parts::default()), History::default());
+        let (mut lived, mut history) = (Bayes::default(), History::default());
         let mut pending: Vec<Config> = Vec::new();
         let mut reasons = Vec::new();
         for number in 1..=120 {
             let view = View::new(&space, &objective, &history, &pending, None).with(1000, 4);
             let proposal = lived.propose(&view).unwrap();
             assert!(view.is_open(&proposal.config), "{number}");
-            assert_eq!(Some(&proposal), Bayes::with(Parts::default()).propose(&view).as_ref(), "{number}");
+            assert_eq!(Some(&proposal), Bayes::default().propose(&view).as_ref(), "{number}");
             reasons.extend(proposal.reason);
             pending.push(proposal.config);
             if pending.len() == 8 {
                 let config = pending.remove(0);
-                let outcome = answer(&config);
-                push(&mut history, config.clone(), outcome);
-                let trials = history
-                    .trials()
-                    .iter()
-                    .map(|trial| Trial { elapsed: Duration::from_millis(40), ..Trial::clone(trial) });
+                push(&mut history, config.clone(), answer(&config));
+                let elapsed = Duration::from_millis(40);
+                let trials = history.trials().iter().map(|trial| Trial { elapsed, ..Trial::clone(trial) });
                 history = trials.collect();
             }
         }
@@ -357,18 +344,16 @@ mod tests {
 
     #[test]
     fn what_runs_counts_with_what_it_has_shown_so_far() {
-        let space =
-            Space::new([Parameter::powers_of_two("batch_size", 1, 1 << 12), Parameter::range("workers", 0, 8, 1)])
-                .unwrap();
+        let batch_size = Parameter::powers_of_two("batch_size", 1, 1 << 12);
+        let space = Space::new([batch_size, Parameter::range("workers", 0, 8, 1)]).unwrap();
         let objective = Objective::default();
-        let mut history = History::default();
-        for levels in [[4, 4], [3, 4], [5, 4], [4, 3], [4, 5]] {
-            push(&mut history, space.with_levels(&levels).unwrap(), measured(100.0 + f64::from(levels[1]), 0.5));
-        }
-        let pending = [space.with_levels(&[10, 2]).unwrap(), space.with_levels(&[1, 7]).unwrap()];
+        let config = |levels: [u32; 2]| space.with_levels(&levels).unwrap();
+        let known = [[4, 4], [3, 4], [5, 4], [4, 3], [4, 5]];
+        let history = history(known.map(|levels| (config(levels), measured(100.0 + f64::from(levels[1]), 0.5))));
+        let pending = [config([10, 2]), config([1, 7])];
         let next = |so_far: &[Option<SoFar>]| {
             let view = View::new(&space, &objective, &history, &pending, None).with(20, 4).with_so_far(so_far);
-            Bayes::with(Parts { physics: false, ..Parts::default() }).propose(&view).unwrap()
+            without_physics().propose(&view).unwrap()
         };
         let batch = |proposal: &Proposal| proposal.config.level(0).unwrap();
         let shows = |score| Some(SoFar { score, half_width: 0.05 });
@@ -380,31 +365,25 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_not_taken_for_another_search() {
-        let (objective, other) =
-            (Objective::default(), Objective::new("throughput", crate::model::Direction::Minimize));
+        let (objective, other) = (Objective::default(), Objective::new("throughput", Direction::Minimize));
         let mut space = space();
-        let mut history = History::default();
-        Walk::new(&space).step_by(29).take(12).for_each(|config| push(&mut history, config.clone(), answer(&config)));
-        let mut changed = History::default();
-        for trial in history.trials() {
-            push(&mut changed, trial.config.clone(), measured(f64::from(trial.number), 0.1));
-        }
-        let mut lived = Bayes::with(Parts::default());
-        for (objective, history) in [(&objective, &history), (&other, &history), (&objective, &changed)] {
+        let known = answered(&space, 29, 12);
+        let changed = known.trials().iter().map(|trial| (trial.config.clone(), measured(trial.number.into(), 0.1)));
+        let changed = history(changed);
+        let mut lived = Bayes::default();
+        for (objective, history) in [(&objective, &known), (&other, &known), (&objective, &changed)] {
             let view = View::new(&space, objective, history, &[], None);
-            assert_eq!(lived.propose(&view), Bayes::with(Parts::default()).propose(&view));
+            assert_eq!(lived.propose(&view), Bayes::default().propose(&view));
         }
         // This space may lie at the same address, and has the same parameters and rules.
         space = space.restricted(|config| config.level(0).is_some_and(|level| level < 2));
-        let view = View::new(&space, &objective, &history, &[], None);
+        let view = View::new(&space, &objective, &known, &[], None);
         assert!(space.allows(&lived.propose(&view).unwrap().config));
     }
 
-    fn study(space: &Space, value: fn(&Config) -> f64) -> EarlierStudy {
-        let mut history = History::default();
-        let configs = Walk::new(space).step_by(17);
-        configs.for_each(|config| push(&mut history, config.clone(), measured(value(&config), 0.0)));
-        EarlierStudy::of("before", space, &history)
+    fn study(space: &Space, objective: &Objective, value: fn(&Config) -> f64) -> Earlier {
+        let trials = Walk::new(space).step_by(17).map(|config| (config.clone(), measured(value(&config), 0.0)));
+        EarlierStudy::of("before", space, &history(trials)).seen_from(space, objective).unwrap()
     }
 
     fn level(config: &Config) -> f64 {
@@ -414,16 +393,14 @@ mod tests {
     #[test]
     fn a_study_in_doubt_has_one_turn_whatever_fails_then() {
         let (space, objective) = (space(), Objective::default());
-        let earlier = [study(&space, level).seen_from(&space, &objective).unwrap()];
-        let mut history = History::default();
+        let earlier = [study(&space, &objective, level)];
         let mut configs = Walk::new(&space).step_by(23);
-        (1..=2).for_each(|value| push(&mut history, configs.next().unwrap(), measured(f64::from(value), 0.0)));
-        let parts = Parts { physics: false, ..Parts::default() };
-        let mut lived = Bayes::with(parts);
+        let mut history = history([1.0, 2.0].map(|value| (configs.next().unwrap(), measured(value, 0.0))));
+        let mut lived = without_physics();
         let mut turns = Vec::new();
         for _ in 0..7 {
             let view = View::new(&space, &objective, &history, &[], None).with(100, 4).with_earlier(&earlier);
-            let mut new = Bayes::with(parts);
+            let mut new = without_physics();
             assert_eq!(lived.propose(&view), new.propose(&view));
             let learns = |strategy: &mut Bayes| {
                 let known = Known::of(&view);
@@ -432,27 +409,26 @@ mod tests {
             };
             let learned = learns(&mut lived);
             assert_eq!(learned, learns(&mut new));
-            turns.push((history.trials().len(), learned));
-            push(&mut history, configs.next().unwrap(), Outcome::Crashed(Failure::new("as scripted")));
+            turns.extend(learned.then_some(history.trials().len()));
+            push(&mut history, configs.next().unwrap(), crashed());
         }
-        let learned: Vec<usize> = turns.into_iter().filter(|(_, learned)| *learned).map(|(trials, _)| trials).collect();
-        assert_eq!(learned, [2, 4, 8]);
+        assert_eq!(turns, [2, 4, 8]);
     }
 
     #[test]
     fn lessons_are_not_taken_for_another_search() {
-        let (spaces, parts) = ([space(), space()], Parts { every_config: false, ..Parts::default() });
-        let most = Objective::default();
-        let least = Objective::new("throughput", crate::model::Direction::Minimize);
-        let mut lived = Bayes::with(parts);
+        let spaces = [space(), space()];
+        let (most, least) = (Objective::default(), Objective::new("throughput", Direction::Minimize));
+        let mut lived = bayes(Parts { every_config: false, ..Parts::default() });
         let mut lessons: Vec<Arc<Lesson>> = Vec::new();
+        let history = History::default();
         for (space, objective) in [(&spaces[0], &most), (&spaces[1], &most), (&spaces[1], &least)] {
-            let earlier = [study(space, |_| 3.0).seen_from(space, objective).unwrap()];
-            let history = History::default();
-            lived.learn(&View::new(space, objective, &history, &[], None).with_earlier(&earlier));
+            let earlier = [study(space, objective, |_| 3.0)];
+            let view = View::new(space, objective, &history, &[], None).with_earlier(&earlier);
+            lived.learn(&view);
             let lesson = Arc::clone(&lived.lessons[0]);
             assert!(!lessons.iter().any(|known| Arc::ptr_eq(known, &lesson)));
-            lived.learn(&View::new(space, objective, &history, &[], None).with_earlier(&earlier));
+            lived.learn(&view);
             assert!(Arc::ptr_eq(&lived.lessons[0], &lesson));
             lessons.push(lesson);
         }
@@ -461,12 +437,9 @@ mod tests {
     #[test]
     fn a_study_without_logarithms_tells_no_ratio() {
         let (space, objective) = (space(), Objective::default());
-        let lesson = |value| {
-            let earlier = study(&space, value).seen_from(&space, &objective).unwrap();
-            Lesson::of(&space, &objective, &earlier).unwrap().spread()
-        };
-        assert!(lesson(level).is_some());
-        assert_eq!(lesson(|config| -1e21 * level(config)), None);
+        let spread = |value| Lesson::of(&space, &objective, &study(&space, &objective, value)).unwrap().spread;
+        assert!(spread(level).is_some());
+        assert_eq!(spread(|config| -1e21 * level(config)), None);
     }
 
     #[test]
@@ -477,14 +450,13 @@ mod tests {
             |_| measured(5.0, 0.0),
             |number| measured(1.0 + f64::from(number % 3), f64::INFINITY),
             |number| measured(if number % 2 == 0 { f64::MAX } else { f64::MIN_POSITIVE }, f64::NAN),
-            |number| if number < 2 { measured(f64::NAN, 0.0) } else { Outcome::Crashed(Failure::new("as scripted")) },
+            |number| if number < 2 { measured(f64::NAN, 0.0) } else { crashed() },
         ];
         for outcome in outcomes {
-            let mut history = History::default();
             let configs = Walk::new(&space).step_by(2).take(350);
-            configs.zip(0..).for_each(|(config, number)| push(&mut history, config, outcome(number)));
+            let history = history(configs.zip(0..).map(|(config, number)| (config, outcome(number))));
             let view = View::new(&space, &objective, &history, &[], None);
-            let proposal = Bayes::with(Parts::default()).propose(&view).unwrap();
+            let proposal = Bayes::default().propose(&view).unwrap();
             assert!(view.is_open(&proposal.config));
             assert!(proposal.gain.is_none_or(|gain| gain >= 0.0 && gain.is_finite()), "{proposal:?}");
         }
@@ -493,8 +465,7 @@ mod tests {
     #[test]
     fn every_part_can_be_left_out() {
         let (space, objective) = (space(), Objective::default());
-        let mut history = History::default();
-        Walk::new(&space).step_by(37).take(9).for_each(|config| push(&mut history, config.clone(), answer(&config)));
+        let history = answered(&space, 37, 9);
         let view = View::new(&space, &objective, &history, &[], None);
         let all = Parts::default();
         let without = [

@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use super::acquisition::{Choice, Judge};
-use super::batch::{self, Thought};
 use super::candidates::Chunk;
-use super::earlier::Lesson;
 use super::fit;
 use super::kernel::Shape;
-use super::mean::{History, Mean};
+use super::mean::{History, Lesson, Mean};
 use super::memory_model::MemoryNeed;
 use super::physics::Physics;
 use super::plateau;
 use super::points::{Axis, Points, axes};
 use super::process::{Data, Feasibility, Process};
-use super::scale::Scale;
+use super::scale::{EXPECTED, EXPECTED_ANYWHERE, Scale};
+use super::schedule::{self, Thought};
 use super::{Known, Parts};
-use crate::model::{Config, Direction, Space, Trial};
-use crate::search::strategy::{Proposal, SoFar, View};
+use crate::model::{Config, Direction, Trial};
+use crate::search::strategy::{Proposal, SoFar, View, earlier::spread};
 
 /// The most trials that the kernel is fitted to, and that the process uses: the work grows with the cube of their
 /// number.
@@ -27,7 +26,6 @@ const MOST_KNOWN: usize = 300;
 const MOST_FITTED_OF_MANY: usize = 32;
 const MOST_KNOWN_OF_MANY: usize = 96;
 
-/// Everything that is fitted to the history.
 #[derive(Debug)]
 pub(super) struct Model {
     parts: Parts,
@@ -46,53 +44,24 @@ impl Model {
         parts: Parts,
         is_of_many: bool,
     ) -> Self {
-        /// The expected deviation of scores, as logarithms, among the configs of a space: for throughputs of training steps, and
-        /// for any other scores. Recorded tables lie between 0.2 and 1.8.
-        const EXPECTED: f64 = 0.4;
-        const EXPECTED_ANYWHERE: f64 = 1.0;
         /// With fewer scores than these, the prediction of an earlier study counts more.
         const FEW: usize = 3;
         let axes = axes(view.space);
         let scores: Vec<f64> = known.scored.iter().map(|(_, score)| *score).collect();
-        let earlier = lessons.first().filter(|_| scores.len() < FEW).and_then(|lesson| lesson.spread());
+        let earlier = lessons.first().filter(|_| scores.len() < FEW).and_then(|lesson| lesson.spread);
         let expected = if physics.is_some() { EXPECTED } else { earlier.unwrap_or(EXPECTED_ANYWHERE) };
         let scale = Scale::of(view.objective, &scores, expected, parts.logarithm);
         let most = if is_of_many { MOST_FITTED_OF_MANY } else { MOST_FITTED };
         let kept = representatives(&known.scored, most);
-        let history = History {
-            space: view.space,
-            axes: &axes,
-            data: data(view, &axes, &scale, &kept, parts),
-            configs: kept.iter().map(|(trial, _)| &trial.config).collect(),
-            whole: kept.iter().map(|(_, score)| scale.whole_value(*score)).collect(),
-            waits: kept.iter().map(|(trial, _)| physics?.wait_of(view.space, trial)).collect(),
-            deviation: scale.deviation(),
-            is_of_ratios: scale.is_of_ratios(),
-            is_its_turn,
-        };
+        let data = data(view, &axes, &scale, &kept, parts);
+        let history = History { space: view.space, axes: &axes, scale: &scale, data, scored: &kept, is_its_turn };
         let (mean, fitted) = Mean::most_likely(&history, physics, lessons);
         Self { parts, axes, scale, shape: fitted.shape, mean }
     }
 
-    /// The parameters that the offset depends on.
-    fn reads(&self, space: &Space) -> Vec<usize> {
-        self.mean.reads(space)
-    }
-
-    /// Returns the value that the mean predicts, up to a constant, with its variance.
-    fn offset(&self, view: &View<'_>, config: &Config) -> (f64, f64) {
-        self.mean.uncertain(view.space, config, self.scale.deviation(), self.scale.is_of_ratios())
-    }
-
-    /// Returns the value for the process from a score.
-    fn left(&self, view: &View<'_>, config: &Config, score: f64) -> f64 {
-        let values = (self.scale.value(score), self.scale.whole_value(score));
-        self.mean.left(view.space, config, values, (self.scale.deviation(), self.scale.is_of_ratios()))
-    }
-
     /// Returns true if the mean is an earlier study.
     pub(super) fn learns_from_earlier(&self) -> bool {
-        self.mean.is_earlier()
+        matches!(self.mean, Mean::Earlier(..))
     }
 }
 
@@ -138,7 +107,7 @@ impl Model {
     ) -> Vec<Proposal> {
         let proposals = self.judged(view, known, memory, MOST_KNOWN_OF_MANY, |judge, (best, top)| {
             let choices = judge.several(candidates, |config| view.is_open(config));
-            batch::spread(view.space, choices, thought)
+            schedule::spread(view.space, choices, thought)
                 .into_iter()
                 .map(|choice| explained(view, &self.scale, (&best.config, top), choice, None))
                 .collect()
@@ -146,8 +115,7 @@ impl Model {
         proposals.unwrap_or_default()
     }
 
-    /// Makes the judge of candidates from at most `most` trials, and passes it to `with` together with the best trial and its
-    /// score.
+    /// Makes the judge of candidates from at most `most` trials, and passes it on together with the best trial and its score.
     fn judged<T>(
         &self,
         view: &View<'_>,
@@ -157,23 +125,25 @@ impl Model {
         with: impl FnOnce(&mut Judge<'_>, (&Trial, f64)) -> T,
     ) -> Option<T> {
         let (axes, scale) = (&self.axes, &self.scale);
+        let left = |config: &Config, score: f64| self.mean.left(view.space, config, score, scale);
         let kept = representatives(&known.scored, most);
         let mut data = data(view, axes, scale, &kept, self.parts);
-        for (value, (trial, score)) in data.values.iter_mut().zip(&kept) {
-            *value = self.left(view, &trial.config, *score);
+        data.values = kept.iter().map(|(trial, score)| left(&trial.config, *score)).collect();
+        let (mut shown, mut silent): (Vec<(&Config, SoFar)>, Vec<&Config>) = (Vec::new(), Vec::new());
+        for (config, so_far) in view.under_way() {
+            match so_far {
+                Some(so_far) => shown.push((config, so_far)),
+                None => silent.push(config),
+            }
         }
-        let shown: Vec<(&Config, SoFar)> =
-            view.under_way().filter_map(|(config, so_far)| Some((config, so_far?))).collect();
         let mut configs: Vec<&Config> = kept.iter().map(|(trial, _)| &trial.config).collect();
         if !shown.is_empty() {
             // Probes under way count with their results so far.
-            data.values.extend(shown.iter().map(|(config, so_far)| self.left(view, config, so_far.score)));
+            data.values.extend(shown.iter().map(|(config, so_far)| left(config, so_far.score)));
             data.noise.extend(shown.iter().map(|(_, so_far)| scale.variance(so_far.score, so_far.half_width)));
             configs.extend(shown.iter().map(|(config, _)| config));
             data.points = Points::of(view.space, axes, configs.iter().copied());
         }
-        let silent: Vec<&Config> =
-            view.under_way().filter(|(_, so_far)| so_far.is_none()).map(|(config, _)| config).collect();
         if !silent.is_empty() {
             // Probes without results count as known, with their expected values.
             let pending = Points::of(view.space, axes, silent.iter().copied());
@@ -188,24 +158,23 @@ impl Model {
         }
         let process = self.process(&data)?;
         let feasibility = if self.parts.feasibility { feasibility(view, known, axes, memory, most) } else { None };
-        let chances = feasibility.as_ref().and_then(|model| Some((model, model.process(axes)?)));
         let (best, top) = view.best().or_else(|| known.scored.first().copied())?;
         let mut judge = Judge {
             process: &process,
-            feasibility: chances.as_ref().map(|(model, process)| (*model, process)),
+            feasibility: feasibility.as_ref(),
             best: shown.iter().map(|(_, so_far)| scale.value(so_far.score)).fold(scale.value(top), f64::max),
             doubt: 1.0,
-            offset: &|config| self.offset(view, config),
-            reads: &self.reads(view.space),
+            offset: &|config| self.mean.uncertain(view.space, config, scale),
+            reads: &self.mean.reads(view.space),
             fits: &|config| memory.map_or(1.0, |memory| memory.chance(view.space, config)),
-            others: &|config, into| self.mean.others(view.space, config, self.scale.deviation(), into),
-            is_unsure: self.mean.is_unsure(),
+            others: &|config, into| self.mean.others(view.space, config, scale, into),
+            is_unsure: matches!(self.mean, Mean::Physics(..)),
         };
         Some(with(&mut judge, (best, top)))
     }
 
     /// Makes the process from the data: with the fitted shape, or if that fails with the shape of the priors.
-    fn process<'d>(&'d self, data: &'d Data) -> Option<Process<'d>> {
+    fn process(&self, data: &Data) -> Option<Process> {
         let fitted = Process::new(data, &self.axes, &self.shape);
         fitted.or_else(|| Process::new(data, &self.axes, &fit::unfitted(&self.axes)))
     }
@@ -272,20 +241,14 @@ fn feasibility(
     let kept = &kept[kept.len().saturating_sub(most)..];
     let ran: Vec<bool> = kept.iter().map(|trial| view.objective.score_of(&trial.outcome).is_some()).collect();
     let points = Points::of(view.space, axes, kept.iter().map(|trial| &trial.config));
-    Feasibility::of(points, &ran, axes.len())
+    Feasibility::of(points, &ran, axes)
 }
 
 /// Selects trials to stand for all: the best half, and an even share of the rest, oldest first.
 fn representatives<'k, 'v>(scored: &'k [(&'v Trial, f64)], most: usize) -> Vec<&'k (&'v Trial, f64)> {
-    if scored.len() <= most {
-        return scored.iter().collect();
-    }
     let mut order: Vec<usize> = (0..scored.len()).collect();
     order.sort_by(|&a, &b| scored[b].1.total_cmp(&scored[a].1).then(a.cmp(&b)));
-    let (best, rest) = order.split_at(most / 2);
-    let wanted = most - best.len();
-    let spread = (0..wanted).map(|at| rest[at * rest.len() / wanted]);
-    let mut kept: Vec<usize> = best.iter().copied().chain(spread).collect();
+    let mut kept: Vec<usize> = spread(scored.len(), most).into_iter().map(|at| order[at]).collect();
     kept.sort_unstable();
     kept.into_iter().map(|at| &scored[at]).collect()
 }

@@ -70,7 +70,8 @@ fn has_new_setting(view: &View<'_>, known: &Known<'_>) -> impl Fn(&Config) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Estimate, History, Measurement, Objective, Outcome, Parameter, Purpose, Space, Trial};
+    use crate::model::{Estimate, History, Objective, Parameter, Space};
+    use crate::search::tests::measured;
 
     fn space() -> Space {
         let shared = Parameter::values("shared", [false, true]);
@@ -78,12 +79,8 @@ mod tests {
     }
 
     fn history(space: &Space, tried: &[[u32; 3]]) -> History {
-        let throughput = Some(Estimate::interval(10.0, 9.9, 10.1));
-        let outcome = || Outcome::Measured(Measurement { throughput, ..Measurement::default() });
-        let trial = |(levels, number): (&[u32; 3], u32)| {
-            Trial::new(number, Purpose::Search, space.with_levels(levels).unwrap(), outcome())
-        };
-        tried.iter().zip(1..).map(trial).collect()
+        let outcome = || measured(Estimate::interval(10.0, 9.9, 10.1));
+        crate::search::tests::history(tried.iter().map(|levels| (space.with_levels(levels).unwrap(), outcome())))
     }
 
     #[test]

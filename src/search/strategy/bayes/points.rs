@@ -77,7 +77,6 @@ fn number(parameter: &Parameter, level: u32) -> f64 {
     parameter.value(level).as_f64().unwrap_or(0.0)
 }
 
-/// The axes of a space.
 pub(super) fn axes(space: &Space) -> Vec<Axis> {
     space.parameters().iter().map(Axis::of).collect()
 }
@@ -134,7 +133,6 @@ impl Points {
         self.len
     }
 
-    /// The numbers of a point's places.
     #[inline]
     pub(super) fn point(&self, at: usize) -> &[u32] {
         let axes = self.places.len();
@@ -147,7 +145,6 @@ impl Points {
         self.numbers.iter().skip(axis).step_by(self.places.len().max(1)).copied()
     }
 
-    /// One of the points alone.
     pub(super) fn only(&self, at: usize) -> Self {
         let place = |(axis, &number): (usize, &u32)| vec![self.places[axis][number as usize]];
         let places: Vec<Vec<f64>> = self.point(at).iter().enumerate().map(place).collect();

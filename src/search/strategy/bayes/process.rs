@@ -13,15 +13,23 @@ pub(super) struct Data {
     pub(super) noise: Vec<f64>,
 }
 
+impl Data {
+    /// Values that have no noise of their own.
+    pub(super) fn exact(points: Points, values: Vec<f64>) -> Self {
+        Self { points, noise: vec![0.0; values.len()], values }
+    }
+}
+
 /// The prior precision of the level that all values share. Values are standardised, so the level lies within a few
 /// units of zero.
 pub(super) const LEVEL_PRECISION: f64 = 0.3;
 
 /// A process that was conditioned on its data.
-pub(super) struct Process<'d> {
-    data: &'d Data,
-    shape: Shape,
-    decays: Vec<Decays<'d>>,
+#[derive(Debug)]
+pub(super) struct Process {
+    points: Points,
+    variance: f64,
+    decays: Vec<Decays>,
     factor: Triangle,
     /// The solution of L x = 1.
     ones: Vec<f64>,
@@ -31,17 +39,15 @@ pub(super) struct Process<'d> {
     certainty: Vec<f64>,
 }
 
-/// The prediction of an unknown value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Belief {
     pub(super) mean: f64,
     pub(super) deviation: f64,
 }
 
-impl<'d> Process<'d> {
-    /// Makes the process, with more noise if that is needed to distinguish the points. Returns `None` if no noise helps, as with
-    /// values that are not numbers.
-    pub(super) fn new(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
+impl Process {
+    /// Makes the process, with more noise if points cannot be distinguished otherwise; `None` if no noise helps.
+    pub(super) fn new(data: &Data, axes: &[Axis], shape: &Shape) -> Option<Self> {
         const TRIES: usize = 4;
         let mut shape = shape.clone();
         for _ in 0..TRIES {
@@ -53,9 +59,9 @@ impl<'d> Process<'d> {
         None
     }
 
-    fn with(data: &'d Data, axes: &'d [Axis], shape: &Shape) -> Option<Self> {
+    fn with(data: &Data, axes: &[Axis], shape: &Shape) -> Option<Self> {
         let pairs = Pairs::of(axes, &data.points);
-        let alike = pairs.covariances(shape, &pairs.tables(shape, false));
+        let alike = pairs.covariances(shape, &pairs.tables(shape));
         let variances: Vec<f64> = data.noise.iter().map(|noise| shape.variance + shape.noise + noise).collect();
         let factor = Triangle::from_parts(&variances, &alike).cholesky()?;
         let mut ones = vec![1.0; data.values.len()];
@@ -68,11 +74,11 @@ impl<'d> Process<'d> {
         let certainty = variances.iter().map(|variance| 1.0 / variance).collect();
         let decays = Decays::of_all(shape, axes, &data.points);
         let is_sound = level.is_finite() && weights.iter().all(|weight| weight.is_finite());
-        is_sound.then_some(Self { data, shape: shape.clone(), decays, factor, ones, weights, level, certainty })
+        let (points, variance) = (data.points.clone(), shape.variance);
+        is_sound.then_some(Self { points, variance, decays, factor, ones, weights, level, certainty })
     }
 
-    /// Returns how surprising these values are to the process, in place of its own values: the negative logarithm of their density,
-    /// up to a constant.
+    /// Returns the negative logarithm of the density of these values, in place of the process's own, up to a constant.
     pub(super) fn surprise(&self, values: &[f64]) -> f64 {
         let ones = &self.ones;
         let mut solved = values.to_vec();
@@ -82,25 +88,18 @@ impl<'d> Process<'d> {
         0.5 * square + 0.5 * LEVEL_PRECISION * level * level
     }
 
-    /// How many values are known.
     pub(super) fn len(&self) -> usize {
-        self.data.values.len()
+        self.weights.len()
     }
 
-    /// Returns the weight of each known value in any mean, and the level that the mean returns to far from all of them.
-    pub(super) fn weights(&self) -> (&[f64], f64) {
-        (&self.weights, self.level)
-    }
-
-    /// Prepares for the points of a set.
     pub(super) fn factors(&self, others: &Points) -> Vec<Factor> {
-        factors(&self.decays, &self.data.points, others)
+        factors(&self.decays, &self.points, others)
     }
 
     /// Computes the covariances of all data with a point, and returns the mean there.
     pub(super) fn mean(&self, factors: &[Factor], point: &[u32], along: &mut Vec<f64>) -> f64 {
         along.clear();
-        along.resize(self.len(), self.shape.variance);
+        along.resize(self.len(), self.variance);
         for (factor, &place) in factors.iter().zip(point) {
             for (along, factor) in along.iter_mut().zip(factor.column(place)) {
                 *along *= factor;
@@ -109,41 +108,37 @@ impl<'d> Process<'d> {
         self.level + dot(along, &self.weights)
     }
 
-    /// Returns an upper bound of the deviation, from the first `rows` of the data; exact if those are all. Overwrites
-    /// as many numbers of `along`.
+    /// Returns an upper bound of the deviation from the first `rows` of the data, exact from all. Overwrites `along`.
     pub(super) fn deviation(&self, rows: usize, along: &mut [f64]) -> f64 {
         self.factor.solve_first(rows, along);
         let told = &along[..rows.min(along.len())];
-        (self.shape.variance - dot(told, told)).max(SMALLEST).sqrt()
+        (self.variance - dot(told, told)).max(SMALLEST).sqrt()
     }
 
-    /// Returns the expected value at a point, with its deviation.
     pub(super) fn belief(&self, factors: &[Factor], point: &[u32]) -> Belief {
         let mut along = Vec::new();
         let mean = self.mean(factors, point, &mut along);
         Belief { mean, deviation: self.deviation(self.len(), &mut along) }
     }
 
-    /// Goes through the points of a set in their order.
-    pub(super) fn sweep<'s>(&'s self, factors: &'s [Factor]) -> Sweep<'s, 'd> {
-        let products = vec![vec![self.shape.variance; self.len()]; factors.len().max(1)];
+    pub(super) fn sweep<'s>(&'s self, factors: &'s [Factor]) -> Sweep<'s> {
+        let products = vec![vec![self.variance; self.len()]; factors.len().max(1)];
         Sweep { process: self, factors, products, last: Vec::new() }
     }
 }
 
 /// Computes means and bounds for one point after the other. Neighbouring points share partial products over their common axes. So
 /// points in the order of a walk need little more than one multiplication for each known value.
-pub(super) struct Sweep<'s, 'd> {
-    process: &'s Process<'d>,
+pub(super) struct Sweep<'s> {
+    process: &'s Process,
     factors: &'s [Factor],
     /// The products over the axes before each axis.
     products: Vec<Vec<f64>>,
     last: Vec<u32>,
 }
 
-impl Sweep<'_, '_> {
-    /// Returns the mean at a point and an upper bound of the deviation there, from the single value that is most
-    /// correlated.
+impl Sweep<'_> {
+    /// Returns the mean at a point, and a bound of the deviation from the single value that is most correlated.
     pub(super) fn at(&mut self, point: &[u32]) -> Belief {
         let is_shared = |(a, b): &(&u32, &u32)| a == b;
         let shared = point.iter().zip(&self.last).take_while(is_shared).count();
@@ -162,12 +157,12 @@ impl Sweep<'_, '_> {
             Some(factor) => self.process.summed(before, factor.column(point[last])),
             None => self.process.summed(before, &vec![1.0; before.len()]),
         };
-        let variance = (self.process.shape.variance - most).max(SMALLEST);
+        let variance = (self.process.variance - most).max(SMALLEST);
         Belief { mean: self.process.level + sum, deviation: variance.sqrt() }
     }
 }
 
-impl Process<'_> {
+impl Process {
     /// Takes covariances as products of two factors; returns their weighted sum, and the most that one value reveals.
     fn summed(&self, before: &[f64], factor: &[f64]) -> (f64, f64) {
         const LANES: usize = 8;
@@ -194,11 +189,9 @@ impl Process<'_> {
 /// The smallest variance that is distinguishable from rounding.
 const SMALLEST: f64 = 1e-12;
 
-/// A model that predicts how likely a config is to run at all, from the trials so far. A failure has no score; it is only
-/// distinguished from success.
+/// Predicts how likely a config is to run at all. A failure has no score; it is only distinguished from success.
 pub(super) struct Feasibility {
-    data: Data,
-    shape: Shape,
+    pub(super) process: Process,
     /// The share of configs that is expected to run where nothing is known.
     prior: f64,
 }
@@ -207,22 +200,17 @@ pub(super) struct Feasibility {
 const LEAST: f64 = 0.02;
 
 impl Feasibility {
-    /// Fits the model to points that ran and points that did not; `None` if all ran.
-    pub(super) fn of(points: Points, ran: &[bool], axes: usize) -> Option<Self> {
+    /// Makes the model from points that ran and points that did not; `None` if all ran.
+    pub(super) fn of(points: Points, ran: &[bool], axes: &[Axis]) -> Option<Self> {
         let failed = ran.iter().filter(|ran| !**ran).count();
         if failed == 0 {
             return None;
         }
         let prior = (ran.len() - failed + 1) as f64 / (ran.len() + 1) as f64;
-        let values = ran.iter().map(|&ran| f64::from(u8::from(ran)) - prior).collect();
-        let data = Data { points, values, noise: vec![0.0; ran.len()] };
+        let data = Data::exact(points, ran.iter().map(|&ran| f64::from(u8::from(ran)) - prior).collect());
         // The lengths are a whole axis: the limits of memory and of kernels run across parameters.
-        let shape = Shape { lengths: vec![0.0; axes], variance: 0.25, noise: 0.02 };
-        Some(Self { data, shape, prior })
-    }
-
-    pub(super) fn process<'f>(&'f self, axes: &'f [Axis]) -> Option<Process<'f>> {
-        Process::new(&self.data, axes, &self.shape)
+        let shape = Shape { lengths: vec![0.0; axes.len()], variance: 0.25, noise: 0.02 };
+        Some(Self { process: Process::new(&data, axes, &shape)?, prior })
     }
 
     /// Returns the probability that a point runs, from the process's mean there.
@@ -236,6 +224,7 @@ mod tests {
     use super::*;
     use crate::model::{Config, Expression, Parameter, Permutation, Space, Walk};
     use crate::search::strategy::bayes::points::axes;
+    use crate::search::tests::numbers;
 
     /// Returns numbers from 0 to 1 that look random.
     fn chance(seed: u64) -> impl FnMut() -> f64 {
@@ -267,8 +256,7 @@ mod tests {
     fn data(space: &Space, configs: &[Config], seed: u64) -> Data {
         let mut chance = chance(seed);
         let values = configs.iter().map(|_| 2.0 * chance() - 1.0).collect();
-        let points = Points::of(space, &axes(space), configs);
-        Data { points, values, noise: vec![0.0; configs.len()] }
+        Data::exact(Points::of(space, &axes(space), configs), values)
     }
 
     #[test]
@@ -313,12 +301,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_apart_gets_noise_and_what_is_no_number_no_process() {
-        let space = Space::new([Parameter::range("a", 0, 99, 1)]).unwrap();
+        let space = numbers(0, 99);
         let configs: Vec<Config> = Walk::new(&space).collect();
-        let mut data = data(&space, &configs, 1);
+        let (axes, mut data) = (axes(&space), data(&space, &configs, 1));
         let shape = Shape { lengths: vec![9.0], variance: 1.0, noise: 0.0 };
-        assert!(Process::with(&data, &axes(&space), &shape).is_none());
-        let axes = axes(&space);
+        assert!(Process::with(&data, &axes, &shape).is_none());
         assert!(Process::new(&data, &axes, &shape).is_some());
         data.values[3] = f64::NAN;
         assert!(Process::new(&data, &axes, &shape).is_none());

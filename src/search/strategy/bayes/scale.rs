@@ -1,8 +1,15 @@
 //! Converts scores to standardised values: larger is better, the mean is about zero, and differences are ratios where
 //! that makes sense.
 
-use super::normal::{exp, ln};
+use libm::{exp, log as ln};
+
 use crate::model::{Direction, Objective};
+use crate::probe::stats::{NORMAL_95, median};
+
+/// The expected deviation of scores, as logarithms, among the configs of a space: for throughputs of training steps, and for any other
+/// scores. Recorded tables lie between 0.2 and 1.8.
+pub(super) const EXPECTED: f64 = 0.4;
+pub(super) const EXPECTED_ANYWHERE: f64 = 1.0;
 
 /// The conversion of scores to values, made from the known scores.
 #[derive(Debug, Clone)]
@@ -12,7 +19,8 @@ pub(super) struct Scale {
     limit: f64,
     spread: f64,
     mean: f64,
-    deviation: f64,
+    /// The size of one standard unit, as a difference of logarithms, or of scores if they have no logarithm.
+    pub(super) deviation: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +41,7 @@ impl Scale {
         let mut raw: Vec<f64> = scores.iter().map(|&score| kind.raw(score)).collect();
         raw.sort_by(f64::total_cmp);
         let top = raw.last().copied().unwrap_or(0.0);
-        let middle = crate::probe::stats::median(&raw).unwrap_or(0.0);
+        let middle = median(&raw).unwrap_or(0.0);
         // A score far below the median matters only as a bad one; its logarithm would dominate the fit.
         let spread = (top - middle).max(1e-9 * top.abs().max(1.0));
         let mut scale = Self { kind, limit: middle - 2.0 * spread, spread, mean: 0.0, deviation: 1.0 };
@@ -49,13 +57,11 @@ impl Scale {
         scale
     }
 
-    /// The standardised value of a score.
     pub(super) fn value(&self, score: f64) -> f64 {
         (self.drawn(self.kind.raw(score)) - self.mean) / self.deviation
     }
 
-    /// Returns the standardised value without compression: for a model that explains it, a value far below is as
-    /// informative as any.
+    /// Returns the standardised value without compression, for a model that explains low values.
     pub(super) fn whole_value(&self, score: f64) -> f64 {
         (self.kind.raw(score) - self.mean) / self.deviation
     }
@@ -69,7 +75,7 @@ impl Scale {
             Kind::Plain => share * score.abs(),
             Kind::Logarithm { .. } | Kind::Cost => share,
         };
-        let deviation = width / crate::probe::stats::NORMAL_95 / self.deviation;
+        let deviation = width / NORMAL_95 / self.deviation;
         (deviation * deviation).min(100.0)
     }
 
@@ -82,11 +88,6 @@ impl Scale {
             Kind::Logarithm { .. } => exp(difference.min(50.0)) - 1.0,
             Kind::Cost => 1.0 - exp((-difference).min(50.0)),
         }
-    }
-
-    /// Returns the size of one standard unit, as a difference of logarithms, or of scores if they have no logarithm.
-    pub(super) fn deviation(&self) -> f64 {
-        self.deviation
     }
 
     /// Returns true if values are logarithms, so that their differences are ratios.
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     fn deviation(direction: Direction, scores: &[f64], expected: f64) -> f64 {
-        Scale::of(&Objective::new("throughput", direction), scores, expected, true).deviation()
+        Scale::of(&Objective::new("throughput", direction), scores, expected, true).deviation
     }
 
     #[test]

@@ -10,54 +10,38 @@
 //! the loader follows Plumber (Kuchnik et al., MLSys 2022).
 
 pub(super) mod numbers;
-mod priors;
 mod step;
 
+use libm::{exp, log as ln};
 use numbers::{Evidence, Found, Unknown, most_likely};
 pub(super) use step::Numbers;
 use step::{Asked, MOST_PRECISIONS};
 
 use super::acquisition::risk;
 use super::candidates::Chunk;
+use super::mean::History;
 use super::memory_model::MemoryNeed;
-use super::normal::{exp, ln};
-use crate::model::{Config, Parameter, Role, Space, Trial};
+use crate::model::{Config, Parameter, Precision, Role, Space, Trial, Value};
+use crate::probe::stats;
 use crate::search::strategy::{Proposal, View};
 
-/// The model of a space's training step.
 #[derive(Debug, Clone)]
 pub(super) struct Physics {
     roles: Vec<Option<Role>>,
     unknowns: Vec<Unknown>,
-    /// The effect of each setting on a step, for parameters that do not have too many settings.
-    asked: Vec<Vec<Part>>,
+    /// The number of each setting that matters for a step, for parameters that do not have too many settings.
+    numbers: Vec<Vec<f64>>,
     /// The positions of a precision's settings among the unknowns.
     precisions: Vec<Vec<Option<u16>>>,
     middle: f64,
     has_workers: bool,
 }
 
-/// The effect of one setting on a step.
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    Nothing,
-    Batch(f64),
-    Pieces(f64),
-    Accumulation(f64),
-    Workers(f64),
-    Prefetch(f64),
-    Threads(f64),
-    Power(f64),
-    Devices(f64),
-    Precision(Option<u16>),
-}
-
-/// The most settings of a parameter whose effects are computed in advance.
+/// The most settings of a parameter whose numbers are computed in advance.
 const MOST_SETTINGS: u64 = 4096;
 
 impl Physics {
-    /// Makes the model of a space; `None` where the objective is not throughput, or no parameter has a role in the
-    /// model.
+    /// Makes the model of a space; `None` if the objective is not throughput, or no parameter has a role in the model.
     pub(super) fn of(view: &View<'_>) -> Option<Self> {
         let space = view.space;
         let roles: Vec<Option<Role>> = space.parameters().iter().map(Parameter::role).collect();
@@ -65,20 +49,19 @@ impl Physics {
         if !view.objective.is_largest_throughput() || !explains {
             return None;
         }
-        let (unknowns, precisions) = priors::unknowns(view, &roles);
+        let (unknowns, precisions) = unknowns(view, &roles);
         let has_workers = roles.contains(&Some(Role::Workers));
-        let middle = priors::middle(space, &roles);
-        let mut physics = Self { asked: Vec::new(), roles, unknowns, precisions, middle, has_workers };
-        let parts = |(at, parameter): (usize, &Parameter)| {
-            let count = if parameter.len() <= MOST_SETTINGS { parameter.len() } else { 0 };
-            (0..u32::try_from(count).unwrap_or(0)).map(|level| physics.worked_out(parameter, at, level)).collect()
+        let middle = middle(space, &roles);
+        let numbers = |(parameter, role): (&Parameter, &Option<Role>)| {
+            let count = if parameter.len() <= MOST_SETTINGS { u32::try_from(parameter.len()).unwrap_or(0) } else { 0 };
+            role.map_or_else(Vec::new, |role| (0..count).map(|level| number_for(parameter, role, level)).collect())
         };
-        physics.asked = space.parameters().iter().enumerate().map(parts).collect();
-        Some(physics)
+        let numbers = space.parameters().iter().zip(&roles).map(numbers).collect();
+        Some(Self { roles, unknowns, numbers, precisions, middle, has_workers })
     }
 
     /// Fits the coefficients to the history and the priors; also returns the cost from the priors.
-    pub(super) fn fit(&self, known: &Known<'_>) -> (Numbers, f64) {
+    pub(super) fn fit(&self, history: &History<'_>) -> (Numbers, f64) {
         /// The smallest weight with which alternative coefficients count: a round number.
         const LEAST_WEIGHT: f64 = 0.005;
         /// How much worse the explanation of throughput may become when waiting is also explained. A larger loss means that the two
@@ -92,11 +75,14 @@ impl Physics {
             &[(step::LOADER, 1.5)],
             &[(step::CORES, -1.0), (step::BARRIER, 1.0), (step::THREADS, 1.0)],
         ];
+        let deviation = history.scale.deviation;
+        let waits: Vec<Option<f64>> =
+            history.scored.iter().map(|(trial, _)| self.wait_of(history.space, trial)).collect();
         let mut observed = Observed {
-            asked: known.configs.iter().map(|config| self.asked(known.space, config)).collect(),
-            speeds: known.values.iter().map(|value| value * known.deviation).collect(),
-            deviations: known.errors.iter().map(|error| error.hypot(DISCREPANCY)).collect(),
-            waits: &known.waits,
+            asked: history.scored.iter().map(|(trial, _)| self.asked(history.space, &trial.config)).collect(),
+            speeds: history.whole().iter().map(|value| value * deviation).collect(),
+            deviations: history.data.noise.iter().map(|it| (it.sqrt() * deviation).hypot(DISCREPANCY)).collect(),
+            waits: &waits,
             middle: self.middle,
         };
         let mut unknowns = self.unknowns.clone();
@@ -111,8 +97,8 @@ impl Physics {
             unit.mean = start.last().copied().unwrap_or(0.0);
         }
         let mut found = most_likely(&unknowns, &starts, &observed);
-        if known.waits.iter().any(Option::is_some) {
-            let silent = vec![None; known.waits.len()];
+        if waits.iter().any(Option::is_some) {
+            let silent = vec![None; waits.len()];
             let (asked, speeds) = (observed.asked.clone(), observed.speeds.clone());
             let alone = Observed { waits: &silent, asked, speeds, deviations: observed.deviations.clone(), ..observed };
             let other = most_likely(&unknowns, &starts, &alone);
@@ -134,8 +120,7 @@ impl Physics {
         (Numbers::found(found, &unknowns, self.middle, others), prior)
     }
 
-    /// Proposes a start if none is given, or if no tried config has fitted. It is the config that is likely to fit and is fastest
-    /// according to the priors on training steps.
+    /// Proposes a start if none is given or no tried config has fitted: by the priors, the fastest config that is likely to fit.
     pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk], memory: Option<&MemoryNeed>) -> Option<Proposal> {
         let trials = view.history.trials();
         let none_fitted = trials.iter().all(|trial| view.objective.lacks_memory(&trial.outcome).is_some());
@@ -149,7 +134,7 @@ impl Physics {
         let speed = |config: &Config| {
             let asked = self.asked(view.space, config);
             let speeds: Vec<f64> = drawn.iter().map(|numbers| numbers.step(&asked).speed).collect();
-            crate::probe::stats::mean(&speeds).unwrap_or(0.0)
+            stats::mean(&speeds).unwrap_or(0.0)
         };
         let chance = |config: &Config| memory.map_or(1.0, |memory| memory.chance(view.space, config));
         let worth = |config: &Config| speed(config) + risk(chance(config));
@@ -165,7 +150,7 @@ impl Physics {
 
     /// Returns the share of a step that was spent waiting for data, if the probe reported it. If the probe did not
     /// report the time of a step, that follows from throughput and batch, unless several devices may take batches.
-    pub(super) fn wait_of(&self, space: &Space, trial: &Trial) -> Option<f64> {
+    fn wait_of(&self, space: &Space, trial: &Trial) -> Option<f64> {
         let measurement = trial.outcome.measurement()?;
         let wait = measurement.phase_seconds.get("data_wait")?;
         let asked = self.asked(space, &trial.config);
@@ -178,7 +163,6 @@ impl Physics {
         (0.0..=1.0).contains(&share).then_some(share)
     }
 
-    /// The parameters that the mean depends on.
     pub(super) fn reads(&self) -> Vec<usize> {
         self.roles.iter().enumerate().filter(|(_, role)| role.is_some()).map(|(at, _)| at).collect()
     }
@@ -201,69 +185,41 @@ impl Physics {
     fn asked(&self, space: &Space, config: &Config) -> Asked {
         let mut asked = Asked { workers: self.has_workers.then_some(1.0), ..Asked::default() };
         let mut precisions = 0;
-        for (at, (parts, level)) in self.asked.iter().zip(config.levels()).enumerate() {
-            let Some(level) = level else { continue };
-            let part = match parts.get(level as usize) {
-                Some(part) => *part,
-                None => self.worked_out(&space.parameters()[at], at, level),
-            };
-            match part {
-                Part::Nothing => {}
-                Part::Batch(ln) => asked.ln_batch += ln,
-                Part::Pieces(ln) => asked.ln_pieces += ln,
-                Part::Accumulation(ln) => asked.ln_accumulation += ln,
-                Part::Workers(workers) => asked.workers = Some(workers),
-                Part::Prefetch(ln) => asked.ln_prefetch += ln,
-                Part::Threads(ln) => asked.ln_threads += ln,
-                Part::Power(ln) => asked.ln_power += ln,
-                Part::Devices(ln) => asked.ln_devices += ln,
-                Part::Precision(place) if precisions < MOST_PRECISIONS => {
-                    asked.precisions[precisions] = place;
+        for (at, (role, level)) in self.roles.iter().zip(config.levels()).enumerate() {
+            let (Some(role), Some(level)) = (*role, level) else { continue };
+            let known = self.numbers[at].get(level as usize).copied();
+            let number = known.unwrap_or_else(|| number_for(&space.parameters()[at], role, level));
+            match role {
+                Role::Batch => asked.ln_batch += number,
+                Role::Pieces => asked.ln_pieces += number,
+                Role::Accumulation => asked.ln_accumulation += number,
+                Role::Workers => asked.workers = Some(number),
+                Role::Prefetch => asked.ln_prefetch += number,
+                Role::Threads => asked.ln_threads += number,
+                Role::Power => asked.ln_power += number,
+                Role::Devices => asked.ln_devices += number,
+                Role::Precision if precisions < MOST_PRECISIONS => {
+                    asked.precisions[precisions] = self.precisions[at].get(level as usize).copied().flatten();
                     precisions += 1;
                 }
-                Part::Precision(_) => {}
+                Role::Precision => {}
             }
         }
         asked
     }
+}
 
-    /// Computes the effect of a setting on a step.
-    fn worked_out(&self, parameter: &Parameter, at: usize, level: u32) -> Part {
-        let Some(role) = self.roles[at] else { return Part::Nothing };
-        if role == Role::Precision {
-            return Part::Precision(self.precisions[at].get(level as usize).copied().flatten());
-        }
-        let number = parameter.value(level).as_f64().unwrap_or(1.0);
-        // Zero means that the program chooses, except for workers.
-        let ln = if number > 0.0 { ln(number) } else { 0.0 };
-        match role {
-            Role::Batch => Part::Batch(ln),
-            Role::Pieces => Part::Pieces(ln),
-            Role::Accumulation => Part::Accumulation(ln),
-            Role::Workers => Part::Workers(number.max(0.0)),
-            Role::Prefetch => Part::Prefetch(ln),
-            Role::Threads => Part::Threads(ln),
-            Role::Power => Part::Power(ln - priors::last(parameter)),
-            Role::Devices => Part::Devices(ln),
-            Role::Precision => Part::Nothing,
-        }
+/// Returns a setting's number for the formula, mostly a logarithm. Zero means that the program chooses, except for workers.
+fn number_for(parameter: &Parameter, role: Role, level: u32) -> f64 {
+    let number = number(parameter, level);
+    let ln = if number > 0.0 { ln(number) } else { 0.0 };
+    match role {
+        Role::Workers => number.max(0.0),
+        Role::Power => ln - last(parameter),
+        _ => ln,
     }
 }
 
-/// The data that the model is fitted to: configs with their standardised values.
-pub(super) struct Known<'k> {
-    pub(super) space: &'k Space,
-    pub(super) configs: Vec<&'k Config>,
-    pub(super) values: &'k [f64],
-    /// The size of one standard unit, as a difference of logarithms.
-    pub(super) deviation: f64,
-    /// The share of each step that was spent waiting for data, where it was reported.
-    pub(super) waits: Vec<Option<f64>>,
-    /// The standard errors of the logarithms, those between runs included; zero where nothing is known of them.
-    pub(super) errors: Vec<f64>,
-}
-
-/// Measured values, as the fit uses them.
 struct Observed<'k> {
     asked: Vec<Asked>,
     /// The logarithms of throughputs, up to a constant.
@@ -290,7 +246,7 @@ impl Observed<'_> {
     fn set_unit(&self, raw: &mut [f64]) {
         let numbers = Numbers::new(raw, self.middle);
         let differences = self.asked.iter().zip(&self.speeds).map(|(asked, speed)| numbers.step(asked).speed - speed);
-        let mean = crate::probe::stats::mean(&differences.collect::<Vec<f64>>()).unwrap_or(0.0);
+        let mean = stats::mean(&differences.collect::<Vec<f64>>()).unwrap_or(0.0);
         if let Some(unit) = raw.last_mut() {
             *unit += mean;
         }
@@ -325,8 +281,7 @@ impl Evidence for Observed<'_> {
     }
 }
 
-/// Returns the residual of the model in standard units, with values far below compressed. A config that is much slower than
-/// predicted only matters as a slow config.
+/// Returns the residual of the model in standard units. Far lower values are compressed, since they only matter as slow configs.
 pub(super) fn drawn(rest: f64) -> f64 {
     /// In standard units. A round number: the residual beyond which a value counts as far below.
     const LIMIT: f64 = -2.5;
@@ -337,10 +292,253 @@ pub(super) fn drawn(rest: f64) -> f64 {
 /// much. A round number.
 const SOFT: f64 = 0.05;
 
-/// The logarithm of the odds of a share.
 fn odds(share: f64) -> f64 {
     ln((share + SOFT) / (1.0 - share + SOFT))
 }
 
+/// The most settings of a precision that have a speed of their own.
+const MOST_SPEEDS: u32 = 8;
+
+/// Returns the unknowns of the formula, and for each parameter the positions of its settings' speeds among them.
+fn unknowns(view: &View<'_>, roles: &[Option<Role>]) -> (Vec<Unknown>, Vec<Vec<Option<u16>>>) {
+    let space = view.space;
+    let has = |role: Role| roles.contains(&Some(role));
+    let mut unknowns = vec![Unknown::new(0.0, 1.0); step::PRECISIONS];
+    // Launching takes as long as computing for a batch in the lower half of the settings.
+    let (low, high) = ends(space, roles, Role::Batch).unwrap_or((0.0, 0.0));
+    unknowns[step::HALF_BATCH] = Unknown::new(low + 0.3 * (high - low), 1.2);
+    // One worker loads about as fast as the device computes. If workers are no parameter, there are enough of them.
+    unknowns[step::LOADER] = Unknown::new(if has(Role::Workers) { 0.0 } else { -1.5 }, 1.2);
+    unknowns[step::CORES] = cores(space, roles);
+    // Threads are a parameter where the host computes; elsewhere the host mostly launches.
+    unknowns[step::HOST] = if has(Role::Threads) { Unknown::new(-0.2, 0.4) } else { Unknown::new(-1.2, 0.8) };
+    unknowns[step::BARRIER] = Unknown::new(1.0, 1.0);
+    unknowns[step::GROWTH] = Unknown::new(0.02, 0.03);
+    unknowns[step::MIXED] = Unknown::new(0.05, 0.15);
+    unknowns[step::UPDATE] = Unknown::new(ln(0.3), 0.7);
+    unknowns[step::THREADS] = Unknown::new(0.3, 0.45);
+    unknowns[step::POWER] = Unknown::new(0.4, 0.3);
+    unknowns[step::DEVICES] = Unknown::new(0.8, 0.3);
+    unknowns[step::PREFETCH] = Unknown::new(0.01, 0.03);
+    let mut places = vec![Vec::new(); roles.len()];
+    let precisions = roles.iter().enumerate().filter(|(_, role)| **role == Some(Role::Precision));
+    for (at, _) in precisions.take(MOST_PRECISIONS) {
+        let parameter = &space.parameters()[at];
+        let count = u32::try_from(parameter.len()).unwrap_or(u32::MAX).min(MOST_SPEEDS);
+        for level in 0..count {
+            let speed = speed_of(&parameter.value(level), view, has(Role::Threads));
+            places[at].push(speed.and_then(|_| u16::try_from(unknowns.len()).ok()));
+            unknowns.extend(speed);
+        }
+    }
+    // The unit of speeds is unknown in advance.
+    unknowns.push(Unknown::new(0.0, 3.0));
+    (unknowns, places)
+}
+
+/// Returns the prior on the speed of a precision. Full precision is the reference and has no prior; other precisions are usually
+/// faster. If the device's matrix products were measured, a step is expected to gain the square root of their gain, because much of
+/// a step is other work. If they were not measured and threads that compute are a parameter, the device is a CPU. There 16 bits can
+/// be far slower.
+fn speed_of(value: &Value, view: &View<'_>, on_host: bool) -> Option<Unknown> {
+    let name = value.to_string();
+    let precision = Precision::named(&name);
+    let is_off = ["none", "no", "false", "highest", "off"].contains(&name.to_ascii_lowercase().as_str());
+    if is_off || precision == Some(Precision::Fp32) {
+        return None;
+    }
+    let measured = view.precision_speeds.zip(precision).and_then(|(speeds, precision)| speeds.get(&precision));
+    let measured = measured.filter(|speed| speed.is_finite() && **speed > 0.0);
+    let unmeasured = match precision {
+        Some(Precision::Fp16 | Precision::Fp8) if on_host => Unknown::new(-0.3, 0.8),
+        _ if on_host => Unknown::new(0.1, 0.4),
+        _ => Unknown::new(0.3, 0.5),
+    };
+    Some(measured.map_or(unmeasured, |speed| Unknown::new(0.5 * ln(*speed), 0.4)))
+}
+
+/// Returns the logarithms of the smallest and the largest settings of all parameters with a role, each summed.
+fn ends(space: &Space, roles: &[Option<Role>], wanted: Role) -> Option<(f64, f64)> {
+    let mut ends = None;
+    for (parameter, _) in space.parameters().iter().zip(roles).filter(|(_, role)| **role == Some(wanted)) {
+        let (low, high) = ends.unwrap_or((0.0, 0.0));
+        ends = Some((low + ln(number(parameter, 0).max(1.0)), high + last(parameter)));
+    }
+    ends
+}
+
+fn last(parameter: &Parameter) -> f64 {
+    let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX - 1);
+    ln(number(parameter, last).max(1.0))
+}
+
+fn number(parameter: &Parameter, level: u32) -> f64 {
+    parameter.value(level).as_f64().unwrap_or(1.0)
+}
+
+/// Returns the logarithm of the batch in the middle of the settings.
+fn middle(space: &Space, roles: &[Option<Role>]) -> f64 {
+    ends(space, roles, Role::Batch).map_or(0.0, |(low, high)| 0.5 * (low + high))
+}
+
+/// Returns the prior on the cores: people usually search up to about as many workers, and as many threads, as they have cores.
+fn cores(space: &Space, roles: &[Option<Role>]) -> Unknown {
+    let workers = ends(space, roles, Role::Workers).map(|(_, most)| most - 0.2);
+    let threads = ends(space, roles, Role::Threads).map(|(_, most)| most);
+    match (workers, threads) {
+        (Some(workers), Some(threads)) => Unknown::new(0.5 * (workers + threads), 0.5),
+        (Some(only), None) | (None, Some(only)) => Unknown::new(only, 0.6),
+        (None, None) => Unknown::new(ln(6.0), 0.8),
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::model::{Estimate, History, Measurement, Objective, Outcome, Settings, Timing, Walk};
+    use crate::search::tests::{measured, searched};
+
+    /// A training job; times in seconds.
+    #[derive(Clone, Copy)]
+    struct Job {
+        cores: f64,
+        /// To load a sample, on one core.
+        load: f64,
+        launch: f64,
+        /// To compute a sample in full precision.
+        compute: f64,
+        /// How many times as fast the other precision is.
+        gain: f64,
+        /// True if the host's cores compute.
+        is_on_host: bool,
+    }
+
+    fn space() -> Space {
+        Space::new([
+            Parameter::powers_of_two("batch_size", 8, 256),
+            Parameter::values("num_workers", [0, 1, 2, 3, 4, 8]),
+            Parameter::values("prefetch_factor", [2, 4]),
+            Parameter::values("precision", ["fp32", "bf16"]),
+            Parameter::values("threads", [1, 2, 4]),
+        ])
+        .unwrap()
+    }
+
+    fn number(settings: &Settings, name: &str) -> f64 {
+        settings.get(name).and_then(Value::as_f64).unwrap()
+    }
+
+    /// Simulates a job batch by batch, with workers that take turns and share the cores with the training process. Returns
+    /// the seconds of a step, and of waiting for data in it.
+    fn simulated(job: Job, settings: &Settings) -> (f64, f64) {
+        const STEPS: usize = 60;
+        const WARMUP: usize = 20;
+        let (batch, workers, threads) =
+            (number(settings, "batch_size"), number(settings, "num_workers"), number(settings, "threads"));
+        let is_fp32 = settings.get("precision").unwrap().to_string() == "fp32";
+        let spread = if job.is_on_host { threads.sqrt() } else { 1.0 };
+        let device = job.launch + batch * job.compute / if is_fp32 { 1.0 } else { job.gain } / spread;
+        let load = batch * job.load;
+        if workers == 0.0 {
+            return (device + load, load);
+        }
+        let needed = if job.is_on_host { threads } else { 0.3 };
+        let room = workers * number(settings, "prefetch_factor");
+        let (mut now, mut queue, mut waited, mut begin) = (0.0, 0.0, 0.0, 0.0);
+        for step in 0..STEPS {
+            if step == WARMUP {
+                (waited, begin) = (0.0, now);
+            }
+            // Nothing is computed until a batch is there.
+            if queue < 1.0 {
+                let wait = (1.0 - queue) * load / workers.min(job.cores);
+                (now, waited, queue) = (now + wait, waited + wait, 1.0);
+            }
+            queue -= 1.0;
+            let mut left = device;
+            while left > 1e-12 {
+                let busy = if queue < room { workers } else { 0.0 };
+                let rate = (job.cores / (busy + needed)).min(1.0);
+                let own = if job.is_on_host { rate * if threads > 1.0 { rate } else { 1.0 } } else { 1.0 };
+                let filled = if busy > 0.0 { (room - queue) * load / (busy * rate) } else { f64::INFINITY };
+                let time = (left / own).min(filled.max(1e-6));
+                (now, left) = (now + time, left - time * own);
+                queue = (queue + time * busy * rate / load).min(room);
+            }
+        }
+        let steps = (STEPS - WARMUP) as f64;
+        ((now - begin) / steps, waited / steps)
+    }
+
+    /// Returns what a probe of a job reports; with `is_swapped`, its wait and the rest of the step are exchanged.
+    fn reported(job: Job, settings: &Settings, is_swapped: bool) -> Outcome {
+        let (step, wait) = simulated(job, settings);
+        let wait = if is_swapped { step - wait } else { wait };
+        Outcome::Measured(Measurement {
+            throughput: Some(Estimate::point(number(settings, "batch_size") / step)),
+            phase_seconds: BTreeMap::from([("data_wait".to_owned(), wait)]),
+            timing: Timing { step_seconds: Some(step), ..Default::default() },
+            ..Measurement::default()
+        })
+    }
+
+    /// Returns how far the best of this many probes is below the best of all, as a share.
+    fn regret(name: &str, probes: u32, answer: impl Fn(&Settings) -> Outcome) -> f64 {
+        let (space, objective) = (space(), Objective::default());
+        let score = |config: Config| objective.score_of(&answer(&space.settings(&config)));
+        let most = Walk::new(&space).filter_map(score).fold(0.0, f64::max);
+        let history = searched(name, &space, (probes, probes, 3), |config| answer(&space.settings(config)));
+        let best = history.trials().iter().filter_map(|trial| objective.score_of(&trial.outcome)).fold(0.0, f64::max);
+        1.0 - best / most
+    }
+
+    /// Jobs in several regimes.
+    const JOBS: &[(&str, Job)] = &[
+        ("loads", Job { cores: 8.0, load: 6e-3, launch: 1e-2, compute: 3e-4, gain: 1.8, is_on_host: false }),
+        ("computes", Job { cores: 16.0, load: 4e-4, launch: 5e-3, compute: 2e-3, gain: 2.2, is_on_host: false }),
+        ("launches", Job { cores: 8.0, load: 1e-4, launch: 6e-2, compute: 1e-4, gain: 1.5, is_on_host: false }),
+        ("shares two cores", Job { cores: 2.0, load: 5e-4, launch: 3e-3, compute: 3e-4, gain: 1.3, is_on_host: true }),
+        ("shares four cores", Job { cores: 4.0, load: 8e-4, launch: 3e-3, compute: 1e-3, gain: 0.5, is_on_host: true }),
+    ];
+
+    #[test]
+    fn ten_probes_find_the_best_of_a_simulated_pipeline_whatever_bounds_it() {
+        for (name, job) in JOBS {
+            let left = regret("auto", 10, |settings| reported(*job, settings, false));
+            assert!(left < 0.03, "{name}: {left}");
+        }
+    }
+
+    #[test]
+    fn waiting_that_is_reported_the_wrong_way_round_costs_little() {
+        let mean = |name: &str| {
+            let each = JOBS.iter().map(|(_, job)| regret(name, 20, |settings| reported(*job, settings, true)));
+            stats::mean(&each.collect::<Vec<f64>>()).unwrap()
+        };
+        let (auto, bayes) = (mean("auto"), mean("bayes"));
+        assert!(auto < bayes + 0.02, "{auto}, and {bayes} without a model");
+    }
+
+    #[test]
+    fn a_machine_on_which_all_is_the_other_way_round_costs_little() {
+        let answer = |settings: &Settings| {
+            let batch = number(settings, "batch_size");
+            let slower = 1.0 + 0.1 * number(settings, "num_workers") + 0.2 * number(settings, "threads");
+            measured(Estimate::point(1000.0 / batch.sqrt() / slower))
+        };
+        let (auto, bayes) = (regret("auto", 20, answer), regret("bayes", 20, answer));
+        assert!(auto < bayes + 0.02, "{auto}, and {bayes} without a model");
+    }
+
+    #[test]
+    fn a_role_that_is_none_keeps_a_parameter_out_of_the_model() {
+        let model = |role: Option<Role>| {
+            let space = Space::new([Parameter::powers_of_two("batch_size", 8, 256).plays(role)]).unwrap();
+            let (objective, history) = (Objective::default(), History::default());
+            Physics::of(&View::new(&space, &objective, &history, &[], None)).is_some()
+        };
+        assert!(model(Some(Role::Batch)) && !model(None));
+    }
+}

@@ -1,8 +1,9 @@
 //! Finds the most likely coefficients of a model: least squares with normal priors. Also finds alternative coefficients that the
 //! history allows, each with its weight: the uncertainty that the most likely coefficients do not show.
 
+use libm::{exp, log as ln};
+
 use crate::search::strategy::bayes::matrix::Triangle;
-use crate::search::strategy::bayes::normal::{exp, ln};
 
 /// A coefficient of a model with its normal prior.
 #[derive(Debug, Clone, Copy)]
@@ -17,14 +18,12 @@ impl Unknown {
     }
 }
 
-/// The result of a fit.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Found {
     pub(in super::super) numbers: Vec<f64>,
     /// The contribution of the priors to the cost.
     pub(in super::super) prior: f64,
-    /// The precision matrix of the coefficients around their most likely values, in units of the priors' deviations,
-    /// factored.
+    /// The factored precision matrix around the most likely coefficients, in units of the priors' deviations.
     pub(in super::super) precision: Option<Triangle>,
     /// The ends of the optimisation from the other starts.
     pub(in super::super) ends: Vec<Vec<f64>>,
@@ -44,8 +43,7 @@ const ROUNDS: usize = 12;
 /// the weight falls (Cauchy's loss; Huber and Ronchetti, "Robust statistics", 2009).
 const WILD: f64 = 2.5;
 
-/// Finds the coefficients with the smallest cost from differences, in standard deviations, and priors, by Levenberg's
-/// and Marquardt's steps.
+/// Finds the coefficients with the smallest cost from differences and priors, by Levenberg's and Marquardt's steps.
 ///
 /// `starts` are further coefficients to begin from, one after the other.
 pub(in super::super) fn most_likely(unknowns: &[Unknown], starts: &[Vec<f64>], evidence: &impl Evidence) -> Found {
@@ -59,7 +57,6 @@ pub(in super::super) fn most_likely(unknowns: &[Unknown], starts: &[Vec<f64>], e
     Found { numbers, prior, precision, ends: ends.collect() }
 }
 
-/// Returns the cost of some coefficients.
 pub(super) fn cost_at(unknowns: &[Unknown], numbers: &[f64], evidence: &impl Evidence) -> f64 {
     let mut there = Vec::new();
     evidence.differences(numbers, &mut there);
@@ -119,7 +116,6 @@ fn descend(unknowns: &[Unknown], mut numbers: Vec<f64>, evidence: &impl Evidence
 struct Slopes {
     /// The curvature, without the contribution of the priors.
     curvature: Vec<Vec<f64>>,
-    /// The slope of the cost.
     pull: Vec<f64>,
 }
 
@@ -192,8 +188,7 @@ pub(super) fn expected(unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     drawn
 }
 
-/// Computes weights from costs. A draw that is less likely by a factor has a weight that is smaller by the same factor. No draw
-/// weighs more than the first.
+/// Returns a weight for each draw in proportion to its likelihood, but no larger than the first draw's.
 pub(super) fn weights(costs: &[f64]) -> Vec<f64> {
     let least = costs.first().copied().unwrap_or(0.0);
     let raw: Vec<f64> =

@@ -1,10 +1,9 @@
 //! The formula for how long a training step takes, with given coefficients.
 
+use libm::{exp, log as ln};
+
 use super::numbers::{Found, Unknown};
-use crate::search::strategy::bayes::{
-    matrix::Triangle,
-    normal::{exp, ln},
-};
+use crate::search::strategy::bayes::matrix::Triangle;
 
 /// The positions of the formula's coefficients. After them stand the speeds of the precisions, and last the unit of
 /// speeds.
@@ -67,7 +66,6 @@ pub(in crate::search::strategy::bayes) struct Numbers {
     others: Vec<(Numbers, f64)>,
 }
 
-/// The result of the formula for a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     /// The logarithm of samples per second, up to the unit that fitting leaves open.
@@ -100,7 +98,6 @@ impl Numbers {
         Self { covariance, others, ..Self::new(&found.numbers, middle) }
     }
 
-    /// A step of a config.
     pub(super) fn step(&self, asked: &Asked) -> Step {
         let (time, own) = self.time::<0>(asked);
         Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
@@ -109,35 +106,35 @@ impl Numbers {
     /// Computes a step with the derivatives of its speed and of its share of waiting.
     pub(super) fn followed(&self, asked: &Asked, speed: &mut [f64], waiting: &mut [f64]) -> Step {
         let (time, own) = self.time::<DIRECTIONS>(asked);
-        self.follow(asked, &time, 1.0, speed);
+        speed.fill(0.0);
+        self.follow(asked, &time, |at, slope| speed[at] = -slope);
+        if let Some(unit) = speed.last_mut() {
+            *unit = -1.0;
+        }
         let computing = own.value / time.value;
         let mut difference = time;
         for (slope, own) in difference.slope.iter_mut().zip(&own.slope) {
             *slope = if computing < 1.0 { computing * (*slope - own) } else { 0.0 };
         }
-        self.follow(asked, &difference, -1.0, waiting);
-        if let Some(unit) = speed.last_mut() {
-            *unit = -1.0;
-        }
-        speed[PREFETCH] = asked.ln_prefetch;
+        waiting.fill(0.0);
+        self.follow(asked, &difference, |at, slope| waiting[at] = slope);
+        // Loading ahead shifts the speed alone.
+        waiting[PREFETCH] = 0.0;
         Step { speed: self.speed(asked, time.value), wait: wait(time, own) }
     }
 
-    /// Adds the derivatives of a time's logarithm along the coefficients; with a negative sign, of a quantity that
-    /// falls with it.
-    fn follow(&self, asked: &Asked, time: &Dual<DIRECTIONS>, sign: f64, into: &mut [f64]) {
-        let sign = -sign;
-        into.fill(0.0);
-        for (into, slope) in into.iter_mut().zip(&time.slope[..LINEAR]) {
-            *into = sign * slope;
-        }
-        let (linear, ln_piece) = (sign * time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
-        into[GROWTH] = linear * (ln_piece - self.middle);
-        into[THREADS] = -linear * asked.ln_threads;
-        into[POWER] = -linear * asked.ln_power;
-        for place in asked.precisions.iter().flatten() {
-            into[usize::from(*place)] = -linear;
-            into[MIXED] = into[HALF_BATCH];
+    /// Passes on the derivatives of a time's logarithm along the coefficients.
+    fn follow(&self, asked: &Asked, time: &Dual<DIRECTIONS>, mut each: impl FnMut(usize, f64)) {
+        let (linear, ln_piece) = (time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
+        time.slope[..LINEAR].iter().enumerate().for_each(|(at, slope)| each(at, *slope));
+        each(GROWTH, linear * (ln_piece - self.middle));
+        each(THREADS, -linear * asked.ln_threads);
+        each(POWER, -linear * asked.ln_power);
+        each(PREFETCH, -asked.ln_prefetch);
+        let precisions = || asked.precisions.iter().flatten();
+        precisions().for_each(|place| each(usize::from(*place), -linear));
+        if precisions().next().is_some() {
+            each(MIXED, time.slope[HALF_BATCH]);
         }
     }
 
@@ -148,7 +145,6 @@ impl Numbers {
         }
         let (time, _) = self.time::<DIRECTIONS>(asked);
         let speed = self.speed(asked, time.value);
-        let (linear, ln_piece) = (time.slope[LINEAR], asked.ln_batch - asked.ln_pieces);
         // Only coefficients that matter for the config are considered.
         let mut slopes = [(0, 0.0); DIRECTIONS + MOST_PRECISIONS + 5];
         let mut count = 0;
@@ -158,19 +154,7 @@ impl Numbers {
                 count += 1;
             }
         };
-        for (at, slope) in time.slope[..LINEAR].iter().enumerate() {
-            add(at, *slope);
-        }
-        add(GROWTH, linear * (ln_piece - self.middle));
-        add(THREADS, -linear * asked.ln_threads);
-        add(POWER, -linear * asked.ln_power);
-        add(PREFETCH, -asked.ln_prefetch);
-        let mut is_mixed = false;
-        for place in asked.precisions.iter().flatten() {
-            add(usize::from(*place), -linear);
-            is_mixed = true;
-        }
-        add(MIXED, if is_mixed { time.slope[HALF_BATCH] } else { 0.0 });
+        self.follow(asked, &time, &mut add);
         let last = self.raw.len() - 1;
         add(last, 1.0);
         let mut variance = 0.0;
@@ -272,7 +256,6 @@ struct Dual<const N: usize> {
 }
 
 impl<const N: usize> Dual<N> {
-    /// A number that does not change.
     fn constant(value: f64) -> Self {
         Self { value, slope: [0.0; N] }
     }
