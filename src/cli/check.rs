@@ -169,8 +169,7 @@ struct First {
     files: Vec<String>,
 }
 
-/// Returns the commands that do not depend on results: the baseline's, and those of the strategy's proposals before the first
-/// result.
+/// Returns the commands of the baseline and of the strategy's proposals before the first result.
 fn first(spec: &Spec, earlier: &[Earlier], out: &Path) -> Vec<First> {
     const SHOWN: usize = 3;
     let history = History::default();

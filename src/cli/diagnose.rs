@@ -190,7 +190,7 @@ fn default_folder(args: &Args) -> PathBuf {
     folder::beside(&named, "-diagnose")
 }
 
-/// Returns what to run next: a command that runs as it is, or advice.
+/// Returns a command to run next, or advice.
 fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, opener: &written::Opener) -> String {
     if let Some(path) = wrote {
         return format!("gputune search {}", paths::word(path));

@@ -192,8 +192,7 @@ pub(super) fn print(
     write(format, &Chosen { settings, apply: &step.apply.applied, space, run, next })
 }
 
-/// Returns the settings that a format writes: the settings to apply for arguments, variables and commands, else all known
-/// settings.
+/// Returns the settings that a format writes: for arguments, variables and commands only those to apply.
 fn settings_for(format: &Format, best: &BestReport) -> Settings {
     if ["args", "env", "command"].contains(&format.name) {
         return best.to_set().clone();

@@ -200,7 +200,7 @@ impl Failed {
     }
 }
 
-/// The system refuses something that the command needs.
+/// The system refuses a file, process or signal.
 impl From<std::io::Error> for Failed {
     fn from(error: std::io::Error) -> Self {
         Self::because(Exit::Impossible, &error)

@@ -149,8 +149,7 @@ fn the_pages_are_what_the_program_says() {
     }
 }
 
-/// Splits the commands in a line for a shell into words, including those within `$(...)`, as far as documentation uses
-/// them.
+/// Splits the commands in a line for a shell, and those within `$(...)`, into words, as far as documentation uses them.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;

@@ -260,7 +260,7 @@ impl Watch {
     }
 }
 
-/// Returns the status to print: that of a killed search says so.
+/// Returns the status to print, in which a killed search has failed.
 fn state(status: &Status, life: &Life) -> Status {
     let killed = || Ended::Failed("the search was killed".to_owned());
     Status { ended: status.ended.clone().or_else(|| (*life == Life::Died).then(killed)), ..status.clone() }

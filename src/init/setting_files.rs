@@ -104,8 +104,7 @@ fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Optio
     Some(Template { text: template, config: file.to_owned(), is_opened })
 }
 
-/// Plans a parameter that a rendered file sets. It counts as stated, since the file cannot be rendered unless all of its settings are
-/// known.
+/// Plans a parameter that a rendered file sets. It counts as stated: a file is rendered only if all of its settings are known.
 pub(super) fn in_file(name: &str, definition: String, about: String, file: &str, today: Option<String>) -> Planned {
     let (name, way, stated) = (name.to_owned(), Way::File(file.to_owned()), Some(file.to_owned()));
     Planned { name, definition, about, way, today, stated, derived: Vec::new() }

@@ -69,8 +69,7 @@ impl Means {
     }
 }
 
-/// The range of batch sizes: from a quarter of today's batch size to sixteen times as much. Round numbers; memory may end the range
-/// sooner.
+/// The range of batch sizes: from a quarter of today's to sixteen times as much. Round numbers; memory may end the range sooner.
 const BATCH_BELOW: i64 = 4;
 const BATCH_ABOVE: i64 = 16;
 /// The range of batch sizes if today's batch size is not known: round numbers.

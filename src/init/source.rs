@@ -211,7 +211,7 @@ impl Source {
         places.chain(options).collect()
     }
 
-    /// Returns all calls, those of the script's file first.
+    /// Returns all calls, the script's own first.
     pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
         self.files.iter().flat_map(|file| &file.calls)
     }

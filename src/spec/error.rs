@@ -29,8 +29,7 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// The largest file that is read: a round number, far above what anybody writes by hand. It also stops reading from a
-/// device without an end.
+/// The largest file that is read: a round number, far above anything written by hand. It also ends the reading of a device.
 const LARGEST: u64 = 16 << 20;
 
 /// Formats an error, followed by its causes.

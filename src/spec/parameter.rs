@@ -24,8 +24,7 @@ pub(super) enum Part {
     Derived(String, Expression),
 }
 
-/// The most settings in a list, which is written by hand, and in a range, so that every part of a search can count
-/// them. Round numbers.
+/// The most settings in a list, which is written by hand, and in a range, which a search must count. Round numbers.
 const LONGEST_LIST: usize = 10_000;
 const MOST_LEVELS: f64 = 4e9;
 
