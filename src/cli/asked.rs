@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use gputune::model::{Parameter, Settings, Value, quantity};
 use gputune::report::emit::Format;
-use gputune::search::strategy::Entry;
+use gputune::search::{STRATEGIES, strategy::Entry};
 use gputune::spec::{Spec, suggestion};
 
 use super::exit::{Exit, Failed};
-use super::{folder, paths, replay};
+use super::{folder, paths};
 
 /// The options of a search.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub(super) struct Asked {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     probes: Option<u32>,
     /// The strategy [default: the spec's strategy]
-    #[arg(long, value_parser = replay::strategy_parser())]
+    #[arg(long, value_parser = super::one_of(STRATEGIES, |entry| (entry.name, entry.about)))]
     strategy: Option<&'static Entry>,
     /// Keep a parameter at this setting; may be given again
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
@@ -83,12 +83,12 @@ impl Asked {
         for (name, text) in &self.set {
             let parameters = spec.space.parameters();
             let parameter = spec.space.parameter_index(name).map(|at| &parameters[at]).ok_or_else(|| {
-                Failed::new(Exit::Usage, format!("the spec has no parameter `{name}`"))
+                Failed::usage(format!("the spec has no parameter `{name}`"))
                     .hint(suggestion(name, parameters.iter().map(Parameter::name)))
             })?;
             let value = value(Some(parameter), text);
             if parameter.level(&value).is_none() {
-                return Err(Failed::new(Exit::Usage, format!("`{name}` has no setting {value}"))
+                return Err(Failed::usage(format!("`{name}` has no setting {value}"))
                     .hint(format!("the spec has {}", parameter.summary())));
             }
             kept.push((name.clone(), value));

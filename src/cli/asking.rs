@@ -10,14 +10,13 @@ use gputune::model::quantity;
 use gputune::probe::{Brief, Printed, PrintedEnd};
 use tempfile::TempDir;
 
-use super::exit::{Exit, Failed};
-use super::{diagnostic, scripts};
+use super::exit::Failed;
+use super::{diagnostic, scripts, steps};
 
 /// The guard that refuses writes while a script is asked for its help.
 const GUARD: &str = include_str!("../../python/asking/sitecustomize.py");
 
-/// The time after which a script that prints no help is ended. A round number, long enough to
-/// import a framework.
+/// The time after which a script that prints no help is ended: a round number, long enough to import a framework.
 const HELP_TIME: Duration = Duration::from_secs(60);
 
 /// Variables for running a script's `--help`: no GPU, no broken lines, and nothing is installed, tracked or kept.
@@ -35,7 +34,6 @@ const ASKED_WITH: &[(&str, &str)] = &[
     ("UV_OFFLINE", "1"),
 ];
 
-/// The arguments that a script accepts.
 pub(super) struct Told {
     pub(super) arguments: Vec<Argument>,
     /// Positional values that it requires.
@@ -44,7 +42,6 @@ pub(super) struct Told {
     pub(super) told_by: String,
 }
 
-/// The script to ask, and how to run it.
 pub(super) struct Asked<'a> {
     pub(super) command: &'a Command,
     pub(super) source: &'a Source,
@@ -121,20 +118,12 @@ impl Asked<'_> {
 
     /// Runs the script for its help; the guard refuses writes.
     fn ask(&self, line: Vec<String>) -> Result<Printed, Failed> {
-        let cannot = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
-        let scratch = tempfile::Builder::new().prefix("gputune-").tempdir().map_err(cannot)?;
+        let scratch = tempfile::Builder::new().prefix("gputune-").tempdir()?;
         let mut env: BTreeMap<String, String> =
             ASKED_WITH.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        env.extend(guarded(&scratch).map_err(cannot)?);
-        let printed =
-            Brief { command: line, env, cwd: self.cwd.to_owned(), time: HELP_TIME }.run(Path::new("/proc/self/exe"));
-        printed.map_err(|error| {
-            let failed = Failed::because(Exit::Impossible, &error);
-            match error.hint() {
-                Some(hint) => failed.hint(hint),
-                None => failed,
-            }
-        })
+        env.extend(guarded(&scratch)?);
+        let brief = Brief { command: line, env, cwd: self.cwd.to_owned(), time: HELP_TIME };
+        brief.run(Path::new(steps::SUPERVISOR)).map_err(|error| Failed::from(&error))
     }
 }
 

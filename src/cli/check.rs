@@ -1,11 +1,14 @@
-//! `gputune check`: shows what a search would do, without starting anything.
+//! `gputune check`: shows what a search would do, without starting anything. `docs/design/json.md` describes its JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gputune::model::{Config, Constraint, Count, Direction, History, Objective, Space, Value, quantity::show_duration};
+use gputune::model::{
+    Config, Constraint, Count, Derived, Direction, History, Objective, Parameter, Settings, Space, Value,
+    quantity::show_duration,
+};
 use gputune::probe::{Protection, adapter::Apply};
 use gputune::search::{
     Earlier, STRATEGIES,
@@ -16,9 +19,7 @@ use serde::Serialize;
 
 use super::best::Ran;
 use super::exit::Exit;
-use super::{diagnostic, folder, paths, stdout, writes};
-
-mod json;
+use super::{diagnostic, folder, paths, stdout, steps};
 
 /// Show the space, the baseline and the first commands of a search; start nothing
 #[derive(Debug, clap::Args)]
@@ -42,11 +43,11 @@ pub(super) fn run(args: &Args) -> super::Result {
     let out = args.out.clone().unwrap_or_else(|| folder::default_for(&path));
     let earlier = earlier(&spec, &out)?;
     let first = first(&spec, &earlier, &out);
-    let supervisor = Path::new("/proc/self/exe");
-    let protection = Protection::find(spec.step.template(), spec.step.writes(), supervisor, &paths::absolute(&out));
-    let protection = protection.map_err(|error| writes::impossible(&error))?;
+    let (template, supervisor) = (spec.step.template(), Path::new(steps::SUPERVISOR));
+    let protection = Protection::find(template, spec.step.writes(), supervisor, &paths::absolute(&out));
+    let protection = protection.map_err(steps::unprotected)?;
     if args.json {
-        stdout::print_json(&json::report(&spec, &first, &protection, &out))?;
+        stdout::print_json(&json(&spec, &first, &protection, &out))?;
     } else {
         stdout::print(&text(&spec, &earlier, &first, &protection, &out))?;
     }
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     for warning in &spec.warnings {
         diagnostic::print_warning(warning);
     }
-    writes::warn(&protection);
+    steps::warn(&protection);
     if let Err(error) = spec.device() {
         diagnostic::print_warning(&error.to_string());
     }
@@ -93,7 +94,7 @@ fn text(spec: &Spec, earlier: &[Earlier], first: &[First], protection: &Protecti
         }
     }
     let _ = writeln!(text, "in         {}", spec.step.template().cwd.display());
-    let _ = writeln!(text, "{}", writes::line(protection));
+    let _ = writeln!(text, "{}", steps::writes_line(protection));
     describe_time(spec, &mut text);
     let _ = writeln!(text, "folder     {}", out.display());
     text
@@ -119,41 +120,26 @@ fn objective_words(objective: &Objective) -> String {
     words
 }
 
+/// Returns the option, variable or target that a parameter sets; `None` if the command has its placeholder.
+fn sets(apply: &Apply, name: &str) -> Option<String> {
+    let applied = apply.applied.iter().find(|applied| applied.parameter == name);
+    applied.map(|applied| applied.shown())
+}
+
 fn describe_space(space: &Space, apply: &Apply, text: &mut String) {
-    let target = |name: &str| {
-        let applied = apply.applied.iter().find(|applied| applied.parameter == name);
-        applied.map(|applied| format!("   sets {}", applied.shown())).unwrap_or_default()
-    };
-    let names = || {
-        let parameters = space.parameters().iter().map(gputune::model::Parameter::name);
-        parameters.chain(space.derived().iter().map(gputune::model::Derived::name))
-    };
-    let width = names().map(str::len).max().unwrap_or(0);
-    let mut label = "space";
-    for parameter in space.parameters() {
+    let parameters = space.parameters().iter().map(|parameter| {
         let condition = parameter.condition().map(|when| format!("   when {}", when.text())).unwrap_or_default();
-        let _ = writeln!(
-            text,
-            "{label:<10} {:<width$}  {}{condition}{}",
-            parameter.name(),
-            parameter.summary(),
-            target(parameter.name())
-        );
-        label = "";
+        (parameter.name(), parameter.summary() + &condition)
+    });
+    let derived = space.derived().iter().map(|derived| (derived.name(), format!("= {}", derived.expression().text())));
+    let rows: Vec<(&str, String)> = parameters.chain(derived).collect();
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (at, (name, definition)) in rows.iter().enumerate() {
+        let target = sets(apply, name).map(|target| format!("   sets {target}")).unwrap_or_default();
+        let _ = writeln!(text, "{:<10} {name:<width$}  {definition}{target}", if at == 0 { "space" } else { "" });
     }
-    for derived in space.derived() {
-        let _ = writeln!(
-            text,
-            "{label:<10} {:<width$}  = {}{}",
-            derived.name(),
-            derived.expression().text(),
-            target(derived.name())
-        );
-    }
-    label = "rules";
-    for rule in space.rules() {
-        let _ = writeln!(text, "{label:<10} {}", rule.text());
-        label = "";
+    for (at, rule) in space.rules().iter().enumerate() {
+        let _ = writeln!(text, "{:<10} {}", if at == 0 { "rules" } else { "" }, rule.text());
     }
     let without = space.raw_size().map_or_else(|| "more than 2^126".to_owned(), |size| Count::Exact(size).to_string());
     let counted = space.count();
@@ -183,8 +169,7 @@ struct First {
     files: Vec<String>,
 }
 
-/// Returns the commands that do not depend on results: the baseline's, and those of the strategy's proposals before the first
-/// result.
+/// Returns the commands of the baseline and of the strategy's proposals before the first result.
 fn first(spec: &Spec, earlier: &[Earlier], out: &Path) -> Vec<First> {
     const SHOWN: usize = 3;
     let history = History::default();
@@ -238,4 +223,74 @@ fn describe_time(spec: &Spec, text: &mut String) {
         }
     };
     let _ = writeln!(text, "time       {}: {fits}", show_duration(budget.time));
+}
+
+#[derive(Serialize)]
+struct Report<'r> {
+    format: u32,
+    spec: String,
+    parameters: Vec<ParameterReport<'r>>,
+    derived: Vec<DerivedReport<'r>>,
+    rules: Vec<&'r str>,
+    /// `null` if bounded work could not count them.
+    configs: Option<u128>,
+    baseline: Option<&'r Settings>,
+    is_baseline_unmodified_job: bool,
+    objective: String,
+    strategy: &'r str,
+    commands: &'r [First],
+    cwd: String,
+    writes: String,
+    time_s: f64,
+    probes: u32,
+    out: String,
+    gputune_version: &'static str,
+}
+
+#[derive(Serialize)]
+struct ParameterReport<'r> {
+    name: &'r str,
+    /// The settings in words: all, or the first two and the last.
+    settings: String,
+    count: u64,
+    when: Option<&'r str>,
+    sets: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DerivedReport<'r> {
+    name: &'r str,
+    expression: &'r str,
+}
+
+fn json<'r>(spec: &'r Spec, commands: &'r [First], protection: &Protection, out: &Path) -> Report<'r> {
+    let (space, template) = (&spec.space, spec.step.template());
+    let parameter = |parameter: &'r Parameter| ParameterReport {
+        name: parameter.name(),
+        settings: parameter.summary(),
+        count: parameter.len(),
+        when: parameter.condition().map(|when| when.text()),
+        sets: sets(&template.apply, parameter.name()),
+    };
+    let derived =
+        |derived: &'r Derived| DerivedReport { name: derived.name(), expression: derived.expression().text() };
+    Report {
+        format: 1,
+        spec: spec.path.display().to_string(),
+        parameters: space.parameters().iter().map(parameter).collect(),
+        derived: space.derived().iter().map(derived).collect(),
+        rules: space.rules().iter().map(|rule| rule.text()).collect(),
+        configs: if let Count::Exact(count) = space.count() { Some(count) } else { None },
+        baseline: spec.baseline.as_ref(),
+        is_baseline_unmodified_job: spec.is_baseline_as_it_is,
+        objective: objective_words(&spec.objective),
+        strategy: spec.strategy,
+        commands,
+        cwd: template.cwd.display().to_string(),
+        writes: protection.line(),
+        time_s: spec.budget.time.as_secs_f64(),
+        probes: spec.budget.probes,
+        out: out.display().to_string(),
+        gputune_version: env!("CARGO_PKG_VERSION"),
+    }
 }

@@ -20,7 +20,6 @@ pub(super) enum When {
 
 static WHEN: OnceLock<When> = OnceLock::new();
 
-/// Stores the choice of the command line.
 pub(super) fn ask(when: When) {
     let _ = WHEN.set(when);
 }
@@ -40,12 +39,10 @@ pub(super) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
-/// Returns true if standard error is coloured.
 pub(super) fn on_stderr() -> bool {
     colours(std::io::stderr().is_terminal())
 }
 
-/// Returns the screen of a report on standard error.
 pub(super) fn stderr() -> Screen {
     const ELSEWHERE: usize = 100;
     screen(&Term::stderr(), on_stderr(), ELSEWHERE)
@@ -54,7 +51,6 @@ pub(super) fn stderr() -> Screen {
 /// The widest lines of a text that is laid out for standard output, in columns. Longer lines are hard to read.
 pub(super) const WIDEST: usize = 120;
 
-/// Returns the screen of a report on standard output.
 pub(super) fn stdout() -> Screen {
     const ELSEWHERE: usize = 80;
     screen(&Term::stdout(), colours(std::io::stdout().is_terminal()), ELSEWHERE)

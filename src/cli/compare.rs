@@ -1,23 +1,24 @@
 //! `gputune compare`: two configs of a spec head to head.
 
 mod shown;
-mod side;
 
-use std::path::PathBuf;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use std::ops::ControlFlow;
-
-use gputune::model::{Estimate, quantity};
+use gputune::model::{Config, Estimate, Settings, quantity};
 use gputune::probe::duel::{self, Duel, DuelEnd, Duelled, Side, Way};
-use gputune::probe::{CommandProber, Effort, Job, Limits, ProbeError, Prober, supervisor};
+use gputune::probe::{CommandProber, Effort, Job, Limits, ProbeError, Prober};
+use gputune::search::Study;
 use gputune::spec::Spec;
 
+use super::asked::assignment;
 use super::exit::{Exit, Failed};
-use super::{diagnostic, folder, interrupt, paths, samples, stdout, writes};
+use super::probe::chosen;
+use super::steps::{self, Samples};
+use super::{diagnostic, folder, interrupt, paths, report, stdout};
 use shown::Line;
-use side::{Contender, Contenders};
 
 /// Compare two configs head to head: which trains faster, and by how much
 ///
@@ -66,23 +67,18 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub(super) fn run(args: &Args) -> super::Result {
     let spec = Spec::load(&args.config)?;
     let search = args.search.clone().unwrap_or_else(|| folder::default_for(&args.config));
-    let contenders = Contenders::read(&spec, &search, [&args.a, &args.b])?;
+    let contenders = [contender(&spec, &search, ("A", &args.a))?, contender(&spec, &search, ("B", &args.b))?];
     diagnostic::print_left_out(&spec.left_out);
     let device = spec.device()?;
     let out = args.out.clone().unwrap_or_else(|| folder::beside(&args.config, "-compare"));
-    folder::prepare(&out)?;
-    let out = paths::absolute(&out);
+    let out = folder::prepare(&out)?;
     if !args.quiet {
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
-    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
-    supervisor::adopt_orphans().map_err(impossible)?;
-    let stop = interrupt::stop_flag().map_err(impossible)?;
-    let (asked, limits) = (samples::Asked::of(&spec), spec.limits);
-    let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
-    let mut prober = CommandProber::new(step, &out);
-    writes::announce(&mut prober, args.quiet)?;
-    if contenders.a.config == contenders.b.config {
+    let stop = interrupt::before_probes()?;
+    let (samples, limits) = (Samples::of(&spec), spec.limits);
+    let mut prober = steps::prober(steps::of_spec(spec.step, &device), &out, args.quiet)?;
+    if contenders[0].config == contenders[1].config {
         diagnostic::print_note(
             "A and B are the same config: the result shows how small a difference this machine can measure",
         );
@@ -90,10 +86,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     let mut line = Line::new(args.quiet);
     let fought = fight(&mut prober, &contenders, (&limits, args), &stop, &mut line);
     line.clear();
-    let duelled = fought.map_err(|error| match &error {
-        ProbeError::NoSamples => Failed::because(Exit::Impossible, &error).hint(asked.hint()),
-        _ => probe_failed(&error),
-    })?;
+    let duelled = fought.map_err(|error| samples.failed(&error))?;
     if !duelled.disturbances.is_empty() {
         diagnostic::print_warning(&format!("it was disturbed, repeat it: {}", duelled.disturbances.join("; ")));
     }
@@ -105,17 +98,19 @@ pub(super) fn run(args: &Args) -> super::Result {
     result(&duelled, args, &out)
 }
 
-/// Runs the duel.
 fn fight(
     prober: &mut CommandProber,
-    contenders: &Contenders,
+    contenders: &[Contender; 2],
     (limits, args): (&Limits, &Args),
     stop: &AtomicBool,
     line: &mut Line,
 ) -> Result<Duelled, ProbeError> {
-    let jobs = [job(1, &contenders.a, limits), job(2, &contenders.b, limits)];
+    let job = |number| {
+        let Contender { config, settings, .. } = &contenders[number as usize - 1];
+        Job { number, config, settings, limits, effort: Effort::Probe, experiment: None, keeps: false }
+    };
     let duel = Duel {
-        jobs: &jobs,
+        jobs: &[job(1), job(2)],
         ways: Way::ALL,
         half_width: limits.precision(),
         rounds: args.rounds,
@@ -130,40 +125,25 @@ fn fight(
     prober.duel(&duel, &mut watch)
 }
 
-fn job<'j>(number: u32, contender: &'j Contender, limits: &'j Limits) -> Job<'j> {
-    Job {
-        number,
-        config: &contender.config,
-        settings: &contender.settings,
-        limits,
-        effort: Effort::Probe,
-        experiment: None,
-        keeps: false,
-    }
-}
-
 /// Returns how many times as fast A is as B.
 fn ratio(duelled: &Duelled) -> Option<Estimate> {
     duelled.ratio(Side::A, Side::B)
 }
 
 /// Returns the exit code, or a failure with a hint if no ratio is known.
-fn result(duelled: &Duelled, args: &Args, out: &std::path::Path) -> super::Result {
+fn result(duelled: &Duelled, args: &Args, out: &Path) -> super::Result {
     if duelled.end == DuelEnd::Interrupted {
         return Ok(Exit::Interrupted);
     }
-    for side in [Side::A, Side::B] {
+    for (number, side) in [(1, Side::A), (2, Side::B)] {
         let failure = duelled.side(side).filter(|_| duelled.end == DuelEnd::Failed).and_then(|it| it.failure());
         let Some(failure) = failure else { continue };
-        let number = if side == Side::A { 1 } else { 2 };
         let log = out.join(CommandProber::log_name(number, Effort::Probe));
         let outcome = duelled.side(side).map_or("failed", |outcome| outcome.name()).replace('_', " ");
-        return Err(Failed::new(
-            Exit::NothingFeasible,
-            format!("{side} could not be measured: {outcome}: {}", failure.reason),
-        )
-        .last_lines(failure.last_lines.clone())
-        .hint(format!("its whole output is in {}", paths::relative(&log).display())));
+        let message = format!("{side} could not be measured: {outcome}: {}", failure.reason);
+        return Err(Failed::new(Exit::NothingFeasible, message)
+            .last_lines(failure.last_lines.clone())
+            .hint(format!("its whole output is in {}", paths::relative(&log).display())));
     }
     if ratio(duelled).is_none() {
         let message = format!("not one round was complete within {}", quantity::show_seconds(args.time.as_secs_f64()));
@@ -172,10 +152,106 @@ fn result(duelled: &Duelled, args: &Args, out: &std::path::Path) -> super::Resul
     Ok(Exit::Found)
 }
 
-fn probe_failed(error: &ProbeError) -> Failed {
-    let failed = Failed::because(Exit::Impossible, error).last_lines(error.last_lines().to_vec());
-    match error.hint() {
-        Some(hint) => failed.hint(hint),
-        None => failed,
+struct Contender {
+    /// The words of the user.
+    text: String,
+    config: Config,
+    /// The settings with their derived values; for the unmodified job, only the stated settings.
+    settings: Settings,
+}
+
+enum Named {
+    Baseline,
+    Best,
+    Trial(u32),
+    Settings(Vec<(String, String)>),
+}
+
+const WAYS: &str =
+    "write settings such as batch_size=64,workers=4, the number of a trial such as 12, `baseline` or `best`";
+
+/// Reads a config. `search` is the folder of the spec's earlier search, and is read only if needed.
+fn contender(spec: &Spec, search: &Path, (side, text): (&str, &str)) -> Result<Contender, Failed> {
+    let usage = |message: String| Failed::usage(format!("{side} `{text}`: {message}"));
+    let changed =
+        |message: String| usage(message).hint("the spec has changed since that search; name the settings instead");
+    let config = match named(text).map_err(|message| usage(message).hint(WAYS))? {
+        Named::Baseline => baseline(spec)?,
+        Named::Settings(set) => chosen(&spec.space, spec.baseline.as_ref(), &set)?,
+        Named::Best => {
+            let study = report::read(search)?.study;
+            let best = study.best().ok_or_else(|| {
+                usage(format!("{} has no best config: nothing feasible was found", search.display()))
+                    .hint(format!("see what became of each trial: gputune report {}", paths::word(search)))
+            })?;
+            of_study(spec, &study, &best.winner.config).map_err(changed)?
+        }
+        Named::Trial(number) => {
+            let study = report::read(search)?.study;
+            let trial = study.history.trials().iter().find(|trial| trial.number == number);
+            let trial = trial.ok_or_else(|| {
+                let last = study.history.trials().iter().map(|trial| trial.number).max().unwrap_or(0);
+                usage(format!("{} has no trial {number}", search.display()))
+                    .hint(format!("its trials are 1 to {last}; choose another search with --search DIR"))
+            })?;
+            of_study(spec, &study, &trial.config).map_err(changed)?
+        }
+    };
+    Ok(Contender { text: text.to_owned(), settings: spec.space.settings(&config), config })
+}
+
+fn named(text: &str) -> Result<Named, String> {
+    match text.trim() {
+        "baseline" => return Ok(Named::Baseline),
+        "best" => return Ok(Named::Best),
+        _ => {}
+    }
+    let digits = text.trim().strip_prefix('#').unwrap_or(text.trim());
+    if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return digits.parse().map(Named::Trial).map_err(|_| "there are not so many trials".to_owned());
+    }
+    if text.trim().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    text.split(',').map(assignment).collect::<Result<_, _>>().map(Named::Settings)
+}
+
+/// Returns the baseline as a search takes it: the config that the user runs today.
+fn baseline(spec: &Spec) -> Result<Config, Failed> {
+    if spec.is_baseline_as_it_is {
+        let set = spec.baseline.clone().unwrap_or_default();
+        return Ok(spec.space.as_it_is_with(&set)?);
+    }
+    chosen(&spec.space, spec.baseline.as_ref(), &[])
+}
+
+/// Converts a config of a search to the spec's space, which may have changed since.
+fn of_study(spec: &Spec, study: &Study, config: &Config) -> Result<Config, String> {
+    let settings = study.space.settings(config).chosen(&spec.space);
+    let found = if config.is_as_it_is() { spec.space.as_it_is_with(&settings) } else { spec.space.locate(&settings) };
+    found.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ways_to_name_a_config_are_told_apart() {
+        let is = |text: &str| match named(text) {
+            Ok(Named::Baseline) => "baseline".to_owned(),
+            Ok(Named::Best) => "best".to_owned(),
+            Ok(Named::Trial(number)) => format!("trial {number}"),
+            Ok(Named::Settings(set)) => format!("{set:?}"),
+            Err(message) => message,
+        };
+        assert_eq!(is("baseline"), "baseline");
+        assert_eq!(is(" best"), "best");
+        assert_eq!((is("12"), is("#12")), ("trial 12".to_owned(), "trial 12".to_owned()));
+        assert_eq!(is("x=1, y = two"), r#"[("x", "1"), ("y", "two")]"#);
+        assert_eq!(is("12a"), "write NAME=VALUE, such as batch_size=64");
+        assert_eq!(is("#"), "write NAME=VALUE, such as batch_size=64");
+        assert_eq!(is(""), "it is empty");
+        assert_eq!(is("99999999999"), "there are not so many trials");
     }
 }

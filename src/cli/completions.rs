@@ -1,4 +1,4 @@
-//! `gputune completions` and `gputune man`: what a shell and `man` know about the commands.
+//! `gputune completions`, `gputune man` and `gputune schema`: what shells, `man` and editors know about gputune.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,6 +25,12 @@ pub(super) struct Man {
     folder: PathBuf,
 }
 
+/// Print the JSON Schema of a spec, which editors use for completion
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gputune schema > gputune.schema.json
+  and as the first line of the spec: #:schema ./gputune.schema.json")]
+pub(super) struct Schema {}
+
 pub(super) fn run(args: &Args) -> super::Result {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::Cli::command(), "gputune", &mut script);
@@ -34,8 +40,13 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 pub(super) fn man(args: &Man) -> super::Result {
     let folder = &args.folder;
-    fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(super::Cli::command(), folder)).map_err(
-        |error| Failed::new(Exit::Impossible, format!("cannot write the pages to {}: {error}", folder.display())),
-    )?;
+    fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(super::Cli::command(), folder))
+        .map_err(|error| Failed::impossible(format!("cannot write the pages to {}: {error}", folder.display())))?;
+    Ok(Exit::Found)
+}
+
+pub(super) fn schema() -> super::Result {
+    stdout::print_json(&gputune::spec::schema())?;
     Ok(Exit::Found)
 }

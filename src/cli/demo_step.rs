@@ -47,8 +47,7 @@ pub(super) struct Args {
 const FRAMEWORK: &str = concat!("gputune demo-step ", env!("CARGO_PKG_VERSION"));
 
 pub(super) fn run(args: &Args) -> super::Result {
-    let mut reporter =
-        Reporter::from_env().and_then(Reporter::obeying).map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let mut reporter = Reporter::from_env().and_then(Reporter::obeying)?;
     // A missing probe is no failure of the step.
     let _ = reporter.hello(FRAMEWORK);
     train(args, &mut reporter).map_err(|error| {
@@ -57,9 +56,7 @@ pub(super) fn run(args: &Args) -> super::Result {
             DemoError::InvalidOption { .. } => ErrorKind::Rejected,
             _ => ErrorKind::Failed,
         };
-        let Failed::Error { message, .. } = Failed::because(Exit::NothingFeasible, &error) else {
-            return Failed::ClosedPipe;
-        };
+        let message = Failed::because(Exit::NothingFeasible, &error).message();
         let _ = reporter.error(kind, &message);
         Failed::new(Exit::NothingFeasible, message)
     })?

@@ -1,6 +1,6 @@
 //! `gputune device`: shows what the machine has, and its ceilings.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use gputune::machine::{
     Ceilings, Machine,
@@ -38,7 +38,6 @@ pub(super) struct Args {
     disk: PathBuf,
 }
 
-/// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
     format: u32,
@@ -96,15 +95,10 @@ fn bench(machine: &Machine, gpu: u16, clock: &WallClock) -> Result<Ceilings, Fai
     }
     let folder = ceilings::folder().ok_or(ceilings::StoreError::NoFolder);
     match folder.and_then(|folder| ceilings::save(&folder, &measured)) {
-        Ok(path) => note(&path),
+        Ok(path) => say!("kept in {}", path.display()),
         Err(error) => diagnostic::print_warning(&Failed::because(Exit::Impossible, &error).message()),
     }
     Ok(measured)
-}
-
-#[cfg(feature = "cuda")]
-fn note(path: &Path) {
-    say!("kept in {}", path.display());
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -114,9 +108,5 @@ fn bench(machine: &Machine, _gpu: u16, _clock: &WallClock) -> Result<Ceilings, F
 }
 
 fn no_gpu(reason: &str, cure: Option<String>) -> Failed {
-    let failed = Failed::new(Exit::Impossible, format!("no GPU can be measured: {reason}"));
-    match cure {
-        Some(cure) => failed.hint(cure),
-        None => failed,
-    }
+    Failed::impossible(format!("no GPU can be measured: {reason}")).maybe_hint(cure)
 }

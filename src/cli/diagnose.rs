@@ -1,24 +1,23 @@
 //! `gputune diagnose`: finds the bottleneck of a training job, the gain from removing it, and the remedies.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use gputune::diagnosis::{self, Around, Examined, Ran, Session, SessionError};
+use gputune::diagnosis::{Around, Differential, Examined, Note, Ran, Session, SessionError};
 use gputune::machine::{Device, Machine};
-use gputune::model::{Outcome, Settings, Space, quantity};
-use gputune::probe::{CommandProber, CommandStep, Effort, Limits, ProbeError, Prober, supervisor};
-use gputune::report::{self, Occasion, emit::shell_word};
+use gputune::model::{Outcome, Settings, Space, quantity, quantity::show_duration};
+use gputune::probe::{CommandProber, CommandStep, Effort, Limits, Prober, escaped};
+use gputune::report::{self, Occasion, emit::shell_word, shown_estimate};
 use gputune::spec::Spec;
 
-use super::bare::Bare;
 use super::exit::{Exit, Failed};
-use super::{asked, colour, diagnostic, folder, init, interrupt, paths, probe, stdout, writes};
+use super::live::Live;
+use super::steps::{self, Bare};
+use super::{asked, colour, diagnostic, folder, init, interrupt, paths, probe, stdout};
 
-mod one_rank;
-mod said;
 mod written;
-
-use said::Said;
 
 /// Say what a training job waits for, what that is worth, and what to change
 ///
@@ -66,7 +65,6 @@ fn time(text: &str) -> Result<Duration, String> {
     if usual.contains(&time) { Ok(time) } else { Err("from 5s to 24h".to_owned()) }
 }
 
-/// The job that is examined.
 struct Subject {
     space: Space,
     step: CommandStep,
@@ -91,9 +89,9 @@ impl Args {
         if let Some(script) = self.config.take_if(|config| config.extension().is_some_and(|kind| kind == "py")) {
             if !self.set.is_empty() {
                 let message = format!("{} is a script, and --set is for a spec", script.display());
-                let command = format!("{} {}", init::python(), shell_word(&script.display().to_string()));
+                let command = format!("{} {}", init::python(), paths::word(&script));
                 let hint = format!("put the script's own options behind it: gputune diagnose -- {command}");
-                return Err(Failed::new(Exit::Usage, message).hint(hint));
+                return Err(Failed::usage(message).hint(hint));
             }
             self.command = vec![init::python(), script.display().to_string()];
         }
@@ -106,7 +104,7 @@ impl Args {
 
 fn examine(args: &Args) -> super::Result {
     if let Some(path) = args.write.as_ref().filter(|path| path.exists() && !args.fresh) {
-        return Err(Failed::new(Exit::Usage, format!("{} is there already", path.display()))
+        return Err(Failed::usage(format!("{} is there already", path.display()))
             .hint("choose another name, or start over with --fresh (the old file is kept)"));
     }
     let subject = match &args.config {
@@ -115,20 +113,15 @@ fn examine(args: &Args) -> super::Result {
     };
     let opener = written::Opener::of(&subject, &args.command);
     args.write.as_ref().map_or(Ok(()), |path| opener.check(path))?;
-    let out = args.out.clone().unwrap_or_else(|| default_folder(args));
-    folder::prepare(&out)?;
-    let out = paths::absolute(&out);
-    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
-    supervisor::adopt_orphans().map_err(impossible)?;
-    let stop = interrupt::stop_flag().map_err(impossible)?;
+    let out = folder::prepare(&args.out.clone().unwrap_or_else(|| default_folder(args)))?;
+    let stop = interrupt::before_probes()?;
 
     let as_it_is = || subject.space.as_it_is_with(&subject.settings).ok();
     let located = subject.space.locate(&subject.settings).ok();
     let config = if subject.is_as_it_is { as_it_is() } else { located.or_else(|| subject.space.first()) };
-    let config = config.ok_or_else(|| Failed::new(Exit::Usage, "the space has no config that satisfies every rule"))?;
-    let mut single = one_rank::of(&subject.step).map(|step| CommandProber::new(step, &out));
-    let mut prober = CommandProber::new(subject.step, &out);
-    writes::announce(&mut prober, args.quiet)?;
+    let config = config.ok_or_else(|| Failed::usage("the space has no config that satisfies every rule"))?;
+    let mut single = steps::with_one_rank(&subject.step).map(|step| CommandProber::new(step, &out));
+    let mut prober = steps::prober(subject.step, &out, args.quiet)?;
     let session = Session {
         prober: &mut prober,
         with_one_rank: single.as_mut().map(|prober| prober as &mut dyn Prober),
@@ -142,13 +135,11 @@ fn examine(args: &Args) -> super::Result {
     };
     let mut said = Said::new(args.quiet, &stop);
     let examined = session.run(&mut |note| said.hear(note));
-    said.finish();
+    // Removes the moving line.
+    drop(said);
     let examined = examined.map_err(|error| no_diagnosis(error, &out))?;
 
-    let wrote = match &args.write {
-        Some(path) => Some(opener.write(path, &examined)?),
-        None => None,
-    };
+    let wrote = args.write.as_ref().map(|path| opener.write(path, &examined)).transpose()?;
     let next = next(args, wrote.as_deref(), &examined, &opener);
     if args.json {
         stdout::print_json(&report::diagnosis_json(&examined, &subject.job, &subject.device.name))?;
@@ -178,38 +169,18 @@ fn of_spec(path: &Path, args: &Args) -> Result<Subject, Failed> {
         let config = probe::chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
         spec.space.settings(&config).chosen(&spec.space)
     };
-    let mut step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
-    step.may_count_steps = true;
+    let step = CommandStep { may_count_steps: true, ..steps::of_spec(spec.step, &device) };
     let line = settings.line();
     let job = if line.is_empty() { path.display().to_string() } else { format!("{}, {line}", path.display()) };
-    // A diagnosis is not a search: its own time limit applies, not the time limit of a search's probe.
-    let limits = spec.limits;
-    Ok(Subject {
-        space: spec.space,
-        step,
-        limits,
-        settings,
-        is_as_it_is,
-        device,
-        job,
-        spec: Some((spec.path, spec.text)),
-    })
+    let (space, limits, spec) = (spec.space, spec.limits, Some((spec.path, spec.text)));
+    Ok(Subject { space, step, limits, settings, is_as_it_is, device, job, spec })
 }
 
 fn of_command(command: &[String]) -> Result<Subject, Failed> {
-    let words: Vec<String> = command.iter().map(|word| written::escaped(word)).collect();
+    let words: Vec<String> = command.iter().map(|word| escaped(word)).collect();
     let Bare { space, step, device } = Bare::of(&words)?;
-    let job = command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
-    Ok(Subject {
-        space,
-        step,
-        limits: Limits::default(),
-        settings: Settings::default(),
-        is_as_it_is: false,
-        device,
-        job,
-        spec: None,
-    })
+    let (limits, settings, job) = (Limits::default(), Settings::default(), paths::line(command));
+    Ok(Subject { space, step, limits, settings, is_as_it_is: false, device, job, spec: None })
 }
 
 /// Returns `gputune-out/<name>-diagnose`, named after the spec, or after the script in the command.
@@ -219,11 +190,10 @@ fn default_folder(args: &Args) -> PathBuf {
     folder::beside(&named, "-diagnose")
 }
 
-/// Returns what to run next: a command that runs as it is, or advice.
+/// Returns a command to run next, or advice.
 fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, opener: &written::Opener) -> String {
-    let word = |path: &Path| shell_word(&path.display().to_string());
     if let Some(path) = wrote {
-        return format!("gputune search {}", word(path));
+        return format!("gputune search {}", paths::word(path));
     }
     if !opener.has_adapter {
         return "write adapter = \"torch\" in [step] if it trains with PyTorch, and diagnose again".to_owned();
@@ -232,7 +202,7 @@ fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, opener: &written
         return "nothing to search; fix the cause by hand, and diagnose again".to_owned();
     }
     if let Some(path) = args.config.as_deref().filter(|_| !opener.can_write(examined)) {
-        return format!("gputune search {}", word(path));
+        return format!("gputune search {}", paths::word(path));
     }
     // A spec is written next to the old one, since its paths are relative to its folder.
     let folder = args.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
@@ -242,25 +212,25 @@ fn next(args: &Args, wrote: Option<&Path>, examined: &Examined, opener: &written
     let set: String =
         args.set.iter().map(|(name, value)| format!("--set {} ", shell_word(&format!("{name}={value}")))).collect();
     let what = match &args.config {
-        Some(path) => word(path),
-        None => format!("-- {}", args.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")),
+        Some(path) => paths::word(path),
+        None => format!("-- {}", paths::line(&args.command)),
     };
-    format!("gputune diagnose --write {} {set}{what}", word(&place))
+    format!("gputune diagnose --write {} {set}{what}", paths::word(&place))
 }
 
 fn no_diagnosis(error: SessionError, out: &Path) -> Failed {
     let log = out.join(CommandProber::log_name(1, Effort::Probe));
     match error {
-        SessionError::Probe(error) => impossible(&error),
+        SessionError::Probe(error) => Failed::from(&error),
         SessionError::Interrupted => Failed::new(Exit::Interrupted, "stopped before anything was known"),
         SessionError::NotMeasured(outcome) => {
-            let (reason, lines) = outcome.failure().map_or_else(
-                || (outcome.name().to_owned(), Vec::new()),
-                |failure| (failure.reason.clone(), failure.last_lines.clone()),
-            );
-            let failed = Failed::new(Exit::NothingFeasible, format!("the job could not be measured: {reason}"))
-                .last_lines(lines);
-            failed.hint(format!("{}its whole output is in {}", what_helps(&outcome), log.display()))
+            let (reason, lines) = match outcome.failure() {
+                Some(failure) => (failure.reason.as_str(), failure.last_lines.clone()),
+                None => (outcome.name(), Vec::new()),
+            };
+            Failed::new(Exit::NothingFeasible, format!("the job could not be measured: {reason}"))
+                .last_lines(lines)
+                .hint(format!("{}its whole output is in {}", what_helps(&outcome), log.display()))
         }
         error => Failed::because(Exit::Impossible, &error),
     }
@@ -274,19 +244,11 @@ fn what_helps(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn impossible(error: &ProbeError) -> Failed {
-    let failed = Failed::because(Exit::Impossible, error).last_lines(error.last_lines().to_vec());
-    match error.hint() {
-        Some(hint) => failed.hint(hint),
-        None => failed,
-    }
-}
-
 /// Describes a differential probe's result in a few words.
 fn result_words(ran: &Ran) -> String {
     match ran {
         Ran::Measured(measurement) => match measurement.throughput {
-            Some(throughput) => report::shown_estimate(throughput, &measurement.unit),
+            Some(throughput) => shown_estimate(throughput, &measurement.unit),
             None => {
                 let rates = measurement.facts.numbered("loader_only.rate.").into_iter();
                 let rates: Vec<String> =
@@ -299,7 +261,48 @@ fn result_words(ran: &Ran) -> String {
     }
 }
 
-/// Returns the name of a probe while it runs.
-fn label(which: Option<diagnosis::Differential>) -> &'static str {
+fn label(which: Option<Differential>) -> &'static str {
     which.map_or("the unmodified job", |which| which.row().label)
+}
+
+/// Shows the notes of a running diagnosis on standard error: a moving line on a terminal, plain lines elsewhere.
+enum Said {
+    Nothing,
+    Lines,
+    Moving { line: Live, what: &'static str },
+}
+
+impl Said {
+    /// `q` sets `stop`.
+    fn new(quiet: bool, stop: &Arc<AtomicBool>) -> Self {
+        match (quiet, Live::is_possible()) {
+            (true, _) => Self::Nothing,
+            (false, false) => Self::Lines,
+            (false, true) => Self::Moving { line: Live::begin(Arc::clone(stop)), what: "" },
+        }
+    }
+
+    fn hear(&mut self, note: &Note<'_>) {
+        match (note, self) {
+            (Note::Begins(which), Self::Moving { line, what }) => {
+                *what = label(*which);
+                line.note(&format!("{what}: starts"));
+            }
+            (Note::Progress(progress), Self::Moving { line, what }) => {
+                let rate = progress.throughput.map(|rate| shown_estimate(rate, &progress.unit));
+                let rate = rate.unwrap_or_else(|| format!("{} steps", progress.steps));
+                line.note(&format!("{what}: {} {rate}", show_duration(progress.elapsed)));
+            }
+            (Note::Ended(which, ran, took), said) => {
+                let text = format!("{:<17} {} ({})", label(*which), result_words(ran), show_duration(*took));
+                match said {
+                    Self::Nothing => {}
+                    Self::Lines => say!("{text}"),
+                    Self::Moving { line, .. } => line.say(&text),
+                }
+            }
+            // The report covers all other notes.
+            _ => {}
+        }
+    }
 }

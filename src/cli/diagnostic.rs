@@ -60,7 +60,6 @@ pub(super) fn print_left_out(left_out: &[gputune::spec::LeftOut]) {
     }
 }
 
-/// Prints a note on a result.
 pub(super) fn print_note(message: &str) {
     say!("note: {}", in_one_line(message));
 }

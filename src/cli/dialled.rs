@@ -11,11 +11,10 @@ use gputune::model::{Slot, Space};
 use gputune::probe::worker::{
     Dialling, Door, Hello, Knock, LauncherError, Life, Node, Refusal, Token, Wanted, Welcome, Workers,
 };
-use gputune::report::emit::shell_word;
 use gputune::search::{Arrival, Tuner};
 
 use super::exit::{Exit, Failed};
-use super::{diagnostic, interrupt};
+use super::{diagnostic, interrupt, paths};
 
 /// The most refusals that gputune prints: a peer that knocks all the time must not fill the log. A round number.
 const MOST_TOLD: usize = 20;
@@ -27,7 +26,6 @@ pub(super) struct Dialled {
     workers: Option<Box<dyn Workers>>,
 }
 
-/// The incoming knocks of workers.
 struct Knocks {
     heard: Receiver<Knock>,
     told: usize,
@@ -64,19 +62,16 @@ impl Dialled {
         let door = Door::open(&address.map_err(asked)?, token.clone());
         let door = door.map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
         let at = door.address();
-        let shown = token_file.map(|file| {
-            let file = shell_word(&file.display().to_string());
-            format!(": gputune worker --dial {at} --token-file {file}")
-        });
+        let shown = token_file.map(|file| format!(": gputune worker --dial {at} --token-file {}", paths::word(file)));
         say!("{:<10} {at} for workers{}", "listening", shown.unwrap_or_default());
         let heard = door.answer(hello);
         let mut workers = (way.call)(wanted, at, &token).map_err(asked)?;
-        let stop = interrupt::stop_flag().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+        let stop = interrupt::stop_flag()?;
         let mut knocks = Knocks { heard, told: 0 };
         let mut asked = Instant::now();
         let first = loop {
             if stop.load(Ordering::Relaxed) {
-                return Err(Failed::new(Exit::Interrupted, "interrupted before a worker had come".to_owned()));
+                return Err(Failed::new(Exit::Interrupted, "interrupted before a worker had come"));
             }
             match knocks.heard.recv_timeout(Duration::from_millis(100)) {
                 Ok(Knock::Worker(node)) => break *node,
@@ -86,7 +81,7 @@ impl Dialled {
                 Err(RecvTimeoutError::Timeout) if asked.elapsed() >= Duration::from_secs(2) => {
                     if let Some(reason) = workers.have_failed() {
                         let message = format!("no worker has come: {reason}");
-                        return Err(Failed::new(Exit::Impossible, message).hint(
+                        return Err(Failed::impossible(message).hint(
                             "fix that; every node needs this gputune and the spec's folder under the same paths",
                         ));
                     }
@@ -94,7 +89,7 @@ impl Dialled {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Failed::new(Exit::Impossible, "workers can no longer connect".to_owned()));
+                    return Err(Failed::impossible("workers can no longer connect"));
                 }
             }
         };
@@ -154,9 +149,9 @@ impl Dialled {
 /// Reads the token from the file; makes a fresh token if the launcher passes it to the workers.
 fn token(file: Option<&Path>, way: &Dialling) -> Result<Token, Failed> {
     match file {
-        Some(file) => Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint())),
-        None if !way.needs_token_file => Token::fresh().map_err(|error| Failed::because(Exit::Impossible, &error)),
-        None => Err(Failed::new(Exit::Usage, "workers that dial in need a token".to_owned())
+        Some(file) => Ok(Token::read(file)?),
+        None if !way.needs_token_file => Ok(Token::fresh()?),
+        None => Err(Failed::usage("workers that dial in need a token")
             .hint("write one, and name it by token_file = \"token\" in [machine]: gputune cluster token token")),
     }
 }

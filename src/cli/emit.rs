@@ -6,7 +6,7 @@ use gputune::model::{Parameter, Settings, Value};
 use gputune::probe::StepTemplate;
 use gputune::report::{
     BestReport,
-    emit::{Chosen, Format, Written, shell_word},
+    emit::{Chosen, Format, Written},
 };
 use gputune::search::{Kept, Study};
 use gputune::spec::Spec;
@@ -77,8 +77,7 @@ pub(super) fn run(args: &Args) -> super::Result {
 pub(super) fn best_in(kept: &Kept) -> Result<BestReport, Failed> {
     report::best_of(kept).ok_or_else(|| {
         let message = format!("{} has no best config: nothing feasible was found", kept.folder.display());
-        let hint =
-            format!("see what became of each trial: gputune report {}", shell_word(&kept.folder.display().to_string()));
+        let hint = format!("see what became of each trial: gputune report {}", paths::word(&kept.folder));
         Failed::new(Exit::NothingFeasible, message).hint(hint)
     })
 }
@@ -98,7 +97,7 @@ impl Found {
                 let text = std::fs::read_to_string(dir.join(folder::BEST_JSON)).map_err(|_| error)?;
                 let best = serde_json::from_str(&text).map_err(|error| {
                     let path = dir.join(folder::BEST_JSON);
-                    Failed::new(Exit::Usage, format!("{} is no best config: {error}", path.display()))
+                    Failed::usage(format!("{} is no best config: {error}", path.display()))
                 })?;
                 Ok(Self { best, kept: None })
             }
@@ -114,7 +113,6 @@ impl Found {
         parameter.into_iter().flat_map(|found| (0..count(found)).map(|level| found.value(level))).collect()
     }
 
-    /// Prints the config in a format.
     fn print(&self, format: &Format) -> Result<(), Failed> {
         let Self { best, kept } = self;
         match kept {
@@ -134,7 +132,7 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
         if settings.get(name).is_none() {
             let names: Vec<&str> = settings.iter().map(|(name, _)| name).collect();
             let message = format!("the best config has no parameter `{name}`");
-            return Err(Failed::new(Exit::Usage, message).hint(format!("it has {}", names.join(", "))));
+            return Err(Failed::usage(message).hint(format!("it has {}", names.join(", "))));
         }
     }
     let place = |name: &str| args.map.iter().find(|(mapped, _)| mapped == name).map(|(_, path)| path.clone());
@@ -145,16 +143,15 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
     });
     let changes: Vec<Change> = changes.collect();
     let refused = |refusal: super::apply::Refusal| {
-        Failed::new(Exit::Usage, format!("{}: {}", file.display(), refusal.message)).hint(refusal.hint)
+        Failed::usage(format!("{}: {}", file.display(), refusal.message)).hint(refusal.hint)
     };
-    let language =
-        Language::of(file).map_err(|refusal| Failed::new(Exit::Usage, refusal.message).hint(refusal.hint))?;
+    let language = Language::of(file).map_err(|refusal| Failed::usage(refusal.message).hint(refusal.hint))?;
     // A link stays a link; gputune writes its target.
     let (target, old) = file
         .canonicalize()
         .and_then(|target| std::fs::read_to_string(&target).map(|text| (target, text)))
         .map_err(|error| {
-            Failed::new(Exit::Usage, format!("cannot read {}: {error}", file.display()))
+            Failed::usage(format!("cannot read {}: {error}", file.display()))
                 .hint("--apply writes into a file that is there; without it, the config is printed")
         })?;
     let new = language.edited(&old, &changes, args.add).map_err(refused)?;
@@ -176,7 +173,7 @@ fn apply_to(args: &Args, file: &Path, found: &Found) -> Result<(), Failed> {
         return Ok(());
     }
     folder::replace(&target, new.as_bytes()).map_err(|error| {
-        Failed::new(Exit::Impossible, format!("cannot write {}: {error}", file.display()))
+        Failed::impossible(format!("cannot write {}: {error}", file.display()))
             .hint("may this user write it and its folder?")
     })
 }
@@ -195,8 +192,7 @@ pub(super) fn print(
     write(format, &Chosen { settings, apply: &step.apply.applied, space, run, next })
 }
 
-/// Returns the settings that a format writes: the settings to apply for arguments, variables and commands, else all known
-/// settings.
+/// Returns the settings that a format writes: for arguments, variables and commands only those to apply.
 fn settings_for(format: &Format, best: &BestReport) -> Settings {
     if ["args", "env", "command"].contains(&format.name) {
         return best.to_set().clone();
@@ -224,6 +220,6 @@ fn write(format: &Format, chosen: &Chosen<'_>) -> Result<(), Failed> {
 fn written(format: &Format, chosen: &Chosen<'_>) -> Result<Written, Failed> {
     (format.write)(chosen).map_err(|unwritable| {
         let message = format!("`--format {}` has nothing to print: {}", format.name, unwritable.message);
-        Failed::new(Exit::Usage, message).hint(unwritable.hint)
+        Failed::usage(message).hint(unwritable.hint)
     })
 }

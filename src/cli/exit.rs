@@ -4,11 +4,12 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use gputune::machine::NoGpu;
+use gputune::model::LocateError;
+use gputune::probe::{ProbeError, worker::TokenError};
 use gputune::spec::SpecError;
 
 use super::{colour, diagnostic};
 
-/// The ways in which the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Found,
@@ -107,7 +108,6 @@ pub(super) fn help() -> String {
     text + "\nDocumentation: the files README.md and docs/ of the source."
 }
 
-/// Why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// A mistake in a spec, which is shown at its place in the file.
@@ -129,6 +129,14 @@ impl Failed {
         Self::Error { exit, message: message.into(), last_lines: Vec::new(), hint: None }
     }
 
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    pub(crate) fn impossible(message: impl Into<String>) -> Self {
+        Self::new(Exit::Impossible, message)
+    }
+
     /// Makes a failure from an error, with its causes after the message.
     pub(crate) fn because(exit: Exit, error: &dyn Error) -> Self {
         let mut message = error.to_string();
@@ -141,8 +149,13 @@ impl Failed {
     }
 
     #[must_use]
-    pub(crate) fn hint(mut self, text: impl Into<String>) -> Self {
-        if let Self::Error { hint, .. } = &mut self {
+    pub(crate) fn hint(self, text: impl Into<String>) -> Self {
+        self.maybe_hint(Some(text))
+    }
+
+    #[must_use]
+    pub(crate) fn maybe_hint(mut self, text: Option<impl Into<String>>) -> Self {
+        if let (Self::Error { hint, .. }, Some(text)) = (&mut self, text) {
             *hint = Some(text.into());
         }
         self
@@ -175,17 +188,47 @@ impl Failed {
     }
 
     pub(super) fn report(self) -> Exit {
+        let exit = self.exit();
         match self {
-            Self::Spec(error) => {
-                diagnostic::print_spec_error(&error);
-                Exit::Usage
-            }
-            Self::Error { exit, message, last_lines, hint } => {
+            Self::Spec(error) => diagnostic::print_spec_error(&error),
+            Self::Error { message, last_lines, hint, .. } => {
                 diagnostic::print_error(&message, &last_lines, hint.as_deref());
-                exit
             }
-            Self::ClosedPipe => Exit::Found,
+            Self::ClosedPipe => {}
         }
+        exit
+    }
+}
+
+/// The system refuses a file, process or signal.
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Self {
+        Self::because(Exit::Impossible, &error)
+    }
+}
+
+impl From<serde_json::Error> for Failed {
+    fn from(error: serde_json::Error) -> Self {
+        Self::because(Exit::Impossible, &error)
+    }
+}
+
+impl From<&ProbeError> for Failed {
+    fn from(error: &ProbeError) -> Self {
+        let failed = Self::because(Exit::Impossible, error).last_lines(error.last_lines().to_vec());
+        failed.maybe_hint(error.hint())
+    }
+}
+
+impl From<TokenError> for Failed {
+    fn from(error: TokenError) -> Self {
+        Self::because(Exit::Usage, &error).hint(error.hint())
+    }
+}
+
+impl From<LocateError> for Failed {
+    fn from(error: LocateError) -> Self {
+        Self::because(Exit::Usage, &error)
     }
 }
 

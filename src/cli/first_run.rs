@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use gputune::init::{By, Command, Guess, Seen, Words};
 use gputune::model::{Headroom, Outcome};
-use gputune::probe::{CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes, supervisor};
-use gputune::report::emit::shell_word;
+use gputune::probe::{CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes};
 
-use super::bare::Bare;
 use super::exit::{Exit, Failed};
-use super::{diagnostic, interrupt};
+use super::steps::Bare;
+use super::{diagnostic, interrupt, paths};
 
 /// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.
 const LIMITS: Limits = Limits {
@@ -44,7 +43,7 @@ pub(super) fn of(command: &Command, is_quiet: bool) -> Result<Option<Seen>, Fail
     tell!(
         is_quiet,
         "running `{}` for three steps to see what it uses; its writes are discarded",
-        command.words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+        paths::line(&command.words)
     );
     let Some(run) = run(command, Bare::of(&words)?, is_quiet)? else { return Ok(None) };
     match &run.outcome {
@@ -85,14 +84,11 @@ fn tried(command: &Command, seen: &Seen, guesses: &[Guess], is_quiet: bool) -> R
     tell!(is_quiet, "running it again with other values of {}, to see which of them the loader gets", names.join(", "));
     let mut bare = Bare::of(&words.written().unwrap_or_default())?;
     bare.step.template.env = variables;
-    run(command, bare, is_quiet)?
-        .map(Seen::from)
-        .ok_or_else(|| Failed::new(Exit::Impossible, "the second run did not start"))
+    run(command, bare, is_quiet)?.map(Seen::from).ok_or_else(|| Failed::impossible("the second run did not start"))
 }
 
 fn run(command: &Command, Bare { space, step, .. }: Bare, is_quiet: bool) -> Result<Option<FirstRun>, Failed> {
-    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
-    let folder = tempfile::Builder::new().prefix("gputune-").tempdir().map_err(impossible)?;
+    let folder = tempfile::Builder::new().prefix("gputune-").tempdir()?;
     let mut prober = CommandProber::new(step, folder.path());
     let writes = prober.protect().map_or(Writes::Allow, |protection| protection.writes());
     // Guards are in the hook, and so in Python only.
@@ -100,9 +96,8 @@ fn run(command: &Command, Bare { space, step, .. }: Bare, is_quiet: bool) -> Res
         tell!(is_quiet, "  left out: nothing would protect files from its writes");
         return Ok(None);
     }
-    supervisor::adopt_orphans().map_err(impossible)?;
-    let stop = interrupt::stop_flag().map_err(impossible)?;
-    let config = space.first().ok_or_else(|| Failed::new(Exit::Impossible, "there is no config to run"))?;
+    let stop = interrupt::before_probes()?;
+    let config = space.first().ok_or_else(|| Failed::impossible("there is no config to run"))?;
     let settings = space.settings(&config);
     let asked = Experiment::new(Mode::FirstRun);
     let job = Job {

@@ -5,15 +5,16 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use gputune::Space;
 use gputune::report::emit::{FORMATS, Format};
 use gputune::search::{
     Kept,
     kept::{self, Record},
 };
+use tempfile::NamedTempFile;
 
-use super::exit::{Exit, Failed};
+use super::exit::Failed;
 use super::paths;
 
 pub(super) const JOURNAL: &str = kept::JOURNAL;
@@ -26,9 +27,7 @@ pub(super) const SPEC: &str = "spec.toml";
 
 /// Reads the name of a format; help and errors list the known formats.
 pub(super) fn format_parser() -> impl TypedValueParser<Value = &'static Format> {
-    let known = FORMATS.iter().map(|format| PossibleValue::new(format.name).help(format.about));
-    PossibleValuesParser::new(known)
-        .try_map(|name| gputune::report::emit::format(&name).ok_or_else(|| format!("there is no form `{name}`")))
+    super::one_of(FORMATS, |format| (format.name, format.about))
 }
 
 /// Returns the format, or JSON if it was asked for by `--json`.
@@ -56,7 +55,7 @@ pub(super) fn default_for(spec: &Path) -> PathBuf {
 
 /// Returns the given folder of a search, else the search below `gputune-out` that was active last.
 pub(super) fn of_search(given: Option<&Path>) -> Result<PathBuf, Failed> {
-    let newest = || newest().ok_or_else(|| Failed::new(Exit::Usage, format!("there is no search below {ALL}")));
+    let newest = || newest().ok_or_else(|| Failed::usage(format!("there is no search below {ALL}")));
     let hint = "name the folder of a search, or begin one: gputune tune SCRIPT";
     given.map_or_else(newest, |dir| Ok(dir.to_owned())).map_err(|failed| failed.hint(hint))
 }
@@ -72,7 +71,7 @@ pub(super) fn spec(given: Option<&Path>) -> Result<PathBuf, Failed> {
         own.or_else(|| Kept::read(&folder).ok().map(|kept| PathBuf::from(kept.spec)).filter(|spec| spec.is_file()))
     };
     newest().and_then(of_study).ok_or_else(|| {
-        Failed::new(Exit::Usage, format!("there is no {OWN_SPEC} here, and no search with a spec below {ALL}"))
+        Failed::usage(format!("there is no {OWN_SPEC} here, and no search with a spec below {ALL}"))
             .hint("name a spec, or a script: gputune tune SCRIPT")
     })
 }
@@ -91,22 +90,21 @@ pub(super) fn beside(spec: &Path, suffix: &str) -> PathBuf {
     folder.into()
 }
 
-/// Makes the folder and checks that it is writable, before any probe costs time.
-pub(super) fn prepare(folder: &Path) -> Result<(), Failed> {
+/// Makes the folder and checks that it is writable, before any probe costs time. Returns its absolute path.
+pub(super) fn prepare(folder: &Path) -> Result<PathBuf, Failed> {
     let failed = |error: io::Error| {
-        Failed::new(Exit::Impossible, format!("cannot write to the folder {}: {error}", folder.display()))
+        Failed::impossible(format!("cannot write to the folder {}: {error}", folder.display()))
             .hint("choose another with --out DIR")
     };
     fs::create_dir_all(folder).map_err(failed)?;
     tempfile::tempfile_in(folder).map_err(failed)?;
-    Ok(())
+    Ok(paths::absolute(folder))
 }
 
-/// Writes a file as a whole or not at all.
 pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failed> {
     let path = folder.join(name);
     replace(&path, text.as_bytes()).map_err(|error| {
-        Failed::new(Exit::Impossible, format!("cannot write {}: {error}", path.display()))
+        Failed::impossible(format!("cannot write {}: {error}", path.display()))
             .hint("all trials are in the journal; make room and run the same command again")
     })
 }
@@ -128,8 +126,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.exists() {
         fs::OpenOptions::new().write(true).open(path)?;
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(paths::folder_of(path))?;
     file.write_all(bytes)?;
     file.as_file().sync_data()?;
     fs::set_permissions(file.path(), permissions)?;
@@ -137,8 +134,25 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes a file without a name yet, for [`persist`].
+pub(super) fn temporary(folder: &Path, text: &str) -> io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_data())?;
+    Ok(file)
+}
+
+/// Gives a file its name, as a whole or not at all. If another file may be replaced, that is kept aside.
+pub(super) fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> io::Result<()> {
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
+    if replaces {
+        keep_aside(path)?;
+    }
+    let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
+    kept.map(|_| ()).map_err(|error| error.error)
+}
+
 /// Keeps a file that is about to be replaced under a free name: its own with a number behind it.
-pub(super) fn keep_aside(path: &Path) -> io::Result<()> {
+fn keep_aside(path: &Path) -> io::Result<()> {
     if !path.exists() {
         return Ok(());
     }
@@ -147,10 +161,8 @@ pub(super) fn keep_aside(path: &Path) -> io::Result<()> {
     free.map_or(Ok(0), |place| fs::copy(path, place)).map(|_| ())
 }
 
-/// Writes the record of the folder's search.
 pub(super) fn describe(folder: &Path, record: &Record<&Space>) -> Result<(), Failed> {
-    let json = record.to_json().map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    write(folder, kept::STUDY, &json)
+    write(folder, kept::STUDY, &record.to_json()?)
 }
 
 /// Removes a file that an earlier run may have left.
@@ -160,12 +172,11 @@ pub(super) fn remove(folder: &Path, name: &str) {
 
 /// Copies the spec of `gputune tune`, with its templates, from a folder that was set aside into the new one.
 pub(super) fn bring_own_spec(aside: &Path, folder: &Path) -> Result<(), Failed> {
-    let failed = |error: io::Error| Failed::because(Exit::Impossible, &error);
-    for entry in fs::read_dir(aside).map_err(failed)?.flatten() {
+    for entry in fs::read_dir(aside)?.flatten() {
         let name = entry.file_name();
         let is_template = |name: &str| name.starts_with("gputune.") && name.ends_with(".in");
         if name == OWN_SPEC || name.to_str().is_some_and(is_template) {
-            fs::create_dir_all(folder).and_then(|()| fs::copy(entry.path(), folder.join(name))).map_err(failed)?;
+            fs::create_dir_all(folder).and_then(|()| fs::copy(entry.path(), folder.join(name)))?;
         }
     }
     Ok(())
@@ -178,14 +189,14 @@ pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failed> {
         return Ok(None);
     }
     let failed = |error: io::Error| {
-        Failed::new(Exit::Impossible, format!("cannot move {} aside: {error}", folder.display()))
+        Failed::impossible(format!("cannot move {} aside: {error}", folder.display()))
             .hint("choose another folder with --out DIR")
     };
     let is_link = fs::symlink_metadata(folder).map_err(failed)?.is_symlink();
     let real = if is_link { folder.canonicalize().map_err(failed)? } else { folder.to_owned() };
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let free = (1..10_000).map(|number| real.with_file_name(format!("{name}.{number}"))).find(|path| !path.exists());
-    let aside = free.ok_or_else(|| Failed::new(Exit::Impossible, "there are too many old folders"))?;
+    let aside = free.ok_or_else(|| Failed::impossible("there are too many old folders"))?;
     fs::rename(&real, &aside).map_err(failed)?;
     if is_link {
         // The folder behind the link is made again, with its earlier permissions.

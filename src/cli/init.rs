@@ -5,7 +5,6 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::init::{
     Argument, Command, Means, Seen, Source, Template, deepspeed,
     draft::{self, Frame, Rate},
@@ -16,22 +15,20 @@ use gputune::init::{
 };
 use gputune::machine::Machine;
 use gputune::model::quantity;
-use gputune::report::emit::shell_word;
 
 use super::asking::{Asked, Told};
 use super::exit::{Exit, Failed};
-use super::{diagnostic, first_run, folder, questions, scripts, stdout};
+use super::{diagnostic, first_run, folder, paths, scripts, stdout};
 
-mod drafted;
 mod written;
 
-use drafted::Drafted;
+use written::Drafted;
 
 /// Write a first spec for a training script
 ///
 /// Runs the script for three training steps to see what it uses, and writes a spec with comments. What the script writes in
 /// this time is discarded. On a terminal it asks at most three questions.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   gputune init
   gputune init train.py
@@ -46,7 +43,7 @@ pub(super) struct Args {
     #[arg(long)]
     no_run: bool,
     /// The framework of the script [default: as its first run shows, else by its launcher and imports]
-    #[arg(long, value_parser = preset_parser())]
+    #[arg(long, value_parser = super::one_of(PRESETS, |preset| (preset.name, preset.about)))]
     preset: Option<&'static Preset>,
     /// The file for the spec
     #[arg(long, value_name = "FILE", default_value = folder::OWN_SPEC)]
@@ -74,11 +71,6 @@ pub(super) struct Args {
     command: Vec<OsString>,
 }
 
-fn preset_parser() -> impl TypedValueParser<Value = &'static Preset> {
-    PossibleValuesParser::new(PRESETS.iter().map(|preset| PossibleValue::new(preset.name).help(preset.about)))
-        .try_map(|name| preset::preset(&name).ok_or_else(|| format!("there is no preset `{name}`")))
-}
-
 pub(super) fn duration(text: &str) -> Result<String, String> {
     match quantity::parse_duration(text) {
         Ok(Duration::ZERO) => Err("this time is zero; write it like `20m`".to_owned()),
@@ -90,19 +82,7 @@ pub(super) fn duration(text: &str) -> Result<String, String> {
 impl Args {
     /// Makes the arguments for a command that writes its spec to `out`, asks nothing, and keeps a spec of the same job.
     pub(super) fn keeping(words: Vec<OsString>, out: PathBuf, time: Option<String>, fresh: bool, quiet: bool) -> Self {
-        Self {
-            yes: true,
-            no_run: false,
-            preset: None,
-            out,
-            fresh,
-            json: false,
-            keep: true,
-            quiet,
-            time,
-            script: Vec::new(),
-            command: words,
-        }
+        Self { yes: true, out, fresh, keep: true, quiet, time, command: words, ..Self::default() }
     }
 
     /// Returns true if the spec is there already and stays.
@@ -113,7 +93,7 @@ impl Args {
 
 /// Returns the command of the current folder: its one obvious script.
 pub(super) fn words_of_folder() -> Result<Vec<OsString>, Failed> {
-    let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let cwd = std::env::current_dir()?;
     Ok(scripts::of_folder(&cwd, false, "tune")?.into_iter().map(OsString::from).collect())
 }
 
@@ -130,7 +110,7 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// Writes a spec, unless no search could use it. Returns `None` if a spec of the same job is there and is kept.
 pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
-    let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let cwd = std::env::current_dir()?;
     refuse_to_replace(args)?;
     let asks = !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let python = python();
@@ -156,7 +136,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     let Told { arguments, values, told_by } = asked.arguments()?;
     let time = match &args.time {
         Some(time) => time.clone(),
-        None if asks => questions::ask("How long may the search take?", "20m", duration)?,
+        None if asks => scripts::ask("How long may the search take?", "20m", duration)?,
         None => "20m".to_owned(),
     };
     let machine = Machine::look(&cwd);
@@ -164,7 +144,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     let seen = seen.as_ref();
     let found = Found { command: &command, arguments: &arguments, source: &source, seen, preset, means: &means };
     let unwritable = |error: gputune::init::Unwritable| {
-        Failed::new(Exit::Usage, error.to_string()).hint("put the command into a script, and give that")
+        Failed::usage(error.to_string()).hint("put the command into a script, and give that")
     };
     let mut plan = plan::plan(&found).map_err(unwritable)?;
     let template = if preset.name == "deepspeed" { deepspeed::render(&mut plan, &command, &means, &cwd) } else { None };
@@ -173,7 +153,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
         templates = setting_files::render(&mut plan, &found, &cwd);
     }
     refuse_what_no_search_can_tune(args, &plan, &rate(preset, &source))?;
-    let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = paths::folder_of(&args.out);
     let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
     let frame = Frame {
         cwd: elsewhere.then_some(cwd.as_path()),
@@ -181,7 +161,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
         time: &time,
         machine: &means.line(),
         told_by: &told_by,
-        file: &shell_word(&args.out.display().to_string()),
+        file: &paths::word(&args.out),
         files: templates.iter().filter_map(|template| written::rendered_file(&args.out, &cwd, template)).collect(),
     };
     let text = draft::write(&plan, &frame).map_err(unwritable)?;
@@ -200,12 +180,12 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
 fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
     if args.out.is_dir() {
         let message = format!("{} is a folder", args.out.display());
-        return Err(Failed::new(Exit::Usage, message).hint("give the file: --out FILE"));
+        return Err(Failed::usage(message).hint("give the file: --out FILE"));
     }
     if !args.fresh && !args.keep && args.out.symlink_metadata().is_ok() {
         let message = format!("{} is there already", args.out.display());
         let hint = "choose another name with --out FILE, or start over with --fresh (the old file is kept)";
-        return Err(Failed::new(Exit::Usage, message).hint(hint));
+        return Err(Failed::usage(message).hint(hint));
     }
     Ok(())
 }
@@ -222,7 +202,7 @@ fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, rate: &Rate) -> Resu
         foreign.map(|name| format!("; its hook sets and sees PyTorch only, and this script trains with {name}"));
     let closed = plan.closed.iter().map(|(name, reason)| format!("; {name} is not searched, since {reason}"));
     let notes: String = plan.notes.iter().map(|note| format!("; {note}")).chain(closed).collect();
-    Err(Failed::new(Exit::Usage, format!("{reason}{}{notes}", foreign.unwrap_or_default())).hint(format!(
+    Err(Failed::usage(format!("{reason}{}{notes}", foreign.unwrap_or_default())).hint(format!(
         "add three lines to the script (`pip install` gputune's package, see {}):\n  import gputune\n  \
          settings = gputune.config(batch_size=64, workers=4)          # at the start; train with these\n  \
          gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",
@@ -230,14 +210,9 @@ fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, rate: &Rate) -> Resu
     )))
 }
 
-/// Returns a command for a shell.
-fn shell_words(words: &[String]) -> String {
-    words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
-}
-
 fn not_text(word: &std::ffi::OsStr) -> Failed {
     let message = format!("the word `{}` of the command is no UTF-8, and a spec is", word.display());
-    Failed::new(Exit::Usage, message).hint("rename the file, or put the command into a script and give that")
+    Failed::usage(message).hint("rename the file, or put the command into a script and give that")
 }
 
 /// Returns the interpreter for a bare script: `python3` if it is installed, else `python`.
@@ -249,27 +224,27 @@ pub(super) fn python() -> String {
     ["python3", "python"].into_iter().find(|name| is_there(name)).unwrap_or("python3").to_owned()
 }
 
-/// Returns the source of the script, if the command has one.
 fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
     Source::read(command, cwd).map_err(|error| {
         let message = format!("cannot read the script {}: {error}", command.name());
-        Failed::new(Exit::Usage, message).hint("is the path right, seen from this folder?")
+        Failed::usage(message).hint("is the path right, seen from this folder?")
     })
 }
 
 /// Warns if the command lacks a value that the script requires: the spec is a start, but its probes would fail.
 fn warn_of_missing(command: &Command, arguments: &[Argument], values: &[String], plan: &Plan) {
-    let argument = |way: &Way| if let Way::Argument(name) = way { Some(name.clone()) } else { None };
-    let planned: Vec<String> = plan.parameters.iter().filter_map(|parameter| argument(&parameter.way)).collect();
-    let planned: Vec<&str> = planned.iter().map(String::as_str).collect();
-    let missing = missing(command, arguments, values, &planned);
+    let planned = plan.parameters.iter().filter_map(|parameter| match &parameter.way {
+        Way::Argument(name) => Some(name.as_str()),
+        _ => None,
+    });
+    let missing = missing(command, arguments, values, &planned.collect::<Vec<_>>());
     if !missing.is_empty() {
         diagnostic::print_warning(&format!(
             "{} needs {}, and every probe fails without it; add it to `command`, or give the whole command: \
              gputune init -- {} {}",
             command.name(),
             missing.join(", "),
-            shell_words(&command.words),
+            paths::line(&command.words),
             missing.join(" ")
         ));
     }
@@ -284,7 +259,7 @@ fn warn_of_no_launcher(command: &Command, source: &Source) {
             "{} reads {variable}, which a launcher sets, and every probe would fail without; give the whole command: \
              gputune init -- torchrun --nproc-per-node 2 {}",
             command.name(),
-            shell_words(&told)
+            paths::line(&told)
         ));
     }
 }
@@ -317,15 +292,12 @@ fn by_source(command: &Command, source: &Source, asks: bool) -> Result<&'static 
         Recognised::Unclear(presets) if asks && !presets.is_empty() => {
             let choices: Vec<(String, &'static Preset)> =
                 presets.iter().map(|preset| (format!("{:<12} {}", preset.name, preset.about), *preset)).collect();
-            questions::choose("Which of these trains?", &choices).copied()
+            scripts::choose("Which of these trains?", &choices).copied()
         }
         Recognised::Unclear(presets) => {
             let names: Vec<&str> = presets.iter().map(|preset| preset.name).collect();
-            let first = presets
-                .first()
-                .copied()
-                .or(PRESETS.last())
-                .ok_or_else(|| Failed::new(Exit::Impossible, "there is no preset"))?;
+            let first = presets.first().copied().or(PRESETS.last());
+            let first = first.ok_or_else(|| Failed::impossible("there is no preset"))?;
             say!(
                 "note: the script uses several frameworks ({}); taken as {}, or say --preset",
                 names.join(", "),

@@ -1,20 +1,31 @@
-//! Handles Ctrl-C: once to stop and keep everything, twice to stop now.
+//! Stops a search: at Ctrl-C (once to keep everything, twice to stop now), or because the script was edited while it runs.
 
+use std::fs;
 use std::io;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
+use gputune::probe::supervisor;
+use gputune::search::Conditions;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::exit::Failed;
+
+/// Makes this process the parent of all processes of its probes, and returns the flag of [`stop_flag`].
+pub(super) fn before_probes() -> io::Result<Arc<AtomicBool>> {
+    supervisor::adopt_orphans()?;
+    stop_flag()
+}
+
 /// Returns a flag that the first SIGINT, SIGTERM or SIGHUP sets; the second signal ends the program at once.
 ///
-/// The probe's supervisor notices that end and ends the probe's processes. Signals that were ignored at the start stay ignored:
-/// `nohup` ignores SIGHUP, and a shell ignores SIGINT for background commands.
+/// The probe's supervisor notices that end and ends the probe's processes.
 pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    let ignored = ignored_signals();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.contains(signal)))?;
+    let mut signals = signals()?;
     let stop = Arc::clone(&flag);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
@@ -29,8 +40,7 @@ pub(super) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
 /// Makes the first SIGINT, SIGTERM or SIGHUP end this process at once. A container's first process needs this: such signals have
 /// no default effect on it (pid_namespaces(7)).
 pub(super) fn end_at_once() -> io::Result<()> {
-    let ignored = ignored_signals();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored.contains(signal)))?;
+    let mut signals = signals()?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if signals.forever().next().is_some() {
             leave();
@@ -39,18 +49,89 @@ pub(super) fn end_at_once() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the signals in the mask `SigIgn` of `/proc/self/status` (proc(5)).
-fn ignored_signals() -> Vec<i32> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+/// Returns the signals to handle. Signals that were ignored at the start stay ignored: `nohup` ignores SIGHUP, and a shell ignores
+/// SIGINT for background commands.
+fn signals() -> io::Result<Signals> {
+    // The mask `SigIgn` of proc(5).
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    (1..=64).filter(|signal| mask >> (signal - 1) & 1 == 1).collect()
+    let is_ignored = |signal: i32| mask >> (signal - 1) & 1 == 1;
+    Signals::new([SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)))
 }
 
 #[expect(clippy::exit, reason = "the second signal means now: no destructor may wait for a probe")]
 fn leave() {
-    super::live::keys::restore();
+    super::live::restore();
     // A stopped supervisor could not notice that its gputune is gone.
-    gputune::probe::supervisor::wake_all();
+    supervisor::wake_all();
     std::process::exit(130)
+}
+
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The kinds of files that people edit. Other files of a command may be outputs.
+const EDITED: &[&str] = &["py", "sh", "yaml", "yml", "toml"];
+
+/// Watches the code of a job, and stops the search if it changes: trials before and after the edit cannot be compared.
+pub(super) struct Edits {
+    changed: Arc<OnceLock<String>>,
+}
+
+/// A file, and what shows that it was written again.
+struct Watched {
+    name: String,
+    path: PathBuf,
+    text: Vec<u8>,
+    written: Option<SystemTime>,
+}
+
+impl Edits {
+    /// Watches the files that the trials depend on; `cwd` is the folder of the job.
+    pub(super) fn watch(conditions: &Conditions, cwd: &Path, stop: &Arc<AtomicBool>) -> io::Result<Self> {
+        let is_edited = |path: &Path| path.extension().is_some_and(|kind| EDITED.iter().any(|known| kind == *known));
+        let paths = conditions.code.keys().map(|name| (name.clone(), cwd.join(name)));
+        let watched = paths.filter(|(_, path)| is_edited(path)).filter_map(|(name, path)| {
+            Some(Watched { name, text: fs::read(&path).ok()?, written: written(&path), path })
+        });
+        let (mut watched, stop): (Vec<Watched>, _) = (watched.collect(), Arc::clone(stop));
+        let changed = Arc::new(OnceLock::new());
+        let told = Arc::clone(&changed);
+        std::thread::Builder::new().name("edits".to_owned()).spawn(move || {
+            loop {
+                std::thread::sleep(PAUSE);
+                if let Some(file) = watched.iter_mut().find_map(Watched::changed) {
+                    let _ = told.set(file);
+                    stop.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { changed })
+    }
+
+    /// Returns an error if a file was edited.
+    pub(super) fn none(&self) -> Result<(), Failed> {
+        let Some(file) = self.changed.get() else { return Ok(()) };
+        let message = format!(
+            "{file} was edited during the search, so the search was stopped: its trials are of the old version"
+        );
+        Err(Failed::usage(message).hint("search the new version: the same command with --fresh"))
+    }
+}
+
+impl Watched {
+    /// Returns the name of the file if its text has changed. A file that is missing for a moment is being saved.
+    fn changed(&mut self) -> Option<String> {
+        let now = written(&self.path)?;
+        if self.written == Some(now) {
+            return None;
+        }
+        self.written = Some(now);
+        (fs::read(&self.path).ok()? != self.text).then(|| self.name.clone())
+    }
+}
+
+fn written(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
 }

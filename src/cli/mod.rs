@@ -1,6 +1,7 @@
 //! The command line: parses the arguments and calls the library. Only this module prints, exits and handles signals.
 //!
-//! Each command is a file of its name; start with `search`.
+//! A command is a file of its name, except that `completions` also has `man` and `schema`, and `worker` has `relay`. Start with
+//! `search`.
 
 /// Prints a line to standard error. If the reader is gone, the line is lost and the search goes on.
 macro_rules! say {
@@ -21,7 +22,6 @@ macro_rules! say_part {
 mod apply;
 mod asked;
 mod asking;
-mod bare;
 mod best;
 mod check;
 mod cluster;
@@ -34,7 +34,6 @@ mod device;
 mod diagnose;
 mod diagnostic;
 mod dialled;
-mod edited;
 mod emit;
 mod exit;
 mod first_run;
@@ -45,27 +44,24 @@ mod live;
 mod paths;
 mod probe;
 mod progress;
-mod questions;
 #[cfg(test)]
 mod reference;
-mod relay;
 mod replay;
 mod report;
 mod run;
-mod samples;
-mod schema;
 mod scripts;
 mod search;
 mod slots;
 mod slurm;
 mod stdout;
+mod steps;
 mod tune;
 mod watch;
 mod worker;
-mod writes;
 
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 use exit::{Exit, Failed};
@@ -82,7 +78,6 @@ struct Cli {
     command: Command,
 }
 
-/// What to begin with.
 const EXAMPLES: &str = "Examples:
   gputune tune train.py        find the settings that train this script fastest
   gputune run                  train with them
@@ -105,19 +100,29 @@ enum Command {
     #[command(hide = true)]
     Replay(replay::Args),
     #[command(hide = true)]
-    Schema(schema::Args),
+    Schema(completions::Schema),
     #[cfg(feature = "demo")]
     #[command(hide = true)]
     DemoStep(demo_step::Args),
     #[command(hide = true)]
     Worker(worker::Args),
-    Relay(relay::Args),
+    Relay(worker::Relay),
     Cluster(cluster::Args),
     Completions(completions::Args),
     Man(completions::Man),
 }
 
-/// Parses the arguments, runs the command, prints what went wrong.
+/// Reads the name of a row of a table; help and errors list all names. `words` are the name and the description of a row.
+fn one_of<T: Sync>(
+    rows: &'static [T],
+    words: fn(&T) -> (&'static str, &'static str),
+) -> impl TypedValueParser<Value = &'static T> {
+    let known = rows.iter().map(words).map(|(name, about)| PossibleValue::new(name).help(about));
+    PossibleValuesParser::new(known).try_map(move |name| {
+        rows.iter().find(|row| words(row).0 == name).ok_or_else(|| format!("there is no `{name}`"))
+    })
+}
+
 pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -147,11 +152,11 @@ pub(crate) fn main() -> ExitCode {
         Command::Emit(args) => emit::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Replay(args) => replay::run(&args),
-        Command::Schema(args) => schema::run(&args),
+        Command::Schema(_) => completions::schema(),
         #[cfg(feature = "demo")]
         Command::DemoStep(args) => demo_step::run(&args),
         Command::Worker(args) => worker::run(&args),
-        Command::Relay(args) => relay::run(&args),
+        Command::Relay(_) => worker::relay(),
         Command::Cluster(args) => cluster::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => completions::man(&args),

@@ -1,6 +1,8 @@
-//! Converts paths for steps and for messages.
+//! Converts paths and commands for steps and for messages.
 
 use std::path::{Path, PathBuf};
+
+use gputune::report::emit::shell_word;
 
 /// Returns the path of this executable, which `{gputune}` stands for in a step.
 pub(super) fn gputune_path() -> PathBuf {
@@ -16,4 +18,19 @@ pub(super) fn absolute(path: &Path) -> PathBuf {
 pub(super) fn relative(path: &Path) -> &Path {
     let here = std::env::current_dir().ok();
     here.and_then(|here| path.strip_prefix(here).ok()).filter(|path| !path.as_os_str().is_empty()).unwrap_or(path)
+}
+
+/// Returns the folder that a file is in.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Returns a path as a word for a shell.
+pub(super) fn word(path: &Path) -> String {
+    shell_word(&path.display().to_string())
+}
+
+/// Returns a command as a line for a shell.
+pub(super) fn line(words: &[String]) -> String {
+    words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
 }

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use gputune::model::{Config, Event, Judgement, LocateError, Outcome, Parameter, Settings, Space, Value};
-use gputune::probe::{CommandProber, Effort, supervisor};
+use gputune::probe::{CommandProber, Effort};
 use gputune::report;
-use gputune::search::{Budget, Ended, Recovered, StopReason, Tuner};
+use gputune::search::{Budget, Recovered, StopReason, Tuner};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
 use super::progress::Progress;
-use super::{asked, diagnostic, folder, interrupt, paths, samples, search, stdout, writes};
+use super::steps::{self, Samples};
+use super::{asked, diagnostic, folder, interrupt, search, stdout};
 
 /// Probe one config and show everything that was measured
 ///
@@ -44,23 +45,18 @@ pub(super) fn run(args: &Args) -> super::Result {
     let device = spec.device()?;
     let config = chosen(&spec.space, spec.baseline.as_ref(), &args.set)?;
     let out = args.out.clone().unwrap_or_else(|| folder::beside(&path, "-probe"));
-    folder::prepare(&out)?;
-    let out = paths::absolute(&out);
+    let out = folder::prepare(&out)?;
     if !args.quiet {
         spec.warnings.iter().for_each(|warning| diagnostic::print_warning(warning));
     }
-    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
-    supervisor::adopt_orphans().map_err(impossible)?;
-    let stop = interrupt::stop_flag().map_err(impossible)?;
-    let (full_precision, told) = (spec.full_precision(), samples::Asked::of(&spec));
+    let stop = interrupt::before_probes()?;
+    let (full_precision, samples) = (spec.full_precision(), Samples::of(&spec));
     spec.budget = Budget { probes: 1, rounds: 0, ..spec.budget };
     let mut progress = Progress::new(args.quiet, (&spec, 0), &Recovered::default(), &stop);
     let settings = spec.space.settings(&config).chosen(&spec.space);
     let as_it_is =
         (spec.is_baseline_as_it_is && args.set.is_empty()).then(|| spec.baseline.clone().unwrap_or_default());
-    let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
-    let mut prober = CommandProber::new(step, &out);
-    writes::announce(&mut prober, args.quiet)?;
+    let prober = steps::prober(steps::of_spec(spec.step, &device), &out, args.quiet)?;
     let tuner = Tuner::with_prober(spec.space, prober)
         .objective(spec.objective)
         .limits(spec.limits)
@@ -71,19 +67,14 @@ pub(super) fn run(args: &Args) -> super::Result {
         Some(set) => tuner.baseline_as_it_is(set),
         None => tuner.baseline(&settings),
     };
-    let study = tuner
-        .map_err(|error| Failed::because(Exit::Usage, &error))?
-        // The full result is printed below, so its line is left out.
-        .run(|event| {
-            if !matches!(event, Event::Finished { .. }) {
-                progress.hear(&event)
-            }
-        });
-    progress.finish(match &study {
-        Ok(study) => Ended::Stopped(study.stopped),
-        Err(error) => Ended::Failed(error.to_string()),
+    // The full result is printed below, so its line is left out.
+    let study = tuner?.run(|event| {
+        if !matches!(event, Event::Finished { .. }) {
+            progress.hear(&event)
+        }
     });
-    let study = study.map_err(|error| told.unless_told(&error).unwrap_or_else(|| search::tune_failed(&error, &out)))?;
+    progress.finish(search::ended(&study));
+    let study = study.map_err(|error| search::tune_failed(&error, &out, &samples))?;
 
     let Some(trial) = study.history.trials().first() else {
         let exit = if study.stopped == StopReason::Interrupted { Exit::Interrupted } else { Exit::NothingFeasible };
@@ -101,11 +92,10 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// Returns the config of the requested settings; all other parameters keep the baseline's settings.
 pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
-    let usage = |message: String| Failed::new(Exit::Usage, message);
     let mut wanted: Vec<(String, Value)> = Vec::new();
     for (name, text) in set {
         if wanted.iter().any(|(known, _)| known == name) {
-            return Err(usage(format!("`{name}` is set twice")).hint("give each parameter once"));
+            return Err(Failed::usage(format!("`{name}` is set twice")).hint("give each parameter once"));
         }
         let parameter = space.parameter_index(name).map(|at| &space.parameters()[at]);
         wanted.push((name.clone(), asked::value(parameter, text)));
@@ -124,23 +114,22 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
             Ok(config) => return Ok(config),
             Err(error) => error,
         };
-        match &error {
+        let hint = match &error {
             // A requested setting may make a setting of the baseline inactive.
-            LocateError::Inactive { name, .. } if !is_set(name) => rest.retain(|(known, _)| known != name),
-            LocateError::Inactive { .. } => {
-                return Err(usage(error.to_string()).hint("also set the parameters that its condition names"));
+            LocateError::Inactive { name, .. } if !is_set(name) => {
+                rest.retain(|(known, _)| known != name);
+                continue;
             }
+            LocateError::Inactive { .. } => "also set the parameters that its condition names".to_owned(),
             LocateError::UnknownName { name } => {
-                let names = space.parameters().iter().map(Parameter::name);
-                return Err(usage(error.to_string()).hint(gputune::spec::suggestion(name, names)));
+                gputune::spec::suggestion(name, space.parameters().iter().map(Parameter::name))
             }
-            LocateError::UnknownValue { .. } => {
-                return Err(usage(error.to_string()).hint("add it to the parameter's settings in the spec"));
-            }
+            LocateError::UnknownValue { .. } => "add it to the parameter's settings in the spec".to_owned(),
             LocateError::Forbidden { .. } => {
-                return Err(usage(format!("{error}: {}", settings.line())).hint("set more parameters"));
+                return Err(Failed::usage(format!("{error}: {}", settings.line())).hint("set more parameters"));
             }
-            _ => return Err(usage(error.to_string())),
-        }
+            _ => return Err(Failed::usage(error.to_string())),
+        };
+        return Err(Failed::usage(error.to_string()).hint(hint));
     }
 }

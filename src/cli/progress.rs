@@ -65,68 +65,63 @@ impl Progress {
 
     pub(super) fn hear(&mut self, event: &Event<'_>) {
         self.watched.hear(event);
-        match event {
-            Event::Resumed { trials, healed } => {
-                let cut = if *healed { "; a line that was cut off in writing is dropped" } else { "" };
-                self.say(&format!("goes on from {trials} finished trials{cut}"), Tone::Plain);
-            }
-            Event::WarmStart { place, trials, in_common, parameters } => {
-                let text =
-                    format!("warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common");
-                self.say(&text, Tone::Plain);
-            }
-            // A round prints a single line, and none for its trials.
-            Event::Finished { trial, .. } if trial.outcome.measurement().is_some_and(|run| run.round.is_some()) => {}
-            Event::Finished { trial, settings, is_best, .. } => {
-                let (text, tone) =
-                    trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, *is_best);
-                self.say(&text, tone);
-            }
-            Event::LookingAtJob => self.say("runs the unmodified job, to compare the baseline with it", Tone::Plain),
-            Event::BaselineDiffers { differences } => {
-                let text = format!(
-                    "warning: the baseline differs from the unmodified job: {}. Fix [baseline], or remove it to use the \
-                     unmodified job as baseline",
-                    differences.join("; ")
-                );
-                self.say(&text, Tone::Doubtful);
-            }
-            Event::Comparing { settings, .. } => {
-                let text = format!("      {}  runs in full precision, to compare the losses", settings.line());
-                self.say(&text, Tone::Plain);
-            }
-            Event::Amended { trial, settings } if trial.outcome.failure().is_some() => {
-                let (text, tone) =
-                    trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, false);
-                self.say(&text, tone);
-            }
-            Event::Remark { text } => self.say(text, Tone::Plain),
-            Event::Disturbed { number, reason } => {
-                self.say(&format!("{number:>4}  disturbed, and probed again: {reason}"), Tone::Doubtful);
-            }
-            Event::PutBack { number, reason } => {
-                self.say(
-                    &format!("{number:>4}  disturbed each time, and put back for later: {reason}"),
-                    Tone::Doubtful,
-                );
-            }
-            Event::NewEra { differences, trials } => {
-                let text = format!("a new era of this journal begins, for {}", differences.join("; "));
-                self.say(&text, Tone::Plain);
-                self.say(&format!("{trials} trials of before stay in the journal and do not count"), Tone::Plain);
-            }
-            Event::RoundEnds { number, ratios } => {
-                let of = |(settings, ratio): &(Settings, f64)| format!("{ratio:.2}x {}", settings.line());
-                let ratios: Vec<String> = ratios.iter().map(of).collect();
-                self.say(&format!("round {number}: {}", ratios.join("; ")), Tone::Plain);
-            }
-            _ => {}
-        }
+        self.lines(event).iter().for_each(|(text, tone)| self.say(text, *tone));
         if matches!(event, Event::Finished { .. } | Event::RoundEnds { .. }) {
             self.keep_page();
         }
         let is_rare = !matches!(event, Event::Progress { .. });
         self.show_status(is_rare);
+    }
+
+    /// Returns the lines about an event.
+    fn lines(&self, event: &Event<'_>) -> Vec<(String, Tone)> {
+        let plain = |text: String| vec![(text, Tone::Plain)];
+        let doubtful = |text: String| vec![(text, Tone::Doubtful)];
+        match event {
+            Event::Resumed { trials, healed } => {
+                let cut = if *healed { "; a line that was cut off in writing is dropped" } else { "" };
+                plain(format!("goes on from {trials} finished trials{cut}"))
+            }
+            Event::WarmStart { place, trials, in_common, parameters } => plain(format!(
+                "warm start: {trials} trials of {place}, {in_common} of {parameters} parameters in common"
+            )),
+            // A round prints a single line, and none for its trials.
+            Event::Finished { trial, .. } if trial.outcome.measurement().is_some_and(|run| run.round.is_some()) => {
+                Vec::new()
+            }
+            Event::Finished { trial, settings, is_best, .. } => {
+                vec![trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, *is_best)]
+            }
+            Event::LookingAtJob => plain("runs the unmodified job, to compare the baseline with it".to_owned()),
+            Event::BaselineDiffers { differences } => doubtful(format!(
+                "warning: the baseline differs from the unmodified job: {}. Fix [baseline], or remove it to use the \
+                 unmodified job as baseline",
+                differences.join("; ")
+            )),
+            Event::Comparing { settings, .. } => {
+                plain(format!("      {}  runs in full precision, to compare the losses", settings.line()))
+            }
+            Event::Amended { trial, settings } if trial.outcome.failure().is_some() => {
+                vec![trial_line(&self.objective, trial.number, trial.purpose, settings, &trial.outcome, false)]
+            }
+            Event::Remark { text } => plain((*text).to_owned()),
+            Event::Disturbed { number, reason } => {
+                doubtful(format!("{number:>4}  disturbed, and probed again: {reason}"))
+            }
+            Event::PutBack { number, reason } => {
+                doubtful(format!("{number:>4}  disturbed each time, and put back for later: {reason}"))
+            }
+            Event::NewEra { differences, trials } => {
+                let begins = format!("a new era of this journal begins, for {}", differences.join("; "));
+                let stay = format!("{trials} trials of before stay in the journal and do not count");
+                [plain(begins), plain(stay)].concat()
+            }
+            Event::RoundEnds { number, ratios } => {
+                let of = |(settings, ratio): &(Settings, f64)| format!("{ratio:.2}x {}", settings.line());
+                plain(format!("round {number}: {}", ratios.iter().map(of).collect::<Vec<_>>().join("; ")))
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Writes the page, if that is due and few trials make it quick. A failure shows when the last page is written.
@@ -180,7 +175,6 @@ impl Progress {
     }
 }
 
-/// Formats a finished trial as a line.
 pub(super) fn trial_line(
     objective: &Objective,
     number: u32,

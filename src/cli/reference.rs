@@ -82,7 +82,6 @@ fn after(command: &Command) -> String {
     command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string).unwrap_or_default()
 }
 
-/// Formats the names of an argument, an option's with its value.
 fn names(argument: &Arg) -> String {
     let value = argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
     let mut names = Vec::new();
@@ -101,7 +100,6 @@ fn takes_value(argument: &Arg) -> bool {
     matches!(argument.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
-/// Formats an argument as an entry of a list.
 fn entry(argument: &Arg) -> String {
     let takes_value = takes_value(argument);
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
@@ -151,8 +149,7 @@ fn the_pages_are_what_the_program_says() {
     }
 }
 
-/// Splits the commands in a line for a shell into words, including those within `$(...)`, as far as documentation uses
-/// them.
+/// Splits the commands in a line for a shell, and those within `$(...)`, into words, as far as documentation uses them.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -219,27 +216,29 @@ fn refusal(arguments: &[String]) -> Option<String> {
     }
 }
 
+/// Gives the commands of gputune in a line to the real parser. Returns their number.
+fn check(place: &str, line: &str) -> usize {
+    let all: Vec<Vec<String>> = commands(line).iter().filter_map(|words| arguments(words)).collect();
+    for arguments in &all {
+        if let Some(why) = refusal(arguments) {
+            panic!("{place}: `{line}`: {why}");
+        }
+    }
+    all.len()
+}
+
 #[test]
 fn every_command_that_the_documentation_shows_is_one() {
     let mut checked = 0;
     for block in pages::pages().iter().flat_map(pages::Page::blocks) {
         let prompt = match block.language.as_str() {
-            "sh" | "bash" => "",
+            "sh" | "bash" | "yaml" => "",
             "console" => "$ ",
-            "yaml" => "",
             _ => continue,
         };
-        let joined = block.text.replace("\\\n", " ");
-        for line in joined
-            .lines()
-            .filter_map(|line| line.trim().trim_start_matches("- ").trim_start_matches("run: ").strip_prefix(prompt))
-        {
-            for arguments in commands(line).iter().filter_map(|words| arguments(words)) {
-                if let Some(why) = refusal(&arguments) {
-                    panic!("{}: `{line}`: {why}", block.place);
-                }
-                checked += 1;
-            }
+        for line in block.text.replace("\\\n", " ").lines() {
+            let line = line.trim().trim_start_matches("- ").trim_start_matches("run: ");
+            checked += line.strip_prefix(prompt).map_or(0, |line| check(&block.place, line));
         }
     }
     assert!(checked > 20, "only {checked} commands were seen: does the test still read the pages?");
@@ -248,15 +247,10 @@ fn every_command_that_the_documentation_shows_is_one() {
 #[test]
 fn every_example_in_a_help_is_a_command() {
     let program = Cli::command();
-    for command in
-        program.get_subcommands().flat_map(|command| std::iter::once(command).chain(command.get_subcommands()))
-    {
+    let all = program.get_subcommands().flat_map(|command| std::iter::once(command).chain(command.get_subcommands()));
+    for command in all {
         for line in after(command).lines() {
-            for arguments in commands(line).iter().filter_map(|words| arguments(words)) {
-                if let Some(why) = refusal(&arguments) {
-                    panic!("{}: `{line}`: {why}", command.get_name());
-                }
-            }
+            check(command.get_name(), line);
         }
     }
 }
@@ -286,26 +280,21 @@ fn every_command_and_option_that_a_sentence_names_is_there() {
 
 #[test]
 fn lines_are_read_as_a_shell_does() {
-    let read =
-        |line: &str| -> Vec<Vec<String>> { commands(line).iter().filter_map(|words| arguments(words)).collect() };
-    let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
-    assert_eq!(
-        read("gputune emit out --format json > best.json # kept"),
-        [words(&["emit", "out", "--format", "json"])]
-    );
-    assert_eq!(
-        read("args=$(gputune search a.toml --format args) && eval \"python train.py $args\""),
-        [words(&["search", "a.toml", "--format", "args"])]
-    );
-    assert_eq!(read("eval \"$(gputune emit out --format env)\""), [words(&["emit", "out", "--format", "env"])]);
-    assert_eq!(
-        read("python train.py $(gputune emit out --format args)"),
-        [words(&["emit", "out", "--format", "args"])]
-    );
-    assert_eq!(read("A=1 gputune check 'my spec.toml'"), [words(&["check", "my spec.toml"])]);
-    assert_eq!(read("cargo run --release -- search a.toml"), [words(&["search", "a.toml"])]);
-    assert!(refusal(&words(&["search", "a.toml", "--no-such-option"])).is_some());
-    assert!(refusal(&words(&["search", "--help"])).is_none());
+    for (line, expected) in [
+        ("gputune emit out --format json > best.json # kept", "emit out --format json"),
+        ("args=$(gputune search a.toml --format args) && eval \"python t.py $args\"", "search a.toml --format args"),
+        ("eval \"$(gputune emit out --format env)\"", "emit out --format env"),
+        ("python train.py $(gputune emit out --format args)", "emit out --format args"),
+        ("A=1 gputune check 'my_spec.toml'", "check my_spec.toml"),
+        ("cargo run --release -- search a.toml", "search a.toml"),
+    ] {
+        let read: Vec<String> = commands(line).iter().filter_map(|words| Some(arguments(words)?.join(" "))).collect();
+        assert_eq!(read, [expected]);
+    }
+    assert_eq!(commands("a 'b c'"), [["a", "b c"]]);
+    let refusal = |words: &[&str]| refusal(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+    assert!(refusal(&["search", "a.toml", "--no-such-option"]).is_some());
+    assert!(refusal(&["search", "--help"]).is_none());
 }
 
 /// The commands without `--json`: they print a document in its own format, or what another program prints.

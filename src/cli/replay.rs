@@ -6,13 +6,9 @@ use std::fs::File;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gputune::model::{Direction, Goal, Objective, Parameter, Space, quantity::show_number};
 use gputune::probe::{Table, TableError, stats};
-use gputune::search::{
-    STRATEGIES, journal,
-    strategy::{self, Entry},
-};
+use gputune::search::{STRATEGIES, journal, strategy::Entry};
 use runs::{Ending, Found, Plan, Run};
 use serde::Serialize;
 
@@ -36,7 +32,7 @@ pub(super) struct Args {
     /// The table: a .csv file or a journal.jsonl
     table: PathBuf,
     /// The strategy
-    #[arg(long, default_value = "auto", value_parser = strategy_parser())]
+    #[arg(long, default_value = "auto", value_parser = super::one_of(STRATEGIES, |entry| (entry.name, entry.about)))]
     strategy: &'static Entry,
     /// Probes of each run; with --until-end the most
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..))]
@@ -65,12 +61,6 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn strategy_parser() -> impl TypedValueParser<Value = &'static Entry> {
-    let known = STRATEGIES.iter().map(|entry| PossibleValue::new(entry.name).help(entry.about));
-    PossibleValuesParser::new(known)
-        .try_map(|name| strategy::strategy(&name).ok_or_else(|| format!("there is no strategy `{name}`")))
-}
-
 #[derive(Debug, Serialize)]
 struct Runs {
     format: u32,
@@ -93,7 +83,7 @@ pub(super) fn run(args: &Args) -> super::Result {
     if let Some(name) = args.monotone.iter().find(unknown) {
         let names: Vec<&str> = space.parameters().iter().map(Parameter::name).collect();
         let message = format!("{} has no parameter `{name}`", args.table.display());
-        return Err(Failed::new(Exit::Usage, message).hint(format!("its parameters are {}", names.join(", "))));
+        return Err(Failed::usage(message).hint(format!("its parameters are {}", names.join(", "))));
     }
     let found = Found::of(&objective, &replay);
     let optimum = found.optimum();
@@ -122,10 +112,8 @@ pub(super) fn run(args: &Args) -> super::Result {
 }
 
 fn wrong(path: &Path, error: &dyn std::error::Error, cure: &str) -> Failed {
-    match Failed::because(Exit::Usage, error) {
-        Failed::Error { message, .. } => Failed::new(Exit::Usage, format!("{}: {message}", path.display())).hint(cure),
-        other => other,
-    }
+    let message = Failed::because(Exit::Usage, error).message();
+    Failed::usage(format!("{}: {message}", path.display())).hint(cure)
 }
 
 fn no_table(path: &Path, error: &TableError) -> Failed {
@@ -136,7 +124,7 @@ fn read_table(path: &Path, objective: &Objective) -> Result<Table, Failed> {
     const GIVE_A_FILE: &str = "give the path of a CSV table, or of the journal.jsonl in the folder of a search";
     if path.is_dir() {
         let message = format!("{} is a folder and no table", path.display());
-        return Err(Failed::new(Exit::Usage, message).hint(GIVE_A_FILE));
+        return Err(Failed::usage(message).hint(GIVE_A_FILE));
     }
     let file = File::open(path).map_err(|error| wrong(path, &error, GIVE_A_FILE))?;
     if path.extension().is_some_and(|extension| extension == "jsonl") {
@@ -155,7 +143,6 @@ fn read_table(path: &Path, objective: &Objective) -> Result<Table, Failed> {
     Table::from_csv(file).map_err(|error| no_table(path, &error))
 }
 
-/// Reads a metric with its direction.
 fn goal(text: &str) -> Result<Goal, String> {
     let (metric, direction) = match text.split_once(':') {
         Some((metric, "maximize")) => (metric, Some(Direction::Maximize)),

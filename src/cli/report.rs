@@ -57,7 +57,6 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// The format that `--json` stands for.
 const JSON: &str = "json";
-/// Other names of formats.
 const ALIASES: [(&str, &str); 2] = [("md", "summary"), ("best", JSON)];
 
 /// Reads the name of a format; help and errors list all names.
@@ -105,11 +104,10 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(Exit::Found)
 }
 
-/// Compares two searches.
 fn compare(args: &Args, other: &Path) -> super::Result {
     let format = comparison_format(args.format().name).ok_or_else(|| {
         let names: Vec<&str> = COMPARISONS.iter().map(|format| format.name).collect();
-        Failed::new(Exit::Usage, format!("`{}` is a format for one search", args.format().name))
+        Failed::usage(format!("`{}` is a format for one search", args.format().name))
             .hint(format!("of two there are {}", names.join(", ")))
     })?;
     let dir = folder::of_search(args.dir.as_deref())?;
@@ -131,7 +129,6 @@ fn side_of<'k>(kept: &'k Kept, name: &'k str) -> Side<'k> {
     Side { name, study, device, header }
 }
 
-/// Reads the folder of a search.
 pub(super) fn read(place: &Path) -> Result<Kept, Failed> {
     Kept::read(place).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))
 }
@@ -149,7 +146,6 @@ pub(super) fn best_of(kept: &Kept) -> Option<BestReport> {
     }
 }
 
-/// Collects the input of a report.
 pub(super) fn subject<'k>(kept: &'k Kept, best: Option<&'k BestReport>, screen: Screen) -> Subject<'k> {
     let Kept { folder, spec, device, step, header, lines, study, .. } = kept;
     Subject { study, device, name: spec, best, step, folder, header, lines, screen }
@@ -163,20 +159,19 @@ pub(super) fn write_page(best: Option<&BestReport>, folder: &Path) -> Result<(),
 
 /// Writes a report; `None` is standard output.
 fn write(place: Option<&Path>, output: Output, format: &str) -> Result<(), Failed> {
-    let usage = |message: String| Failed::new(Exit::Usage, message);
     match (place, output) {
         (None, Output::File(bytes)) => return stdout::print_bytes(&bytes),
         (None, Output::Folder(_)) => {
             let message = format!("`{}` is a folder, which cannot go to standard output", format);
-            return Err(usage(message).hint("name a folder with --out DIR"));
+            return Err(Failed::usage(message).hint("name a folder with --out DIR"));
         }
         (Some(path), Output::File(_)) if path.is_dir() => {
-            return Err(usage(format!("{} is a folder, and `{}` is one file", path.display(), format))
+            return Err(Failed::usage(format!("{} is a folder, and `{}` is one file", path.display(), format))
                 .hint("name a file with --out PATH"));
         }
         (Some(path), Output::File(bytes)) => write_file(path, &bytes)?,
         (Some(path), Output::Folder(_)) if path.exists() && !path.is_dir() => {
-            return Err(usage(format!("{} is a file, and `{}` is a folder", path.display(), format))
+            return Err(Failed::usage(format!("{} is a file, and `{}` is a folder", path.display(), format))
                 .hint("name a folder with --out DIR"));
         }
         (Some(path), Output::Folder(files)) => {
@@ -193,12 +188,12 @@ fn write(place: Option<&Path>, output: Output, format: &str) -> Result<(), Faile
 
 /// Writes a file as a whole or not at all, with the folders that lead to it.
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default();
     let failed = |error: std::io::Error| {
-        Failed::new(Exit::Impossible, format!("cannot write {}: {error}", path.display()))
+        Failed::impossible(format!("cannot write {}: {error}", path.display()))
             .hint("name another place with --out PATH")
     };
+    let folder = paths::folder_of(path);
     std::fs::create_dir_all(folder).map_err(failed)?;
     folder::replace(&folder.join(name), bytes).map_err(failed)
 }

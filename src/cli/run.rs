@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use gputune::probe::{self, StepTemplate};
-use gputune::report::emit::Run;
 use gputune::search::Kept;
 
+use super::best::{self, Ran};
 use super::exit::{Exit, Failed};
 use super::{emit, folder, paths, report};
 
@@ -37,9 +37,9 @@ pub(super) fn run(args: &Args) -> super::Result {
     let out = paths::absolute(&kept.folder);
     let gputune = paths::gputune_path();
     let step = if args.command.is_empty() { kept.step.clone() } else { step_of(&args.command, &kept, settings)? };
-    let trial = super::best::number_of(&kept.study, &best.config);
+    let trial = best::number_of(&kept.study, &best.config);
     let impossible = |error: io::Error| {
-        Failed::new(Exit::Impossible, format!("cannot write what the job needs to {}: {error}", out.display()))
+        Failed::impossible(format!("cannot write what the job needs to {}: {error}", out.display()))
             .hint("may this user write there? The job reads its settings there")
     };
     let prepared = probe::prepared(&step, &kept.study.space, (trial, settings), &gputune, &out.join("run"));
@@ -50,11 +50,10 @@ pub(super) fn run(args: &Args) -> super::Result {
 
 /// Returns the step with the user's own command, which runs in the current folder.
 fn step_of(words: &[String], kept: &Kept, settings: &gputune::model::Settings) -> Result<StepTemplate, Failed> {
-    let (gputune, probe_dir) = (paths::gputune_path(), kept.folder.clone());
-    let run = Run { step: &kept.step, space: Some(&kept.study.space), gputune: &gputune, probe_dir: &probe_dir };
-    let step = run.with_command(words, settings);
-    let step = step.map_err(|refused| Failed::new(Exit::Usage, refused.message).hint(refused.hint))?;
-    let cwd = std::env::current_dir().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    let ran = Ran { gputune: paths::gputune_path(), probe_dir: kept.folder.clone() };
+    let step = ran.with(&kept.step, &kept.study.space).with_command(words, settings);
+    let step = step.map_err(|refused| Failed::usage(refused.message).hint(refused.hint))?;
+    let cwd = std::env::current_dir()?;
     Ok(StepTemplate { cwd, ..step })
 }
 
@@ -62,7 +61,7 @@ fn step_of(words: &[String], kept: &Kept, settings: &gputune::model::Settings) -
 fn not_started(command: &std::process::Command, error: &io::Error) -> Failed {
     let program = command.get_program().display();
     if let Some(cwd) = command.get_current_dir().filter(|cwd| !cwd.is_dir()) {
-        return Failed::new(Exit::Impossible, format!("the folder of the command is gone: {}", cwd.display()));
+        return Failed::impossible(format!("the folder of the command is gone: {}", cwd.display()));
     }
     match error.kind() {
         io::ErrorKind::NotFound => Failed::new(Exit::NotFound, format!("{program}: command not found")),

@@ -1,14 +1,13 @@
-//! Finds the script that trains, and decides whether it may be asked for its help.
+//! Finds the script that trains, by questions on a terminal if it is not obvious, and decides whether to ask it for its help.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 
 use gputune::init::{Command, Source};
 use gputune::report::emit::shell_word;
 
 use super::exit::{Exit, Failed};
-use super::questions;
 
 /// Common names of training scripts, the likeliest first.
 const LIKELY: &[&str] = &["train.py", "main.py", "training.py", "trainer.py", "finetune.py", "pretrain.py", "run.py"];
@@ -21,48 +20,32 @@ const SHOWN: usize = 9;
 pub(super) fn of_folder(folder: &Path, asks: bool, to: &str) -> Result<Vec<String>, Failed> {
     let scripts = candidates(folder)?;
     let likely: Vec<&String> = LIKELY.iter().filter_map(|name| scripts.iter().find(|script| script == name)).collect();
-    if let (Some(only), 1) | (Some(only), _) = (likely.first(), likely.len())
-        && (likely.len() == 1 || !asks)
-    {
-        return Ok(vec![(*only).clone()]);
-    }
-    if let [only] = scripts.as_slice() {
-        return Ok(vec![only.clone()]);
+    let likeliest = likely.first().copied().filter(|_| likely.len() == 1 || !asks);
+    if let Some(script) = likeliest.or(scripts.first().filter(|_| scripts.len() == 1)) {
+        return Ok(vec![script.clone()]);
     }
     if !asks {
-        let (message, hint) = match scripts.first() {
-            None => (
-                "there is no Python script in this folder".to_owned(),
-                format!("name the command that trains: gputune {to} -- COMMAND"),
-            ),
-            Some(first) => (
-                format!(
-                    "several scripts could train: {}",
-                    scripts.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ")
-                ),
-                format!("name the script, such as: gputune {to} {}", shell_word(first)),
-            ),
+        let Some(first) = scripts.first() else {
+            return Err(Failed::usage("there is no Python script in this folder")
+                .hint(format!("name the command that trains: gputune {to} -- COMMAND")));
         };
-        return Err(Failed::new(Exit::Usage, message).hint(hint));
+        let shown = scripts.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+        return Err(Failed::usage(format!("several scripts could train: {shown}"))
+            .hint(format!("name the script, such as: gputune {to} {}", shell_word(first))));
     }
     if scripts.is_empty() {
-        return questions::ask("Which command trains?", "", words);
+        return ask("Which command trains?", "", words);
     }
-    let mut ordered: Vec<String> = likely.into_iter().cloned().collect();
-    ordered.extend(scripts.iter().filter(|script| !LIKELY.contains(&script.as_str())).cloned());
+    let mut ordered: Vec<&String> = likely;
+    ordered.extend(scripts.iter().filter(|script| !LIKELY.contains(&script.as_str())));
     ordered.truncate(SHOWN);
-    say!("Which command trains?");
-    for (at, script) in ordered.iter().enumerate() {
-        say!("  {}  {script}", at + 1);
-    }
-    questions::ask("number, or the command", "1", |answer| {
-        if let Ok(number) = answer.parse::<usize>() {
-            let script = number.checked_sub(1).and_then(|at| ordered.get(at)).cloned();
-            return script
-                .map(|script| vec![script])
-                .ok_or_else(|| format!("there are numbers from 1 to {}", ordered.len()));
-        }
-        words(answer)
+    list("Which command trains?", ordered.iter().map(|script| script.as_str()));
+    ask("number, or the command", "1", |answer| {
+        let Ok(number) = answer.parse::<usize>() else { return words(answer) };
+        let script = number.checked_sub(1).and_then(|at| ordered.get(at));
+        script
+            .map(|script| vec![(*script).clone()])
+            .ok_or_else(|| format!("there are numbers from 1 to {}", ordered.len()))
     })
 }
 
@@ -76,9 +59,8 @@ fn words(command: &str) -> Result<Vec<String>, String> {
 }
 
 fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
-    let entries = fs::read_dir(folder).map_err(|error| {
-        Failed::new(Exit::Impossible, format!("cannot read the folder {}: {error}", folder.display()))
-    })?;
+    let entries = fs::read_dir(folder)
+        .map_err(|error| Failed::impossible(format!("cannot read the folder {}: {error}", folder.display())))?;
     let is_script = |name: &String| {
         name.ends_with(".py")
             && !name.starts_with(['.', '_'])
@@ -90,6 +72,55 @@ fn candidates(folder: &Path) -> Result<Vec<String>, Failed> {
         files.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_script).collect();
     names.sort();
     Ok(names)
+}
+
+/// How often a question is repeated after an invalid answer: a round number.
+const TRIES: usize = 3;
+
+/// Asks on a terminal until an answer is valid; Enter means the default.
+///
+/// # Errors
+/// The input ended, or no answer was valid.
+pub(super) fn ask<T>(question: &str, default: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<T, Failed> {
+    let mut input = io::stdin().lock();
+    for _ in 0..TRIES {
+        let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
+        say_part!("{question}{shown} ");
+        let mut line = String::new();
+        match input.read_line(&mut line) {
+            Ok(0) => {
+                say!();
+                return Err(Failed::new(Exit::Interrupted, "no answer: nothing was written"));
+            }
+            Ok(_) => {}
+            // The input may not be valid UTF-8.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => line.clear(),
+            Err(error) => return Err(error.into()),
+        }
+        let answer = line.trim();
+        match read(if answer.is_empty() { default } else { answer }) {
+            Ok(value) => return Ok(value),
+            Err(problem) => say!("  {problem}"),
+        }
+    }
+    Err(Failed::usage("none of these answers can be used: nothing was written"))
+}
+
+/// Asks for one of several choices, each with a description; the first is the default.
+pub(super) fn choose<'c, T>(question: &str, choices: &'c [(String, T)]) -> Result<&'c T, Failed> {
+    list(question, choices.iter().map(|(line, _)| line.as_str()));
+    ask("number", "1", |answer| {
+        let number = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        let chosen = number.and_then(|at| choices.get(at)).map(|(_, value)| value);
+        chosen.ok_or_else(|| format!("answer with a number from 1 to {}", choices.len()))
+    })
+}
+
+fn list<'l>(question: &str, lines: impl Iterator<Item = &'l str>) {
+    say!("{question}");
+    for (at, line) in lines.enumerate() {
+        say!("  {}  {line}", at + 1);
+    }
 }
 
 /// Returns the reason not to ask a command for its help: it would train instead of answering.

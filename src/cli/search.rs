@@ -3,12 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use gputune::machine::Device;
-use gputune::model::{LocateError, Outcome, Settings};
-use gputune::probe::{MEASURING, ProbeError, StepTemplate, supervisor};
-use gputune::report::{
-    self, BestReport, Screen,
-    emit::{Chosen, shell_word},
-};
+use gputune::model::{Measurement, Outcome, Settings};
+use gputune::probe::{MEASURING, ProbeError, StepTemplate};
+use gputune::report::{self, BestReport, Screen, emit::Chosen};
 use gputune::search::{
     Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Ranked, Recovered, StopReason, Study, TuneError,
     Tuner, WarmStart, environment, kept::Record, strategy::LEARNING,
@@ -16,11 +13,12 @@ use gputune::search::{
 use gputune::spec::Spec;
 
 use super::asked::Asked;
-use super::edited::Edits;
 use super::exit::{Exit, Failed};
+use super::interrupt::{self, Edits};
 use super::progress::Progress;
 use super::slots::Places;
-use super::{best, colour, diagnostic, emit, folder, interrupt, paths, samples, slurm};
+use super::steps::{self, Samples};
+use super::{best, colour, diagnostic, emit, folder, paths, slurm};
 
 /// Find the config that trains fastest, by probing the real training step
 ///
@@ -64,8 +62,8 @@ pub(super) fn run(args: Args) -> super::Result {
     if let Some(script) = args.config.clone().filter(|config| config.extension().is_some_and(|kind| kind == "py")) {
         if args.listen.is_some() || args.slurm.is_some() {
             let message = format!("{} is a script, and --listen and --slurm need a spec", script.display());
-            let hint = format!("write one: gputune init {}", shell_word(&script.display().to_string()));
-            return Err(Failed::new(Exit::Usage, message).hint(hint));
+            let hint = format!("write one: gputune init {}", paths::word(&script));
+            return Err(Failed::usage(message).hint(hint));
         }
         return super::tune::run(super::tune::Args::of(script, args.asked));
     }
@@ -97,21 +95,18 @@ fn search(args: Args) -> super::Result {
     let conditions = conditions(&spec, &places);
     let header = Header::new(spec.fingerprint(&device)).conditions(conditions.clone()).warm_start(records.clone());
     let (out, journal, recovered) = opened(asked_for, &out, &header, &spec)?;
-    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
-    supervisor::adopt_orphans().map_err(impossible)?;
-    let stop = interrupt::stop_flag().map_err(impossible)?;
-    let edits = Edits::watch(&conditions, &spec.step.template().cwd, &stop).map_err(impossible)?;
+    let stop = interrupt::before_probes()?;
+    let edits = Edits::watch(&conditions, &spec.step.template().cwd, &stop)?;
 
     let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
-    let asked = samples::Asked::of(&spec);
+    let samples = Samples::of(&spec);
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
     let is_as_it_is = spec.is_baseline_as_it_is;
     let sought = (&spec.space, &spec.objective);
     let record = Record::new(&name, sought, baseline.as_ref(), budget, &device, &template);
     folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is))?;
     let mut progress = Progress::new(quiet, (&spec, places.whole_gpus), &recovered, &stop).with_files(&out);
-    // The link in /proc leads to the running executable, even if its file has been replaced.
-    let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), &device);
+    let step = steps::of_spec(spec.step, &device);
     let tuner = places.tuner(spec.space, &step, &out, quiet)?;
     if !quiet {
         diagnostic::print_left_out(&spec.left_out);
@@ -126,13 +121,13 @@ fn search(args: Args) -> super::Result {
         .precision_speeds(best::known_ceilings(&device, &[]).map(|known| known.relative_speeds()).unwrap_or_default())
         .journal(journal, recovered)
         .stop_flag(stop);
-    tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out))?;
+    tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out, &samples))?;
     tuner = warm_start.into_iter().fold(tuner, Tuner::warm_start);
     tuner = with_baseline(tuner, baseline.as_ref(), is_as_it_is, &template)?;
     let study = tuner.run(|event| progress.hear(&event));
     progress.finish(ended(&study));
     workers.iter_mut().filter_map(|workers| workers.stop()).for_each(|left| diagnostic::print_warning(&left));
-    let study = study.map_err(|error| asked.unless_told(&error).unwrap_or_else(|| tune_failed(&error, &out)))?;
+    let study = study.map_err(|error| tune_failed(&error, &out, &samples))?;
 
     let best = best::report(&study, &device, &template, &records, &out);
     let sought = (&*study.space, &study.objective);
@@ -148,7 +143,6 @@ fn search(args: Args) -> super::Result {
     Ok(exit_of(&study, best.is_some()))
 }
 
-/// Loads the spec and applies the options that change it.
 fn loaded(args: &Args, config: &Path) -> Result<Spec, Failed> {
     let mut spec = args.asked.applied(Spec::load(config)?)?;
     if let (Some(listen), Some(token_file)) = (args.listen.clone(), args.token_file.clone()) {
@@ -157,7 +151,6 @@ fn loaded(args: &Args, config: &Path) -> Result<Spec, Failed> {
     Ok(spec)
 }
 
-/// Prints the outcome of the search.
 fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet): (&Path, bool), screen: Screen) {
     if !quiet {
         say!("{}", report::terminal(study, best, paths::relative(out), screen));
@@ -188,12 +181,11 @@ fn with_baseline<'t>(
     is_as_it_is: bool,
     template: &StepTemplate,
 ) -> Result<Tuner<'t>, Failed> {
-    let usage = |error: LocateError| Failed::because(Exit::Usage, &error);
     if is_as_it_is {
-        return tuner.baseline_as_it_is(&stated.cloned().unwrap_or_default()).map_err(usage);
+        return Ok(tuner.baseline_as_it_is(&stated.cloned().unwrap_or_default())?);
     }
     let Some(baseline) = stated else { return Ok(tuner) };
-    let tuner = tuner.baseline(baseline).map_err(usage)?;
+    let tuner = tuner.baseline(baseline)?;
     let is_told = template.apply.adapter.is_some() && template.needs_settings(&Settings::default()).is_none();
     Ok(if is_told { tuner.check_stated_baseline() } else { tuner })
 }
@@ -205,7 +197,7 @@ fn conditions(spec: &Spec, places: &Places) -> Conditions {
 }
 
 /// Returns how a search ended, for its status.
-fn ended(study: &Result<Study, TuneError>) -> Ended {
+pub(super) fn ended(study: &Result<Study, TuneError>) -> Ended {
     match study {
         Ok(study) => Ended::Stopped(study.stopped),
         Err(error) => Ended::Failed(error.to_string()),
@@ -217,14 +209,13 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
     if given.is_empty() {
         return Ok(spec.earlier_studies(out)?);
     }
-    let usage = |message: String| Failed::new(Exit::Usage, message);
     if !LEARNING.contains(&spec.strategy) {
         let hint = format!("leave --warm-start out, or choose the strategy {} in [search]", LEARNING.join(" or "));
-        return Err(usage(format!("`{}` does not learn from earlier studies", spec.strategy)).hint(hint));
+        return Err(Failed::usage(format!("`{}` does not learn from earlier studies", spec.strategy)).hint(hint));
     }
     if given.len() > EarlierStudy::MOST {
         let message = format!("a search learns from at most {} earlier studies", EarlierStudy::MOST);
-        return Err(usage(message).hint("keep the studies of the most similar jobs"));
+        return Err(Failed::usage(message).hint("keep the studies of the most similar jobs"));
     }
     let study = |place: &PathBuf| {
         let study = EarlierStudy::read_for(place, out)
@@ -234,14 +225,12 @@ fn warm_start(given: &[PathBuf], spec: &Spec, out: &Path) -> Result<Vec<EarlierS
     given.iter().map(study).collect()
 }
 
-/// Makes the folder, and opens its journal.
 fn opened(args: &Asked, out: &Path, header: &Header, spec: &Spec) -> Result<(PathBuf, Journal, Recovered), Failed> {
     // A requeued job continues its own search, even with `--fresh`.
     if args.fresh && !slurm::is_started_again() {
         start_over(out, header, spec, args.quiet)?;
     }
-    folder::prepare(out)?;
-    let out = paths::absolute(out);
+    let out = folder::prepare(out)?;
     let open = if args.accept_changes { Journal::open_accepting_changes } else { Journal::open };
     let (journal, recovered) =
         open(&out.join(folder::JOURNAL), header, &spec.space).map_err(|error| journal_failed(&error))?;
@@ -270,45 +259,47 @@ fn journal_failed(error: &JournalError) -> Failed {
         JournalError::Io { .. } | JournalError::Changed { .. } => Exit::Impossible,
         _ => Exit::Usage,
     };
-    let failed = Failed::because(exit, error);
-    match error {
-        JournalError::Locked { .. } => failed.hint("wait for it to end, or choose another folder with --out DIR"),
-        JournalError::Mismatch { .. } => failed
-            .hint("undo the change; or continue without the old trials with --accept-changes; or start over with --fresh (the old folder is kept)"),
-        JournalError::Changed { path, kept, .. } => failed.hint(format!(
-            "put it back and run the same command again: mv {} {}",
-            shell_word(&kept.display().to_string()),
-            shell_word(&path.display().to_string())
-        )),
-        JournalError::Foreign { .. } | JournalError::Format { .. } => failed
-            .hint("its trials cannot be compared with new ones: start over with --fresh (the old folder is kept), or choose another with --out DIR"),
-        JournalError::Damaged { .. } => failed.hint("start over with --fresh (the old folder is kept), or take the damaged line out"),
-        _ => failed.hint("is there space left, and may this user write there?"),
-    }
+    let hint = match error {
+        JournalError::Locked { .. } => "wait for it to end, or choose another folder with --out DIR",
+        JournalError::Mismatch { .. } => {
+            "undo the change; or continue without the old trials with --accept-changes; or start over with --fresh (the old folder is kept)"
+        }
+        JournalError::Changed { path, kept, .. } => {
+            let (kept, path) = (paths::word(kept), paths::word(path));
+            let hint = format!("put it back and run the same command again: mv {kept} {path}");
+            return Failed::because(exit, error).hint(hint);
+        }
+        JournalError::Foreign { .. } | JournalError::Format { .. } => {
+            "its trials cannot be compared with new ones: start over with --fresh (the old folder is kept), or choose another with --out DIR"
+        }
+        JournalError::Damaged { .. } => {
+            "start over with --fresh (the old folder is kept), or take the damaged line out"
+        }
+        _ => "is there space left, and may this user write there?",
+    };
+    Failed::because(exit, error).hint(hint)
 }
 
-pub(super) fn tune_failed(error: &TuneError, out: &Path) -> Failed {
+pub(super) fn tune_failed(error: &TuneError, out: &Path, samples: &Samples) -> Failed {
     let kept = format!("finished trials are kept in {}", paths::relative(out).display());
     match error {
-        TuneError::Probe(probe) => {
-            let failed = Failed::because(Exit::Impossible, probe).last_lines(probe.last_lines().to_vec());
-            let more = match probe {
-                ProbeError::Io { .. } => format!("; {kept}: run the same command again to go on"),
-                _ => String::new(),
-            };
-            match probe.hint() {
-                Some(hint) => failed.hint(format!("{hint}{more}")),
-                None => failed,
-            }
+        TuneError::Probe(probe @ ProbeError::Io { .. }) => {
+            let hint = probe.hint().map(|hint| format!("{hint}; {kept}: run the same command again to go on"));
+            Failed::from(probe).maybe_hint(hint)
         }
-        TuneError::SameFailure { last_lines, ran_out_of_time: true, .. } => Failed::because(Exit::Impossible, error)
-            .last_lines(last_lines.clone())
-            .hint("does the step start more slowly? Raise `probe_time` and `stall_time` in [limits], and run with --fresh"),
-        TuneError::SameFailure { last_lines, .. } => {
-            Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(format!(
-                "the whole output is in {}; fix the step and run again with --fresh",
-                paths::relative(&out.join("logs")).display()
-            ))
+        TuneError::Probe(probe) => samples.failed(probe),
+        TuneError::SameFailure { last_lines, ran_out_of_time, .. } => {
+            let hint = if *ran_out_of_time {
+                "does the step start more slowly? Raise `probe_time` and `stall_time` in [limits], and run with --fresh"
+                    .to_owned()
+            } else {
+                let logs = out.join("logs");
+                format!(
+                    "the whole output is in {}; fix the step and run again with --fresh",
+                    paths::relative(&logs).display()
+                )
+            };
+            Failed::because(Exit::Impossible, error).last_lines(last_lines.clone()).hint(hint)
         }
         TuneError::Journal(journal @ JournalError::Changed { .. }) => journal_failed(journal),
         TuneError::Journal(journal) => Failed::because(Exit::Impossible, journal)
@@ -335,40 +326,36 @@ fn write_results(
         folder::remove(out, folder::BEST_TOML);
         return Ok(());
     };
-    let json =
-        serde_json::to_string_pretty(&best.for_sharing()).map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    folder::write(out, folder::BEST_JSON, &(json + "\n"))?;
+    folder::write(out, folder::BEST_JSON, &(serde_json::to_string_pretty(&best.for_sharing())? + "\n"))?;
     let toml = gputune::report::emit::format("toml").and_then(|format| (format.write)(&Chosen::of(&best.config)).ok());
     folder::write(out, folder::BEST_TOML, &toml.map(|written| written.text).unwrap_or_default())
 }
 
 /// Prints warnings about gaps in the measurements.
 fn print_warnings(study: &Study, device: &Device) {
-    if device.is_gpu && measured_without_memory(study) {
-        diagnostic::print_warning(
-            "no probe reported device memory, so `memory_headroom` was not checked: see docs/protocol.md",
-        );
-    }
-    if let Some(warning) = crowded(study) {
-        diagnostic::print_warning(&warning);
-    }
-    let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
-    if let Some(warning) = samples::mismatch(measured) {
-        diagnostic::print_warning(&warning);
-    }
-    study.best().map(|best| best.winner).iter().flat_map(|winner| warnings_of(study, winner)).for_each(|warning| {
-        diagnostic::print_warning(&warning);
+    let trials = study.history.trials().iter();
+    let measured: Vec<&Measurement> = trials.filter_map(|trial| trial.outcome.measurement()).collect();
+    let has_no_memory = !measured.is_empty() && measured.iter().all(|run| run.memory.peak_bytes.is_none());
+    let no_memory = (device.is_gpu && has_no_memory).then(|| {
+        "no probe reported device memory, so `memory_headroom` was not checked: see docs/protocol.md".to_owned()
     });
+    // The hook saw batches that do not match the counted samples.
+    let mismatch = measured.iter().find_map(|run| run.facts.text("samples.mismatch")).map(|words| {
+        format!("{words}: that is what samples are here. If they are not, set `samples_per_step` in [step]")
+    });
+    let of_winner = study.best().map(|best| warnings_of(study, &best.winner)).unwrap_or_default();
+    let all = no_memory.into_iter().chain(crowded(&measured)).chain(mismatch).chain(of_winner);
+    all.for_each(|warning| diagnostic::print_warning(&warning));
 }
 
 /// Returns what a user must know of the named config. For the baseline, the first warnings were printed when it was measured.
 fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
     let measurement = &named.measurement;
     let run = measurement.run_seconds(&study.objective);
-    let mut runs = study.history.of(&named.config).filter_map(|trial| trial.outcome.measurement());
-    let mut warnings = measurement.warnings(run, runs.any(gputune::model::Measurement::grows_beyond_an_epoch));
-    let mut of_config = study.history.of(&named.config).filter_map(|trial| trial.outcome.measurement());
-    if let Some(first) = of_config.next().filter(|_| study.baseline.as_ref() == Some(&named.config)) {
+    let mut runs = study.history.of(&named.config).filter_map(|trial| trial.outcome.measurement()).peekable();
+    let first = runs.peek().copied().filter(|_| study.baseline.as_ref() == Some(&named.config));
+    let mut warnings = measurement.warnings(run, runs.any(Measurement::grows_beyond_an_epoch));
+    if let Some(first) = first {
         let known = first.warnings(first.run_seconds(&study.objective), false);
         warnings.retain(|warning| !known.contains(warning));
     }
@@ -376,18 +363,11 @@ fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
     warnings
 }
 
-/// Returns true if there are measurements, and no measurement reported memory.
-fn measured_without_memory(study: &Study) -> bool {
-    let mut measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement()).peekable();
-    measured.peek().is_some() && measured.all(|measurement| measurement.memory.peak_bytes.is_none())
-}
-
 /// Returns a warning that other programs kept the CPU busy, if they did.
-fn crowded(study: &Study) -> Option<String> {
-    let measured = study.history.trials().iter().filter_map(|trial| trial.outcome.measurement());
-    let shares: Vec<f64> = measured.clone().filter_map(|measurement| measurement.machine.foreign_cpu_share).collect();
+fn crowded(measured: &[&Measurement]) -> Option<String> {
+    let shares: Vec<f64> = measured.iter().filter_map(|run| run.machine.foreign_cpu_share).collect();
     let most = shares.iter().copied().max_by(f64::total_cmp)? * 100.0;
-    let (crowded, all) = (shares.len(), measured.count());
+    let (crowded, all) = (shares.len(), measured.len());
     Some(format!(
         "in {crowded} of {all} probes, other programs used up to {most:.0} % of the CPUs and left almost no CPU idle: the \
          numbers hold only for a machine that is as busy. Threads that wait by spinning, as OpenMP's do, then cost many \

@@ -12,7 +12,7 @@ use gputune::spec::Spec;
 
 use super::dialled::Dialled;
 use super::exit::{Exit, Failed};
-use super::{paths, writes};
+use super::{paths, steps};
 
 /// The places where the probes of a search run.
 pub(super) struct Places {
@@ -79,8 +79,7 @@ impl Places {
             return Ok(self);
         }
         let message = format!("`gpu_time` in [search] counts GPUs, and probes have none here ({})", self.device.name);
-        Err(Failed::new(Exit::Usage, message)
-            .hint("write `time` for a limit of wall time, or `probes` for their number"))
+        Err(Failed::usage(message).hint("write `time` for a limit of wall time, or `probes` for their number"))
     }
 
     /// The known nodes.
@@ -176,7 +175,7 @@ fn here(
     let mut whole = is_whole.then(|| CommandProber::new(step.clone(), out));
     for (at, prober) in whole.iter_mut().chain(slots.iter_mut().map(|(_, prober)| prober)).enumerate() {
         // One prober reports for all.
-        writes::announce(prober, quiet || at > 0)?;
+        steps::announce(prober, quiet || at > 0)?;
     }
     Ok(match whole {
         Some(prober) if slots.is_empty() => Tuner::with_prober(space, prober),
@@ -199,7 +198,6 @@ fn on_nodes(nodes: Vec<Node>, space: Space, out: &Path, quiet: bool) -> Tuner<'s
     Tuner::with_slots(space, None, slots)
 }
 
-/// Starts a worker on each node.
 fn started(commands: Vec<OnNode>, hello: &Hello) -> Result<Vec<Node>, Failed> {
     let started: Vec<Result<Node, NodeError>> = std::thread::scope(|scope| {
         let start = |(host, command): OnNode| {
@@ -216,7 +214,7 @@ fn started(commands: Vec<OnNode>, hello: &Hello) -> Result<Vec<Node>, Failed> {
 /// Returns the device that all nodes have: a measurement on one device says nothing about another.
 fn common_device(nodes: &[Node]) -> Result<Device, Failed> {
     let first = nodes.first().map(|node| node.welcome().device.clone());
-    let Some(first) = first else { return Err(Failed::new(Exit::Impossible, "there is no node".to_owned())) };
+    let Some(first) = first else { return Err(Failed::impossible("there is no node")) };
     let Some(other) = nodes.iter().find(|node| node.welcome().device != first) else { return Ok(first) };
     let (one, host) = (nodes[0].host(), other.host());
     let device = &other.welcome().device;
@@ -224,6 +222,5 @@ fn common_device(nodes: &[Node]) -> Result<Device, Failed> {
         "the nodes have different devices: {one} has {} (driver {}), {host} {} (driver {})",
         first.name, first.driver, device.name, device.driver
     );
-    Err(Failed::new(Exit::Impossible, message)
-        .hint("ask for nodes of one kind, by --constraint or a --gres with a type"))
+    Err(Failed::impossible(message).hint("ask for nodes of one kind, by --constraint or a --gres with a type"))
 }

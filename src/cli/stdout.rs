@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::exit::{Exit, Failed};
+use super::exit::Failed;
 
 /// Prints a text. A reader that is gone is no failure: the command ends with its own exit code.
 pub(super) fn print(text: &str) -> Result<(), Failed> {
@@ -13,17 +13,14 @@ pub(super) fn print(text: &str) -> Result<(), Failed> {
 
 /// Prints an object as a line of JSON, a part of an output that goes on.
 pub(super) fn stream_json(object: &impl Serialize) -> Result<(), Failed> {
-    let text = serde_json::to_string(object).map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    stream(&(text + "\n"))
+    stream(&(serde_json::to_string(object)? + "\n"))
 }
 
 /// Prints an object as JSON on several lines, for `--json`.
 pub(super) fn print_json(object: &impl Serialize) -> Result<(), Failed> {
-    let text = serde_json::to_string_pretty(object).map_err(|error| Failed::because(Exit::Impossible, &error))?;
-    print(&(text + "\n"))
+    print(&(serde_json::to_string_pretty(object)? + "\n"))
 }
 
-/// Prints bytes, which need not be text.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failed> {
     match streamed(bytes) {
         Err(Failed::ClosedPipe) => Ok(()),
@@ -44,6 +41,6 @@ fn streamed(bytes: &[u8]) -> Result<(), Failed> {
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failed::ClosedPipe),
-        Err(error) => Err(Failed::new(Exit::Impossible, format!("cannot write to standard output: {error}"))),
+        Err(error) => Err(Failed::impossible(format!("cannot write to standard output: {error}"))),
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::asked::Asked;
-use super::exit::{Exit, Failed};
+use super::exit::Failed;
 use super::{folder, init, search};
 
 /// Find the config that trains a script fastest: one command, no file needed
@@ -37,9 +37,7 @@ pub(super) fn run(args: Args) -> super::Result {
     let words = if words.is_empty() { init::words_of_folder()? } else { words };
     if let Some(option) = words.first().filter(|word| word.to_string_lossy().starts_with('-')) {
         let message = format!("there is no option `{}`", option.display());
-        return Err(
-            Failed::new(Exit::Usage, message).hint("see `gputune tune --help`; a script's own options stand behind it")
-        );
+        return Err(Failed::usage(message).hint("see `gputune tune --help`; a script's own options stand behind it"));
     }
     let out = asked.out.clone().unwrap_or_else(|| Path::new(folder::ALL).join(name_of(&words)));
     folder::prepare(&out)?;

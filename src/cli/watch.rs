@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gputune::model::{Line, Objective, quantity::show_duration};
-use gputune::report::{self, Tone, emit::shell_word};
+use gputune::report::{self, Tone};
 use gputune::search::{Ended, Follower, JournalError, Kept, Status, StatusFile, journal::is_in_use};
 
 use super::exit::{Exit, Failed};
 use super::live::{self, Live};
 use super::progress::{on_terminal, trial_line};
-use super::{colour, folder, interrupt, stdout};
+use super::{colour, folder, interrupt, paths, stdout};
 
 /// Watch a search that runs elsewhere: in another terminal, or on another machine with the same disk
 ///
@@ -35,7 +35,6 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// The time between two looks at the search.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// The known state of the search's process.
@@ -53,8 +52,7 @@ enum Life {
 
 pub(super) fn run(args: &Args) -> super::Result {
     let dir = folder_of(&folder::of_search(args.dir.as_deref())?)?;
-    let impossible = |error: std::io::Error| Failed::because(Exit::Impossible, &error);
-    let quit = interrupt::stop_flag().map_err(impossible)?;
+    let quit = interrupt::stop_flag()?;
     let mut watch = Watch::new(&dir);
     if args.json {
         return watch.follow_as_json(args.once, &quit);
@@ -75,7 +73,7 @@ fn folder_of(place: &Path) -> Result<PathBuf, Failed> {
     }
     match (place.file_name(), place.parent()) {
         (Some(name), Some(folder)) if name == folder::JOURNAL => Ok(folder.to_owned()),
-        _ => Err(Failed::new(Exit::Usage, format!("{} is no folder of a search", place.display()))
+        _ => Err(Failed::usage(format!("{} is no folder of a search", place.display()))
             .hint("give the folder that the search prints as `results`")),
     }
 }
@@ -203,8 +201,8 @@ impl Watch {
     }
 
     fn nothing_yet(&self) -> Failed {
-        let hint = format!("wait for it: gputune watch {}", shell_word(&self.dir.display().to_string()));
-        Failed::new(Exit::Usage, format!("no search has started in {}", self.dir.display())).hint(hint)
+        let hint = format!("wait for it: gputune watch {}", paths::word(&self.dir));
+        Failed::usage(format!("no search has started in {}", self.dir.display())).hint(hint)
     }
 
     /// Follows the search to its end.
@@ -262,7 +260,7 @@ impl Watch {
     }
 }
 
-/// Returns the status to print: that of a killed search says so.
+/// Returns the status to print, in which a killed search has failed.
 fn state(status: &Status, life: &Life) -> Status {
     let killed = || Ended::Failed("the search was killed".to_owned());
     Status { ended: status.ended.clone().or_else(|| (*life == Life::Died).then(killed)), ..status.clone() }

@@ -1,4 +1,4 @@
-//! `gputune worker`: runs probes on this node for a search elsewhere.
+//! `gputune worker`: runs probes on this node for a search elsewhere. `gputune relay`: the socket of a probe on another node.
 
 use std::io;
 use std::net::TcpStream;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use gputune::machine::{Allocation, Device};
 use gputune::model::{Slot, quantity};
 use gputune::probe::worker::{Hello, Parting, Refusal, Site, Token, VERSION, Welcome, dial, serve};
-use gputune::probe::{CommandProber, supervisor};
+use gputune::probe::{CommandProber, relay, supervisor};
 use gputune::spec::Spec;
 
 use super::exit::{Exit, Failed};
-use super::{interrupt, paths};
+use super::{interrupt, steps};
 
 /// Run probes on this node for a search elsewhere
 ///
@@ -49,63 +49,68 @@ pub(super) struct Args {
     serve_for: Option<i32>,
 }
 
+/// Hand on what the processes of a probe say on this node
+///
+/// A search whose probes span nodes (`spans_nodes` in [machine]) starts it by itself, over its standard input and output. It ends when
+/// its input does.
+#[derive(Debug, clap::Args)]
+#[command(hide = true)]
+pub(super) struct Relay {}
+
+pub(super) fn relay() -> super::Result {
+    relay::serve(io::stdin(), io::stdout(), Device::detect())
+        .map(|()| Exit::Found)
+        .map_err(|error| Failed::because(Exit::Usage, &error).hint("a search starts its relays: see docs/slots.md"))
+}
+
 pub(super) fn run(args: &Args) -> super::Result {
     // The time counts from now, however long the connection takes.
     let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     if let (Some(address), Some(file)) = (&args.dial, &args.token_file) {
         return dialled(args, (address, file), allocation);
     }
-    if let Some(parent) = args.serve_for {
-        let impossible = |error: io::Error| Failed::because(Exit::Impossible, &error);
-        supervisor::end_with(parent).map_err(impossible)?;
-    }
+    args.serve_for.map_or(Ok(()), supervisor::end_with)?;
     let host = args.name.clone().unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-    supervisor::adopt_orphans().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    supervisor::adopt_orphans()?;
     let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     // Leftover processes end with this process.
     let parting = serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, host, allocation));
     let parting = parting.map_err(|error| {
-        let failed = Failed::because(Exit::Usage, &error);
-        let is_started = args.serve_for.is_some();
-        if is_started { failed } else { failed.hint("a search starts its workers: see docs/slots.md") }
+        let hint = args.serve_for.is_none().then_some("a search starts its workers: see docs/slots.md");
+        Failed::because(Exit::Usage, &error).maybe_hint(hint)
     })?;
-    match parting {
-        Parting::Over => Ok(Exit::Found),
+    let (refused, refusal) = match parting {
+        Parting::Over => return Ok(Exit::Found),
         // The search that started this worker knows the reason and reports it.
-        _ if args.serve_for.is_none() => Ok(Exit::Found),
-        Parting::Gone => Ok(Exit::Interrupted),
-        Parting::Refused(refusal) => {
-            let message = format!("this worker cannot serve the search: {refusal}");
-            Err(Failed::new(Exit::Impossible, message).hint(refusal.hint))
-        }
-        Parting::Unwanted(refusal) => {
-            let message = format!("the search does not want this worker: {refusal}");
-            Err(Failed::new(Exit::Impossible, message).hint(refusal.hint))
-        }
-    }
+        _ if args.serve_for.is_none() => return Ok(Exit::Found),
+        Parting::Gone => return Ok(Exit::Interrupted),
+        Parting::Refused(refusal) => ("this worker cannot serve the search", refusal),
+        Parting::Unwanted(refusal) => ("the search does not want this worker", refusal),
+    };
+    Err(Failed::impossible(format!("{refused}: {refusal}")).hint(refusal.hint))
 }
 
 /// Connects to a search and starts a separate process to serve it, with the connection as its standard streams. So nothing that
 /// one search starts is left for the next.
 fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Allocation>) -> super::Result {
-    let token = Token::read(file).map_err(|error| Failed::because(Exit::Usage, &error).hint(error.hint()))?;
+    let token = Token::read(file)?;
     // The serving process ends with this process.
-    interrupt::end_at_once().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+    interrupt::end_at_once()?;
     loop {
         let stream = dial(address, &token, args.wait, |error| {
             say!("{}; trying for {} s", Failed::because(Exit::Impossible, error).message(), args.wait.as_secs());
         });
         let stream = stream.map_err(|error| Failed::because(Exit::Impossible, &error).hint(error.hint()))?;
-        let status = served(args, stream, allocation).map_err(|error| Failed::because(Exit::Impossible, &error))?;
-        match status.code() {
+        match served(args, stream, allocation)?.code() {
             Some(0) => return Ok(Exit::Found),
             // The serving process has reported why.
             Some(3) => return Ok(Exit::Impossible),
             _ if args.again => say!("the connection to {address} has ended; dialling again"),
             _ => {
                 let message = format!("the connection to {address} has ended before the search did");
-                return Err(Failed::new(Exit::Impossible, message)
-                    .hint("has the search ended there? With --again a worker dials again"));
+                return Err(
+                    Failed::impossible(message).hint("has the search ended there? With --again a worker dials again")
+                );
             }
         }
         std::thread::sleep(Duration::from_secs(1));
@@ -114,7 +119,7 @@ fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Alloc
 
 fn served(args: &Args, stream: TcpStream, allocation: Option<Allocation>) -> io::Result<ExitStatus> {
     let stream = OwnedFd::from(stream);
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(steps::SUPERVISOR);
     command.args(["worker", "--serve-for", &std::process::id().to_string()]);
     if let Some(name) = &args.name {
         command.args(["--name", name]);
@@ -148,35 +153,19 @@ fn site(hello: &Hello, folder: &Path, host: String, allocation: Option<Allocatio
     let device = spec.device().map_err(|error| refusal(error.to_string(), "choose nodes that have one"))?;
     let slots = spec.machine.divide(device.is_gpu).map_err(|error| refusal(error.to_string(), error.hint()))?;
     let gpus = spec.count_gpus();
-    let (space, probers, slots) = probers(spec, slots, &device, folder);
-    let mut welcome = welcome(host, device, slots);
-    welcome.gpus = gpus;
-    welcome.time_left_s = allocation.map(|allocation| allocation.left().as_secs_f64());
-    let mut site = Site { welcome, space, probers, allocation };
-    for prober in &mut site.probers {
-        let protection = prober.protect().map_err(|error| refusal(error.to_string(), error.hint()))?;
-        site.welcome.writes = protection.line();
+    let step = steps::of_spec(spec.step, &device);
+    let (mut probers, slots): (Vec<CommandProber>, _) = if slots.is_empty() {
+        // The whole node, which is not divided.
+        (vec![CommandProber::new(step, folder)], vec![Slot::numbered(1)])
+    } else {
+        let prober = |slot: &Slot| CommandProber::new(step.clone().in_slot(slot.clone()), folder);
+        (slots.iter().map(prober).collect(), slots)
+    };
+    let mut writes = String::new();
+    for prober in &mut probers {
+        writes = prober.protect().map_err(|error| refusal(error.to_string(), error.hint()))?.line();
     }
-    Ok(site)
-}
-
-fn welcome(host: String, device: Device, slots: Vec<Slot>) -> Welcome {
-    let gputune_version = env!("CARGO_PKG_VERSION").to_owned();
-    let (writes, gpus, time_left_s) = (String::new(), 0, None);
-    Welcome { version: VERSION, gputune_version, host, device, slots, writes, gpus, time_left_s }
-}
-
-/// Makes a prober for each slot, or for the whole node if it is not divided.
-fn probers(
-    spec: Spec,
-    slots: Vec<Slot>,
-    device: &Device,
-    folder: &Path,
-) -> (gputune::Space, Vec<CommandProber>, Vec<Slot>) {
-    let step = spec.step.into_command(paths::gputune_path(), PathBuf::from("/proc/self/exe"), device);
-    if slots.is_empty() {
-        return (spec.space, vec![CommandProber::new(step, folder)], vec![Slot::numbered(1)]);
-    }
-    let prober = |slot: &Slot| CommandProber::new(step.clone().in_slot(slot.clone()), folder);
-    (spec.space, slots.iter().map(prober).collect(), slots)
+    let (gputune_version, time_left_s) = (own.gputune_version, allocation.map(|known| known.left().as_secs_f64()));
+    let welcome = Welcome { version: VERSION, gputune_version, host, device, slots, writes, gpus, time_left_s };
+    Ok(Site { welcome, space: spec.space, probers, allocation })
 }

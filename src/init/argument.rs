@@ -59,6 +59,11 @@ impl Kind {
 }
 
 impl Argument {
+    /// Makes an argument without a default that is not required.
+    pub(super) fn new(names: Vec<String>, kind: Kind) -> Self {
+        Self { names, kind, default: None, is_required: false }
+    }
+
     /// Returns the spelling of the table of knobs: lower case, without leading dashes, with hyphens for underscores, and only the
     /// part after the last dot.
     pub fn plain(name: &str) -> String {

@@ -1,8 +1,9 @@
-//! Reads the command of a training run word by word: its launcher, its script, and the command that asks for help.
+//! Reads the command of a training run word by word: its launcher, its script, and the command that asks for help. Also reads a
+//! shell script around a training run: the command that it runs, and if it passes its arguments on.
 
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-
-use super::wrapper::Wrapped;
 
 /// A program that starts a script once or on each device.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub const LAUNCHERS: &[Launcher] = &[
 ];
 
 /// Programs that interpret a command line themselves, so that nothing can be appended to it.
-pub(super) const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
+const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "fish"];
 
 /// A command of a training run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct Command {
     /// The index of the launcher's first word.
     launcher_at: usize,
     /// The inner command, if the command is a shell script that could be read.
-    pub(super) wrapped: Option<Wrapped>,
+    wrapped: Option<Wrapped>,
 }
 
 /// The most words in front of a launcher or an interpreter, such as `uv run` or `nice -n 5`: a round number.
@@ -182,12 +183,127 @@ fn module_at(words: &[String], behind: Option<usize>) -> Option<usize> {
     (at < words.len()).then_some(at)
 }
 
-pub(super) fn base(word: &str) -> &str {
+fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
 fn is_python(word: &str) -> bool {
     base(word).starts_with("python") && !word.ends_with(".py")
+}
+
+/// The bytes of a shell script that are read.
+const MOST_BYTES: u64 = 64 * 1024;
+/// Words that may precede a command and run it unchanged.
+const RUNNERS: &[&str] = &["exec", "nohup", "time", "command", "srun", "env"];
+/// The notations for all arguments of a shell script.
+const ALL_ARGUMENTS: &[&str] = &["$@", "${@}", "$*"];
+
+/// The command that a shell script runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wrapped {
+    command: Box<Command>,
+    /// True if the script passes its arguments on to the command.
+    forwards: bool,
+    /// The variables that the script sets whatever the environment has.
+    sets: Vec<String>,
+}
+
+impl Command {
+    /// Reads the shell script that a command runs, if any; the script's first training line becomes the inner command.
+    #[must_use]
+    pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
+        let text = shell_script(&self, cwd).filter(|_| self.script_word().is_none());
+        self.wrapped = text.and_then(|text| {
+            let lines = shell_lines(&text);
+            let sets = lines.iter().flat_map(|line| variables_of(line)).collect();
+            let wrapped = lines.iter().find_map(|line| trains(line, python))?;
+            Some(Wrapped { sets, ..wrapped })
+        });
+        self
+    }
+
+    /// Returns true if the shell script around the command sets this variable itself.
+    pub(super) fn sets(&self, variable: &str) -> bool {
+        self.wrapped.as_ref().is_some_and(|wrapped| wrapped.sets.iter().any(|name| name == variable))
+    }
+}
+
+/// Returns the text of the shell script that a command names.
+fn shell_script(command: &Command, cwd: &Path) -> Option<String> {
+    let program = command.words.first()?;
+    let is_shell = SHELLS.contains(&base(program));
+    let file = if is_shell { command.words.get(1).filter(|word| !word.starts_with('-'))? } else { program };
+    let mut bytes = Vec::new();
+    fs::File::open(cwd.join(file)).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let first = text.lines().next().unwrap_or_default();
+    let has_shell =
+        first.starts_with("#!") && SHELLS.iter().any(|shell| first.split(['/', ' ']).any(|word| word == *shell));
+    (is_shell || has_shell).then_some(text)
+}
+
+/// Returns the lines of a script without comments; lines that end with a backslash are joined.
+fn shell_lines(text: &str) -> Vec<String> {
+    let whole = text.replace("\\\n", " ");
+    whole.lines().map(|line| line.trim().to_owned()).filter(|line| !line.starts_with('#')).collect()
+}
+
+/// Returns the training command in a line: a command that runs a Python script.
+fn trains(line: &str, python: &str) -> Option<Wrapped> {
+    let mut words = shell_words(line);
+    let end =
+        words.iter().position(|word| matches!(word.as_str(), "|" | "||" | "&&" | ";" | "&" | ">" | ">>" | "2>&1"));
+    words.truncate(end.unwrap_or(words.len()));
+    let is_front = |word: &&String| RUNNERS.contains(&word.as_str()) || assignment(word).is_some();
+    let front = words.iter().take_while(is_front).count();
+    words.drain(..front);
+    let forwards = words.iter().any(|word| ALL_ARGUMENTS.contains(&word.as_str()));
+    words.retain(|word| !ALL_ARGUMENTS.contains(&word.as_str()));
+    let command = Command::new(words, python);
+    let is_training = command.script_word().is_some() && command.words.len() > 1;
+    is_training.then(|| Wrapped { command: Box::new(command), forwards, sets: Vec::new() })
+}
+
+/// Returns name and value of an assignment such as `A=1`.
+fn assignment(word: &str) -> Option<(&str, &str)> {
+    let (name, value) = word.split_once('=')?;
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    is_name.then_some((name, value))
+}
+
+/// Returns the variables that a line sets at its front. A value such as `${A:-1}` keeps the value of the environment.
+fn variables_of(line: &str) -> Vec<String> {
+    let words = shell_words(line);
+    let is_front =
+        |word: &&String| word.as_str() == "export" || RUNNERS.contains(&word.as_str()) || assignment(word).is_some();
+    let set = words.iter().take_while(is_front).filter_map(|word| assignment(word));
+    let is_own =
+        |(name, value): &(&str, &str)| !value.contains(&format!("${name}")) && !value.contains(&format!("${{{name}"));
+    set.filter(is_own).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Splits a line into words without their quotes; variables stay as written.
+fn shell_words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut open, mut quote) = (Vec::new(), String::new(), false, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(known), c) if c == known => quote = None,
+            (Some(_), c) => word.push(c),
+            (None, '\'' | '"') => (quote, open) = (Some(c), true),
+            (None, ';') => {
+                words.extend((open || !word.is_empty()).then(|| std::mem::take(&mut word)));
+                words.push(";".to_owned());
+                open = false;
+            }
+            (None, c) if c.is_whitespace() => {
+                words.extend((open || !word.is_empty()).then(|| std::mem::take(&mut word)));
+                open = false;
+            }
+            (None, c) => word.push(c),
+        }
+    }
+    words.extend((open || !word.is_empty()).then_some(word));
+    words
 }
 
 #[cfg(test)]
@@ -215,35 +331,50 @@ mod tests {
             ),
             ("accelerate launch --num_processes 2 t.py a", "t.py", Some("accelerate"), 2, "python3 t.py a --help"),
             ("deepspeed --num_gpus 4 t.py --deepspeed", "t.py", Some("deepspeed"), 4, "python3 t.py --help"),
-            ("python -m package.train --x", "package.train", None, 1, "python -m package.train --help"),
-            ("torchrun -m package.train --x", "package.train", Some("torchrun"), 1, "python3 -m package.train --help"),
+            ("python -m a.train --x", "a.train", None, 1, "python -m a.train --help"),
+            ("torchrun -m a.train --x", "a.train", Some("torchrun"), 1, "python3 -m a.train --help"),
             (
-                "accelerate launch --num_processes=2 --module package.train fit",
-                "package.train",
+                "accelerate launch --num_processes=2 --module a.b fit",
+                "a.b",
                 Some("accelerate"),
                 2,
-                "python3 -m package.train fit --help",
+                "python3 -m a.b fit --help",
             ),
-            (
-                "python -m package.train config/small.py",
-                "package.train",
-                None,
-                1,
-                "python -m package.train config/small.py --help",
-            ),
+            ("python -m a.train config/small.py", "a.train", None, 1, "python -m a.train config/small.py --help"),
             ("python train.py -m resnet", "train.py", None, 1, "python train.py --help"),
-            ("uv run python -m package.train", "package.train", None, 1, "uv run python -m package.train --help"),
-            ("uv run -m package.train", "package.train", None, 1, "uv run -m package.train --help"),
+            ("uv run python -m a.train", "a.train", None, 1, "uv run python -m a.train --help"),
+            ("uv run -m a.train", "a.train", None, 1, "uv run -m a.train --help"),
             ("uv run torchrun --nproc-per-node=2 t.py", "t.py", Some("torchrun"), 2, "uv run python3 t.py --help"),
             ("./train --size 3", "./train", None, 1, "./train --help"),
             ("uv run train.py x=1", "train.py", None, 1, "uv run train.py x=1 --help"),
         ] {
             let command = command(line);
-            assert_eq!(command.name(), name, "{line}");
-            assert_eq!(command.launcher(), launcher, "{line}");
-            assert_eq!(command.ranks(), ranks, "{line}");
+            assert_eq!((command.name(), command.launcher(), command.ranks()), (name, launcher, ranks), "{line}");
             assert_eq!(command.asking_for_help("python3").join(" "), help, "{line}");
         }
         assert!(!command("bash -c x").takes_arguments() && command("bash train.sh").takes_arguments());
+    }
+
+    #[test]
+    fn the_line_that_trains_is_found_in_a_shell_script() {
+        let looked_into = |line: &str, script: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("run.sh"), script).unwrap();
+            command(line).looked_into(folder.path(), "python3")
+        };
+        for (text, inner, forwards) in [
+            ("set -e\nexport A=1\nGPU=0 python train.py --bs 4 \"$@\" > log\n", "python train.py --bs 4", true),
+            ("torchrun --nnodes=2 \\\n  train.py \\\n  --bs 4\n", "torchrun --nnodes=2 train.py --bs 4", false),
+            ("# python old.py\nexec python -m pkg.train 'a b'; echo done\n", "python -m pkg.train a b", false),
+        ] {
+            let command = looked_into("bash run.sh", text);
+            let wrapped = command.wrapped.as_ref().unwrap();
+            assert_eq!((wrapped.command.words.join(" ").as_str(), wrapped.forwards), (inner, forwards), "{text}");
+            assert_eq!(command.takes_arguments(), forwards);
+        }
+        let text = "export A=1 B=2\nC=3 exec python t.py D=4\nexport E=${E:-5}\nF=$F:x\n";
+        let sets: Vec<String> = text.lines().flat_map(variables_of).collect();
+        assert_eq!(sets, ["A", "B", "C"]);
+        assert_eq!(looked_into("./run.sh", "#!/bin/sh\ntouch ran\n").wrapped, None);
     }
 }

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::command::Command;
-use super::plan::{Plan, Planned, Way};
-use super::settings;
-use super::template::Template;
-use crate::init::knobs::Settings;
-use crate::init::machine::Means;
+use super::knobs::Settings;
+use super::plan::Plan;
+use super::setting_files::{Template, in_file};
+use super::settings::{self, Means};
 use crate::probe::escaped;
 
 /// The size of the largest config that is read.
@@ -63,21 +62,8 @@ pub fn render(plan: &mut Plan, command: &Command, means: &Means, cwd: &Path) -> 
     plan.parameters.retain(|planned| settings.iter().all(|(name, ..)| planned.name != *name));
     for (name, key, definition, today) in settings.iter().rev() {
         let about = format!("{key} of DeepSpeed's config");
-        let way = Way::File(config.display().to_string());
-        let derived = Vec::new();
-        plan.parameters.insert(
-            0,
-            Planned {
-                name: (*name).to_owned(),
-                definition: definition.clone(),
-                about,
-                way,
-                today: today.clone(),
-                // The file cannot be rendered unless all of its settings are known.
-                stated: Some(config.display().to_string()),
-                derived,
-            },
-        );
+        let planned = in_file(name, definition.clone(), about, &config.display().to_string(), today.clone());
+        plan.parameters.insert(0, planned);
     }
     let mut text = escaped(&serde_json::to_string_pretty(&value).ok()?);
     for (name, ..) in &settings {
@@ -92,25 +78,18 @@ type Setting = (&'static str, &'static str, String, Option<String>);
 
 /// Adds ZeRO's stage, overlap and buckets. The stage stays fixed if anything is offloaded, since offloading depends on it.
 fn add_zero(zero: &mut Map<String, Value>, settings: &mut Vec<Setting>) {
+    let mut add = |name, key, definition: &str, today: String| {
+        settings.push((name, key, definition.to_owned(), Some(today)));
+    };
     let stage = zero.get("stage").and_then(Value::as_i64).unwrap_or(0);
     if !zero.contains_key("offload_optimizer") && !zero.contains_key("offload_param") && (0..=3).contains(&stage) {
         zero.insert("stage".to_owned(), json!("@zero_stage@"));
-        settings.push((
-            "zero_stage",
-            "zero_optimization.stage",
-            "values = [0, 1, 2, 3]".to_owned(),
-            Some(stage.to_string()),
-        ));
+        add("zero_stage", "zero_optimization.stage", "values = [0, 1, 2, 3]", stage.to_string());
     }
     // Overlap is on by default from stage 3 on; a written value holds in all stages.
     let overlap = zero.get("overlap_comm").and_then(Value::as_bool).unwrap_or(stage == 3);
     zero.insert("overlap_comm".to_owned(), json!("@overlap_comm@"));
-    settings.push((
-        "overlap_comm",
-        "zero_optimization.overlap_comm",
-        "values = [false, true]".to_owned(),
-        Some(overlap.to_string()),
-    ));
+    add("overlap_comm", "zero_optimization.overlap_comm", "values = [false, true]", overlap.to_string());
     let bucket = zero.get("reduce_bucket_size").and_then(Value::as_f64).unwrap_or(0.0);
     #[expect(clippy::cast_possible_truncation, reason = "a count, which DeepSpeed also takes as 5e8")]
     let bucket = if (1.0..1e12).contains(&bucket) { bucket as i64 } else { BUCKET };
@@ -121,12 +100,8 @@ fn add_zero(zero: &mut Map<String, Value>, settings: &mut Vec<Setting>) {
         zero.insert(key.to_owned(), json!("@bucket_size@"));
     }
     let definition = format!("values = [{}], role = \"none\"", sizes.join(", "));
-    settings.push((
-        "bucket_size",
-        "zero_optimization.reduce_bucket_size and allgather_bucket_size",
-        definition,
-        Some(bucket.to_string()),
-    ));
+    let key = "zero_optimization.reduce_bucket_size and allgather_bucket_size";
+    add("bucket_size", key, &definition, bucket.to_string());
 }
 
 #[cfg(test)]

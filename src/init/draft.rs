@@ -1,9 +1,8 @@
 //! Writes the text of a spec from a plan.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
-use super::plan::{Plan, Way};
+use super::plan::{Plan, Planned, Way};
 use super::settings::text;
 use super::words::Unwritable;
 
@@ -60,19 +59,20 @@ pub enum Rate {
 /// # Errors
 /// A word of the command cannot be expressed in a spec.
 pub fn write(plan: &Plan, frame: &Frame<'_>) -> Result<String, Unwritable> {
-    let mut out = String::new();
-    let _ = writeln!(out, "# Written by `gputune init`; preset {}: {}.", plan.preset.name, plan.preset.about);
-    let _ = writeln!(out, "# This machine: {}. {}", one_line(frame.machine), one_line(frame.told_by));
-    let _ = writeln!(
-        out,
-        "#\n#     gputune check {0}     what a search would do; nothing is started\n#     gputune search {0}",
-        one_line(frame.file)
+    let Plan { preset, .. } = plan;
+    let (machine, told_by, file) = (one_line(frame.machine), one_line(frame.told_by), one_line(frame.file));
+    let mut out = format!(
+        "# Written by `gputune init`; preset {}: {}.\n\
+         # This machine: {machine}. {told_by}\n\
+         #\n\
+         #     gputune check {file}     what a search would do; nothing is started\n\
+         #     gputune search {file}\n",
+        preset.name, preset.about
     );
     write_step(plan, frame, &mut out)?;
     write_space(plan, &mut out);
     write_baseline(plan, &mut out);
-    let _ = write!(
-        out,
+    out += &format!(
         "\n[limits]\nprobe_time = \"2m\"   # of one probe, imports and warm-up included; the steps measured by then count\n\
          stall_time = \"90s\"  # longest silence, imports included\n\n[search]\ntime = {}\n",
         text(frame.time)
@@ -81,65 +81,45 @@ pub fn write(plan: &Plan, frame: &Frame<'_>) -> Result<String, Unwritable> {
 }
 
 fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Unwritable> {
-    let _ = writeln!(
-        out,
-        "\n# A probe is ended when enough was measured; the script must not be over before that: let it train for long.\n[step]"
-    );
-    let _ = writeln!(out, "command = {}", command(&plan.words.written()?));
+    *out += "\n# A probe is ended when enough was measured; the script must not be over before that: let it train for long.\n[step]\n";
+    *out += &format!("command = {}\n", command(&plan.words.written()?));
     if let Some(cwd) = frame.cwd {
-        let _ = writeln!(out, "cwd = {}", text(&cwd.display().to_string()));
+        *out += &format!("cwd = {}\n", text(&cwd.display().to_string()));
     }
     match &frame.rate {
         Rate::Adapter(adapter) => {
-            let _ = writeln!(
-                out,
-                "adapter = {} # counts the steps, and sets each parameter with `apply`; the script is not changed",
-                text(adapter)
-            );
+            let about = "counts the steps, and sets each parameter with `apply`; the script is not changed";
+            *out += &format!("adapter = {} # {about}\n", text(adapter));
             if let Some(samples) = &plan.samples_per_step {
-                let _ = writeln!(
-                    out,
-                    "samples_per_step = {} # it has no DataLoader whose samples could be counted: see that this is right",
-                    text(samples)
-                );
+                let about = "it has no DataLoader whose samples could be counted: see that this is right";
+                *out += &format!("samples_per_step = {} # {about}\n", text(samples));
             }
         }
-        Rate::Events => {
-            let _ = writeln!(out, "# Its throughput comes from the steps that it tells gputune.");
-        }
+        Rate::Events => *out += "# Its throughput comes from the steps that it tells gputune.\n",
         Rate::Printed { pattern, unit } => {
-            let _ = writeln!(
-                out,
-                "# Read from what the script prints: see that the pattern finds the number in such a line."
-            );
-            let _ = writeln!(out, "throughput = {{ pattern = {}, unit = {} }}", text(pattern), text(unit));
+            *out += "# Read from what the script prints: see that the pattern finds the number in such a line.\n";
+            *out += &format!("throughput = {{ pattern = {}, unit = {} }}\n", text(pattern), text(unit));
             let is_searched = plan.parameters.iter().any(|parameter| parameter.name == "batch_size");
             if is_searched && is_of_steps(unit) {
-                let _ =
-                    writeln!(out, "samples_per_step = \"batch_size\" # steps of different sizes cannot be compared");
+                *out += "samples_per_step = \"batch_size\" # steps of different sizes cannot be compared\n";
             }
         }
         Rate::Missing => {
-            let _ = writeln!(
-                out,
-                "# gputune cannot see a rate yet. Either let the script report its steps ({}), or read the rate that it prints:",
-                plan.preset.page
-            );
-            let _ = writeln!(out, "# throughput = {{ pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }}");
+            let page = plan.preset.page;
+            *out += "# gputune cannot see a rate yet. Either let the script report its steps (";
+            *out += &format!("{page}), or read the rate that it prints:\n");
+            *out += "# throughput = { pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }\n";
         }
     }
     if !frame.files.is_empty() {
-        let files: Vec<String> = frame
-            .files
-            .iter()
-            .map(|RenderedFile { template, path, replaces }| {
-                let replaces = replaces.as_ref().map(|own| format!(", replaces = {}", text(own))).unwrap_or_default();
-                format!("{{ template = {}, path = {}{replaces} }}", text(template), text(path))
-            })
-            .collect();
+        let file = |RenderedFile { template, path, replaces }: &RenderedFile| {
+            let replaces = replaces.as_ref().map(|own| format!(", replaces = {}", text(own))).unwrap_or_default();
+            format!("{{ template = {}, path = {}{replaces} }}", text(template), text(path))
+        };
+        let files = frame.files.iter().map(file).collect::<Vec<_>>().join(", ");
         let is_opened = frame.files.iter().any(|file| file.replaces.is_some());
         let which = if is_opened { "; the script opens it instead of its own file" } else { "" };
-        let _ = writeln!(out, "files = [{}] # rendered for each probe, with its settings{which}", files.join(", "));
+        *out += &format!("files = [{files}] # rendered for each probe, with its settings{which}\n");
     }
     Ok(())
 }
@@ -172,43 +152,46 @@ fn command(words: &[String]) -> String {
 }
 
 fn write_space(plan: &Plan, out: &mut String) {
-    let _ = writeln!(
-        out,
-        "\n# What may be tried; take out what must stay, add settings, or remove some. docs/spec.md says what can stand here.\n[space]"
-    );
+    *out += "\n# What may be tried; take out what must stay, add settings, or remove some. docs/spec.md says what can stand here.\n[space]\n";
     let width = plan.parameters.iter().map(|parameter| parameter.name.len()).max().unwrap_or(0);
     for parameter in &plan.parameters {
-        let way = match &parameter.way {
-            Way::Argument(argument) => {
-                let default = parameter.today.as_ref().filter(|_| parameter.stated.is_none());
-                let default = default.map(|today| format!(", by default {today}")).unwrap_or_default();
-                let live =
-                    if parameter.definition.contains("argument = ") { "; while it trains by the adapter" } else { "" };
-                format!("by its argument {argument}{default}{live}")
-            }
-            Way::Target(target) if target.starts_with("env.") => {
-                format!("by the variable {}", target.trim_start_matches("env."))
-            }
-            Way::Target(target) if target.starts_with("dataloader.") && plan.loader.is_some() => {
-                format!("by the adapter, in the DataLoader of {}", plan.loader.as_deref().unwrap_or_default())
-            }
-            Way::Target(_) if plan.has_arguments() => "by the adapter: the script has no argument for it".to_owned(),
-            Way::Target(_) => "by the adapter".to_owned(),
-            Way::File(file) => format!("by {file}, rendered for each probe"),
-            Way::Config => "the script asks for it with gputune.config".to_owned(),
-        };
         let about = if parameter.about.is_empty() { String::new() } else { format!("{}; ", parameter.about) };
-        let _ = writeln!(out, "# {}{}", one_line(&about), one_line(&way));
-        let _ = writeln!(out, "{:<width$} = {{ {} }}", parameter.name, parameter.definition);
+        *out += &format!("# {}{}\n", one_line(&about), one_line(&way(plan, parameter)));
+        *out += &format!("{:<width$} = {{ {} }}\n", parameter.name, parameter.definition);
         for (name, expression) in &parameter.derived {
-            let _ = writeln!(out, "{name:<width$} = {{ derive = {} }}", text(expression));
+            *out += &format!("{name:<width$} = {{ derive = {} }}\n", text(expression));
         }
     }
     for (argument, reason) in &plan.closed {
-        let _ = writeln!(out, "# Not searched: {}, since {}.", one_line(argument), one_line(reason));
+        *out += &format!("# Not searched: {}, since {}.\n", one_line(argument), one_line(reason));
     }
     for note in &plan.notes {
-        let _ = writeln!(out, "# Note: {}.", one_line(note));
+        *out += &format!("# Note: {}.\n", one_line(note));
+    }
+}
+
+/// Describes how a parameter reaches the script.
+fn way(plan: &Plan, parameter: &Planned) -> String {
+    match (&parameter.way, &plan.loader) {
+        (Way::Argument(argument), _) => {
+            let default = parameter.today.as_ref().filter(|_| parameter.stated.is_none());
+            let default = default.map(|today| format!(", by default {today}")).unwrap_or_default();
+            let is_live = parameter.definition.contains("argument = ");
+            format!(
+                "by its argument {argument}{default}{}",
+                if is_live { "; while it trains by the adapter" } else { "" }
+            )
+        }
+        (Way::Target(target), _) if target.starts_with("env.") => {
+            format!("by the variable {}", target.trim_start_matches("env."))
+        }
+        (Way::Target(target), Some(loader)) if target.starts_with("dataloader.") => {
+            format!("by the adapter, in the DataLoader of {loader}")
+        }
+        (Way::Target(_), _) if plan.has_arguments() => "by the adapter: the script has no argument for it".to_owned(),
+        (Way::Target(_), _) => "by the adapter".to_owned(),
+        (Way::File(file), _) => format!("by {file}, rendered for each probe"),
+        (Way::Config, _) => "the script asks for it with gputune.config".to_owned(),
     }
 }
 
@@ -220,18 +203,12 @@ fn write_baseline(plan: &Plan, out: &mut String) {
         .filter_map(|parameter| Some((&parameter.name, parameter.today.as_ref()?, parameter.stated.as_ref()?)))
         .collect();
     if stated.is_empty() {
-        let _ = writeln!(
-            out,
-            "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it."
-        );
+        *out += "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it.\n";
         return;
     }
-    let _ = writeln!(
-        out,
-        "\n# The settings of the command: gputune probes them first, and measures the speedup against them.\n[baseline]"
-    );
+    *out += "\n# The settings of the command: gputune probes them first, and measures the speedup against them.\n[baseline]\n";
     for (name, today, words) in stated {
-        let _ = writeln!(out, "{name} = {today} # {}", one_line(words));
+        *out += &format!("{name} = {today} # {}\n", one_line(words));
     }
 }
 

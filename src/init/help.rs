@@ -1,5 +1,5 @@
 //! Reads the help texts of Python's argument parsers: argparse (with HfArgumentParser and jsonargparse), click, typer and tyro with
-//! their boxes, absl, and fire. Hydra's printed config is read as well.
+//! their boxes, absl, and fire. Also reads Hydra's printed config.
 //!
 //! Any text is accepted; unknown parts are skipped.
 
@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::argument::{Argument, Kind};
-use super::usage;
 
 /// The largest indentation of options; descriptions are indented more.
 const DEEPEST: usize = 8;
@@ -20,11 +19,11 @@ const HYDRA_CONFIG: &str = "== Config ==";
 /// Returns the arguments in a help text, in its order.
 pub fn read(text: &str) -> Vec<Argument> {
     let text = without_colours(text);
-    if let Some((_, config)) = text.split_once(HYDRA_CONFIG) {
-        return overrides(config);
+    if let Some((_, composed)) = text.split_once(HYDRA_CONFIG) {
+        return config(composed);
     }
     let mut arguments = options(&text);
-    let usage = usage::read(&text);
+    let usage = usage(&text);
     for argument in &mut arguments {
         argument.is_required |= argument.names.iter().any(|name| usage.options.contains(name));
     }
@@ -33,7 +32,7 @@ pub fn read(text: &str) -> Vec<Argument> {
 
 /// Returns the required positional values in a help's usage, as spelled there: `DATA`, `{train,test}`.
 pub fn values(text: &str) -> Vec<String> {
-    usage::read(&without_colours(text)).values
+    usage(&without_colours(text)).values
 }
 
 /// Returns true if a text is a help: it has a usage line, Hydra's heading, or the output of fire or absl.
@@ -155,7 +154,7 @@ fn header(words: &str, boxed: bool) -> Option<Open> {
         return None;
     }
     let kind = kind(&mut names, &values, (pair, colon || assigned, boxed));
-    let argument = Argument { names, kind, default: None, is_required: false };
+    let argument = Argument::new(names, kind);
     Some(Open { argument, description: rest.trim().to_owned() })
 }
 
@@ -252,16 +251,11 @@ fn default_in(description: &str) -> Option<String> {
     Some(found.get(1)?.as_str().trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Returns the settings of a YAML config, as overrides.
+/// Returns the settings of a YAML config, such as Hydra prints, as overrides: `data.batch_size` with its value.
 pub fn config(text: &str) -> Vec<Argument> {
-    overrides(text)
-}
-
-/// Returns the leaves of a YAML config as Hydra prints it: `data.batch_size` with its value.
-fn overrides(config: &str) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();
     let mut path: Vec<(usize, String)> = Vec::new();
-    for line in config.lines() {
+    for line in text.lines() {
         let words = line.trim();
         let indent = line.len() - line.trim_start().len();
         if indent == 0 && words.starts_with("Powered by Hydra") {
@@ -293,4 +287,112 @@ fn overrides(config: &str) -> Vec<Argument> {
         }
     }
     arguments
+}
+
+/// The parts of a usage line outside brackets.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Usage {
+    /// Options, as spelled in the usage.
+    options: Vec<String>,
+    /// Positional values.
+    values: Vec<String>,
+}
+
+/// Reads the usage of a help without colours; unknown parts are skipped.
+fn usage(text: &str) -> Usage {
+    let line = usage_line(text);
+    let bare = outside_of_brackets(&line);
+    let words: Vec<&str> = bare.split_whitespace().collect();
+    let mut usage = Usage::default();
+    let mut metavar = None;
+    for (at, &word) in words.iter().enumerate().skip(program_words(&words)) {
+        let before = words.get(at.wrapping_sub(1)).copied().unwrap_or_default();
+        if word.starts_with('-') {
+            usage.options.push(word.split_once('=').map_or(word, |(name, _)| name).to_owned());
+            metavar = None;
+        } else if before.starts_with('-') && !before.contains('=') {
+            metavar = Some(word);
+        } else if metavar != Some(word) && is_usage_value(word) {
+            usage.values.push(word.to_owned());
+        }
+    }
+    usage
+}
+
+/// Joins the lines of the usage: after `usage:`, or below fire's heading.
+fn usage_line(text: &str) -> String {
+    let mut lines = text.lines().map(|line| line.trim_matches(['│', ' ']));
+    let mut line = String::new();
+    for first in lines.by_ref() {
+        if first.to_ascii_lowercase().starts_with("usage:") {
+            line = first["usage:".len()..].to_owned();
+            break;
+        }
+        if first == "SYNOPSIS" {
+            break;
+        }
+    }
+    for next in lines.take_while(|next| !next.is_empty()) {
+        line.push(' ');
+        line.push_str(next);
+    }
+    line
+}
+
+/// Removes optional parts and alternatives.
+fn outside_of_brackets(line: &str) -> String {
+    let mut depth = 0_usize;
+    let mut bare = String::new();
+    for c in line.chars() {
+        match c {
+            '[' | '(' | '<' => depth += 1,
+            ']' | ')' | '>' => depth = depth.saturating_sub(1),
+            c if depth == 0 => bare.push(c),
+            _ => {}
+        }
+    }
+    bare
+}
+
+/// Returns the number of words that name the program.
+fn program_words(words: &[&str]) -> usize {
+    match words {
+        [_, "-m", ..] => 3,
+        words => words.iter().position(|word| word.ends_with(".py")).unwrap_or(0) + 1,
+    }
+}
+
+/// Returns true if a word stands for a value: a name, or choices in braces.
+fn is_usage_value(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '{' | '_')) && word != "OPTIONS"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_outside_of_brackets_must_be_given() {
+        for (text, options, values) in [
+            (
+                "usage: train.py [-h] --data DATA [--lr LR]\n                [--x X [X ...]] DIR\n\nTrains.",
+                "--data",
+                "DIR",
+            ),
+            ("usage: python -m pkg.train [-h] -o OUT {fit,test} ...\n", "-o", "{fit,test}"),
+            ("Usage: train.py [OPTIONS] DATA\n\n  Trains on DATA.", "", "DATA"),
+            ("│ Usage: train.py [OPTIONS] {data} │\n\n", "", "{data}"),
+            ("SYNOPSIS\n    train.py DATA <flags>\n\nDESCRIPTION\n", "", "DATA"),
+            ("usage: train.py --betas B B (--a A | --b B)\n", "--betas", ""),
+            ("usage: train.py [options] [data]\n", "", ""),
+            ("no usage at all: [", "", ""),
+        ] {
+            let usage = usage(text);
+            assert_eq!(
+                (usage.options.join(" "), usage.values.join(" ")),
+                (options.to_owned(), values.to_owned()),
+                "{text}"
+            );
+        }
+    }
 }

@@ -2,13 +2,10 @@
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
-use super::equivalent;
 use super::knobs::{KNOBS, Knob, Settings};
-use super::machine::Means;
-use super::preset::Preset;
+use super::preset::{self, Line, Preset};
 use super::seen::Seen;
-use super::settings::{self, literal_number};
-use super::shipped::{self, Line};
+use super::settings::{self, Means, literal_number};
 use super::source::Source;
 use super::words::{Given, Unwritable, Words};
 
@@ -87,7 +84,7 @@ pub struct Plan {
 pub fn plan(found: &Found<'_>) -> Result<Plan, Unwritable> {
     let words = Words::of(found.command);
     words.written()?;
-    let lines = shipped::lines(found.preset.space);
+    let lines = preset::lines(found.preset.space);
     let mut planner = Planner {
         found,
         lines,
@@ -265,7 +262,7 @@ impl Planner<'_> {
     /// Returns the target that changes an option's setting while the script trains.
     fn live_target(&self, parameter: &str, argument: &Argument) -> Option<&'static str> {
         let is_alone = self.found.command.ranks() <= 1 && self.found.preset.adapter == Some("torch");
-        is_alone.then(|| equivalent::target(parameter, argument, self.found.source)).flatten()
+        is_alone.then(|| self.found.source.loader_target(parameter, argument)).flatten()
     }
 
     pub(super) fn derive(&mut self, name: String, expression: String) {
@@ -350,7 +347,7 @@ impl Planner<'_> {
         // Ranks share the cores; torchrun gives each of them one thread (torch.distributed.run).
         let (most, usual) = if ranks > 1 { ((cores / ranks).max(2), 1) } else { (cores, cores) };
         let today = threads.unwrap_or(usual).max(1);
-        let definition = settings::doubled(1, most, today);
+        let definition = settings::doubled(most, today);
         let way = Way::Target("env.OMP_NUM_THREADS".to_owned());
         self.push(
             "threads",
@@ -374,7 +371,7 @@ impl Planner<'_> {
             if target.starts_with("ddp.") && !self.is_open_to_ddp(target) {
                 continue;
             }
-            if shipped::gpus_needed(target) > self.found.means.gpus {
+            if preset::gpus_needed(target) > self.found.means.gpus {
                 waiting = true;
                 continue;
             }

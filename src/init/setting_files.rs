@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -11,8 +11,7 @@ use super::argument::Argument;
 use super::knobs::{KNOBS, Knob, Settings};
 use super::plan::{Found, Plan, Planned, Way};
 use super::seen::Seen;
-use super::settings;
-use super::template::Template;
+use super::{settings, today};
 use crate::probe::escaped;
 
 /// The size of the largest file that is read.
@@ -20,6 +19,17 @@ const MOST_BYTES: u64 = 1024 * 1024;
 
 /// Sections of a file that are not about training.
 const NOT_TRAINING: &[&str] = &["val", "valid", "validation", "eval", "evaluation", "test", "testing", "inference"];
+
+/// A file of settings that is rendered for each probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// The text of the template, with settings in it.
+    pub text: String,
+    /// The path of the file.
+    pub config: PathBuf,
+    /// True if the script opens the file by a path in its code; else the rendered file replaces it in the command.
+    pub is_opened: bool,
+}
 
 /// How the command names a file.
 enum Named {
@@ -85,22 +95,19 @@ fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Optio
     template += &escaped(text.get(at..)?);
     for (at, (knob, entry)) in chosen.iter().enumerate() {
         let ranks = found.command.ranks();
-        plan.parameters.insert(
-            at,
-            Planned {
-                name: knob.parameter.to_owned(),
-                definition: settings::numbers(knob.settings, Some(entry.value), &[], found.means, ranks)?,
-                about: format!("{} in {shown}", entry.key),
-                way: Way::File(shown.clone()),
-                today: Some(entry.value.to_string()),
-                // The file cannot be rendered unless all of its settings are known.
-                stated: Some(shown.clone()),
-                derived: Vec::new(),
-            },
-        );
+        let definition = settings::numbers(knob.settings, Some(entry.value), &[], found.means, ranks)?;
+        let about = format!("{} in {shown}", entry.key);
+        let planned = in_file(knob.parameter, definition, about, &shown, Some(entry.value.to_string()));
+        plan.parameters.insert(at, planned);
     }
     count_samples(plan, found, &entries);
     Some(Template { text: template, config: file.to_owned(), is_opened })
+}
+
+/// Plans a parameter that a rendered file sets. It counts as stated: a file is rendered only if all of its settings are known.
+pub(super) fn in_file(name: &str, definition: String, about: String, file: &str, today: Option<String>) -> Planned {
+    let (name, way, stated) = (name.to_owned(), Way::File(file.to_owned()), Some(file.to_owned()));
+    Planned { name, definition, about, way, today, stated, derived: Vec::new() }
 }
 
 /// Sets the samples of a step, if the adapter counts steps and no loader counts samples.
@@ -114,7 +121,7 @@ fn count_samples(plan: &mut Plan, found: &Found<'_>, entries: &[Entry]) {
     let is_it = |entry: &&Entry| knob.is_some_and(|knob| knob.names.contains(&Argument::plain(&entry.key).as_str()));
     let pieces = entries.iter().find(is_it).map_or(1, |entry| entry.value.max(1));
     let batches = pieces.saturating_mul(i64::try_from(found.command.ranks()).unwrap_or(1));
-    plan.samples_per_step = Some(if batches > 1 { format!("batch_size * {batches}") } else { "batch_size".to_owned() });
+    plan.samples_per_step = Some(today::samples_of(batches));
 }
 
 /// Returns the entry that sets a knob: its key is one of the knob's names, and its value is the loader's.

@@ -1,12 +1,75 @@
 //! Chooses the settings of a parameter that are worth trying on a machine, around today's value.
 
+use std::collections::BTreeSet;
+
 use super::knobs;
-use super::machine::Means;
 use super::preset::Preset;
+use crate::machine::{Hardware, Machine};
 use crate::model::Precision;
 
-/// The range of batch sizes: from a quarter of today's batch size to sixteen times as much. Round numbers; memory may end the range
-/// sooner.
+/// The facts about the machine that a draft depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Means {
+    /// The number of available cores.
+    pub cores: usize,
+    /// The number of GPUs that programs see.
+    pub gpus: usize,
+    /// The least capable GPU.
+    pub hardware: Option<Hardware>,
+    /// True if the CPU multiplies in bf16.
+    pub cpu_has_bf16: bool,
+    /// The value of `OMP_NUM_THREADS`, if set.
+    pub threads: Option<usize>,
+}
+
+/// CPU features for multiplying in bf16, under their names in `/proc/cpuinfo`: Intel's and AMD's, and Arm's.
+const BF16_FEATURES: &[&str] = &["avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"];
+
+impl Means {
+    /// Takes the facts from a description of the machine.
+    pub fn of(machine: &Machine) -> Self {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let features = cpuinfo.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
+        let cores = machine.host.processors.effective().floor().max(1.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of cores")]
+        let cores = cores as usize;
+        let threads = std::env::var("OMP_NUM_THREADS").ok().and_then(|threads| threads.trim().parse().ok());
+        Self {
+            cores,
+            gpus: machine.gpus.iter().filter(|gpu| gpu.is_visible).count(),
+            hardware: Hardware::of(&machine.gpus),
+            cpu_has_bf16: features
+                .is_some_and(|line| line.split_whitespace().any(|word| BF16_FEATURES.contains(&word))),
+            threads,
+        }
+    }
+
+    /// Returns true if this precision is faster than fp32, according to the hardware.
+    pub fn has(&self, precision: Precision) -> bool {
+        match (&self.hardware, precision) {
+            (_, Precision::Fp32) => true,
+            (Some(hardware), Precision::Tf32 | Precision::Bf16 | Precision::Fp16) => hardware.has(precision),
+            (None, Precision::Bf16) => self.gpus > 0 || self.cpu_has_bf16,
+            (None, Precision::Fp16) => self.gpus > 0,
+            // fp8 needs a separate library.
+            (_, Precision::Fp8) | (None, Precision::Tf32) => false,
+        }
+    }
+
+    /// Describes the machine in one line.
+    pub fn line(&self) -> String {
+        let cores = if self.cores == 1 { "1 core".to_owned() } else { format!("{} cores", self.cores) };
+        let gpus = match (&self.hardware, self.gpus) {
+            (_, 0) => "no GPU".to_owned(),
+            (Some(hardware), 1) => hardware.name.clone(),
+            (Some(hardware), many) => format!("{many} x {}", hardware.name),
+            (None, many) => format!("{many} GPUs"),
+        };
+        format!("{cores}, {gpus}")
+    }
+}
+
+/// The range of batch sizes: from a quarter of today's to sixteen times as much. Round numbers; memory may end the range sooner.
 const BATCH_BELOW: i64 = 4;
 const BATCH_ABOVE: i64 = 16;
 /// The range of batch sizes if today's batch size is not known: round numbers.
@@ -48,60 +111,49 @@ pub(super) fn numbers(
     means: &Means,
     ranks: usize,
 ) -> Option<String> {
+    use knobs::Settings::{BatchSize, Prefetch, Workers};
     if !choices.is_empty() {
-        let mut choices: Vec<i64> = choices.iter().copied().filter(|&choice| is_possible(kind, choice)).collect();
-        choices.sort_unstable();
-        choices.dedup();
-        return (choices.len() > 1).then(|| list(&choices));
+        let choices: BTreeSet<i64> = choices.iter().copied().filter(|&choice| is_possible(kind, choice)).collect();
+        return (choices.len() > 1).then(|| list(choices));
     }
     let today = today.filter(|&today| is_possible(kind, today));
     Some(match (kind, today) {
-        (knobs::Settings::BatchSize, None) => format!("powers_of_two = [{}, {}]", BATCHES.0, BATCHES.1),
-        (knobs::Settings::BatchSize, Some(today)) if today.count_ones() == 1 => {
+        (BatchSize, None) => format!("powers_of_two = [{}, {}]", BATCHES.0, BATCHES.1),
+        (BatchSize, Some(today)) if today.count_ones() == 1 => {
             let (low, high) = ((today / BATCH_BELOW).max(1), today.saturating_mul(BATCH_ABOVE));
             format!("powers_of_two = [{low}, {high}]")
         }
-        (knobs::Settings::BatchSize, Some(today)) => {
+        (BatchSize, Some(today)) => {
             let below = [4, 2].into_iter().filter(|by| today % by == 0).map(|by| today / by);
-            let above = (0..=4).map(|power| today.saturating_mul(1 << power));
-            list(&below.chain(above).collect::<Vec<_>>())
+            list(below.chain((0..=4).map(|power| today.saturating_mul(1 << power))))
         }
-        (knobs::Settings::Workers, today) => {
-            let cores = (means.cores / ranks.max(1)).clamp(1, MOST_WORKERS);
-            let powers = (0..).map(|power| 1_usize << power).take_while(|&workers| workers <= cores);
-            let all = std::iter::once(0).chain(powers).chain([cores]);
-            let mut all: Vec<i64> = all.filter_map(|workers| i64::try_from(workers).ok()).chain(today).collect();
-            all.sort_unstable();
-            all.dedup();
-            list(&all)
+        (Workers, today) => {
+            let cores = count((means.cores / ranks.max(1)).clamp(1, MOST_WORKERS));
+            list(powers(cores).chain([0, cores]).chain(today))
         }
-        (knobs::Settings::Prefetch, today) => {
-            let mut all: Vec<i64> = [2, 4, 8].into_iter().chain(today).collect();
-            all.sort_unstable();
-            all.dedup();
-            list(&all)
-        }
+        (Prefetch, today) => list([2, 4, 8].into_iter().chain(today)),
         (_, None) => return None,
-        (_, Some(today)) => list(&(0..=3).map(|power| today.saturating_mul(1 << power)).collect::<Vec<_>>()),
+        (_, Some(today)) => list((0..=3).map(|power| today.saturating_mul(1 << power))),
     })
 }
 
-/// Returns the numbers from the first to the last by doubling, and today's number.
-pub(super) fn doubled(first: usize, last: usize, today: usize) -> String {
-    let powers = (0..usize::BITS)
-        .filter_map(|power| first.checked_shl(power))
-        .take_while(|&number| number <= last && number > 0);
-    let mut all: Vec<i64> = powers.chain([last, today]).filter_map(|number| i64::try_from(number).ok()).collect();
-    all.sort_unstable();
-    all.dedup();
-    list(&all)
+/// Returns the powers of two up to a number, the number itself, and today's number.
+pub(super) fn doubled(most: usize, today: usize) -> String {
+    list(powers(count(most)).chain([count(most), count(today)]))
 }
 
-fn list(numbers: &[i64]) -> String {
-    let mut numbers = numbers.to_vec();
-    numbers.dedup();
-    let all: Vec<String> = numbers.iter().map(i64::to_string).collect();
-    format!("values = [{}]", all.join(", "))
+fn powers(most: i64) -> impl Iterator<Item = i64> {
+    (0..i64::BITS - 1).map(|power| 1 << power).take_while(move |&number| number <= most)
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Lists settings in order, each once.
+fn list(numbers: impl IntoIterator<Item = i64>) -> String {
+    let numbers: BTreeSet<i64> = numbers.into_iter().collect();
+    format!("values = [{}]", numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(", "))
 }
 
 /// Names of the number formats that the machine supports, one for each format.
@@ -157,7 +209,6 @@ impl Precisions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Hardware;
 
     fn cpu(cores: usize) -> Means {
         Means { cores, gpus: 0, hardware: None, cpu_has_bf16: false, threads: None }
@@ -165,16 +216,20 @@ mod tests {
 
     #[test]
     fn settings_lie_around_todays() {
-        let shown = |kind, today, cores| numbers(kind, today, &[], &cpu(cores), 1).unwrap();
-        assert_eq!(shown(knobs::Settings::BatchSize, Some(32), 2), "powers_of_two = [8, 512]");
-        assert_eq!(shown(knobs::Settings::BatchSize, Some(1), 2), "powers_of_two = [1, 16]");
-        assert_eq!(shown(knobs::Settings::BatchSize, Some(100), 2), "values = [25, 50, 100, 200, 400, 800, 1600]");
-        assert_eq!(shown(knobs::Settings::BatchSize, Some(-3), 2), "powers_of_two = [8, 512]");
-        assert_eq!(shown(knobs::Settings::Workers, Some(10), 12), "values = [0, 1, 2, 4, 8, 10, 12]");
-        assert_eq!(numbers(knobs::Settings::Workers, None, &[], &cpu(16), 4).unwrap(), "values = [0, 1, 2, 4]");
-        assert_eq!(shown(knobs::Settings::Prefetch, Some(3), 1), "values = [2, 3, 4, 8]");
-        assert_eq!(numbers(knobs::Settings::Count, None, &[], &cpu(1), 1), None);
-        assert_eq!(numbers(knobs::Settings::BatchSize, None, &[16, 8], &cpu(1), 1).unwrap(), "values = [8, 16]");
+        use knobs::Settings::{BatchSize, Count, Prefetch, Workers};
+        for (kind, today, choices, cores, ranks, expected) in [
+            (BatchSize, Some(32), &[][..], 2, 1, Some("powers_of_two = [8, 512]")),
+            (BatchSize, Some(1), &[], 2, 1, Some("powers_of_two = [1, 16]")),
+            (BatchSize, Some(100), &[], 2, 1, Some("values = [25, 50, 100, 200, 400, 800, 1600]")),
+            (BatchSize, Some(-3), &[], 2, 1, Some("powers_of_two = [8, 512]")),
+            (Workers, Some(10), &[], 12, 1, Some("values = [0, 1, 2, 4, 8, 10, 12]")),
+            (Workers, None, &[], 16, 4, Some("values = [0, 1, 2, 4]")),
+            (Prefetch, Some(3), &[], 1, 1, Some("values = [2, 3, 4, 8]")),
+            (Count, None, &[], 1, 1, None),
+            (BatchSize, None, &[16, 8], 1, 1, Some("values = [8, 16]")),
+        ] {
+            assert_eq!(numbers(kind, today, choices, &cpu(cores), ranks).as_deref(), expected);
+        }
     }
 
     #[test]

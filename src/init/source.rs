@@ -198,22 +198,20 @@ impl Source {
     /// Returns the options of a script that parses `--name=value` itself, with their defaults from the script or from a settings
     /// file that the command names. A number format gets the names of its family as choices.
     pub fn own_options(&self) -> Vec<Argument> {
-        let places = self.own_options.places.iter().map(|(name, place)| {
-            let names = vec![name.clone()];
-            Argument { names, kind: Kind::Place(*place), default: None, is_required: false }
-        });
+        let places =
+            self.own_options.places.iter().map(|(name, place)| Argument::new(vec![name.clone()], Kind::Place(*place)));
         let options = self.own_options.options.iter().map(|(name, default, strings)| {
             let family = |text: &String| VOCABULARIES.iter().find(|family| family[1..].contains(&text.as_str()));
             let family = strings.iter().find_map(family);
             let choices = family.map(|family| family.map(str::to_owned).to_vec()).unwrap_or_default();
             let kind = if name.starts_with("--") { Kind::Assigned { choices } } else { Kind::Override };
             let default = default.clone().filter(|value| value != "None");
-            Argument { names: vec![name.clone()], kind, default, is_required: false }
+            Argument { default, ..Argument::new(vec![name.clone()], kind) }
         });
         places.chain(options).collect()
     }
 
-    /// Returns all calls, those of the script's file first.
+    /// Returns all calls, the script's own first.
     pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
         self.files.iter().flat_map(|file| &file.calls)
     }
@@ -242,6 +240,32 @@ impl Source {
         let loaders = self.named("DataLoader");
         let best = loaders.iter().map(|call| fits(call)).max()?;
         loaders.into_iter().find(|call| fits(call) == best)
+    }
+
+    /// Returns the `apply` target that is equivalent to an option of the script, which can then change while the script trains. Each
+    /// loader that may train must take the option's unmodified value: `DataLoader(..., batch_size=args.batch_size)`.
+    pub(super) fn loader_target(&self, parameter: &str, option: &Argument) -> Option<&'static str> {
+        let (name, target) = match parameter {
+            "batch_size" => ("batch_size", "dataloader.batch_size"),
+            "workers" => ("num_workers", "dataloader.num_workers"),
+            _ => return None,
+        };
+        if !matches!(option.kind, Kind::Value { .. }) || !option.spelled().starts_with("--") {
+            return None;
+        }
+        // argparse stores the value under its first long option, with underscores.
+        let kept = option.spelled().trim_start_matches('-').replace('-', "_");
+        let is_option = |text: &str| {
+            let (of, attribute) = text.trim().rsplit_once('.').unwrap_or_default();
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+            attribute == kept && !of.is_empty() && of.chars().all(is_name)
+        };
+        let trains = |call: &&Call| call.get("shuffle").is_some_and(|shuffle| shuffle != "False");
+        let calls = self.named("DataLoader");
+        let is_any_shuffled = calls.iter().any(&trains);
+        let mut training = calls.into_iter().filter(|call| !is_any_shuffled || trains(call)).peekable();
+        training.peek()?;
+        training.all(|call| call.get(name).is_some_and(is_option)).then_some(target)
     }
 }
 
@@ -292,5 +316,29 @@ mod tests {
         assert_eq!(all[1].kind.choices(), ["float32", "bfloat16", "float16"]);
         assert_eq!((all[2].spelled(), &all[2].kind, &all[2].default), ("lr", &Kind::Override, &None));
         assert!(source.parses_arguments() && !source.is_read(), "a script that cannot be read is asked for its help");
+    }
+
+    #[test]
+    fn an_option_is_the_loaders_if_all_that_may_train_take_it_unmodified() {
+        const TEXT: &str = "\
+train = DataLoader(data, batch_size=args.batch_size, shuffle=True, num_workers=self.opt.num_workers)
+test = DataLoader(other, batch_size=4 * args.batch_size)";
+        let found = |parameter: &str, option: &str, text: &str| {
+            let option = Argument::new(vec![option.to_owned()], Kind::Value { choices: Vec::new() });
+            Source::of(text).loader_target(parameter, &option)
+        };
+        assert_eq!(found("batch_size", "--batch-size", TEXT), Some("dataloader.batch_size"));
+        assert_eq!(found("workers", "--num-workers", TEXT), Some("dataloader.num_workers"));
+        assert_eq!(found("workers", "--workers", TEXT), None);
+        assert_eq!(found("batch_size", "-b", TEXT), None);
+        for other in [
+            "DataLoader(data, batch_size=args.batch_size // 2, shuffle=True)",
+            "DataLoader(data, batch_size=batch_size, shuffle=True)",
+            "DataLoader(data, batch_size=args.batch_size, shuffle=True); DataLoader(data, batch_size=8, shuffle=True)",
+            "DataLoader(data, args.batch_size, shuffle=True)",
+            "",
+        ] {
+            assert_eq!(found("batch_size", "--batch-size", other), None, "{other}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::probe::adapter::{Applied, Target};
 /// and `transformers.TrainingArguments`.
 pub(super) fn of(parameter: &str, source: &Source) -> Option<String> {
     if parameter == "precision" {
-        return precision(source);
+        return precision(source).map(str::to_owned);
     }
     let (name, in_trainer, in_loader) = match parameter {
         "batch_size" => ("batch_size", ("per_device_train_batch_size", "8"), "1"),
@@ -55,16 +55,15 @@ fn training_arguments(source: &Source) -> Option<&Call> {
     names.iter().find_map(|name| source.named(name).into_iter().find(|call| !call.named.is_empty()))
 }
 
-fn precision(source: &Source) -> Option<String> {
-    let name = |text: &str| text.to_owned();
+fn precision(source: &Source) -> Option<&'static str> {
     let is = |call: &Call, argument: &str| call.get(argument).map(|text| text == "True");
     if let Some(arguments) = training_arguments(source) {
         return match (is(arguments, "bf16"), is(arguments, "fp16"), is(arguments, "tf32")) {
-            (Some(true), _, _) => Some(name("bf16")),
-            (_, Some(true), _) => Some(name("fp16")),
-            (_, _, Some(true)) => Some(name("tf32")),
+            (Some(true), _, _) => Some("bf16"),
+            (_, Some(true), _) => Some("fp16"),
+            (_, _, Some(true)) => Some("tf32"),
             _ if arguments.positional.iter().any(|text| text.starts_with('*')) => None,
-            _ => Some(name("fp32")),
+            _ => Some("fp32"),
         };
     }
     let takers = [("Trainer", "precision"), ("Fabric", "precision"), ("Accelerator", "mixed_precision")];
@@ -72,9 +71,9 @@ fn precision(source: &Source) -> Option<String> {
         if let Some(text) = source.named(call).into_iter().find_map(|call| call.get(argument)) {
             let value = literal(text)?;
             return match value.as_str() {
-                "no" | "32" | "32-true" => Some(name("fp32")),
-                "bf16" | "bf16-mixed" => Some(name("bf16")),
-                "fp16" | "16" | "16-mixed" => Some(name("fp16")),
+                "no" | "32" | "32-true" => Some("fp32"),
+                "bf16" | "bf16-mixed" => Some("bf16"),
+                "fp16" | "16" | "16-mixed" => Some("fp16"),
                 _ => None,
             };
         }
@@ -86,16 +85,16 @@ fn precision(source: &Source) -> Option<String> {
         let on_cpu = region.positional.first().is_some_and(|device| device.contains("cpu"));
         return match text {
             _ if !is_fixed => None,
-            _ if text.contains("bfloat16") => Some(name("bf16")),
-            _ if text.contains("float16") || text.contains("half") => Some(name("fp16")),
+            _ if text.contains("bfloat16") => Some("bf16"),
+            _ if text.contains("float16") || text.contains("half") => Some("fp16"),
             // torch's default ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16 on a CPU.
-            "" => Some(name(if on_cpu { "bf16" } else { "fp16" })),
+            "" => Some(if on_cpu { "bf16" } else { "fp16" }),
             _ => None,
         };
     }
     let matmul =
         source.named("set_float32_matmul_precision").first().and_then(|call| literal(call.positional.first()?));
-    Some(name(if matmul.is_some_and(|value| value != "highest") { "tf32" } else { "fp32" }))
+    Some(if matmul.is_some_and(|value| value != "highest") { "tf32" } else { "fp32" })
 }
 
 impl Planner<'_> {
@@ -162,6 +161,40 @@ impl Planner<'_> {
         let seen = self.found.seen.and_then(|seen| seen.today(parameter));
         seen.or_else(|| of(parameter, self.found.source))
     }
+
+    /// Sets the samples of a step from the batch and the accumulation in the command, if the adapter counts steps and no loader counts
+    /// samples.
+    pub(super) fn count_samples(&mut self) {
+        let is_known = |way: &Way| match way {
+            Way::Argument(_) => true,
+            Way::Target(target) => target.starts_with("env."),
+            Way::File(_) | Way::Config => false,
+        };
+        let mut all = self.plan.parameters.iter();
+        let is_searched = all.any(|planned| planned.name == "batch_size" && is_known(&planned.way));
+        if self.has_loader || !is_searched || self.found.preset.adapter.is_none() {
+            return;
+        }
+        self.plan.samples_per_step = Some(samples_of(self.batches_of_a_step()));
+    }
+
+    /// Returns the number of batches that all ranks together accumulate in a step.
+    fn batches_of_a_step(&self) -> i64 {
+        let names = KNOBS.iter().find(|knob| knob.parameter == "grad_accumulation").map_or(&[][..], |knob| knob.names);
+        let argument = self.argument(names).filter(|argument| argument.kind.takes_value());
+        let said = |argument: &Argument| {
+            let given = self.plan.words.clone().set(argument, "x").map(|given| given.value);
+            given.or_else(|| argument.default.clone())?.trim().parse::<i64>().ok()
+        };
+        let accumulated = argument.as_ref().and_then(said).filter(|&count| count > 0).unwrap_or(1);
+        let ranks = i64::try_from(self.found.command.ranks()).unwrap_or(1);
+        if self.found.source.shares_accumulation { accumulated } else { accumulated.saturating_mul(ranks) }
+    }
+}
+
+/// Returns the samples of a step of so many batches, as an expression.
+pub(super) fn samples_of(batches: i64) -> String {
+    if batches > 1 { format!("batch_size * {batches}") } else { "batch_size".to_owned() }
 }
 
 #[cfg(test)]
@@ -172,31 +205,20 @@ mod tests {
     fn the_source_tells_what_is_used_today() {
         let all = ["batch_size", "workers", "pin_memory", "precision"];
         for (text, expected) in [
-            (
-                "DataLoader(d, batch_size=100)\nDataLoader(t, 32, shuffle=True, num_workers=4)",
-                [Some("32"), Some("4"), Some("False"), Some("fp32")],
-            ),
-            ("DataLoader(d, batch_size=args.b, **more)", [None, None, None, Some("fp32")]),
-            (
-                "TrainingArguments('o', bf16=True, dataloader_num_workers=2)",
-                [Some("8"), Some("2"), Some("True"), Some("bf16")],
-            ),
-            ("L.Trainer(precision='16-mixed')\nDataLoader(d)", [Some("1"), Some("0"), Some("False"), Some("fp16")]),
-            ("with torch.autocast('cuda', dtype=torch.bfloat16): pass", [None, None, None, Some("bf16")]),
-            ("with torch.autocast('cuda', enabled=amp): pass", [None, None, None, None]),
-            ("torch.set_float32_matmul_precision('high')", [None, None, None, Some("tf32")]),
-            (
-                "BATCH = 24\nDataLoader(d, BATCH, num_workers=n)\nn = 1\nn = 2",
-                [Some("24"), None, Some("False"), Some("fp32")],
-            ),
-            (
-                "def f(d, batch_size: int = 48):\n  DataLoader(d, batch_size=batch_size)",
-                [Some("48"), Some("0"), Some("False"), Some("fp32")],
-            ),
-            ("DataLoader(d, batch_sampler=s)", [None, Some("0"), Some("False"), Some("fp32")]),
+            ("DataLoader(d, batch_size=100)\nDataLoader(t, 32, shuffle=True, num_workers=4)", "32 4 False fp32"),
+            ("DataLoader(d, batch_size=args.b, **more)", "- - - fp32"),
+            ("TrainingArguments('o', bf16=True, dataloader_num_workers=2)", "8 2 True bf16"),
+            ("L.Trainer(precision='16-mixed')\nDataLoader(d)", "1 0 False fp16"),
+            ("with torch.autocast('cuda', dtype=torch.bfloat16): pass", "- - - bf16"),
+            ("with torch.autocast('cuda', enabled=amp): pass", "- - - -"),
+            ("torch.set_float32_matmul_precision('high')", "- - - tf32"),
+            ("BATCH = 24\nDataLoader(d, BATCH, num_workers=n)\nn = 1\nn = 2", "24 - False fp32"),
+            ("def f(d, batch_size: int = 48):\n  DataLoader(d, batch_size=batch_size)", "48 0 False fp32"),
+            ("DataLoader(d, batch_sampler=s)", "- 0 False fp32"),
         ] {
             let source = Source::of(text);
-            assert_eq!(all.map(|name| of(name, &source)).each_ref().map(Option::as_deref), expected, "{text}");
+            let today = all.map(|name| of(name, &source).unwrap_or("-".to_owned()));
+            assert_eq!(today.join(" "), expected, "{text}");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! The words of a command, with placeholders in place of settings.
+//! The words of a command: with placeholders in place of settings, and the arguments that they state or lack.
 
 use std::path::Path;
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
+use super::knobs::{AMP_SWITCHES, KNOBS, PRECISION_SWITCHES};
 use crate::model::Settings;
 use crate::probe::{StepTemplate, Template, adapter::Apply, escaped};
 
@@ -215,105 +216,198 @@ fn template(text: String) -> Word {
 /// Returns a user's word as written in the spec, so that rendering the template gives the word again.
 fn write(text: &str) -> Result<String, Unwritable> {
     let written = escaped(text);
+    let rendered = rendered([written.as_str()], &Settings::default());
+    if rendered == [text] { Ok(written) } else { Err(Unwritable(text.to_owned())) }
+}
+
+fn rendered<'w>(words: impl IntoIterator<Item = &'w str>, settings: &Settings) -> Vec<String> {
     let step = StepTemplate {
-        command: vec![Template::parse(&written)],
+        command: words.into_iter().map(Template::parse).collect(),
         env: Vec::new(),
         cwd: Path::new(".").to_owned(),
         files: Vec::new(),
         apply: Apply::default(),
     };
-    let rendered = step.render(&Settings::default(), Path::new("gputune"), Path::new(".")).command;
-    if rendered == [text] { Ok(written) } else { Err(Unwritable(text.to_owned())) }
+    step.render(settings, Path::new("gputune"), Path::new(".")).command
+}
+
+/// Returns the knobs' arguments that a command passes and that are not known yet.
+pub fn told(command: &Command, known: &[Argument]) -> Vec<Argument> {
+    let words = command.told();
+    let mut found: Vec<Argument> = Vec::new();
+    for (at, word) in words.iter().enumerate().take_while(|(_, word)| *word != "--") {
+        let Some(argument) = of_word(word, words.get(at + 1)) else { continue };
+        let is_known = |other: &Argument| other.names.iter().any(|name| argument.names.contains(name));
+        if !known.iter().chain(&found).any(is_known) {
+            found.push(argument);
+        }
+    }
+    found
+}
+
+fn of_word(word: &str, next: Option<&String>) -> Option<Argument> {
+    let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+    let plain = Argument::plain(name);
+    let is_switch =
+        PRECISION_SWITCHES.iter().any(|(known, _)| *known == plain) || AMP_SWITCHES.contains(&plain.as_str());
+    let knob = |plain: &str| KNOBS.iter().any(|knob| knob.names.contains(&plain) || knob.off.contains(&plain));
+    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+'));
+    if !is_name || !(is_switch || knob(&plain)) {
+        return None;
+    }
+    let names = vec![name.trim_start_matches('+').to_owned()];
+    let kind = match (name.starts_with('-'), value, next.filter(|next| !next.starts_with('-'))) {
+        (false, Some(_), _) => Kind::Override,
+        (false, None, _) => return None,
+        (true, Some(value), _) if is_switch && truth(value).is_some() => Kind::MaybeValue,
+        (true, None, Some(next)) if is_switch && truth(next).is_some() => Kind::MaybeValue,
+        (true, Some(_), _) => Kind::Value { choices: Vec::new() },
+        (true, None, Some(_)) if !is_switch => Kind::Value { choices: Vec::new() },
+        (true, None, _) => Kind::Switch,
+    };
+    Some(Argument::new(names, kind))
+}
+
+/// Returns the words that a command lacks, as the user has to write them: required options that `planned` does not set, then
+/// positional values. `values` are the positional values that the script requires.
+pub fn missing(command: &Command, arguments: &[Argument], values: &[String], planned: &[&str]) -> Vec<String> {
+    let told = command.told();
+    let has = |name: &str| {
+        let spelled = |word: &String| word.split_once('=').map_or(word.as_str(), |(name, _)| name) == name;
+        told.iter().any(spelled) || planned.contains(&name)
+    };
+    let options = arguments.iter().filter(|argument| argument.is_required);
+    let options = options.filter(|argument| !argument.names.iter().any(|name| has(name))).map(|argument| {
+        let name = argument.spelled();
+        if argument.kind == Kind::Override { format!("{name}=...") } else { format!("{name} ...") }
+    });
+    let given = told.iter().enumerate().filter(|(at, word)| {
+        let before = at.checked_sub(1).and_then(|at| told.get(at));
+        !word.starts_with('-') && !before.is_some_and(|before| takes_value(before, arguments))
+    });
+    options.chain(values.iter().skip(given.count()).cloned()).collect()
+}
+
+/// Returns true if the word after an option is its value; unknown options are assumed to take a value.
+fn takes_value(word: &str, arguments: &[Argument]) -> bool {
+    if !word.starts_with('-') || word.contains('=') {
+        return false;
+    }
+    let known = arguments.iter().find(|argument| argument.names.iter().any(|name| name == word));
+    known.is_none_or(|argument| !matches!(argument.kind, Kind::Switch | Kind::Pair { .. }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(line: &[&str]) -> Words {
-        Words::of(&Command::new(line.iter().map(|&word| word.to_owned()).collect(), "python3"))
+    fn command(line: &str) -> Command {
+        Command::new(line.split_whitespace().map(str::to_owned).collect(), "python3")
     }
 
     fn argument(names: &[&str], kind: Kind) -> Argument {
-        Argument { names: names.iter().map(|&name| name.to_owned()).collect(), kind, default: None, is_required: false }
+        Argument::new(names.iter().map(|&name| name.to_owned()).collect(), kind)
+    }
+
+    fn value() -> Kind {
+        Kind::Value { choices: Vec::new() }
     }
 
     #[test]
     fn a_setting_takes_the_place_of_the_value_that_is_there() {
-        let value = argument(&["-b", "--batch-size"], Kind::Value { choices: Vec::new() });
-        for (line, expected, today) in [
-            (&["t.py", "-b", "32", "-x"][..], "python3 t.py -b {n} -x", Some("32")),
-            (&["t.py", "--batch-size=64"], "python3 t.py --batch-size={n}", Some("64")),
-            (&["t.py", "-b64"], "python3 t.py -b{n}", Some("64")),
-            (&["t.py", "x", "--", "y"], "python3 t.py x --batch-size {n} -- y", None),
-            (&["t.py", "x"], "python3 t.py x --batch-size {n}", None),
-        ] {
-            let mut words = words(line);
-            assert_eq!(words.set(&value, "n").map(|given| given.value).as_deref(), today);
-            assert_eq!(words.written().unwrap().join(" "), expected);
-        }
+        let size = argument(&["-b", "--batch-size"], value());
         let over = argument(&["data.size"], Kind::Override);
-        let mut given = words(&["t.py", "+data.size=8"]);
-        assert_eq!(given.set(&over, "n").map(|given| given.value).as_deref(), Some("8"));
-        assert_eq!(given.written().unwrap().join(" "), "python3 t.py +data.size={n}");
-        let mut absent = words(&["t.py"]);
-        assert_eq!(absent.set(&over, "n"), None);
-        assert_eq!(absent.written().unwrap().join(" "), "python3 t.py data.size={n}");
-    }
-
-    #[test]
-    fn a_script_that_reads_its_own_words_gets_them_as_it_reads_them() {
-        let size = argument(&["--batch_size"], Kind::Assigned { choices: Vec::new() });
-        for (line, expected, said) in [
-            (&["t.py", "c.py", "--batch_size=12"][..], "python3 t.py c.py --batch_size={n}", Some("--batch_size=12")),
-            (&["t.py", "c.py"], "python3 t.py c.py --batch_size={n}", None),
-        ] {
-            let mut words = words(line);
-            assert_eq!(words.set(&size, "n").map(|given| given.words).as_deref(), said);
-            assert_eq!(words.written().unwrap().join(" "), expected);
-        }
+        let assigned = argument(&["--batch_size"], Kind::Assigned { choices: Vec::new() });
         let second = argument(&["batch_size"], Kind::Place(2));
-        let mut given = words(&["t.py", "10", "32"]);
-        assert_eq!(given.set(&second, "n").unwrap().value, "32");
-        assert_eq!(given.written().unwrap().join(" "), "python3 t.py 10 {n}");
-        let mut absent = words(&["t.py", "10"]);
-        assert_eq!(absent.set(&second, "n"), None);
-        assert_eq!(absent.written().unwrap().join(" "), "python3 t.py 10", "a place that is not there stays so");
+        for (argument, line, expected, said) in [
+            (&size, "t.py -b 32 -x", "t.py -b {n} -x", Some("-b 32")),
+            (&size, "t.py --batch-size=64", "t.py --batch-size={n}", Some("--batch-size=64")),
+            (&size, "t.py -b64", "t.py -b{n}", Some("-b64")),
+            (&size, "t.py x -- y", "t.py x --batch-size {n} -- y", None),
+            (&size, "t.py x", "t.py x --batch-size {n}", None),
+            (&over, "t.py +data.size=8", "t.py +data.size={n}", Some("+data.size=8")),
+            (&over, "t.py", "t.py data.size={n}", None),
+            (&assigned, "t.py c.py --batch_size=12", "t.py c.py --batch_size={n}", Some("--batch_size=12")),
+            (&assigned, "t.py c.py", "t.py c.py --batch_size={n}", None),
+            (&second, "t.py 10 32", "t.py 10 {n}", Some("32")),
+            (&second, "t.py 10", "t.py 10", None),
+        ] {
+            let mut words = Words::of(&command(line));
+            let given = words.set(argument, "n");
+            assert_eq!(given.as_ref().map(|given| given.words.as_str()), said, "{line}");
+            let stated = said.map(|said| said.trim_start_matches(|c: char| !c.is_ascii_digit()));
+            assert_eq!(given.as_ref().map(|given| given.value.as_str()), stated, "{line}");
+            assert_eq!(words.written().unwrap().join(" "), format!("python3 {expected}"));
+        }
     }
 
     #[test]
     fn a_switch_takes_its_own_value_along() {
         let maybe = argument(&["--bf16"], Kind::MaybeValue);
         for (line, expected, on) in [
-            (&["t.py", "--bf16", "True", "x"][..], "python3 t.py {b?--bf16} x", Some(true)),
-            (&["t.py", "--bf16", "False"], "python3 t.py {b?--bf16}", Some(false)),
-            (&["t.py", "--bf16=True"], "python3 t.py {b?--bf16}", Some(true)),
-            (&["t.py", "--bf16", "x"], "python3 t.py {b?--bf16} x", Some(true)),
-            (&["t.py"], "python3 t.py {b?--bf16}", None),
+            ("t.py --bf16 True x", "python3 t.py {b?--bf16} x", Some(true)),
+            ("t.py --bf16 False", "python3 t.py {b?--bf16}", Some(false)),
+            ("t.py --bf16=True", "python3 t.py {b?--bf16}", Some(true)),
+            ("t.py --bf16 x", "python3 t.py {b?--bf16} x", Some(true)),
+            ("t.py", "python3 t.py {b?--bf16}", None),
         ] {
-            let mut words = words(line);
-            assert_eq!(words.switch(&maybe, "--bf16", "b").map(|given| given.is_on()), on, "{line:?}");
+            let mut words = Words::of(&command(line));
+            assert_eq!(words.switch(&maybe, "--bf16", "b").map(|given| given.is_on()), on, "{line}");
             assert_eq!(words.written().unwrap().join(" "), expected);
         }
     }
 
     #[test]
     fn the_users_braces_stay_braces() {
+        let words = |text: &str| Words::of(&Command::new(vec!["t.py".to_owned(), text.to_owned()], "python3"));
         for text in ["{a}", "{{a}}", "{\"a\": {b}}", "{", "}", "{gputune}", "a b'c\"d", "{a b}", "{{{x}}}", ""] {
-            let mut own = words(&["t.py", text]);
+            let mut own = words(text);
             own.switch(&argument(&["--no"], Kind::Switch), "--no", "n");
             let written = own.written().unwrap();
-            let step = StepTemplate {
-                command: written.iter().map(|word| Template::parse(word)).collect(),
-                env: Vec::new(),
-                cwd: ".".into(),
-                files: Vec::new(),
-                apply: Apply::default(),
-            };
             let settings: Settings = [("n", crate::model::Value::Bool(false))].into_iter().collect();
-            let rendered = step.render(&settings, Path::new("g"), Path::new("p")).command;
-            assert_eq!(rendered, ["python3", "t.py", text]);
+            assert_eq!(rendered(written.iter().map(String::as_str), &settings), ["python3", "t.py", text]);
         }
-        assert_eq!(words(&["t.py", "{a?b}"]).written(), Err(Unwritable("{a?b}".to_owned())));
+        assert_eq!(words("{a?b}").written(), Err(Unwritable("{a?b}".to_owned())));
+    }
+
+    #[test]
+    fn what_the_command_gives_is_known() {
+        for (line, expected) in [
+            ("t.py --batch_size=12 --lr 3", "--batch_size="),
+            ("t.py -b 4 --num-workers 2 --amp", "-b= --num-workers= --amp!"),
+            ("t.py --bf16 True --fp16", "--bf16? --fp16!"),
+            ("t.py data.batch_size=8 model=b", "data.batch_size:"),
+            ("t.py --data x=1 -- --bs 3", ""),
+            ("torchrun --nproc_per_node 2 t.py --bs=4", "--bs="),
+        ] {
+            let sign = |argument: &Argument| match argument.kind {
+                Kind::Switch => "!",
+                Kind::MaybeValue => "?",
+                Kind::Override => ":",
+                _ => "=",
+            };
+            let all = told(&command(line), &[]);
+            let shown: Vec<String> = all.iter().map(|argument| argument.names.join(",") + sign(argument)).collect();
+            assert_eq!(shown.join(" "), expected, "{line}");
+            assert!(told(&command(line), &all).is_empty(), "known arguments stay");
+        }
+    }
+
+    #[test]
+    fn what_the_command_or_the_search_says_is_not_missing() {
+        let required = |names: &[&str]| Argument { is_required: true, ..argument(names, value()) };
+        let arguments = [required(&["-d", "--data"]), required(&["--batch-size"]), argument(&["--amp"], Kind::Switch)];
+        for (told, left) in [
+            ("", "--data ... DIR"),
+            ("-d x", "DIR"),
+            ("--data=x", "DIR"),
+            ("--amp here", "--data ..."),
+            ("here -d x", ""),
+            ("--lr 0.1", "--data ... DIR"),
+        ] {
+            let command = command(&format!("python3 train.py {told}"));
+            let missing = missing(&command, &arguments, &["DIR".to_owned()], &["--batch-size"]);
+            assert_eq!(missing.join(" "), left, "{told}");
+        }
     }
 }

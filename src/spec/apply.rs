@@ -219,7 +219,7 @@ fn add_rules(collected: &mut Collected, applied: &[Applied]) {
     }
 }
 
-/// Checks that every setting is one that its target accepts.
+/// Checks that each target accepts all settings of its parameter.
 pub(super) fn check_settings(collected: &Collected, space: &Space, applied: &[Applied]) -> Result<(), SpecError> {
     for applied in applied {
         let Some((source, definition)) = collected.definition(&applied.parameter) else { continue };

@@ -8,7 +8,7 @@ use crate::model::{LocateError, Settings, Space, Value};
 /// What `[baseline]` states.
 pub(super) struct Stated {
     pub(super) settings: Settings,
-    /// Whether it leaves out parameters that are active beside the others.
+    /// True if the table leaves out active parameters.
     pub(super) is_partial: bool,
 }
 

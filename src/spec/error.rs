@@ -1,25 +1,24 @@
-//! A mistake in a spec: what is wrong, where, and what to do about it.
+//! A mistake in a spec, with its place in the file and a remedy.
 
 use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-use super::quoted;
+use std::str::CharIndices;
 
 /// A mistake in a spec.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
 pub struct SpecError {
-    /// What is wrong, in one sentence fragment.
+    /// The description, a sentence fragment.
     pub message: String,
     /// The file.
     pub path: PathBuf,
-    /// The file's text; empty where it could not be read.
+    /// The file's text; empty if it could not be read.
     pub text: String,
     /// The bytes of the text that the mistake is about, if there are any.
     pub span: Option<Range<usize>>,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
@@ -30,8 +29,7 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// The largest file that is read: a round number, far above what anybody writes by hand. It also stops reading from a
-/// device without an end.
+/// The largest file that is read: a round number, far above anything written by hand. It also ends the reading of a device.
 const LARGEST: u64 = 16 << 20;
 
 /// Formats an error, followed by its causes.
@@ -99,7 +97,7 @@ impl SourceFile {
         }
     }
 
-    /// A mistake at a place of this file, and its cure.
+    /// Makes the error for a mistake at a place of this file.
     pub(super) fn error(&self, span: Range<usize>, message: impl Into<String>, hint: impl Into<String>) -> SpecError {
         SpecError {
             message: message.into(),
@@ -118,13 +116,72 @@ impl SourceFile {
         start..span.end.clamp(start, line_end)
     }
 
-    /// Returns the place of a part of a quoted text, or of the whole text if the place of the part is not known.
+    /// Returns the place of a part of a quoted string, or of the whole string if the place of the part is not known.
     pub(super) fn inside(&self, span: &Range<usize>, value: &str, part: Option<Range<usize>>) -> Range<usize> {
         let place = || {
-            let part = quoted::part_of(self.text.get(span.clone())?, value, &part?)?;
+            let part = part_of(self.text.get(span.clone())?, value, &part?)?;
             Some(span.start + part.start..span.start + part.end)
         };
         place().unwrap_or_else(|| span.clone())
+    }
+}
+
+/// Returns the bytes of a quoted token in which a part of its value is written; `None` if the token is another string. The token may
+/// have escapes, three quotes, or several lines.
+fn part_of(token: &str, value: &str, part: &Range<usize>) -> Option<Range<usize>> {
+    let starts = starts(token, value)?;
+    // The range ends after the last character, so that an escape or a line break after it is not included.
+    let last = part.end.checked_sub(1).filter(|last| *last >= part.start)?;
+    Some(starts.get(part.start)?.start..starts.get(last)?.end)
+}
+
+/// Returns, for each byte of the value, the bytes of the token in which its character is written.
+fn starts(token: &str, value: &str) -> Option<Vec<Range<usize>>> {
+    let quotes = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| token.starts_with(quotes))?;
+    let mut rest = token.char_indices();
+    rest.by_ref().take(quotes.len()).for_each(drop);
+    if quotes.len() == 3 {
+        let body = &token[quotes.len()..];
+        let newline = ["\r\n", "\n"].into_iter().find(|newline| body.starts_with(newline)).map_or(0, str::len);
+        rest.by_ref().take(newline).for_each(drop);
+    }
+    let mut found = Vec::with_capacity(value.len());
+    for character in value.chars() {
+        let place = written(&mut rest, character, quotes.starts_with('"'))?;
+        found.extend(std::iter::repeat_n(place, character.len_utf8()));
+    }
+    Some(found)
+}
+
+/// Reads one character of the value from the token.
+fn written(rest: &mut CharIndices<'_>, character: char, has_escapes: bool) -> Option<Range<usize>> {
+    loop {
+        let (start, first) = rest.next()?;
+        if first == '\r' && character == '\n' {
+            continue;
+        }
+        if first == '\\' && has_escapes {
+            let more = match rest.next()?.1 {
+                'x' => 2,
+                'u' => 4,
+                'U' => 8,
+                blank if blank.is_whitespace() => {
+                    skip_blanks(rest);
+                    continue;
+                }
+                _ => 0,
+            };
+            rest.by_ref().take(more).for_each(drop);
+            return Some(start..rest.offset());
+        }
+        return (first == character).then(|| start..rest.offset());
+    }
+}
+
+/// Skips the white space after a backslash at the end of a line: it belongs to the line break.
+fn skip_blanks(rest: &mut CharIndices<'_>) {
+    while rest.clone().next().is_some_and(|(_, next)| next.is_whitespace()) {
+        rest.next();
     }
 }
 
@@ -141,5 +198,36 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Strin
         Some((likeness, candidate)) if likeness >= LIKELY => format!("did you mean `{candidate}`?"),
         _ if known.is_empty() => "there are no names to choose from".to_owned(),
         _ => format!("there is only {}", known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(token: &str, part: &str) -> Option<String> {
+        let value: String = toml::from_str::<toml::Table>(&format!("x = {token}")).unwrap()["x"].as_str()?.to_owned();
+        let start = value.find(part)?;
+        part_of(token, &value, &(start..start + part.len())).map(|range| token[range].to_owned())
+    }
+
+    #[test]
+    fn parts_are_found_in_every_kind_of_string() {
+        for (token, wanted, found) in [
+            ("\"a bc d\"", "bc", "bc"),
+            ("'a bc d'", "bc", "bc"),
+            ("'''a bc d'''", "bc", "bc"),
+            ("\"\"\"\na bc d\"\"\"", "bc", "bc"),
+            ("\"\"\"\r\na\r\nbc d\"\"\"", "bc", "bc"),
+            (r#""\"\u00e4\t\U0001F600 bc""#, "bc", "bc"),
+            (r#""\u00e4b""#, "äb", r"\u00e4b"),
+            ("\"\"\"a \\\n   bc\"\"\"", "bc", "bc"),
+            (r"'C:\bc'", "bc", "bc"),
+        ] {
+            assert_eq!(part(token, wanted).as_deref(), Some(found), "{token}");
+        }
+        for (token, value, part) in [("\"abc\"", "abd", 2..3), ("3", "3", 0..1), ("\"abc\"", "abc", 1..1)] {
+            assert_eq!(part_of(token, value, &part), None, "another string has no such part");
+        }
     }
 }

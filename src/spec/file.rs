@@ -1,4 +1,4 @@
-//! The spec as it is written: one flat struct for each table. It lives only while a spec is read.
+//! The spec as written: one flat struct for each table. It lives only while a spec is read.
 //!
 //! No `untagged` and no `flatten`: both lose the place of a mistake. The JSON Schema comes from these types.
 
@@ -9,11 +9,10 @@ use std::path::PathBuf;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-use super::goals::{Aim, Weight};
 use super::located::{Entries, Located};
 use super::values::{
-    Adapter, AtLeastOne, Constraint, Gain, Headroom, Host, Launcher, Listen, Pause, Price, Probes, Ray, Rounds,
-    RunLength, ScratchSize, Share, Size, Slots, Strategy, Time, Unit, Valid,
+    Adapter, Aim, AtLeastOne, Constraint, Gain, Headroom, Host, Launcher, Listen, Pause, Price, Probes, Ray, Rounds,
+    RunLength, ScratchSize, Share, Size, Slots, Strategy, Time, Unit, Valid, Weight,
 };
 use crate::machine::DeviceChoice;
 use crate::model::{OnTie, Role, Value};
@@ -124,7 +123,7 @@ pub(super) struct ThroughputTable {
     pub(super) unit: Located<Valid<Unit>>,
 }
 
-/// The parameters by name, and what is imported.
+/// The parameters by name, and the imported spaces.
 #[derive(Debug)]
 pub(super) struct SpaceTable {
     pub(super) import: Vec<Located<String>>,

@@ -1,9 +1,7 @@
 //! Leaves precisions out of the space that the GPU's hardware lacks.
 //!
-//! A parameter is known to be a precision if its target is `torch.precision`. The meaning of another parameter named
-//! `precision` is not known, so that parameter stays as it is.
-
-use std::ops::Range;
+//! A parameter is known to be a precision if its target is `torch.precision`. Another parameter named `precision` may have any
+//! meaning, so it stays unchanged.
 
 use super::collected::Collected;
 use super::error::SpecError;
@@ -25,7 +23,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// In a line.
+    /// Returns the line about the missing settings.
     pub fn line(&self) -> String {
         let settings: Vec<&str> = self.settings.iter().map(|(setting, _)| setting.as_str()).collect();
         let reasons: Vec<String> = self.settings.iter().map(|(_, precision)| since(*precision)).collect();
@@ -57,12 +55,11 @@ pub(super) fn fit(
     let chooses = step.env.0.iter().any(|(name, _)| name.value == VISIBLE_GPUS);
     let is_precision =
         |name: &str| applied.iter().any(|applied| applied.name == "torch.precision" && applied.parameter == name);
-    let is_needed = |collected: &Collected| {
-        let mut settings = collected.parameters.iter().filter(|known| is_precision(&known.name.value));
-        settings
-            .any(|known| known.table.values.iter().flat_map(|values| &values.value).any(|entry| is_newer(&entry.value)))
-    };
-    if on_cpu || chooses || !is_needed(collected) {
+    // Any precision above fp32 may be missing in the hardware.
+    let is_newer = |value: &Value| precision(value).is_some_and(|precision| precision > Precision::Fp32);
+    let precisions = collected.parameters.iter().filter(|known| is_precision(&known.name.value));
+    let mut settings = precisions.flat_map(|known| known.table.values.iter().flat_map(|values| &values.value));
+    if on_cpu || chooses || !settings.any(|entry| is_newer(&entry.value)) {
         return Ok(Vec::new());
     }
     let Some(hardware) = detect() else { return Ok(Vec::new()) };
@@ -76,26 +73,16 @@ pub(super) fn fit(
         if settings.is_empty() {
             continue;
         }
-        let (parameter, is_empty, span) = (definition.name.value.clone(), values.value.is_empty(), values.span.clone());
+        let (file, parameter) = (definition.file, definition.name.value.clone());
+        let (is_empty, span) = (values.value.is_empty(), values.span.clone());
         if is_empty {
-            let file = definition.file;
-            return Err(nothing_left(collected, file, span, &parameter, settings[0].1, &hardware));
+            let lacks = hardware.lacks(settings[0].1);
+            let message = format!("no setting of `{parameter}` is in this GPU's hardware: {lacks}");
+            return Err(collected.files[file].error(span, message, CURE));
         }
         left_out.push(LeftOut { parameter, settings, hardware: hardware.clone() });
     }
     Ok(left_out)
-}
-
-fn nothing_left(
-    collected: &Collected,
-    file: usize,
-    span: Range<usize>,
-    parameter: &str,
-    precision: Precision,
-    hardware: &Hardware,
-) -> SpecError {
-    let message = format!("no setting of `{parameter}` is in this GPU's hardware: {}", hardware.lacks(precision));
-    collected.files[file].error(span, message, CURE)
 }
 
 /// The hint for a setting that the hardware lacks.
@@ -115,10 +102,6 @@ fn precision(value: &Value) -> Option<Precision> {
         Value::Text(text) => Precision::named(text),
         _ => None,
     }
-}
-
-fn is_newer(value: &Value) -> bool {
-    precision(value).is_some_and(|precision| precision > Precision::Fp32)
 }
 
 #[cfg(test)]

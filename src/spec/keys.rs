@@ -1,10 +1,10 @@
-//! A table of what each key of a spec accepts, for messages and hints.
+//! The table of the keys of a spec and their values, for messages and hints.
 
 /// The description of a key.
 pub(super) struct Key {
     /// Its path: `*` is the name of a parameter or variable, `[]` an entry of a list.
     path: &'static str,
-    /// What its value must be.
+    /// The kind of its value, in words.
     pub(super) must_be: &'static str,
     /// An example of how it is written.
     pub(super) example: &'static str,

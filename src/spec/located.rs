@@ -52,6 +52,18 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
     }
 }
 
+/// Returns the place of a key's value, if the key is given.
+pub(super) fn place<T>(key: &Option<Located<T>>) -> Option<Range<usize>> {
+    key.as_ref().map(|key| key.span.clone())
+}
+
+/// Returns the names and places of the keys that are given.
+pub(super) fn given<const N: usize>(
+    keys: [(&'static str, Option<Range<usize>>); N],
+) -> Vec<(&'static str, Range<usize>)> {
+    keys.into_iter().filter_map(|(name, place)| Some((name, place?))).collect()
+}
+
 /// A table whose keys are free, in the order of the file.
 #[derive(Debug, Clone)]
 pub(super) struct Entries<T>(pub(super) Vec<(Located<String>, T)>);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{SourceFile, SpecError};
 use super::file::{MachineTable, StepTable};
+use super::located::{given, place};
 use super::values::Valid;
 use crate::machine::{Device, Shares, VISIBLE_GPUS};
 use crate::probe::relay::{NoRelays, Relays};
@@ -21,23 +22,20 @@ pub(super) fn build(source: &SourceFile, table: &MachineTable, step: &StepTable)
         let message = format!("[machine] sets `{VISIBLE_GPUS}` for each slot, so it cannot also be set here");
         return Err(source.error(name.span.clone(), message, "set it where gputune is started instead"));
     }
-    let shares_with_others = [
-        table.slots.as_ref().map(|slots| ("slots", &slots.span)),
-        table.gpus_per_slot.as_ref().map(|gpus| ("gpus_per_slot", &gpus.span)),
-        table.cores_per_slot.as_ref().map(|cores| ("cores_per_slot", &cores.span)),
-    ];
-    if let Some((name, span)) = shares_with_others.into_iter().flatten().next().filter(|_| spans_nodes(table)) {
+    let divided = given([
+        ("slots", place(&table.slots)),
+        ("gpus_per_slot", place(&table.gpus_per_slot)),
+        ("cores_per_slot", place(&table.cores_per_slot)),
+    ]);
+    let spans_nodes = table.spans_nodes.as_ref().is_some_and(|spans| spans.value);
+    if let Some((name, span)) = divided.into_iter().next().filter(|_| spans_nodes) {
         let message = format!("a probe that spans nodes has all of them, and `{name}` divides a machine");
-        return Err(source.error(span.clone(), message, "leave it out, or leave `spans_nodes` out"));
+        return Err(source.error(span, message, "leave it out, or leave `spans_nodes` out"));
     }
     Ok(shares)
 }
 
-fn spans_nodes(table: &MachineTable) -> bool {
-    table.spans_nodes.as_ref().is_some_and(|spans| spans.value)
-}
-
-/// The nodes that each probe runs on.
+/// The nodes of each probe.
 #[derive(Debug, Clone)]
 pub struct Span {
     commands: Commands,
@@ -45,13 +43,13 @@ pub struct Span {
 }
 
 impl Span {
-    /// How many nodes these are; nothing outside of an allocation.
+    /// Returns the number of nodes; `None` if it is unknown outside of an allocation.
     pub fn nodes(&self) -> Option<u32> {
         let allocated = || std::env::var("SLURM_JOB_NUM_NODES").ok()?.parse().ok();
         u32::try_from(self.hosts.len()).ok().filter(|hosts| *hosts > 0).or_else(allocated)
     }
 
-    /// The relays on these nodes; all must have this device, if it is a GPU.
+    /// Returns the relays on these nodes. All nodes must have this device, if it is a GPU.
     pub(super) fn relays(self, gputune: PathBuf, device: Device) -> Relays {
         let commands = move || {
             let wanted = Wanted {
@@ -69,16 +67,16 @@ impl Span {
     }
 }
 
-/// Where probes run that do not run on this machine.
+/// The places of probes that do not run on this machine.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    /// How workers come to be; none for probes on this machine.
+    /// The launcher of workers; `None` for probes on this machine.
     pub launcher: Option<&'static Launcher>,
     /// The file with the token that workers show.
     pub token_file: Option<PathBuf>,
-    /// Where they dial in.
+    /// The address where workers dial in.
     pub listen: Option<String>,
-    /// The nodes that each probe runs on, where it spans several.
+    /// The nodes of each probe, if it spans several nodes.
     pub span: Option<Span>,
     hosts: Vec<String>,
     ray: Option<String>,
@@ -86,13 +84,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Has workers dial in that somebody starts, whatever the spec says.
+    /// Waits at this address for workers that the user starts, whatever the spec says.
     pub fn listening(&mut self, at: String, token_file: PathBuf) {
         (self.listen, self.token_file) = (Some(at), Some(token_file));
         self.launcher = LAUNCHERS.iter().find(|launcher| launcher.name == "dial");
     }
 
-    /// What workers are started with, each with the slots of `shares`.
+    /// Returns the input of the launcher. Each worker gets the slots of `shares`.
     pub fn wanted<'w>(&'w self, gputune: &'w Path, shares: &Shares) -> Wanted<'w> {
         let slots = shares.slots.unwrap_or(1);
         let each = |share: Option<u32>| share.map(|share| share.saturating_mul(slots));
@@ -102,7 +100,7 @@ impl Engine {
     }
 }
 
-/// The launcher that is named, or else the one that fits where this runs, with what it needs.
+/// Returns the named launcher, or else the launcher that fits this machine, with its input.
 pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine, SpecError> {
     let folder = source.path.parent().unwrap_or(Path::new(""));
     let mut engine = Engine {
@@ -126,12 +124,9 @@ pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine
         let usual = LAUNCHERS.iter().find(|launcher| launcher.name == "slurm");
         let way = engine.launcher.take().or(usual).map(|launcher| launcher.start);
         let Some(Start::Streams(commands)) = way else {
-            let message = "only nodes of a Slurm allocation, or `hosts` by ssh, can be spanned".to_owned();
-            return Err(source.error(
-                spans.span.clone(),
-                message,
-                "leave `spans_nodes` out, or write launcher = \"slurm\"",
-            ));
+            let message = "only nodes of a Slurm allocation, or `hosts` by ssh, can be spanned";
+            let hint = "leave `spans_nodes` out, or write launcher = \"slurm\"";
+            return Err(source.error(spans.span.clone(), message, hint));
         };
         engine.span = Some(Span { commands, hosts: engine.hosts.clone() });
     }
@@ -164,25 +159,22 @@ mod tests {
 
     #[test]
     fn mistakes_have_a_place_and_a_cure() {
-        for (step, machine, said) in [
-            ("", "slots = 0", "`slots` is \"auto\" or a number from 1 to 1024, and this is 0"),
-            ("", "slots = \"many\"", "and this is many"),
-            ("", "launcher = \"slrm\"", "there is no launcher `slrm`"),
-            ("", "hosts = [\"-oProxyCommand=x\"]", "is no name of a machine"),
-            ("", "listen = \"7331\"", "`7331` is no address to listen on"),
-            ("", "ray = \"head:8265\"", "is not the address of a Ray head"),
-            ("", "workers = 0", "`workers` must be at least 1"),
-            ("", "slots = 2\nspans_nodes = true", "a probe that spans nodes has all of them"),
-            ("", "launcher = \"ray\"\nspans_nodes = true", "only nodes of a Slurm allocation"),
-            ("", "cores_per_slot = 0", "`cores_per_slot` must be at least 1"),
-            (
-                "env = { CUDA_VISIBLE_DEVICES = \"1\" }",
-                "slots = 2",
-                "[machine] sets `CUDA_VISIBLE_DEVICES` for each slot",
-            ),
+        for (machine, said) in [
+            ("slots = 0", "`slots` is \"auto\" or a number from 1 to 1024, and this is 0"),
+            ("slots = \"many\"", "and this is many"),
+            ("launcher = \"slrm\"", "there is no launcher `slrm`"),
+            ("hosts = [\"-oProxyCommand=x\"]", "is no name of a machine"),
+            ("listen = \"7331\"", "`7331` is no address to listen on"),
+            ("ray = \"head:8265\"", "is not the address of a Ray head"),
+            ("workers = 0", "`workers` must be at least 1"),
+            ("slots = 2\nspans_nodes = true", "a probe that spans nodes has all of them"),
+            ("launcher = \"ray\"\nspans_nodes = true", "only nodes of a Slurm allocation"),
+            ("cores_per_slot = 0", "`cores_per_slot` must be at least 1"),
         ] {
-            let error = load(step, machine).unwrap_err();
+            let error = load("", machine).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
+        let error = load("env = { CUDA_VISIBLE_DEVICES = \"1\" }", "slots = 2").unwrap_err();
+        assert!(error.contains("[machine] sets `CUDA_VISIBLE_DEVICES` for each slot"), "{error}");
     }
 }

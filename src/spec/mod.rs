@@ -1,4 +1,4 @@
-//! The user's TOML file: read, checked, and turned into the parts that a search needs. It dies there.
+//! The user's TOML file: read, checked, and turned into the parts of a search. No other wing sees the format of the file.
 //!
 //! Start with [`Spec`] and `keys`, the table of keys; `docs/spec.md` describes the file. Every mistake is a [`SpecError`] with its
 //! place.
@@ -8,32 +8,24 @@ mod baseline;
 mod collected;
 mod error;
 mod file;
-mod goals;
 mod hardware;
 mod keys;
 mod located;
 mod machine;
 mod objective;
 mod parameter;
-mod pattern;
-mod places;
-mod quoted;
 mod reading;
-mod shipped;
-mod space;
 mod step;
-mod syntax;
 mod template;
 mod values;
-mod warm_start;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+pub use collected::SHIPPED_SPACES;
 pub use error::{SpecError, suggestion};
 pub use hardware::LeftOut;
 pub use machine::Engine;
-pub use shipped::SHIPPED_SPACES;
 pub use step::StepSpec;
 
 use crate::machine::{Device, Hardware, NoGpu, Shares, VISIBLE_GPUS, nvml::Visible};
@@ -42,9 +34,10 @@ use crate::probe::{
     Limits, Template,
     adapter::{Applied, Apply, Numerics},
 };
-use crate::search::{Budget, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES};
+use crate::search::{Budget, EarlierError, EarlierStudy, Fingerprint, FullPrecision, STRATEGIES, strategy::LEARNING};
+use collected::Collected;
 use error::SourceFile;
-use file::{LimitsTable, SearchTable, SpecFile};
+use file::{LimitsTable, RuleTable, SearchTable, SpaceTable, SpecFile, StepTable};
 use located::Located;
 use values::Valid;
 
@@ -61,7 +54,7 @@ pub struct Spec {
     pub step: StepSpec,
     /// The stated baseline, if there is one.
     pub baseline: Option<Settings>,
-    /// Whether the baseline is the unmodified job, with nothing set.
+    /// True if the baseline is the unmodified job, with nothing set.
     pub is_baseline_as_it_is: bool,
     /// The limits of a probe.
     pub limits: Limits,
@@ -69,11 +62,11 @@ pub struct Spec {
     pub objective: Objective,
     /// The limits on the cost of the search.
     pub budget: Budget,
-    /// What of the machine a probe has.
+    /// The share of the machine for each probe.
     pub machine: Shares,
-    /// Where probes run that do not run on this machine.
+    /// The places of probes that do not run on this machine.
     pub engine: Engine,
-    /// Whether it is measured first whether slots disturb each other.
+    /// True if the search first measures how much slots disturb each other.
     pub compares_slots: bool,
     /// The name of the strategy, one of [`STRATEGIES`].
     pub strategy: &'static str,
@@ -105,7 +98,7 @@ impl Spec {
         let file: SpecFile = reading::read(&source)?;
         let adapter = file.step.value.adapter.as_ref().map(|adapter| adapter.0);
         let engine = machine::engine(&source, &file.machine)?;
-        let (space, applied, left_out) = space::build(&source, &file.space, &file.rules, &file.step.value, detect)?;
+        let (space, applied, left_out) = space(&source, &file.space, &file.rules, &file.step.value, detect)?;
         let stated =
             file.baseline.as_ref().map(|table| baseline::build(&source, table, &space, &left_out)).transpose()?;
         let (strategy, seed) =
@@ -113,7 +106,7 @@ impl Spec {
         let step = step::build(&source, &file.step.value, &space, Apply { adapter, applied, seed })?;
         let step = step.spanning(engine.span.clone());
         let objective = objective::build(&source, &file)?;
-        let warm_start = warm_start::places(&source, &file.search, strategy, &objective)?;
+        let warm_start = warm_start(&source, &file.search, strategy, &objective)?;
         let mut warnings = apply::warnings(&file.step.value);
         warnings.extend(objective::warnings(&file.objective, &objective, &space));
         warnings.extend(step.unused(&space));
@@ -156,17 +149,23 @@ impl Spec {
     /// Reads the earlier studies to learn from, for a search with the folder `own`.
     ///
     /// # Errors
-    /// One cannot be read, says nothing about the search, or is the search itself; with its place in the spec.
+    /// A study cannot be read, says nothing about the search, or is the search itself. The error has its place in the spec.
     pub fn earlier_studies(&self, own: &Path) -> Result<Vec<EarlierStudy>, SpecError> {
         let source = SourceFile { path: self.path.clone(), text: self.text.clone() };
-        warm_start::read(&source, &self.warm_start, (&self.space, &self.objective), own)
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let read = |place: &Located<PathBuf>| {
+            let study = EarlierStudy::read_for(&folder.join(&place.value), own)
+                .and_then(|study| study.seen_from(&self.space, &self.objective).map(|_| study));
+            study.map_err(|error| refused(&source, place, &error))
+        };
+        self.warm_start.iter().map(read).collect()
     }
 
     /// Returns which parameters change the numerical results, according to their targets; parameters that state it
     /// themselves are in the space.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
-        // The parameter's own statement takes precedence over that of its target.
+        // The parameter's own statement takes precedence over the statement of its target.
         let states = |name: &str| {
             let parameter = self.space.parameter_index(name).map(|at| &self.space.parameters()[at]);
             parameter.is_some_and(|parameter| parameter.in_full_precision().is_some())
@@ -180,15 +179,15 @@ impl Spec {
         FullPrecision::new(reference).neutral(neutral.map(|applied| applied.parameter.clone()))
     }
 
-    /// The device of this machine that the spec asks for.
+    /// Returns the device of this machine that the spec asks for.
     ///
     /// # Errors
-    /// It asks for a GPU, and there is none.
+    /// The spec asks for a GPU, but this machine has no GPU.
     pub fn device(&self) -> Result<Device, NoGpu> {
         Device::choose(self.step.device(), &self.visible())
     }
 
-    /// How many GPUs the step sees.
+    /// Returns the number of GPUs that the step sees.
     pub fn count_gpus(&self) -> u32 {
         Device::count_gpus(self.step.device(), &self.visible())
     }
@@ -225,9 +224,59 @@ impl Spec {
     }
 }
 
-/// The JSON Schema of the spec, from the types that read it.
+/// Returns the JSON Schema of the spec, from the types that read it.
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(SpecFile).to_value()
+}
+
+/// Builds the space, with the targets of its parameters and the settings that the hardware lacks.
+fn space(
+    file: &SourceFile,
+    table: &Located<SpaceTable>,
+    rules: &[RuleTable],
+    step: &StepTable,
+    detect: &dyn Fn() -> Option<Hardware>,
+) -> Result<(Space, Vec<Applied>, Vec<LeftOut>), SpecError> {
+    let mut collected = Collected::default();
+    collected.add(file, &table.value, rules)?;
+    let applied = apply::resolve(&mut collected, step)?;
+    let left_out = hardware::fit(&mut collected, &applied, step, detect)?;
+    let mistake = |error| collected::mistake(&collected, file, &table.span, &error);
+    let space = collected.builder(&(0..collected.rules.len()).collect::<Vec<_>>())?.build().map_err(mistake)?;
+    space.try_expressions().map_err(mistake)?;
+    if space.is_empty() {
+        return Err(collected.nothing_allowed(file, table, &space));
+    }
+    apply::check_settings(&collected, &space, &applied)?;
+    Ok((space, applied, left_out))
+}
+
+/// Returns the places of the studies to learn from, if the search can learn from any.
+fn warm_start(
+    source: &SourceFile,
+    table: &SearchTable,
+    strategy: &str,
+    objective: &Objective,
+) -> Result<Vec<Located<PathBuf>>, SpecError> {
+    let places = table.warm_start.as_deref().unwrap_or_default();
+    let Some(first) = places.first() else { return Ok(Vec::new()) };
+    if !LEARNING.contains(&strategy) {
+        let message = format!("`{strategy}` does not learn from earlier studies");
+        let hint = format!("take `warm_start` out, or choose the strategy {}", LEARNING.join(" or "));
+        return Err(source.error(first.span.clone(), message, hint));
+    }
+    if objective.is_pareto() {
+        return Err(refused(source, first, &EarlierError::Front));
+    }
+    if let Some(place) = places.get(EarlierStudy::MOST) {
+        let message = format!("a search learns from at most {} earlier studies", EarlierStudy::MOST);
+        return Err(source.error(place.span.clone(), message, "keep the studies of the most similar jobs"));
+    }
+    Ok(places.to_vec())
+}
+
+fn refused(source: &SourceFile, place: &Located<PathBuf>, error: &EarlierError) -> SpecError {
+    source.error(place.span.clone(), error::with_causes(error), error.hint())
 }
 
 fn limits(table: &LimitsTable) -> Limits {

@@ -4,12 +4,11 @@ use std::ops::Range;
 
 use super::error::{SourceFile, SpecError, suggestion};
 use super::file::{ObjectiveTable, SpecFile};
-use super::goals::{Aim, Weight};
-use super::located::{Entries, Located};
-use super::values::{Constraint, Valid};
+use super::located::{Entries, Located, given, place};
+use super::values::{Aim, Constraint, Valid, Weight};
 use crate::model::{COST, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, Space};
 
-/// The time of the whole training. It is shortest where the throughput over whole epochs is largest, which is the default objective.
+/// The time of the whole training. The largest throughput over whole epochs makes it shortest, so it is the default objective.
 const RUN_TIME: &str = "run_time";
 
 /// Builds the objective from its table and from what other tables say about it.
@@ -59,15 +58,12 @@ pub(super) fn warnings(table: &ObjectiveTable, objective: &Objective, space: &Sp
 
 /// Checks that only one of the four ways to state the objective is used.
 fn only_one(source: &SourceFile, table: &ObjectiveTable) -> Result<(), SpecError> {
-    let mut given: Vec<(&str, Range<usize>)> = [
-        ("maximize", table.maximize.as_ref().map(|metric| metric.span.clone())),
-        ("minimize", table.minimize.as_ref().map(|metric| metric.span.clone())),
-        ("weights", table.weights.as_ref().map(|weights| weights.span.clone())),
-        ("pareto", table.pareto.as_ref().map(|pareto| pareto.span.clone())),
-    ]
-    .into_iter()
-    .filter_map(|(name, span)| Some((name, span?)))
-    .collect();
+    let mut given = given([
+        ("maximize", place(&table.maximize)),
+        ("minimize", place(&table.minimize)),
+        ("weights", place(&table.weights)),
+        ("pareto", place(&table.pareto)),
+    ]);
     given.sort_by_key(|(_, span)| span.start);
     let [(first, _), (second, span), ..] = given.as_slice() else { return Ok(()) };
     let several = [*first, *second].iter().any(|name| ["weights", "pareto"].contains(name));
@@ -99,7 +95,7 @@ fn named(source: &SourceFile, span: &Range<usize>, metric: &str) -> Result<(), S
     Ok(())
 }
 
-/// A metric with its direction, if that is known or stated.
+/// Returns a metric with its direction, if the direction is known or stated.
 fn goal(
     source: &SourceFile,
     span: &Range<usize>,
@@ -110,7 +106,7 @@ fn goal(
     named(source, span, metric)?;
     let goal = direction.map(|direction| Goal::new(metric, direction)).or_else(|| Goal::known(metric));
     goal.ok_or_else(|| {
-        /// The similarity below which a name is taken for a different one: a round number.
+        /// The similarity below which two names count as different: a round number.
         const LIKELY: f64 = 0.85;
         let close = Goal::known_metrics().any(|known| strsim::jaro_winkler(metric, known) >= LIKELY);
         let hint = if close {
@@ -127,16 +123,14 @@ fn weighted(source: &SourceFile, table: &Located<Entries<Located<Weight>>>) -> R
     let mut weights = Vec::new();
     for (name, weight) in entries {
         let example = format!("{} = {{ weight = 0.5, direction = \"minimize\" }}", name.value);
-        weights.push((
-            goal(source, &name.span, &name.value, weight.value.direction, &example)?,
-            weight.value.weight.value,
-        ));
+        let goal = goal(source, &name.span, &name.value, weight.value.direction, &example)?;
+        weights.push((goal, weight.value.weight.value));
     }
     Objective::weighted(weights).map_err(|error| {
         let entry = |metric: &str| entries.iter().find(|(name, _)| name.value == metric);
         let (span, hint) = match &error {
             ObjectiveError::Weight { metric, .. } => {
-                let span = entry(metric).map(|(_, weight)| place_of(weight)).unwrap_or(table.span.clone());
+                let span = entry(metric).map_or(table.span.clone(), |(_, weight)| place_of(weight));
                 (
                     span,
                     "leave a metric out that does not count; which of more and less is better is no matter of the sign",
@@ -148,7 +142,7 @@ fn weighted(source: &SourceFile, table: &Located<Entries<Located<Weight>>>) -> R
     })
 }
 
-/// Where the number of a weight stands.
+/// Returns the place of a weight's number.
 fn place_of(weight: &Located<Weight>) -> Range<usize> {
     let inner = &weight.value.weight.span;
     if inner.is_empty() { weight.span.clone() } else { inner.clone() }
@@ -173,17 +167,17 @@ fn front(source: &SourceFile, pareto: &Located<Vec<Located<Aim>>>) -> Result<Obj
 
 fn price(source: &SourceFile, table: &ObjectiveTable) -> Result<Option<Price>, SpecError> {
     match (&table.price_per_hour, &table.price_per_gpu_hour) {
-        (Some(_), Some(per_gpu)) => Err(source.error(
-            per_gpu.span.clone(),
-            "`price_per_hour` and `price_per_gpu_hour` exclude each other",
-            "keep the first where the whole run has one price, the second where each GPU is paid for",
-        )),
+        (Some(_), Some(per_gpu)) => {
+            let message = "`price_per_hour` and `price_per_gpu_hour` exclude each other";
+            let hint = "keep the first where the whole run has one price, the second where each GPU is paid for";
+            Err(source.error(per_gpu.span.clone(), message, hint))
+        }
         (Some(price), None) => Ok(Some(Price::PerHour(price.value.0))),
         (None, per_gpu) => Ok(per_gpu.as_ref().map(|price| Price::PerGpuHour(price.value.0))),
     }
 }
 
-/// Checks that there is no price if no goal needs one.
+/// Checks that no goal needs a price.
 fn needs_no_price(source: &SourceFile, table: &ObjectiveTable) -> Result<(), SpecError> {
     let metrics = [&table.maximize, &table.minimize].into_iter().flatten().map(|metric| (&metric.value, &metric.span));
     let weights = table.weights.iter().flat_map(|weights| &weights.value.0).map(|(name, _)| (&name.value, &name.span));
@@ -192,12 +186,7 @@ fn needs_no_price(source: &SourceFile, table: &ObjectiveTable) -> Result<(), Spe
     let goal = goals.find(|(metric, _)| *metric == COST).map(|(_, span)| span);
     let is_about_cost = |constraint: &&Located<Valid<Constraint>>| constraint.value.0.metric() == COST;
     let place = goal.or_else(|| table.constraints.iter().find(is_about_cost).map(|constraint| &constraint.span));
-    match place {
-        Some(span) => Err(source.error(
-            span.clone(),
-            format!("`{COST}` needs a price"),
-            "add price_per_hour = 2.5 to [objective], or price_per_gpu_hour where each GPU is paid for",
-        )),
-        None => Ok(()),
-    }
+    let Some(span) = place else { return Ok(()) };
+    let hint = "add price_per_hour = 2.5 to [objective], or price_per_gpu_hour where each GPU is paid for";
+    Err(source.error(span.clone(), format!("`{COST}` needs a price"), hint))
 }

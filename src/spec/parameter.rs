@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::error::{SourceFile, SpecError};
 use super::file::{ParameterTable, RoleKey};
-use super::located::Located;
+use super::located::{Located, given, place};
 use crate::model::{Expression, FUNCTIONS, MemoryRole, Parameter, Role, Value};
 use crate::probe::{
     BUILTINS,
@@ -24,24 +24,19 @@ pub(super) enum Part {
     Derived(String, Expression),
 }
 
-/// The most settings in a list, which is written by hand, and in a range, so that every part of a search can count
-/// them. Round numbers.
+/// The most settings in a list, which is written by hand, and in a range, which a search must count. Round numbers.
 const LONGEST_LIST: usize = 10_000;
 const MOST_LEVELS: f64 = 4e9;
 
 impl ParameterTable {
     /// Returns the keys that give settings, in the order of the schema, with their places.
     fn given(&self) -> Vec<(&'static str, Range<usize>)> {
-        let place = |name, span: Option<&Range<usize>>| span.map(|span| (name, span.clone()));
-        [
-            place("values", self.values.as_ref().map(|key| &key.span)),
-            place("range", self.range.as_ref().map(|key| &key.span)),
-            place("powers_of_two", self.powers_of_two.as_ref().map(|key| &key.span)),
-            place("derive", self.derive.as_ref().map(|key| &key.span)),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        given([
+            ("values", place(&self.values)),
+            ("range", place(&self.range)),
+            ("powers_of_two", place(&self.powers_of_two)),
+            ("derive", place(&self.derive)),
+        ])
     }
 }
 
@@ -55,11 +50,10 @@ pub(super) fn part(source: &SourceFile, definition: &Definition) -> Result<Part,
     match table.given().as_slice() {
         [_] => {}
         [] => {
-            return Err(source.error(
-                name.span.clone(),
-                format!("`{}` needs one of `values`, `range`, `powers_of_two` and `derive`", name.value),
-                "for example { values = [8, 16] }, { range = [0, 16], step = 2 } or { powers_of_two = [8, 1024] }",
-            ));
+            let message = format!("`{}` needs one of `values`, `range`, `powers_of_two` and `derive`", name.value);
+            let hint =
+                "for example { values = [8, 16] }, { range = [0, 16], step = 2 } or { powers_of_two = [8, 1024] }";
+            return Err(source.error(name.span.clone(), message, hint));
         }
         [(first, _), (second, span), ..] => {
             let message = format!("`{}` has both `{first}` and `{second}`", name.value);
@@ -107,16 +101,12 @@ pub(super) fn functions() -> String {
 
 fn derived(source: &SourceFile, table: &ParameterTable, text: &Located<String>) -> Result<Expression, SpecError> {
     if let Some(when) = &table.when {
-        return Err(source.error(
-            when.span.clone(),
-            "a derived value cannot have `when`",
-            "take it out: where a parameter that it is derived from is left out, so is the derived value",
-        ));
+        let hint = "take it out: where a parameter that it is derived from is left out, so is the derived value";
+        return Err(source.error(when.span.clone(), "a derived value cannot have `when`", hint));
     }
-    let monotone = table.monotone.as_ref().map(|key| ("monotone", key.span.clone()));
-    let full_precision = table.full_precision.as_ref().map(|key| ("full_precision", key.span.clone()));
-    let role = table.role.as_ref().map(|key| ("role", key.span.clone()));
-    if let Some((key, span)) = monotone.or(full_precision).or(role) {
+    let (monotone, full_precision, role) = (place(&table.monotone), place(&table.full_precision), place(&table.role));
+    let keys = given([("monotone", monotone), ("full_precision", full_precision), ("role", role)]);
+    if let Some((key, span)) = keys.into_iter().next() {
         let message = format!("a derived value cannot have `{key}`");
         return Err(source.error(span, message, "give it to the parameters that it is derived from"));
     }
@@ -145,32 +135,27 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
     if target.is_some_and(|target| target.needs != Needs::NewProcess) {
         parameter = parameter.live();
     }
-    match &table.role {
-        Some(stated) => parameter = with_role(source, &name.value, parameter, stated)?,
-        None => {
-            if let Some(role) = target.and_then(role_of) {
-                parameter = parameter.plays(role);
-            }
-        }
-    }
+    parameter = match (&table.role, target.and_then(role_of)) {
+        (Some(stated), _) => with_role(source, &name.value, parameter, stated)?,
+        (None, Some(role)) => parameter.plays(role),
+        (None, None) => parameter,
+    };
     if let Some(full) = &table.full_precision {
         parameter = parameter.full_precision(full.value.clone());
     }
-    let Some(monotone) = &table.monotone else {
-        return Ok(match target.and_then(|target| target.memory) {
-            Some(role) => parameter.memory(role),
-            None => parameter,
-        });
+    let memory = match &table.monotone {
+        Some(monotone) if monotone.value && !parameter.is_ordinal() => {
+            let message = format!("`{}` has settings that are no numbers, so none is larger than another", name.value);
+            return Err(source.error(monotone.span.clone(), message, "take `monotone` out"));
+        }
+        Some(monotone) if monotone.value => Some(MemoryRole::Grows),
+        Some(_) => Some(MemoryRole::Unknown),
+        None => target.and_then(|target| target.memory),
     };
-    match monotone.value {
-        true if !parameter.is_ordinal() => Err(source.error(
-            monotone.span.clone(),
-            format!("`{}` has settings that are no numbers, so none is larger than another", name.value),
-            "take `monotone` out",
-        )),
-        true => Ok(parameter.memory(MemoryRole::Grows)),
-        false => Ok(parameter.memory(MemoryRole::Unknown)),
-    }
+    Ok(match memory {
+        Some(role) => parameter.memory(role),
+        None => parameter,
+    })
 }
 
 /// Adds the stated role to a parameter.
@@ -245,11 +230,8 @@ fn range_parameter(
     step: Option<&Located<Value>>,
 ) -> Result<Parameter, SpecError> {
     let [first, last] = range.value.as_slice() else {
-        return Err(source.error(
-            range.span.clone(),
-            "`range` takes two bounds, the first and the last setting",
-            "write range = [0, 16], step = 2",
-        ));
+        let message = "`range` takes two bounds, the first and the last setting";
+        return Err(source.error(range.span.clone(), message, "write range = [0, 16], step = 2"));
     };
     let one = Located { value: Value::Int(1), span: range.span.clone() };
     let step = step.unwrap_or(&one);
@@ -266,11 +248,8 @@ fn range_parameter(
     }
     if from > to {
         let message = format!("`{name}` has no settings: {} is above {}", first.value, last.value);
-        return Err(source.error(
-            range.span.clone(),
-            message,
-            format!("write range = [{}, {}]", last.value, first.value),
-        ));
+        let hint = format!("write range = [{}, {}]", last.value, first.value);
+        return Err(source.error(range.span.clone(), message, hint));
     }
     if (to - from) / by > MOST_LEVELS {
         let message = format!("`{name}` has more settings than can be counted");

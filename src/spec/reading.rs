@@ -1,32 +1,33 @@
-//! Reads text into tables, and words the reader's objections in terms of a spec.
+//! Reads text into tables. Explains text that is not TOML, and words serde's errors in terms of a spec.
 
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{SourceFile, SpecError, suggestion};
+use super::keys;
 use super::values::Wrong;
-use super::{keys, syntax};
 
 /// Reads a file as tables.
 ///
 /// # Errors
 /// The first mistake, with its place.
 pub(super) fn read<T: DeserializeOwned>(source: &SourceFile) -> Result<T, SpecError> {
-    let document = syntax::parse(source)?;
+    let document = parse(source)?;
     check_tables(source, document.get_ref(), &mut Vec::new())?;
     let places = document.get_ref().clone();
     T::deserialize(toml::Deserializer::from(document)).map_err(|error| mistake(source, &error, &places))
 }
 
-/// Refuses a list in the place of a table: serde would take its entries for the table's keys, one after the other.
+/// Refuses a list in the place of a table: serde would read its entries as the keys of the table, in order.
 fn check_tables(source: &SourceFile, table: &DeTable<'_>, path: &mut Vec<String>) -> Result<(), SpecError> {
     for (name, value) in table {
         path.push(name.get_ref().to_string());
         let entries = match value.get_ref() {
             DeValue::Array(entries) if must_be_a_table(path) => {
-                // The place of [[step]] is that of its first header.
+                // [[step]] has the place of its first header.
                 let span = entries.first().map_or(value.span(), |entry| entry.span());
                 let span = if source.text[span.clone()].starts_with("[[") { span } else { value.span() };
                 return Err(wrong_kind(source, span, path, value.get_ref()));
@@ -165,5 +166,74 @@ fn find_inside<'d>(
             found.or_else(|| (value.span() == *span).then(|| (path.clone(), value.get_ref())))
         }
         _ => None,
+    }
+}
+
+/// The messages of the TOML reader, with gputune's message and hint.
+const KNOWN: &[(&str, &str, &str)] = &[
+    ("string values must be quoted", "a text must be in quotes", "write \"...\" around it"),
+    (
+        "invalid basic string",
+        "the text is not closed",
+        "close it with \"; a text of several lines needs \"\"\" around it",
+    ),
+    ("invalid multi-line basic string", "the text is not closed", "close it with \"\"\""),
+    (
+        "invalid literal string",
+        "the text is not closed",
+        "close it with '; a text of several lines needs ''' around it",
+    ),
+    ("invalid multi-line literal string", "the text is not closed", "close it with '''"),
+    (
+        "missing escaped value",
+        "a backslash starts an escape, and this is none",
+        "write \\\\ for a backslash, or put the text in single quotes, which leave backslashes alone",
+    ),
+    ("unicode", "a backslash starts an escape, and this is none", "write \\\\ for a backslash, or use single quotes"),
+    (
+        "missing comma between array elements",
+        "a comma or ] is missing in front of this",
+        "put a comma there, or close the list with ]",
+    ),
+    ("missing comma between key-value pairs", "a comma is missing in front of this", "put a comma between two keys"),
+    ("unclosed array table", "the header is not closed", "write [[rules]]"),
+    ("unclosed array", "the list is not closed", "close it with ]"),
+    ("unclosed inline table", "the table is not closed", "close it with }"),
+    ("unclosed table", "the header is not closed", "close it with ]"),
+    ("extra comma", "there is a comma too many", "take it out"),
+    ("extra `=`", "there is a = too many", "write == only inside the quotes of a condition"),
+    ("key with no value", "there is no value behind this key", "write key = value"),
+    ("missing value", "there is no value behind the =", "write key = value"),
+    ("missing assignment", "there is no = behind this key", "write key = value"),
+    ("missing key", "there is no key in front of the =", "write key = value"),
+    ("recursi", "the lists or tables lie too deep in each other", "no part of a spec lies that deep"),
+    ("carriage return", "a carriage return without a line break", "save the file with ordinary line ends"),
+];
+
+/// Reads a file as TOML.
+///
+/// # Errors
+/// The file is not TOML. A string that is not closed causes further mistakes, so it is reported first.
+fn parse(source: &SourceFile) -> Result<Spanned<DeTable<'_>>, SpecError> {
+    let (document, errors) = DeTable::parse_recoverable(&source.text);
+    let is_open_text = |error: &&toml::de::Error| error.message().contains("string, expected");
+    match errors.iter().find(is_open_text).or(errors.first()) {
+        Some(error) => Err(no_toml(source, error)),
+        None => Ok(document),
+    }
+}
+
+fn no_toml(source: &SourceFile, error: &toml::de::Error) -> SpecError {
+    let (span, message) = (error.span().unwrap_or(0..0), error.message());
+    let text = source.text.get(span.clone()).unwrap_or_default();
+    if message.starts_with("duplicate key") {
+        return source.error(span, format!("`{text}` is there twice"), "take one of them out, or rename it");
+    }
+    if message.starts_with("string values must be quoted") && text.is_empty() {
+        return source.error(span, "there is no value behind the =", "write key = value");
+    }
+    match KNOWN.iter().find(|(part, _, _)| message.contains(part)) {
+        Some((_, message, hint)) => source.error(span, *message, *hint),
+        None => source.error(span, message, "the file must be TOML, see https://toml.io"),
     }
 }

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::collected::unknown_name;
 use super::error::{SourceFile, SpecError};
 use super::file::StepTable;
 use super::located::Located;
 use super::machine::Span;
 use super::parameter::expression;
-use super::template::{rendered_files, replaced_files, template};
-use super::{pattern, places};
+use super::template::{rate, rendered_files, replaced_files, template};
 use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
 use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
 use crate::probe::{
     CommandStep, Rate, Start, StepTemplate, Template, Writes, WritesWish, adapter::Apply, as_it_is_needs,
 };
 
-/// The command to run, and how its throughput is read.
+/// The command to run, and the source of its throughput.
 #[derive(Debug)]
 pub struct StepSpec {
     template: StepTemplate,
@@ -30,12 +30,12 @@ pub struct StepSpec {
 }
 
 impl StepSpec {
-    /// Which device trains.
+    /// Returns the device that trains.
     pub fn device(&self) -> DeviceChoice {
         self.device
     }
 
-    /// The command, its environment and its files, before settings are filled in.
+    /// Returns the command, its environment and its files, before settings are filled in.
     pub fn template(&self) -> &StepTemplate {
         &self.template
     }
@@ -45,7 +45,7 @@ impl StepSpec {
         self.writes
     }
 
-    /// The same step, whose processes run on several nodes.
+    /// Spreads the processes of the step over several nodes.
     pub(super) fn spanning(mut self, span: Option<Span>) -> Self {
         self.writes.spans_nodes = span.is_some();
         self.spans = span;
@@ -134,7 +134,7 @@ impl StepSpec {
     }
 }
 
-/// The step of a spec's table.
+/// Builds the step of a spec.
 pub(super) fn build(
     source: &SourceFile,
     table: &StepTable,
@@ -163,7 +163,7 @@ pub(super) fn build(
             files: rendered_files(source, &table.files, space)?,
             apply,
         },
-        rate: throughput.map_or(Ok(Rate::Events), |throughput| pattern::build(source, throughput, table))?,
+        rate: throughput.map_or(Ok(Rate::Events), |throughput| rate(source, throughput, table))?,
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
         ranks: table.ranks.as_ref().map(|text| ranks(source, text, space)).transpose()?,
         device,
@@ -207,7 +207,7 @@ fn writes(source: &SourceFile, table: &StepTable) -> Result<WritesWish, SpecErro
     }
 }
 
-/// The folder that a spec stands in; absolute, so that it means the same in the child.
+/// Returns the absolute folder of a spec. An absolute path has the same meaning in the child.
 fn folder_of(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
@@ -295,7 +295,7 @@ fn ranks(source: &SourceFile, text: &Located<Value>, space: &Space) -> Result<Ex
     counted(source, text, space, ("`ranks` must be a whole number from 1 on", hint), is_count)
 }
 
-/// An expression that gives a number of a certain kind for every config.
+/// Reads an expression that gives a certain kind of number for every config.
 fn counted(
     source: &SourceFile,
     text: &Located<Value>,
@@ -307,7 +307,7 @@ fn counted(
     let parsed = expression(source, &written)?;
     let names = || space.parameters().iter().map(Parameter::name).chain(space.derived().iter().map(Derived::name));
     if let Some(unknown) = parsed.names().iter().find(|name| names().all(|known| known != name.as_str())) {
-        return Err(places::unknown_name(source, &written, unknown, names()));
+        return Err(unknown_name(source, &written, unknown, names()));
     }
     for settings in some_settings(space) {
         if !parsed.value(|name| settings.get(name)).is_ok_and(|count| is_count(&count)) {

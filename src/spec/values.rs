@@ -5,20 +5,21 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{DeserializeOwned, Error};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 
 use super::error::suggestion;
 use super::located::{Located, schema_of};
 use crate::model::quantity::{QuantityError, parse_bytes, parse_duration};
-use crate::model::{self, Value};
+use crate::model::{self, Direction, Value};
 use crate::probe::RateUnit;
 use crate::probe::adapter::{self, ADAPTERS};
 use crate::probe::worker::{LAUNCHERS, Launcher as Kind};
 use crate::search::STRATEGIES;
 
-/// The kind of a value: how it is written, what it means, and what may be wrong with it.
+/// The kind of a value: its notation in a spec, its meaning, and its check.
 pub(super) trait Check {
     type Written: DeserializeOwned + JsonSchema;
     type Meaning: fmt::Debug;
@@ -46,8 +47,8 @@ impl<'de, C: Check> Deserialize<'de> for Valid<C> {
     }
 }
 
-/// What is wrong with a value, and the hint; an empty hint stands for the example of the key. `{key}` at the start of the
-/// message, and in the hint, stands for the name of the key.
+/// A mistake in a value: a message and a hint. An empty hint means the example of the key. `{key}` at the start of the message,
+/// and in the hint, means the name of the key.
 pub(super) struct Wrong {
     message: String,
     hint: String,
@@ -76,7 +77,7 @@ impl Wrong {
 /// Separates the parts of a [`Wrong`]: a control character that no message has.
 const MARK: char = '\u{1}';
 
-/// What the reader of a quantity says about the form becomes the hint.
+/// Splits the message about a quantity: the part about its format becomes the hint.
 impl From<QuantityError> for Wrong {
     fn from(error: QuantityError) -> Self {
         let text = error.to_string();
@@ -85,7 +86,7 @@ impl From<QuantityError> for Wrong {
     }
 }
 
-/// Declares kinds of values, each with what it is written as, what it means, and its check.
+/// Declares kinds of values: the type of the notation, the type of the meaning, and the check.
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident: $written:ty => $meaning:ty, |$value:ident| $check:expr;)*) => {
         $(
@@ -209,7 +210,7 @@ kinds! {
 /// The longest duration: a longer one is a mistake, and sums of durations could overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The most slots: far more than any machine has, and few enough to be told apart.
+/// The most slots: a round number, far above the slots of any machine.
 const MOST_SLOTS: i64 = 1024;
 
 fn valid<T>(is_valid: bool, value: T, wrong: impl FnOnce() -> Wrong) -> Result<T, Wrong> {
@@ -242,4 +243,125 @@ fn headroom(
 
 fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str>) -> Wrong {
     Wrong::new(format!("there is no {what} `{name}`"), suggestion(name, known))
+}
+
+/// A metric of `pareto`: its name, or a table with its direction.
+#[derive(Debug)]
+pub(super) struct Aim {
+    pub(super) metric: String,
+    pub(super) direction: Option<Direction>,
+}
+
+/// A metric whose direction is stated.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { metric = \"loss\", direction = \"minimize\" }")]
+struct AimTable {
+    /// The metric's name.
+    metric: String,
+    /// Which is better: `maximize` or `minimize`. Needed where the metric is not one that gputune knows.
+    #[serde(default)]
+    direction: Option<Direction>,
+}
+
+/// A weight of `weights`: the number, or a table with the direction of the metric.
+#[derive(Debug)]
+pub(super) struct Weight {
+    pub(super) weight: Located<f64>,
+    pub(super) direction: Option<Direction>,
+}
+
+/// A weight of a metric whose direction is stated.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { weight = 0.5, direction = \"minimize\" }")]
+struct WeightTable {
+    /// How much the metric counts, beside the other weights.
+    weight: Located<f64>,
+    /// Which is better: `maximize` or `minimize`. Needed where the metric is not one that gputune knows.
+    #[serde(default)]
+    direction: Option<Direction>,
+}
+
+impl<'de> Deserialize<'de> for Aim {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> de::Visitor<'de> for Either {
+            type Value = Aim;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a metric, or a table")
+            }
+
+            fn visit_str<E: de::Error>(self, metric: &str) -> Result<Aim, E> {
+                Ok(Aim { metric: metric.to_owned(), direction: None })
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Aim, A::Error> {
+                let AimTable { metric, direction } = AimTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Aim { metric, direction })
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl<'de> Deserialize<'de> for Weight {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        /// A bare number has the place of its entry.
+        fn bare(weight: f64) -> Weight {
+            Weight { weight: Located { value: weight, span: 0..0 }, direction: None }
+        }
+
+        impl<'de> de::Visitor<'de> for Either {
+            type Value = Weight;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, or a table")
+            }
+
+            #[expect(clippy::cast_precision_loss, reason = "a weight")]
+            fn visit_i64<E: de::Error>(self, weight: i64) -> Result<Weight, E> {
+                Ok(bare(weight as f64))
+            }
+
+            fn visit_f64<E: de::Error>(self, weight: f64) -> Result<Weight, E> {
+                Ok(bare(weight))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Weight, A::Error> {
+                let WeightTable { weight, direction } = WeightTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Weight { weight, direction })
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for Aim {
+    fn schema_name() -> Cow<'static, str> {
+        "Aim".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<AimTable>();
+        json_schema!({ "description": "A metric by its name, or with its direction.", "anyOf": [{ "type": "string" }, table] })
+    }
+}
+
+impl JsonSchema for Weight {
+    fn schema_name() -> Cow<'static, str> {
+        "Weight".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<WeightTable>();
+        json_schema!({
+            "description": "How much a metric counts: a number, or a table that also has its direction.",
+            "anyOf": [{ "type": "number", "exclusiveMinimum": 0 }, table],
+        })
+    }
 }

@@ -17,7 +17,6 @@ pub(super) enum Old {
 
 /// The names that one program uses for precisions.
 struct Family {
-    /// The program.
     about: &'static str,
     /// The names that it writes.
     names: &'static [(Precision, &'static str)],

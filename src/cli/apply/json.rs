@@ -7,7 +7,15 @@ use gputune::model::Value;
 use super::form::Old;
 use super::{LIST, Language, Place, TABLE, Text};
 
-pub(super) const LANGUAGE: Language = Language { name: "JSON", endings: &["json"], places, read, show, is_same, add };
+pub(super) const LANGUAGE: Language = Language {
+    name: "JSON",
+    endings: &["json"],
+    places,
+    read,
+    show,
+    is_same: |old, value| read(old) == Old::Scalar(value.clone()),
+    add,
+};
 
 fn places(text: &str) -> Result<Vec<Place>, String> {
     // This checks everything that the scanner skips, and also limits the depth.
@@ -125,16 +133,13 @@ fn show(value: &Value, _: &str) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-fn is_same(old: &str, value: &Value) -> bool {
-    serde_json::from_str::<Value>(old).is_ok_and(|old| old == *value)
-}
-
-fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(usize, String)> {
+fn add(
+    text: &Text<'_>,
+    own: Option<&Place>,
+    table: &[String],
+    (key, value): (&str, &Value),
+) -> Option<(usize, String)> {
     let entry = format!("{}: {}", serde_json::Value::from(key), show(value, ""));
-    let own = text.places.iter().find(|place| place.path == table && !table.is_empty());
-    if !table.is_empty() && own.is_none_or(|own| own.obstacle != Some(TABLE)) {
-        return None;
-    }
     if let Some(last) = text.children(table).last() {
         // Repeats what stands between the last key and the text before it.
         let before = &text.text[..last.key.start];

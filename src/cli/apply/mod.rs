@@ -14,17 +14,16 @@ use std::path::Path;
 use gputune::model::Value;
 
 use form::Old;
+pub(super) use toml::scalar as toml_scalar;
 
 /// A language of configuration files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Language {
-    /// Its name.
     name: &'static str,
     /// The endings of its files' names.
     endings: &'static [&'static str],
     /// Finds the values of a file's text; the error says why the text is invalid.
     places: fn(&str) -> Result<Vec<Place>, String>,
-    /// Reads a value.
     read: fn(&str) -> Old,
     /// Writes a value in the language, in the style of the present one.
     show: fn(&Value, &str) -> String,
@@ -34,13 +33,11 @@ pub(super) struct Language {
     add: Add,
 }
 
-/// A function that returns a position and the text to insert there; `None` if the table does not exist.
-type Add = fn(&Text<'_>, &[String], &str, &Value) -> Option<(usize, String)>;
+/// A function that returns a position and the text to insert there, for the table's own place, its path, the key and the value.
+type Add = fn(&Text<'_>, Option<&Place>, &[String], (&str, &Value)) -> Option<(usize, String)>;
 
-/// All languages.
 const LANGUAGES: &[Language] = &[toml::LANGUAGE, yaml::LANGUAGE, json::LANGUAGE];
 
-/// A value of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     /// The keys that lead to the value; the keys of a list are numbers.
@@ -62,7 +59,6 @@ impl Place {
     }
 }
 
-/// A text with its values.
 struct Text<'t> {
     text: &'t str,
     places: &'t [Place],
@@ -88,10 +84,19 @@ impl Text<'_> {
         }
     }
 
+    /// The text of a value.
+    fn of(&self, place: &Place) -> &str {
+        &self.text[place.span.clone()]
+    }
+
+    /// Returns the start of the line of a position.
+    fn line_start(&self, at: usize) -> usize {
+        self.text[..at].rfind('\n').map_or(0, |end| end + 1)
+    }
+
     /// Returns the white space before a position in its line; empty if other characters precede the position.
     fn indent(&self, at: usize) -> &str {
-        let start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
-        let indent = &self.text[start..at];
+        let indent = &self.text[self.line_start(at)..at];
         if indent.trim().is_empty() { indent } else { "" }
     }
 }
@@ -99,9 +104,7 @@ impl Text<'_> {
 /// A setting, and its place in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Change {
-    /// The parameter.
     pub(super) name: String,
-    /// Its value.
     pub(super) value: Value,
     /// The place, if given; else gputune searches for the parameter's name.
     pub(super) path: Option<String>,
@@ -204,7 +207,10 @@ impl Language {
         let path = change.path.as_deref().unwrap_or(&change.name);
         let (table, key) = path.rsplit_once('.').unwrap_or(("", path));
         let table: Vec<String> = table.split('.').filter(|key| !key.is_empty()).map(str::to_owned).collect();
-        let (at, line) = (self.add)(parsed, &table, key, &change.value).ok_or_else(|| {
+        let own = parsed.places.iter().find(|place| place.path == table && !table.is_empty());
+        let has_table = table.is_empty() || own.is_some_and(|own| own.obstacle == Some(TABLE));
+        let added = has_table.then(|| (self.add)(parsed, own, &table, (key, &change.value))).flatten();
+        let (at, line) = added.ok_or_else(|| {
             let message = format!("there is no table `{}` to add `{key}` to", table.join("."));
             Refusal::new(message, "write the table into the file first")
         })?;
@@ -250,7 +256,6 @@ fn spliced(text: &str, mut splices: Vec<Splice>) -> String {
     edited
 }
 
-/// Formats the present value for a message.
 fn shown(old: &str) -> String {
     let old = old.trim();
     if old.is_empty() { "nothing".to_owned() } else { format!("`{}`", old.escape_debug()) }

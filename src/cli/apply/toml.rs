@@ -9,7 +9,15 @@ use toml::de::{DeTable, DeValue};
 use super::form::Old;
 use super::{LIST, Language, Place, TABLE, Text};
 
-pub(super) const LANGUAGE: Language = Language { name: "TOML", endings: &["toml"], places, read, show, is_same, add };
+pub(super) const LANGUAGE: Language = Language {
+    name: "TOML",
+    endings: &["toml"],
+    places,
+    read,
+    show,
+    is_same: |old, value| read(old) == Old::Scalar(value.clone()),
+    add,
+};
 
 fn places(text: &str) -> Result<Vec<Place>, String> {
     let table = DeTable::parse(text).map_err(|error| {
@@ -63,12 +71,19 @@ fn read(old: &str) -> Old {
 
 fn show(value: &Value, old: &str) -> String {
     match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Float(value) => toml::Value::from(*value).to_string(),
         Value::Text(text) if old.starts_with('\'') && !old.starts_with("'''") && is_literal(text) => {
             format!("'{text}'")
         }
+        value => scalar(value),
+    }
+}
+
+/// Formats a value in TOML.
+pub(in crate::cli) fn scalar(value: &Value) -> String {
+    match value {
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Float(value) => toml::Value::from(*value).to_string(),
         Value::Text(text) => toml::Value::from(text.as_str()).to_string(),
     }
 }
@@ -78,39 +93,26 @@ fn is_literal(text: &str) -> bool {
     !text.contains('\'') && !text.chars().any(char::is_control)
 }
 
-fn is_same(old: &str, value: &Value) -> bool {
-    let Ok(table) = toml::from_str::<toml::Table>(&format!("x = {old}")) else { return false };
-    match (table.get("x"), value) {
-        (Some(toml::Value::Boolean(old)), Value::Bool(new)) => old == new,
-        (Some(toml::Value::Integer(old)), Value::Int(new)) => old == new,
-        (Some(toml::Value::Float(old)), Value::Float(new)) => old == new,
-        (Some(toml::Value::String(old)), Value::Text(new)) => old == new,
-        _ => false,
-    }
-}
-
-fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(usize, String)> {
+fn add(
+    text: &Text<'_>,
+    own: Option<&Place>,
+    table: &[String],
+    (key, value): (&str, &Value),
+) -> Option<(usize, String)> {
     let line_break = text.line_break();
     let is_bare = |key: &str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
     let key = if is_bare(key) { key.to_owned() } else { toml::Value::from(key).to_string() };
-    let entry = format!("{key} = {}", show(value, ""));
-    let own = text.places.iter().find(|place| place.path == table && !table.is_empty());
-    if !table.is_empty() && own.is_none_or(|own| own.obstacle != Some(TABLE)) {
-        return None;
-    }
-    if let Some(own) = own.filter(|own| text.text[own.span.clone()].starts_with('{')) {
-        let inside = text.text[own.span.clone()].trim_end_matches('}').trim_end().len();
+    let entry = format!("{key} = {}", scalar(value));
+    if let Some(own) = own.filter(|own| text.of(own).starts_with('{')) {
+        let inside = text.of(own).trim_end_matches('}').trim_end().len();
         let separator = if text.children(table).next().is_some() { ", " } else { " " };
         return Some((own.span.start + inside, format!("{separator}{entry}")));
     }
     // The place is after the table's own settings: a subtable has a header of its own and may stand anywhere.
-    let is_below_header = |place: &&Place| {
-        let start = text.text[..place.key.start].rfind('\n').map_or(0, |end| end + 1);
-        !text.text[start..place.key.start].contains('[')
-    };
+    let is_below_header = |place: &&Place| !text.text[text.line_start(place.key.start)..place.key.start].contains('[');
     let last = text
         .children(table)
-        .filter(|place| place.obstacle.is_none() || !text.text[place.span.clone()].contains('['))
+        .filter(|place| place.obstacle.is_none() || !text.of(place).contains('['))
         .filter(|place| place.obstacle != Some(TABLE))
         .filter(is_below_header)
         .last();

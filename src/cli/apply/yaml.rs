@@ -12,7 +12,6 @@ use super::{LIST, Language, Place, TABLE, Text};
 pub(super) const LANGUAGE: Language =
     Language { name: "YAML", endings: &["yaml", "yml"], places, read, show, is_same, add };
 
-/// An open table or list.
 struct Open {
     is_table: bool,
     /// The key that waits for its value, and its bytes. A list counts its values instead.
@@ -22,7 +21,6 @@ struct Open {
     place: Option<usize>,
 }
 
-/// The state of the reader.
 struct Reader<'t> {
     text: &'t str,
     /// The byte of each character, and of the end.
@@ -242,36 +240,34 @@ fn unquoted(old: &str) -> Option<String> {
     }
 }
 
-fn add(text: &Text<'_>, table: &[String], key: &str, value: &Value) -> Option<(usize, String)> {
+fn add(
+    text: &Text<'_>,
+    own: Option<&Place>,
+    table: &[String],
+    (key, value): (&str, &Value),
+) -> Option<(usize, String)> {
     let key = if is_plain(key) { key.to_owned() } else { serde_json::Value::from(key).to_string() };
     let entry = format!("{key}: {}", show(value, ""));
-    let own = text.places.iter().find(|place| place.path == table && !table.is_empty());
-    if !table.is_empty() && own.is_none_or(|own| own.obstacle != Some(TABLE)) {
-        return None;
-    }
     let flow = match own {
-        Some(own) => text.text[own.span.clone()].starts_with('{').then_some(own.span.start),
+        Some(own) => text.of(own).starts_with('{').then_some(own.span.start),
         None => text.text.trim_start().starts_with('{').then(|| text.text.find('{')).flatten(),
     };
     if let Some(start) = flow {
         let separator = if text.children(table).next().is_some() { ", " } else { "" };
         return Some((start + 1, format!("{entry}{separator}")));
     }
+    let line_break = text.line_break();
+    // In a list the first setting follows a hyphen.
+    let indent = |at: usize| " ".repeat(text.text[text.line_start(at)..at].chars().count());
     // Insert after a setting of a single line: the line after it belongs to a neighbour.
-    let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.text[place.span.clone()].contains('\n');
+    let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.of(place).contains('\n');
     if let Some(last) = text.children(table).filter(has_one_line).last() {
         let (at, before) = text.after_line(last);
-        let line_break = text.line_break();
-        let start = text.text[..last.key.start].rfind('\n').map_or(0, |end| end + 1);
-        // In a list the first setting follows a hyphen.
-        let indent = " ".repeat(text.text[start..last.key.start].chars().count());
-        return Some((at, format!("{before}{indent}{entry}{line_break}")));
+        return Some((at, format!("{before}{}{entry}{line_break}", indent(last.key.start))));
     }
     if let Some(first) = text.children(table).next() {
-        let start = text.text[..first.key.start].rfind('\n').map_or(0, |end| end + 1);
-        let indent = " ".repeat(text.text[start..first.key.start].chars().count());
-        return Some((first.key.start, format!("{entry}{}{indent}", text.line_break())));
+        return Some((first.key.start, format!("{entry}{line_break}{}", indent(first.key.start))));
     }
-    let end = if text.text.is_empty() || text.text.ends_with('\n') { "" } else { text.line_break() };
-    table.is_empty().then(|| (text.text.len(), format!("{end}{entry}{}", text.line_break())))
+    let end = if text.text.is_empty() || text.text.ends_with('\n') { "" } else { line_break };
+    table.is_empty().then(|| (text.text.len(), format!("{end}{entry}{line_break}")))
 }

@@ -6,6 +6,8 @@ use gputune::probe::worker::Token;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Value};
 
+use super::K8s;
+
 const SEARCH: &str = include_str!("search.yaml.jinja");
 const SECRET: &str = include_str!("secret.yaml.jinja");
 
@@ -14,40 +16,26 @@ const PORT: u16 = 7331;
 
 /// The contents of the objects.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct Wanted<'o> {
+    pub(super) options: &'o K8s,
     /// The name of the search, which begins the names of all objects.
     pub(super) name: String,
-    pub(super) namespace: Option<String>,
-    pub(super) image: String,
     /// The spec's file name, and its text.
     pub(super) spec: (String, String),
-    /// The folder of the script in the image, where the spec is put.
-    pub(super) workdir: String,
-    /// The gputune program in the image.
-    pub(super) gputune: String,
-    pub(super) workers: u32,
-    pub(super) gpus: u32,
-    pub(super) cpu: Option<String>,
-    pub(super) memory: Option<String>,
-    /// The claim for the results.
-    pub(super) claim: Option<String>,
     /// More claims, with their mount points.
     pub(super) mounts: Vec<(String, String)>,
     pub(super) selectors: Vec<(String, String)>,
-    pub(super) user: Option<u32>,
-    pub(super) deadline_s: u64,
-    pub(super) has_failure_policy: bool,
     pub(super) token: Option<Token>,
 }
 
-/// The name of the secret.
 pub(super) fn secret_name(name: &str) -> String {
     format!("{name}-token")
 }
 
 /// Returns all objects, each after a line of three dashes.
-pub(super) fn yaml(wanted: &Wanted) -> String {
-    let Wanted { name, claim, mounts, gpus, .. } = wanted;
+pub(super) fn yaml(wanted: &Wanted<'_>) -> String {
+    let Wanted { options, name, mounts, .. } = wanted;
+    let K8s { claim, gpus, .. } = options;
     let (file, spec) = &wanted.spec;
     let text = |text: &Option<String>| text.as_deref().map(Value::from).unwrap_or_default();
     let pairs = |pairs: &[(String, String)]| Value::from_iter(pairs.iter().map(|(a, b)| vec![a.clone(), b.clone()]));
@@ -69,36 +57,35 @@ pub(super) fn yaml(wanted: &Wanted) -> String {
     let driver_mounts: Vec<(String, String)> = results.chain(mounts.iter().cloned()).collect();
     let driver = job("driver", "driver", wanted.driver_words(), &driver_mounts);
     let workers =
-        (1..=wanted.workers).map(|number| job(&format!("worker-{number}"), "worker", wanted.worker_words(), mounts));
+        (1..=options.workers).map(|number| job(&format!("worker-{number}"), "worker", wanted.worker_words(), mounts));
     let resources = [
         (*gpus > 0).then(|| format!("nvidia.com/gpu: {gpus}")),
-        wanted.cpu.as_ref().map(|cpu| format!("cpu: {}", quoted(cpu))),
-        wanted.memory.as_ref().map(|memory| format!("memory: {}", quoted(memory))),
+        options.cpu.as_ref().map(|cpu| format!("cpu: {}", quoted(cpu))),
+        options.memory.as_ref().map(|memory| format!("memory: {}", quoted(memory))),
     ];
     let context = [
         ("name", name.as_str().into()),
-        ("namespace", text(&wanted.namespace)),
+        ("namespace", text(&options.namespace)),
         ("secret", wanted.token.as_ref().map_or(String::new(), |token| secret(wanted, token)).into()),
         ("claim", text(claim)),
         ("file", file.as_str().into()),
         ("spec", block(spec, 4).into()),
         ("port", PORT.into()),
         ("jobs", Value::from_iter(std::iter::once(driver).chain(workers))),
-        ("deadline_s", wanted.deadline_s.into()),
-        ("has_failure_policy", wanted.has_failure_policy.into()),
-        ("user", wanted.user.unwrap_or(0).into()),
+        ("deadline_s", options.deadline.as_secs().into()),
+        ("has_failure_policy", (!options.without_failure_policy).into()),
+        ("user", options.user.unwrap_or(0).into()),
         ("gpus", (*gpus).into()),
         ("selectors", pairs(&wanted.selectors)),
-        ("image", wanted.image.as_str().into()),
-        ("workdir", wanted.workdir.as_str().into()),
+        ("image", options.image.as_str().into()),
+        ("workdir", options.workdir.as_str().into()),
         ("resources", Value::from_iter(resources.into_iter().flatten())),
     ];
     render(SEARCH, context)
 }
 
-/// Returns the secret alone.
-pub(super) fn secret(wanted: &Wanted, token: &Token) -> String {
-    let namespace = wanted.namespace.as_deref().map(Value::from).unwrap_or_default();
+pub(super) fn secret(wanted: &Wanted<'_>, token: &Token) -> String {
+    let namespace = wanted.options.namespace.as_deref().map(Value::from).unwrap_or_default();
     render(SECRET, [("name", wanted.name.as_str().into()), ("namespace", namespace), ("token", token.digits().into())])
 }
 
@@ -129,19 +116,19 @@ fn block(text: &str, by: usize) -> String {
     format!(" |\n{}", text.lines().map(indented).collect::<String>())
 }
 
-impl Wanted {
+impl Wanted<'_> {
     fn driver_words(&self) -> Vec<String> {
-        let spec = format!("{}/{}", self.workdir.trim_end_matches('/'), self.spec.0);
-        let out = self.claim.as_ref().map_or("/tmp", |_| "/mnt/results");
+        let spec = format!("{}/{}", self.options.workdir.trim_end_matches('/'), self.spec.0);
+        let out = self.options.claim.as_ref().map_or("/tmp", |_| "/mnt/results");
         let (out, listen) = (format!("{out}/{}", self.name), format!("$(POD_IP):{PORT}"));
         let words = ["search", &spec, "--out", &out, "--listen", &listen, "--token-file", "/run/gputune/token"];
-        std::iter::once(self.gputune.as_str()).chain(words).map(str::to_owned).collect()
+        std::iter::once(self.options.gputune.as_str()).chain(words).map(str::to_owned).collect()
     }
 
     fn worker_words(&self) -> Vec<String> {
         let dial = format!("{}-driver:{PORT}", self.name);
         let words = ["worker", "--dial", &dial, "--token-file", "/run/gputune/token", "--wait", "5m", "--again"];
-        std::iter::once(self.gputune.as_str()).chain(words).map(str::to_owned).collect()
+        std::iter::once(self.options.gputune.as_str()).chain(words).map(str::to_owned).collect()
     }
 }
 

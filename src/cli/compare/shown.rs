@@ -9,7 +9,7 @@ use gputune::probe::duel::{Block, DuelEnd, DuelProgress, Duelled, Side, Stage, W
 use gputune::report;
 use serde::Serialize;
 
-use super::side::{Contender, Contenders};
+use super::Contender;
 use crate::cli::colour;
 
 /// The progress line on standard error. A terminal redraws it; elsewhere each new stage prints a line.
@@ -91,10 +91,9 @@ fn shown_ratio(ratio: Estimate) -> String {
     }
 }
 
-/// Formats the result as text.
-pub(super) fn text(contenders: &Contenders, duelled: &Duelled) -> String {
+pub(super) fn text(contenders: &[Contender; 2], duelled: &Duelled) -> String {
     let mut text = String::new();
-    for (side, contender) in [(Side::A, &contenders.a), (Side::B, &contenders.b)] {
+    for (side, contender) in [Side::A, Side::B].into_iter().zip(contenders) {
         let settings =
             if contender.settings.is_empty() { "the unmodified job".to_owned() } else { contender.settings.line() };
         let rate = duelled.side(side).and_then(Outcome::measurement).and_then(|run| {
@@ -146,7 +145,6 @@ fn ended(end: DuelEnd) -> &'static str {
     }
 }
 
-/// The result as JSON.
 #[derive(Serialize)]
 pub(super) struct Report<'r> {
     format: u32,
@@ -173,7 +171,7 @@ struct One<'r> {
     outcome: Option<&'r Outcome>,
 }
 
-pub(super) fn json<'r>(contenders: &'r Contenders, duelled: &'r Duelled, device: &'r str) -> Report<'r> {
+pub(super) fn json<'r>(contenders: &'r [Contender; 2], duelled: &'r Duelled, device: &'r str) -> Report<'r> {
     let one = |contender: &'r Contender, side| One {
         named: &contender.text,
         config: &contender.settings,
@@ -181,8 +179,8 @@ pub(super) fn json<'r>(contenders: &'r Contenders, duelled: &'r Duelled, device:
     };
     Report {
         format: 1,
-        a: one(&contenders.a, Side::A),
-        b: one(&contenders.b, Side::B),
+        a: one(&contenders[0], Side::A),
+        b: one(&contenders[1], Side::B),
         ratio: super::ratio(duelled),
         faster: duelled.faster(),
         way: duelled.way,

@@ -4,14 +4,15 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use gputune::diagnosis::{Evidence, Examined, Opening, openable};
-use gputune::model::{Role, Value};
-use gputune::probe::adapter::Apply;
+use gputune::model::Role;
+use gputune::probe::{adapter::Apply, escaped};
 use gputune::report;
 use gputune::spec::Spec;
 
-use super::super::exit::{Exit, Failed};
-use super::super::folder;
 use super::Subject;
+use crate::cli::apply::toml_scalar;
+use crate::cli::exit::Failed;
+use crate::cli::{folder, paths};
 
 /// The source of the new spec.
 pub(super) struct Opener {
@@ -45,21 +46,23 @@ impl Opener {
 
     /// Fails, before anything runs, if no spec could be written.
     pub(super) fn check(&self, path: &Path) -> Result<(), Failed> {
-        let usage = |message: String, hint: String| Err(Failed::new(Exit::Usage, message).hint(hint));
+        let usage = |message: String, hint: String| Err(Failed::usage(message).hint(hint));
         if !self.has_adapter {
             let hint = "write adapter = \"torch\" in [step] if it trains with PyTorch, and diagnose again";
             return usage("without an adapter there is nothing that could be opened".to_owned(), hint.to_owned());
         }
-        let folder = folder_of(path);
+        let folder = paths::folder_of(path);
         if !folder.is_dir() {
             let message = format!("cannot write {}: there is no folder {}", path.display(), folder.display());
             return usage(message, "make it, or choose another file".to_owned());
         }
         match &self.kind {
-            Kind::Spec { path: old, .. } if folder_of(old).canonicalize().ok() != folder.canonicalize().ok() => usage(
-                "paths in a spec are relative to its folder".to_owned(),
-                format!("write the new spec next to {}", old.display()),
-            ),
+            Kind::Spec { path: old, .. } if paths::folder_of(old).canonicalize().ok() != folder.canonicalize().ok() => {
+                usage(
+                    "paths in a spec are relative to its folder".to_owned(),
+                    format!("write the new spec next to {}", old.display()),
+                )
+            }
             _ => Ok(()),
         }
     }
@@ -72,23 +75,16 @@ impl Opener {
 
     /// Writes the spec as a whole or not at all, and only if a search accepts it. Keeps an earlier file aside.
     pub(super) fn write(&self, path: &Path, examined: &Examined) -> Result<PathBuf, Failed> {
-        let failed = |message: String| Failed::new(Exit::Impossible, message);
         self.check(path)?;
         let text = self.text(path, examined)?;
-        let folder = folder_of(path);
-        let cannot = |error: std::io::Error| failed(format!("cannot write {}: {error}", path.display()));
-        let mut file =
-            tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder).map_err(cannot)?;
-        std::io::Write::write_all(file.as_file_mut(), text.as_bytes()).map_err(cannot)?;
+        let cannot = |error: std::io::Error| Failed::impossible(format!("cannot write {}: {error}", path.display()));
+        let file = folder::temporary(paths::folder_of(path), &text).map_err(cannot)?;
         // Checks that the new spec can be read: an error here is better than at the next command.
         if let Some(reason) = refused(file.path()) {
-            return Err(failed(format!("the spec to be written is not accepted: {reason}"))
+            return Err(Failed::impossible(format!("the spec to be written is not accepted: {reason}"))
                 .hint("please report this with the spec that was diagnosed; add the parameters by hand meanwhile"));
         }
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        std::fs::set_permissions(file.path(), mode).map_err(cannot)?;
-        folder::keep_aside(path).map_err(cannot)?;
-        file.persist(path).map_err(|error| cannot(error.error))?;
+        folder::persist(file, path, true).map_err(cannot)?;
         Ok(path.to_owned())
     }
 
@@ -100,16 +96,13 @@ impl Opener {
             Kind::Command(command, cwd) => {
                 let openings = some(openings, evidence);
                 if openings.is_empty() {
-                    return Err(Failed::new(
-                        Exit::Usage,
-                        "the job has nothing that a search could set: nothing was written",
-                    )
-                    .hint("give the script options, such as one for its batch size, and run `gputune init`"));
+                    return Err(Failed::usage("the job has nothing that a search could set: nothing was written")
+                        .hint("give the script options, such as one for its batch size, and run `gputune init`"));
                 }
                 Ok(fresh(path, command, cwd, &openings, examined))
             }
             Kind::Spec { .. } if openings.is_empty() => {
-                Err(Failed::new(Exit::Usage, "the spec has all parameters already that are worth opening")
+                Err(Failed::usage("the spec has all parameters already that are worth opening")
                     .hint("search it unchanged"))
             }
             Kind::Spec { text, has_baseline, .. } => Ok(extended(text, *has_baseline, &openings, examined)),
@@ -123,10 +116,6 @@ impl Opener {
             && !names.iter().any(|name| name == opening.parameter)
             && role.is_none_or(|role| !roles.contains(&role))
     }
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns why a search would not accept a spec.
@@ -147,42 +136,12 @@ fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
     usual.filter_map(|name| openable(name)?.for_job(evidence)).collect()
 }
 
-/// Escapes a word of a command for a spec: braces that look like a setting are doubled.
-pub(super) fn escaped(word: &str) -> String {
-    let mut text = String::with_capacity(word.len());
-    let mut rest = word;
-    while let Some(at) = rest.find('{') {
-        let (before, from) = rest.split_at(at);
-        text.push_str(before);
-        let inner = &from[1..];
-        let name = inner.find(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(inner, |end| &inner[..end]);
-        let is_setting = !name.is_empty() && inner[name.len()..].starts_with('}');
-        if is_setting {
-            let _ = write!(text, "{{{{{name}}}}}");
-            rest = &inner[name.len() + 1..];
-        } else {
-            text.push('{');
-            rest = inner;
-        }
-    }
-    text + rest
-}
-
 fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Int(value) => value.to_string(),
-        Value::Float(value) => toml::Value::from(*value).to_string(),
-        Value::Text(text) => quoted(text),
-    }
+    toml_scalar(&text.into())
 }
 
 fn parameter_line(opening: &Opening) -> String {
-    let values: Vec<String> = opening.values.iter().map(shown).collect();
+    let values: Vec<String> = opening.values.iter().map(toml_scalar).collect();
     format!(
         "# {}\n{} = {{ values = [{}], apply = {} }}\n",
         opening.why,
@@ -200,7 +159,7 @@ fn baseline_lines(openings: &[Opening], evidence: &Evidence) -> String {
     let mut text = String::new();
     for opening in openings {
         let Some(today) = opening.today.as_ref().filter(|_| has_workers || !needs_workers(opening)) else { continue };
-        let _ = writeln!(text, "{} = {}", opening.parameter, shown(today));
+        let _ = writeln!(text, "{} = {}", opening.parameter, toml_scalar(today));
     }
     text
 }
@@ -217,7 +176,7 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     let name = report::emit::shell_word(&path.display().to_string()).replace(|c: char| c.is_control(), " ");
     let _ = writeln!(text, "# Look at it with: gputune check {name}\n# Search with: gputune search {name}\n");
     let _ = writeln!(text, "[step]\ncommand = [{}]\nadapter = \"torch\"", words.join(", "));
-    if folder_of(path).canonicalize().ok() != cwd.canonicalize().ok() {
+    if paths::folder_of(path).canonicalize().ok() != cwd.canonicalize().ok() {
         let _ = writeln!(text, "cwd = {}", quoted(&cwd.display().to_string()));
     }
     // Without `batch_size`, no parameter changes the number of samples in a step.
@@ -290,17 +249,6 @@ fn inserted(text: &str, table: &str, lines: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_that_look_like_settings_stay_what_they_are() {
-        for (word, spec) in
-            [("a{b}c", "a{{b}}c"), ("{\"x\": 1}", "{\"x\": 1}"), ("{}", "{}"), ("{a", "{a"), ("{x}{y}", "{{x}}{{y}}")]
-        {
-            assert_eq!(escaped(word), spec);
-            let template = gputune::probe::Template::parse(spec);
-            assert_eq!(template.names().count(), 0, "{word}");
-        }
-    }
 
     #[test]
     fn lines_go_behind_the_head_of_their_table() {

@@ -1,23 +1,27 @@
-//! Writes the spec and its templates next to each other, as a whole or not at all.
+//! Writes a first spec with its templates, as a whole or not at all, and describes it as text and as JSON.
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
-use gputune::init::{Template, draft::RenderedFile};
+use gputune::init::{
+    Command, Template,
+    draft::{Frame, Rate, RenderedFile},
+    plan::{Plan, Planned, Way},
+};
+use gputune::report::emit::shell_word;
 use gputune::spec::Spec;
-use tempfile::NamedTempFile;
+use serde::Serialize;
+use tempfile::TempPath;
 
 use super::Args;
-use crate::cli::exit::{Exit, Failed};
-use crate::cli::folder;
+use crate::cli::exit::Failed;
+use crate::cli::{folder, paths};
 
 /// Writes the spec as a whole or not at all, and only once it is known to be accepted.
 pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Template]) -> Result<Spec, Failed> {
-    let failed = |error: &io::Error| {
+    let failed = |error: io::Error| {
         let message = format!("cannot write {}: {error}", args.out.display());
-        Failed::new(Exit::Impossible, message)
+        Failed::impossible(message)
             .hint("is the folder there, and may this user write in it? Choose another file with --out FILE")
     };
     let is_kept = args.keeps_spec();
@@ -25,18 +29,18 @@ pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Templat
     let named = templates.iter().filter_map(|template| Some((rendered(&args.out, template)?.0, template)));
     let missing = named.filter(|(name, _)| !(is_kept && folder.join(name).exists()));
     let placed = missing.map(|(name, template)| place(&folder.join(name), &template.text, args.fresh));
-    let mut placed = placed.collect::<io::Result<Vec<Placed>>>().map_err(|error| failed(&error))?;
-    let file = temporary(folder, text).map_err(|error| failed(&error))?;
+    let mut placed = placed.collect::<io::Result<Vec<TempPath>>>().map_err(failed)?;
+    let file = folder::temporary(folder, text).map_err(failed)?;
     let spec = Spec::load(file.path()).map_err(|error| {
         let message = format!("the spec for this command would not be accepted: {}", error.message);
-        Failed::new(Exit::Impossible, message)
+        Failed::impossible(message)
             .hint("nothing was written; write the spec by hand, as docs/spec.md says, and report this, please")
     })?;
     if is_kept {
         return same_job(&args.out, spec);
     }
-    persist(file, &args.out, args.fresh).map_err(|error| failed(&error))?;
-    placed.iter_mut().for_each(|placed| placed.stays = true);
+    folder::persist(file, &args.out, args.fresh).map_err(failed)?;
+    placed.iter_mut().for_each(|placed| placed.disable_cleanup(true));
     Ok(spec)
 }
 
@@ -48,8 +52,8 @@ fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
         return Ok(old);
     }
     let message = format!("{} is there already, and runs another command", path.display());
-    let search = gputune::report::emit::shell_word(&path.display().to_string());
-    Err(Failed::new(Exit::Usage, message).hint(format!(
+    let search = paths::word(path);
+    Err(Failed::usage(message).hint(format!(
         "replace it with --fresh (the old folder is kept), or search it unchanged: gputune search {search}"
     )))
 }
@@ -79,38 +83,113 @@ fn rendered(out: &Path, template: &Template) -> Option<(String, String)> {
     Some((format!("{stem}.{name}.in"), name.to_owned()))
 }
 
-/// A file that is removed unless it stays.
-struct Placed {
-    path: PathBuf,
-    stays: bool,
+/// Places a template, which is removed again unless the spec is accepted.
+fn place(path: &Path, text: &str, replaces: bool) -> io::Result<TempPath> {
+    folder::persist(folder::temporary(path.parent().unwrap_or(Path::new(".")), text)?, path, replaces)?;
+    TempPath::try_from_path(path)
 }
 
-impl Drop for Placed {
-    fn drop(&mut self) {
-        if !self.stays {
-            let _ = fs::remove_file(&self.path);
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct Drafted {
+    format: u32,
+    spec: String,
+    /// True if the spec was there already.
+    #[serde(skip)]
+    is_kept: bool,
+    script: String,
+    preset: &'static str,
+    #[serde(skip)]
+    about: &'static str,
+    /// The page of the documentation about the framework.
+    #[serde(skip)]
+    page: &'static str,
+    parameters: Vec<Parameter>,
+    /// False if gputune cannot see how fast the script trains.
+    has_rate: bool,
+    time: String,
+    /// The next commands.
+    next: Vec<String>,
+    gputune_version: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Parameter {
+    name: String,
+    /// The way by which it reaches the script.
+    by: &'static str,
+}
+
+/// The ways by which parameters reach a script, with their labels on the terminal.
+const WAYS: [(&str, &str); 5] = [
+    ("argument", "arguments"),
+    ("adapter", "adapter"),
+    ("variable", "variables"),
+    ("file", "file"),
+    ("config", "config"),
+];
+
+fn way(parameter: &Planned) -> &'static str {
+    match &parameter.way {
+        Way::Argument(_) => "argument",
+        Way::Target(target) if target.starts_with("env.") => "variable",
+        Way::Target(_) => "adapter",
+        Way::File(_) => "file",
+        Way::Config => "config",
+    }
+}
+
+impl Drafted {
+    pub(super) fn of((spec, is_kept): (&Path, bool), command: &Command, plan: &Plan, frame: &Frame<'_>) -> Self {
+        let has_rate = frame.rate != Rate::Missing;
+        let file = paths::word(spec);
+        let of = |parameter: &Planned| Parameter { name: parameter.name.clone(), by: way(parameter) };
+        let diagnosis = has_rate.then(|| format!("gputune diagnose {file}"));
+        Self {
+            format: 1,
+            spec: spec.display().to_string(),
+            is_kept,
+            script: command.name().to_owned(),
+            preset: plan.preset.name,
+            about: plan.preset.about,
+            page: plan.preset.page,
+            parameters: plan.parameters.iter().map(of).collect(),
+            has_rate,
+            time: frame.time.to_owned(),
+            next: diagnosis.into_iter().chain([format!("gputune search {file}")]).collect(),
+            gputune_version: env!("CARGO_PKG_VERSION"),
         }
     }
-}
 
-fn place(path: &Path, text: &str, replaces: bool) -> io::Result<Placed> {
-    let file = temporary(path.parent().unwrap_or(Path::new(".")), text)?;
-    persist(file, path, replaces)?;
-    Ok(Placed { path: path.to_owned(), stays: false })
-}
-
-fn temporary(folder: &Path, text: &str) -> io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_data())?;
-    Ok(file)
-}
-
-/// Gives a file its name, as a whole or not at all; replaces another file only if that is wanted.
-fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> io::Result<()> {
-    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
-    if replaces {
-        folder::keep_aside(path)?;
+    /// Describes the findings.
+    pub(in crate::cli) fn summary(&self) -> String {
+        let Self { script, about, page, .. } = self;
+        let mut text = format!("{script}: {about}\n");
+        for (by, label) in WAYS {
+            let names = self.parameters.iter().filter(|parameter| parameter.by == by);
+            let names: Vec<&str> = names.map(|parameter| parameter.name.as_str()).collect();
+            if !names.is_empty() {
+                text += &format!("  {label:<10} {}\n", names.join(", "));
+            }
+        }
+        text += &format!("{} {}\n", if self.is_kept { "kept" } else { "wrote" }, shell_word(&self.spec));
+        if !self.has_rate {
+            text += &format!(
+                "\ngputune cannot see yet how fast {script} trains: {page} shows the three lines for it,\nor write the \
+                 pattern of a rate that it prints into [step].\n"
+            );
+        }
+        text
     }
-    let kept = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
-    kept.map(|_| ()).map_err(|error| error.error)
+
+    /// Describes the next step.
+    pub(super) fn next(&self) -> String {
+        let about = |command: &str| match command.starts_with("gputune diagnose") {
+            true => "what the step waits for, in two minutes".to_owned(),
+            false => format!("the best config, in {} at most", self.time),
+        };
+        let width = self.next.iter().map(String::len).max().unwrap_or(0);
+        let lines = self.next.iter().map(|command| format!("  {command:<width$}   {}\n", about(command)));
+        let head = if self.has_rate { "next:" } else { "next, once gputune can see it:" };
+        format!("\n{head}\n{}", lines.collect::<String>())
+    }
 }

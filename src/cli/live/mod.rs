@@ -1,12 +1,13 @@
-//! The live view on a terminal: a few lines at the bottom, drawn by indicatif at most five times a second.
+//! The live view on a terminal: a few lines at the bottom, drawn by indicatif at most five times a second, and the key `q`.
 //!
 //! The view is one bar with a template of many lines, so each frame is drawn as a whole. Several bars in a `MultiProgress` draw
 //! one after the other, and its `suspend` panics if the terminal is gone.
 
-pub(super) mod keys;
 mod view;
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -16,16 +17,16 @@ use console::{Term, measure_text_width};
 use gputune::report::Screen;
 use gputune::search::Status;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 use super::colour;
-use keys::Keys;
 pub(in crate::cli) use view::once;
 use view::{Block, WHOLE_BAR};
 
 /// The most draws and key checks per second.
 const RATE: u8 = 5;
 
-/// The time between two draws.
 const EVERY: Duration = Duration::from_millis(1000 / RATE as u64);
 
 /// The most finished lines to keep: more than a screen has.
@@ -104,7 +105,7 @@ impl Drop for Live {
         }
         self.shared.state().scroll(&self.shared.bar, 0);
         self.shared.bar.finish_and_clear();
-        keys::restore();
+        restore();
     }
 }
 
@@ -210,7 +211,66 @@ fn leave_no_mess_on_panic(shared: &Arc<Shared>) {
             });
             let _ = cleared.recv_timeout(EVERY);
         }
-        keys::restore();
+        restore();
         report(panic);
     }));
+}
+
+/// The terminal's earlier settings; `None` if nothing was changed.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// Standard input, if it is a terminal from which this process may read.
+#[derive(Debug)]
+struct Keys {
+    terminal: File,
+}
+
+impl Keys {
+    /// Makes the terminal deliver keys without a line end, and not show them. Ctrl-C and Ctrl-Z keep their meaning.
+    fn listen() -> Option<Self> {
+        let stdin = std::io::stdin();
+        // A background process would be stopped (termios(3), SIGTTOU).
+        let is_in_front = || tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp());
+        if !stdin.is_terminal() || !is_in_front() {
+            return None;
+        }
+        let terminal = File::from(stdin.as_fd().try_clone_to_owned().ok()?);
+        let before = tcgetattr(&terminal).ok()?;
+        let mut modes = before.clone();
+        modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        modes.special_codes[SpecialCodeIndex::VMIN] = 0;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(&terminal, OptionalActions::Now, &modes).ok()?;
+        if let Ok(mut known) = BEFORE.lock() {
+            known.get_or_insert(before);
+        }
+        Some(Self { terminal })
+    }
+
+    /// Waits for at most this time; returns true if `q` was pressed.
+    fn wait_for_q(&mut self, time: Duration) -> bool {
+        let timeout = Timespec::try_from(time).ok();
+        let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(1..) => {}
+            _ => return false,
+        }
+        let mut signs = [0; 64];
+        match self.terminal.read(&mut signs) {
+            Ok(0) | Err(_) => {
+                // A terminal that is gone is always ready.
+                std::thread::sleep(time);
+                false
+            }
+            Ok(count) => signs.iter().take(count).any(|sign| sign.eq_ignore_ascii_case(&b'q')),
+        }
+    }
+}
+
+/// Restores the terminal. May be called at any time, also twice.
+pub(super) fn restore() {
+    let Ok(mut before) = BEFORE.try_lock() else { return };
+    if let Some(modes) = before.take() {
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &modes);
+    }
 }

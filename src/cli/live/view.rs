@@ -10,13 +10,11 @@ use gputune::model::{
 use gputune::report::{Screen, Tone, shortened, shown_estimate, wrap};
 use gputune::search::{Ended, Running, Status};
 
-/// The columns of the labels.
 const LABEL: usize = 8;
 
 /// The rows for the reason why a config is probed.
 const WHY: usize = 2;
 
-/// The columns of the bar.
 const BAR: usize = 20;
 
 /// The length of a full bar.

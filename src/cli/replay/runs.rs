@@ -13,7 +13,6 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-/// The result of one run.
 #[derive(Debug, Serialize)]
 pub(super) struct Run {
     pub(super) seed: u64,
@@ -28,7 +27,6 @@ pub(super) struct Run {
     pub(super) stopped: Option<Ending>,
 }
 
-/// Why a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Ending {
@@ -36,7 +34,6 @@ pub(super) enum Ending {
     GaveUp(GaveUp),
 }
 
-/// Why a search could not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GaveUp {
@@ -52,7 +49,6 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// The common inputs of all runs.
 pub(super) struct Plan<'p> {
     pub(super) strategy: &'static Entry,
     pub(super) space: &'p Space,
@@ -63,7 +59,6 @@ pub(super) struct Plan<'p> {
     pub(super) slots: usize,
 }
 
-/// A running probe.
 struct Running {
     /// The time of the first reading.
     shows_at: f64,
@@ -187,7 +182,6 @@ impl Strategy for Heard {
     }
 }
 
-/// A run in progress.
 #[derive(Default)]
 struct Record {
     best: Vec<Option<f64>>,

@@ -1,4 +1,5 @@
-//! Runs Slurm's programs with a time-out, and parses their output.
+//! Asks Slurm about a job, with a time-out, and distinguishes the ends of a job: the search's own, the time limit, pre-emption, a
+//! lost node, a cancellation.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -7,11 +8,13 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use gputune::machine::slurm_duration;
+use gputune::model::quantity::show_duration;
+
+use crate::cli::exit::Exit;
 
 /// The time limit of a Slurm program: three times its own time-out for messages (`slurm.conf`(5), `MessageTimeout`).
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The state of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
     /// It waits, with the reason and the expected start.
@@ -140,25 +143,120 @@ fn remembered(line: &str) -> State {
     }
 }
 
+/// The most that Slurm may signal a job too early (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
+const EARLY: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// The search ended on its own, with this code.
+    Own(u8),
+    TimeLimit,
+    Preempted,
+    NodeLost,
+    Cancelled,
+    /// Another end, without a result of the search.
+    Failed(String),
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// Slurm's answer, if it remembers the job.
+    pub(super) over: Option<Over>,
+    /// The exit code that the search left.
+    pub(super) code: Option<u8>,
+    /// The job's run time by the local clock, and its limit.
+    pub(super) ran: Duration,
+    pub(super) limit: Option<Duration>,
+    /// True if the job has printed anything.
+    pub(super) has_begun: bool,
+}
+
+impl Known {
+    /// Returns the end of the job.
+    ///
+    /// If a signal stopped the search, Slurm names the cause. If Slurm names none and the job has run up to its limit by the
+    /// local clock, the cause is the time limit.
+    pub(super) fn end(&self) -> End {
+        // The loss of all workers may be a cause or a consequence.
+        let may_be_ended = |code: &u8| [Exit::Interrupted.code(), Exit::Impossible.code()].contains(code);
+        if let Some(code) = self.code.filter(|code| !may_be_ended(code)) {
+            return End::Own(code);
+        }
+        let over = self.over.clone().unwrap_or_default();
+        let limit = over.limit.or(self.limit);
+        let ran = self.ran.max(over.ran.unwrap_or_default());
+        let is_at_limit = limit.is_some_and(|limit| ran + EARLY >= limit);
+        match over.state.as_str() {
+            "TIMEOUT" | "DEADLINE" => End::TimeLimit,
+            "PREEMPTED" => End::Preempted,
+            "NODE_FAIL" | "BOOT_FAIL" => End::NodeLost,
+            "CANCELLED" if over.reason == "TimeLimit" => End::TimeLimit,
+            "CANCELLED" => End::Cancelled,
+            // Slurm 22.05 reports this if a job with `--no-kill`, which outlives its nodes, loses its first node.
+            "FAILED" if over.reason == "JobLaunchFailure" && self.has_begun && self.code.is_none() => End::NodeLost,
+            _ if self.code == Some(Exit::Impossible.code()) => End::Own(Exit::Impossible.code()),
+            _ if self.code.is_some() && is_at_limit => End::TimeLimit,
+            _ if self.code.is_some() => End::Cancelled,
+            "" => End::Failed("Slurm does not know it any more".to_owned()),
+            "OUT_OF_MEMORY" => End::Failed("Slurm ended it for using too much host memory".to_owned()),
+            state => {
+                let code = over.exit.split(':').next().filter(|code| !code.is_empty() && *code != "0");
+                let code = code.map(|code| format!(" with code {code}")).unwrap_or_default();
+                End::Failed(format!("it is {state}{code}"))
+            }
+        }
+    }
+}
+
+impl End {
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::Own(code) => Exit::with_code(*code).unwrap_or(Exit::Impossible),
+            Self::TimeLimit => Exit::TimeLimit,
+            Self::Preempted => Exit::Preempted,
+            Self::NodeLost => Exit::NodeLost,
+            Self::Cancelled => Exit::Interrupted,
+            Self::Failed(_) => Exit::Impossible,
+        }
+    }
+
+    /// Returns the message about the end; `None` if the search has printed its own.
+    pub(super) fn said(&self, limit: Option<Duration>) -> Option<String> {
+        Some(match self {
+            Self::Own(_) => return None,
+            Self::TimeLimit => {
+                let limit = limit.map(|limit| format!(" of {}", show_duration(limit))).unwrap_or_default();
+                format!("has reached its time limit{limit}")
+            }
+            Self::Preempted => "was pre-empted by another job".to_owned(),
+            Self::NodeLost => "has lost a node".to_owned(),
+            Self::Cancelled => "was cancelled".to_owned(),
+            Self::Failed(words) => format!("has ended without a result: {words}"),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn lines_of_squeue_are_read_and_what_is_new_is_asked_again() {
-        let waits = State::Waits { reason: "Resources".to_owned(), start: None };
-        assert_eq!(queued("PENDING|Resources|N/A|10:00|"), waits);
-        let start = Some("2026-11-23T18:00:00".to_owned());
-        assert_eq!(
-            queued("PENDING|Priority|2026-11-23T18:00:00|10:00|"),
-            State::Waits { reason: "Priority".to_owned(), start }
-        );
-        let limit = Some(Duration::from_secs(600));
-        assert_eq!(
-            queued("RUNNING|None|2026-11-23T18:00:00|10:00|gt[1-2]"),
-            State::Runs { nodes: "gt[1-2]".to_owned(), limit }
-        );
-        assert!(matches!(queued("TIMEOUT|TimeLimit|x|1:00|gt1"), State::Over(over) if over.state == "TIMEOUT"));
+        let waits = |reason: &str, start: Option<&str>| State::Waits {
+            reason: reason.to_owned(),
+            start: start.map(str::to_owned),
+        };
+        for (line, state) in [
+            ("PENDING|Resources|N/A|10:00|", waits("Resources", None)),
+            ("PENDING|Priority|2026-11-23T18:00:00|10:00|", waits("Priority", Some("2026-11-23T18:00:00"))),
+            (
+                "RUNNING|None|2026-11-23T18:00:00|10:00|gt[1-2]",
+                State::Runs { nodes: "gt[1-2]".to_owned(), limit: Some(Duration::from_secs(600)) },
+            ),
+            ("TIMEOUT|TimeLimit|x|1:00|gt1", State::Over(Over { state: "TIMEOUT".to_owned(), ..Over::default() })),
+        ] {
+            assert_eq!(queued(line), state);
+        }
         for line in ["LAUNCH_FAILED_AGAIN|None|x|y|", "", "slurm_load_jobs error: Unable to contact slurm controller"] {
             assert!(matches!(queued(line), State::Unclear(_)), "{line}");
         }
@@ -168,20 +266,58 @@ mod tests {
     fn what_the_controller_remembers_is_read() {
         let line = "JobId=7 JobName=gputune UserId=root(0) JobState=TIMEOUT Reason=TimeLimit Dependency=(null) Requeue=1 Restarts=0 \
                     ExitCode=0:15 RunTime=00:01:05 TimeLimit=00:01:00 NodeList=gt1";
-        let State::Over(over) = remembered(line) else { panic!("{:?}", remembered(line)) };
-        assert_eq!((over.state.as_str(), over.reason.as_str(), over.exit.as_str()), ("TIMEOUT", "TimeLimit", "0:15"));
-        assert_eq!((over.ran, over.limit), (Some(Duration::from_secs(65)), Some(Duration::from_secs(60))));
-        assert!(matches!(
-            remembered("JobId=7 JobState=RUNNING NodeList=gt1 TimeLimit=UNLIMITED"),
-            State::Runs { limit: None, .. }
-        ));
-        assert!(
-            matches!(remembered("JobId=7 JobState=NEW_ONE"), State::Unclear(_))
-                && matches!(remembered(""), State::Unclear(_))
-        );
-        assert!(
-            is_unknown("slurm_load_jobs error: Invalid job id specified")
-                && !is_unknown("Unable to contact slurm controller")
-        );
+        let over = Over {
+            state: "TIMEOUT".to_owned(),
+            reason: "TimeLimit".to_owned(),
+            exit: "0:15".to_owned(),
+            ran: Some(Duration::from_secs(65)),
+            limit: Some(Duration::from_secs(60)),
+        };
+        assert_eq!(remembered(line), State::Over(over));
+        let running = "JobId=7 JobState=RUNNING NodeList=gt1 TimeLimit=UNLIMITED";
+        assert_eq!(remembered(running), State::Runs { nodes: "gt1".to_owned(), limit: None });
+        for line in ["JobId=7 JobState=NEW_ONE", ""] {
+            assert!(matches!(remembered(line), State::Unclear(_)), "{line}");
+        }
+        assert!(is_unknown("slurm_load_jobs error: Invalid job id specified"));
+        assert!(!is_unknown("Unable to contact slurm controller"));
+    }
+
+    fn known(state: &str, code: Option<u8>, ran: u64) -> Known {
+        let limit = Some(Duration::from_secs(600));
+        let over = (!state.is_empty()).then(|| Over { state: state.to_owned(), limit, ..Over::default() });
+        Known { over, code, ran: Duration::from_secs(ran), limit, has_begun: true }
+    }
+
+    #[test]
+    fn what_the_search_says_itself_comes_first() {
+        for state in ["COMPLETED", "FAILED", "TIMEOUT", ""] {
+            assert_eq!(known(state, Some(0), 600).end(), End::Own(0), "{state}");
+            assert_eq!(known(state, Some(1), 5).end(), End::Own(1), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_first_node_that_goes_is_no_failed_launch() {
+        let over = Over { state: "FAILED".to_owned(), reason: "JobLaunchFailure".to_owned(), ..Over::default() };
+        let known = Known { over: Some(over), has_begun: true, ..Known::default() };
+        assert_eq!(known.end(), End::NodeLost);
+        assert!(matches!(Known { has_begun: false, ..known }.end(), End::Failed(_)));
+    }
+
+    #[test]
+    fn who_stopped_it_is_told_by_slurm_or_else_by_the_clock_here() {
+        assert_eq!(known("FAILED", Some(3), 5).end(), End::Own(3));
+        for code in [None, Some(3), Some(130)] {
+            assert_eq!(known("TIMEOUT", code, 5).end(), End::TimeLimit);
+            assert_eq!(known("PREEMPTED", code, 600).end(), End::Preempted);
+            assert_eq!(known("NODE_FAIL", code, 5).end(), End::NodeLost);
+            assert_eq!(known("CANCELLED", code, 5).end(), End::Cancelled);
+        }
+        for state in ["COMPLETED", "FAILED", ""] {
+            assert_eq!(known(state, Some(130), 595).end(), End::TimeLimit, "{state}");
+            assert_eq!(known(state, Some(130), 500).end(), End::Cancelled, "{state}");
+            assert!(matches!(known(state, None, 600).end(), End::Failed(_)), "{state}");
+        }
     }
 }

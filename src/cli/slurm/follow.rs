@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::asked::{self, Over, State};
-use super::end::{End, Known};
+use super::asked::{self, End, Known, Over, State};
 use super::{BEST, CODE, FOLDER, LOG, NUMBER};
-use crate::cli::exit::{Exit, Failed};
+use crate::cli::exit::Failed;
 use crate::cli::{interrupt, paths, stdout};
 
-/// The time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The times between two questions to Slurm: short at first, then longer, since all users share its controller. Round numbers.
@@ -28,14 +26,12 @@ const SILENT: Duration = Duration::from_secs(60);
 /// How many times in a row Slurm must not know the job before gputune believes it: its controller may have restarted.
 const FORGOTTEN: u32 = 3;
 
-/// A job with its files.
 pub(super) struct Job {
     pub(super) number: String,
     files: PathBuf,
     is_quiet: bool,
 }
 
-/// The observations of a job so far.
 struct Seen {
     stop: Arc<AtomicBool>,
     is_cancelled: bool,
@@ -79,7 +75,7 @@ impl Job {
     /// # Errors
     /// The job ended without its search, or signals cannot be handled.
     pub(super) fn follow(self) -> crate::cli::Result {
-        let stop = interrupt::stop_flag().map_err(|error| Failed::because(Exit::Impossible, &error))?;
+        let stop = interrupt::stop_flag()?;
         let now = Instant::now();
         let mut seen = Seen {
             stop,

@@ -3,9 +3,7 @@
 //! The job's output and the search's exit code go through files in the folder of the search, which compute nodes share.
 
 mod asked;
-mod end;
 mod follow;
-mod words;
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,16 +22,13 @@ use follow::Job;
 
 /// The subfolder of the search's folder with the files of its job.
 const FOLDER: &str = "slurm";
-/// The number of the job.
 const NUMBER: &str = "job";
-/// The output of the job.
 const LOG: &str = "log";
 /// The best config, as the search printed it.
 const BEST: &str = "best";
 /// The exit code of the search.
 const CODE: &str = "code";
 
-/// A search to submit.
 pub(super) struct Submission<'s> {
     /// The value of `--slurm`.
     pub(super) options: &'s str,
@@ -50,11 +45,12 @@ pub(super) struct Submission<'s> {
 /// # Errors
 /// The search cannot be submitted, or the job ends without the search's result.
 pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
-    let usage = |message: String| Failed::new(Exit::Usage, message);
-    let unreadable = || usage("the options of --slurm cannot be read: a quote or a backslash is left open".to_owned());
+    let unreadable = || Failed::usage("the options of --slurm cannot be read: a quote or a backslash is left open");
     let words = shlex::split(wanted.options).ok_or_else(unreadable)?;
-    if let Some(why) = words::refused(&words) {
-        return Err(usage(why).hint("write --slurm \"--partition=gpu --nodes=2 --gpus-per-node=4 --time=1:00:00\""));
+    if let Some(why) = refused(&words) {
+        return Err(
+            Failed::usage(why).hint("write --slurm \"--partition=gpu --nodes=2 --gpus-per-node=4 --time=1:00:00\"")
+        );
     }
     if let Some(other) = wanted.spec.engine.launcher.filter(|launcher| launcher.name != "slurm") {
         let key = match other.name {
@@ -64,13 +60,15 @@ pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
         };
         let message =
             format!("--slurm and {key} in [machine] exclude each other: a job has the nodes that Slurm gives it");
-        return Err(usage(message).hint(format!("take {key} out of [machine], or leave --slurm out")));
+        return Err(Failed::usage(message).hint(format!("take {key} out of [machine], or leave --slurm out")));
     }
     if let Some(job) = Job::of(wanted.out, wanted.is_quiet) {
         match job.state() {
             State::Waits { .. } | State::Runs { .. } if wanted.is_fresh => {
                 let message = format!("job {} still searches in {}", job.number, paths::relative(wanted.out).display());
-                return Err(usage(message).hint(format!("end it by `scancel {}`, or choose another --out", job.number)));
+                return Err(
+                    Failed::usage(message).hint(format!("end it by `scancel {}`, or choose another --out", job.number))
+                );
             }
             State::Waits { .. } | State::Runs { .. } => {
                 job.say(&format!(
@@ -82,13 +80,13 @@ pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
             State::Over(_) | State::Forgotten => {}
             State::Unclear(why) => {
                 let message = format!("Slurm does not say whether job {} of this search is over: {why}", job.number);
-                return Err(Failed::new(Exit::Impossible, message).hint("try again, or choose another --out"));
+                return Err(Failed::impossible(message).hint("try again, or choose another --out"));
             }
         }
     }
     if journal::is_in_use(&wanted.out.join(folder::JOURNAL)) == Some(true) {
         let message = format!("another search is running in {}", paths::relative(wanted.out).display());
-        return Err(usage(message).hint("wait for it to end, or choose another folder with --out DIR"));
+        return Err(Failed::usage(message).hint("wait for it to end, or choose another folder with --out DIR"));
     }
     if wanted.is_fresh
         && let Some(aside) = folder::set_aside(wanted.out)?
@@ -119,7 +117,7 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
         sbatch.env_remove(name);
     }
     let output = asked::run(&mut sbatch, &script(wanted, &files)).map_err(|error| {
-        let failed = Failed::new(Exit::Impossible, format!("cannot run `sbatch`: {error}"));
+        let failed = Failed::impossible(format!("cannot run `sbatch`: {error}"));
         failed.hint(if error.kind() == io::ErrorKind::NotFound {
             "run it where Slurm's programs are, such as on a login node; or leave --slurm out"
         } else {
@@ -140,10 +138,9 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
 
 /// Returns the job's script: the same search, with its results and its exit code in files. It reports files that a node lacks.
 fn script(wanted: &Submission<'_>, files: &Path) -> String {
-    let word = |path: &Path| shell_word(&path.display().to_string());
-    let (gputune, spec) = (word(&paths::gputune_path()), word(&paths::absolute(&wanted.spec.path)));
+    let (gputune, spec) = (paths::word(&paths::gputune_path()), paths::word(&paths::absolute(&wanted.spec.path)));
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let (code, best) = (word(&files.join(CODE)), word(&files.join(BEST)));
+    let (code, best) = (paths::word(&files.join(CODE)), paths::word(&files.join(BEST)));
     let arguments: Vec<String> = wanted.arguments.iter().map(|word| shell_word(&word.to_string_lossy())).collect();
     format!(
         "#!/bin/sh\n\
@@ -153,9 +150,9 @@ fn script(wanted: &Submission<'_>, files: &Path) -> String {
          done\n\
          rm -f {code}\n\
          cd {here} && exec {gputune} search {spec} --out {out} --ended {code} {arguments} >{best}\n",
-        files = word(files),
-        here = word(&here),
-        out = word(wanted.out),
+        files = paths::word(files),
+        here = paths::word(&here),
+        out = paths::word(wanted.out),
         arguments = arguments.join(" "),
     )
 }
@@ -178,7 +175,7 @@ fn not_taken(said: &str) -> Failed {
     } else {
         "--slurm takes the options of `sbatch`: see its manual".to_owned()
     };
-    Failed::new(Exit::Usage, format!("Slurm does not take the job: {reason}")).hint(hint)
+    Failed::usage(format!("Slurm does not take the job: {reason}")).hint(hint)
 }
 
 fn partitions() -> Option<String> {
@@ -197,4 +194,58 @@ pub(super) fn keep_code(file: &Path, exit: Exit) {
 pub(super) fn is_started_again() -> bool {
     let count = std::env::var("SLURM_RESTART_COUNT").ok();
     count.and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 0)
+}
+
+/// The options that a user must not give here, and the reasons.
+const OWN: &[(&str, &str, &str)] = &[
+    ("-o", "--output", "gputune follows what the job prints"),
+    ("-e", "--error", "gputune follows what the job prints"),
+    ("-a", "--array", "a search is one job; its probes run side by side on the nodes of it"),
+    ("-W", "--wait", "gputune waits for the job itself"),
+    ("", "--wrap", "gputune submits itself"),
+    ("", "--test-only", "nothing would be submitted"),
+];
+
+/// Returns the problem with the words, if any.
+pub(super) fn refused(words: &[String]) -> Option<String> {
+    let is = |word: &str, short: &str, long: &str| {
+        let rest = word.strip_prefix(long);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+            || !short.is_empty() && !word.starts_with("--") && word.starts_with(short)
+    };
+    let own = words.iter().find_map(|word| {
+        let (_, long, why) = OWN.iter().find(|(short, long, _)| is(word, short, long))?;
+        Some(format!("`{long}` has no place in --slurm: {why}"))
+    });
+    // A word may be the value of the option before it. `sbatch` would run any other word instead of gputune.
+    let takes_none = |word: Option<&String>| word.is_none_or(|word| word.starts_with("--") && word.contains('='));
+    let stray = words.iter().enumerate().find(|(at, word)| {
+        let before = at.checked_sub(1).and_then(|before| words.get(before));
+        !word.starts_with('-') && (takes_none(before) || before.is_some_and(|before| !before.starts_with('-')))
+    });
+    own.or_else(|| stray.map(|(_, word)| format!("`{word}` in --slurm is no option of sbatch")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_run_something_else_is_refused() {
+        let said = |text: &str| refused(&shlex::split(text).unwrap()).unwrap_or_default();
+        for text in ["--partition=gpu --nodes=2", "-p gpu -N2 -t 10", "--partition gpu --exclusive", ""] {
+            assert_eq!(said(text), "");
+        }
+        for (text, message) in [
+            ("--output=x", "`--output` has no place in --slurm"),
+            ("-ox", "--output"),
+            ("--wrap true", "--wrap"),
+            ("--array=1-3", "one job"),
+            ("run.sh", "`run.sh` in --slurm is no option"),
+            ("--nodes=2 gpu", "`gpu`"),
+            ("-p gpu run.sh", "`run.sh`"),
+        ] {
+            assert!(said(text).contains(message), "{text}");
+        }
+    }
 }

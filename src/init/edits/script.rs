@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use crate::init::Call;
-use crate::init::Command;
-use crate::init::Source;
 use crate::init::source::SourceFile;
+use crate::init::{Call, Command, Source};
 use crate::model::Value;
 use crate::probe::adapter::{Names, Spot};
 
