@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::heard::Message;
 use super::locked;
-use super::orders::send;
+use super::orders::{is_own, send};
 use super::protocol::{Event, LONGEST_LINE, Order};
 
 /// A socket with a reader thread per connection. While the channel of parsed lines is full, a process that floods it waits.
@@ -92,12 +92,6 @@ fn accept(shared: &Shared) -> Option<UnixStream> {
             Err(_) => std::thread::sleep(PAUSE),
         }
     }
-}
-
-/// Returns true if the process at the other end belongs to this user or to root (unix(7), `SO_PEERCRED`).
-pub(super) fn is_own(stream: &UnixStream) -> bool {
-    let peer = rustix::net::sockopt::socket_peercred(stream);
-    peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
 }
 
 /// Counts a connection while it is read.

@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{FromRelay, GPUTUNE, Here, SOCKET, ToRelay};
 use crate::machine::Device;
-use crate::probe::events::is_own;
-use crate::probe::orders::{read_line, send};
+use crate::probe::orders::{is_own, read_line, send};
 use crate::probe::scratch::claim;
 use crate::probe::{locked, sweep};
 
