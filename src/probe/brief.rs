@@ -8,9 +8,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::ProbeError;
-use super::orders::{Ending, Order, Report};
+use super::orders::{Ending, Order, Report, start_error};
 use super::scratch::Scratch;
-use super::start_error::start_error;
 use super::supervisor::{Care, Supervised};
 
 /// A command to run for its printed output.
@@ -50,8 +49,7 @@ pub enum PrintedEnd {
 
 /// The most bytes of output to keep. A round number: a long help has some tens of thousands.
 const MOST_BYTES: u64 = 1024 * 1024;
-/// The time between SIGTERM and SIGKILL for a command that does not exit. A round number: a command that prints its help has
-/// nothing to save.
+/// The time between SIGTERM and SIGKILL. A round number: a command that prints its help has nothing to save.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// How often to check if the supervisor has ended the command, and how long that may take.
@@ -82,9 +80,7 @@ impl Brief {
             cwd: self.cwd,
             grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
             to_remove: vec![scratch.path().to_owned()],
-            layout: None,
-            is_zygote: false,
-            processors: Vec::new(),
+            ..Order::default()
         };
         let mut supervised =
             Supervised::start(supervisor, &order, writer.as_fd(), sender.clone(), Message::Supervisor).map_err(

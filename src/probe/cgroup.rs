@@ -19,20 +19,14 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a group below the group of this process.
     pub(super) fn create() -> Option<Self> {
-        let group = Self::of(std::process::id())?;
+        let group = Self { path: Self::folder_of(std::process::id())? };
         fs::create_dir(&group.path).ok()?;
         // Dropping the group removes the folder again if the kernel is too old to kill by group.
         group.path.join("cgroup.kill").exists().then_some(group)
     }
 
-    /// Returns the group of the supervisor with this process id, even if the group does not exist.
-    pub(super) fn of(supervisor: u32) -> Option<Self> {
-        Some(Self { path: Self::folder_of(supervisor)? })
-    }
-
-    /// Returns the folder of the supervisor's group.
+    /// Returns the folder of the group of the supervisor with this process id, even if the group does not exist.
     pub(super) fn folder_of(supervisor: u32) -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -89,9 +83,8 @@ pub(super) fn end(path: &Path) {
 
 /// Removes the empty groups of dead supervisors, in the folder that holds the groups of this process's children.
 pub(super) fn remove_empty() {
-    let Some(parent) = Cgroup::folder_of(std::process::id()).and_then(|path| path.parent().map(Path::to_owned)) else {
-        return;
-    };
+    let own = Cgroup::folder_of(std::process::id());
+    let Some(parent) = own.as_deref().and_then(Path::parent) else { return };
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let supervisor = entry.file_name().to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
         if supervisor.is_some_and(|pid| process_table::started(pid).is_none()) {
@@ -103,11 +96,8 @@ pub(super) fn remove_empty() {
 
 /// The folder of this process's group in the version 2 hierarchy.
 fn own_group(mounts: &str, groups: &str) -> Option<PathBuf> {
-    let mount = mounts.lines().find_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (_, target, kind) = (fields.next()?, fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(target))
-    })?;
+    let mut fields = mounts.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mount = fields.find(|fields| fields.get(2) == Some(&"cgroup2")).map(|fields| PathBuf::from(fields[1]))?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     // A zygote's child starts in the zygote's group. Its own group is placed next to that group, because gputune looks there.
     let is_ours = |name: &str| name.strip_prefix(PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok());

@@ -6,26 +6,24 @@
 
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often the thread wakes.
+use super::locked;
+
 const BEAT: Duration = Duration::from_millis(50);
 
-/// The shortest standstill that counts: a thirtieth of the usual measuring time. The kernel wakes a thread far faster if a CPU is
-/// free.
+/// The shortest standstill that counts: a thirtieth of the usual measuring time. If a CPU is free, the kernel is far faster.
 const SHORTEST: Duration = Duration::from_millis(300);
 
-/// The shortest standstill if the kernel does not report how long a thread waited for a CPU. A round number: a busy machine may
-/// look stopped for less.
+/// The shortest standstill if the wait for a CPU is unknown. A round number: a busy machine may look stopped for less.
 const SHORTEST_UNTOLD: Duration = Duration::from_secs(2);
 
 /// The smallest difference of the two clocks that counts as sleep. The clocks are read within microseconds of each other.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// A watch that starts when it is created.
 #[derive(Debug)]
 pub(super) struct ClockWatch {
     seen: Arc<Mutex<Seen>>,
@@ -64,7 +62,7 @@ impl ClockWatch {
     fn stopped(&self) -> Duration {
         const TURNS: u32 = 20;
         for _ in 0..TURNS {
-            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = locked(&self.seen);
             if seen.beat.elapsed() < SHORTEST || !seen.stood_still.is_zero() {
                 return seen.stood_still;
             }
@@ -75,7 +73,6 @@ impl ClockWatch {
     }
 }
 
-/// Returns how long the machine has slept since boot.
 fn slept() -> Duration {
     let read = |clock| {
         let time = clock_gettime(clock);
@@ -85,14 +82,13 @@ fn slept() -> Duration {
     read(ClockId::Boottime).saturating_sub(monotonic)
 }
 
-/// Sleeps in short intervals and adds up the delays.
 fn beat(seen: &Mutex<Seen>, ended: &Receiver<()>) {
     let mut last = (Instant::now(), waited_for_processor());
     while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
         let now = (Instant::now(), waited_for_processor());
         let late = now.0.duration_since(last.0).saturating_sub(BEAT);
         let stood_still = standstill(late, last.1.zip(now.1).map(|(then, now)| now.saturating_sub(then)));
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = locked(seen);
         seen.beat = now.0;
         seen.stood_still += stood_still;
         last = now;
@@ -108,8 +104,7 @@ fn standstill(late: Duration, waited: Option<Duration>) -> Duration {
     if rest >= shortest { rest } else { Duration::ZERO }
 }
 
-/// Returns how long this thread was ready to run but had no CPU (`/proc/PID/schedstat`, kernel documentation,
-/// scheduler/sched-stats.rst).
+/// Returns how long this thread was ready to run but had no CPU (`/proc/PID/schedstat`, scheduler/sched-stats.rst).
 fn waited_for_processor() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let waited: u64 = text.split_whitespace().nth(1)?.parse().ok()?;

@@ -1,116 +1,72 @@
 //! The socket to which a probe's processes report.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::heard::Message;
+use super::locked;
+use super::orders::{is_own, send};
 use super::protocol::{Event, LONGEST_LINE, Order};
 
-/// A socket with one reader thread per connection. Parsed lines go into one channel. While the channel is full, a process that
-/// floods the socket has to wait.
+/// A socket with a reader thread per connection. While the channel of parsed lines is full, a process that floods it waits.
 pub(super) struct EventSocket {
-    listener: Arc<UnixListener>,
-    closing: Arc<AtomicBool>,
-    /// The number of connections that are being read.
-    open: Arc<AtomicUsize>,
-    listeners: Listeners,
+    shared: Arc<Shared>,
     acceptor: JoinHandle<()>,
 }
 
-/// Connections whose processes read orders.
-type Listeners = Arc<Mutex<Vec<UnixStream>>>;
+struct Shared {
+    listener: UnixListener,
+    closing: AtomicBool,
+    open: AtomicUsize,
+    /// Connections whose processes read orders.
+    listeners: Mutex<Vec<UnixStream>>,
+}
 
 impl EventSocket {
     pub(super) fn bind(path: &Path, messages: &SyncSender<Message>) -> io::Result<Self> {
-        let listener = Arc::new(UnixListener::bind(path)?);
-        let (closing, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (flag, count, messages) = (Arc::clone(&closing), Arc::clone(&open), messages.clone());
-        let listeners = Listeners::default();
-        let known = Arc::clone(&listeners);
-        let theirs = Arc::clone(&listener);
+        let listener = UnixListener::bind(path)?;
+        let (closing, open) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { listener, closing, open, listeners: Mutex::default() });
+        let (theirs, messages) = (Arc::clone(&shared), messages.clone());
         let acceptor = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
-            while let Some(stream) = accept(&theirs, &flag) {
-                let (messages, reading, listeners) = (messages.clone(), Reading::new(&count), Arc::clone(&known));
+            while let Some(stream) = accept(&theirs) {
+                theirs.open.fetch_add(1, Ordering::AcqRel);
+                let (messages, reading) = (messages.clone(), Reading(Arc::clone(&theirs)));
                 // If no thread can be started, the connection is closed, and the writer notices that.
-                let _ = std::thread::Builder::new().name("event reader".to_owned()).spawn(move || {
-                    read(stream, &messages, &listeners);
-                    drop(reading);
-                });
+                let reader = std::thread::Builder::new().name("event reader".to_owned());
+                let _ = reader.spawn(move || read(stream, &messages, &reading));
             }
         })?;
-        Ok(Self { listener, closing, open, listeners, acceptor })
+        Ok(Self { shared, acceptor })
     }
 
     /// Sends an order to every process that reads orders. Returns true if at least one process received it.
     pub(super) fn order(&self, order: &Order) -> bool {
         // An order fits into any socket's buffer. If a buffer is full, its process does not read.
         const PATIENCE: Duration = Duration::from_millis(10);
-        let Ok(mut line) = serde_json::to_vec(order) else { return false };
-        line.push(b'\n');
         let mut told = false;
-        for stream in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-            let sent = stream.set_write_timeout(Some(PATIENCE)).and_then(|()| stream.write_all(&line));
-            told |= sent.is_ok();
+        for stream in locked(&self.shared.listeners).iter_mut() {
+            told |= stream.set_write_timeout(Some(PATIENCE)).and_then(|()| send(stream, order)).is_ok();
         }
         told
     }
 
     /// Stops accepting connections, except connections that are already waiting.
     pub(super) fn close(&self) {
-        self.closing.store(true, Ordering::Release);
+        self.shared.closing.store(true, Ordering::Release);
         // This wakes the acceptor after all waiting connections, even if the socket's file is gone.
-        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
     }
 
     /// Returns true if everything that was ever sent is in the channel.
     pub(super) fn is_drained(&self) -> bool {
-        self.acceptor.is_finished() && self.open.load(Ordering::Acquire) == 0
-    }
-}
-
-/// Returns the next connection of this user; `None` if the socket is closing.
-///
-/// Closes connections of other users: the folder keeps them out, so such a connection does not belong to the probe. Root is
-/// accepted.
-fn accept(listener: &UnixListener, closing: &AtomicBool) -> Option<UnixStream> {
-    const PAUSE: Duration = Duration::from_millis(10);
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) if is_own(&stream) => return Some(stream),
-            Ok(_) => {}
-            Err(_) if closing.load(Ordering::Acquire) => return None,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // An error such as too many open files may pass later.
-            Err(_) => std::thread::sleep(PAUSE),
-        }
-    }
-}
-
-/// Returns true if the process at the other end belongs to this user or to root (unix(7), `SO_PEERCRED`).
-pub(super) fn is_own(stream: &UnixStream) -> bool {
-    let peer = rustix::net::sockopt::socket_peercred(stream);
-    peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
-}
-
-/// Counts a connection while it is read.
-struct Reading(Arc<AtomicUsize>);
-
-impl Reading {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.acceptor.is_finished() && self.shared.open.load(Ordering::Acquire) == 0
     }
 }
 
@@ -120,8 +76,34 @@ impl Drop for EventSocket {
     }
 }
 
-/// Reads a connection to its end.
-fn read(stream: UnixStream, messages: &SyncSender<Message>, listeners: &Listeners) {
+/// Returns the next connection of this user; `None` if the socket is closing.
+///
+/// Closes connections of other users: the folder keeps them out, so such a connection does not belong to the probe. Root is
+/// accepted.
+fn accept(shared: &Shared) -> Option<UnixStream> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    loop {
+        match shared.listener.accept() {
+            Ok((stream, _)) if is_own(&stream) => return Some(stream),
+            Ok(_) => {}
+            Err(_) if shared.closing.load(Ordering::Acquire) => return None,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // An error such as too many open files may pass later.
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Counts a connection while it is read.
+struct Reading(Arc<Shared>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn read(stream: UnixStream, messages: &SyncSender<Message>, reading: &Reading) {
     let mut who = Introduced::default();
     let mut twin = stream.try_clone().ok();
     let mut lines = BufReader::with_capacity(1 << 16, stream);
@@ -137,7 +119,7 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>, listeners: &Listener
                         let _ = messages.send(closed);
                     }
                     if who.reads_orders {
-                        listeners.lock().unwrap_or_else(PoisonError::into_inner).extend(twin.take());
+                        locked(&reading.0.listeners).extend(twin.take());
                     }
                     Message::Event { event, rank: who.rank.unwrap_or(0), at: Instant::now() }
                 }
@@ -170,11 +152,10 @@ impl Introduced {
                 *self = Self { rank: Some(*rank), reads_orders: *orders || before.reads_orders, said_bye: false };
                 before.closed()
             }
-            Event::Bye => {
-                self.said_bye = true;
+            _ => {
+                self.said_bye |= *event == Event::Bye;
                 None
             }
-            _ => None,
         }
     }
 
@@ -197,35 +178,26 @@ fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
     let mut too_long = false;
     loop {
         let buffer = lines.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok(if line.is_empty() && !too_long {
-                Line::End
-            } else if too_long {
-                Line::TooLong
-            } else {
-                Line::Whole
-            });
+        if buffer.is_empty() && line.is_empty() && !too_long {
+            return Ok(Line::End);
         }
+        let is_end = buffer.is_empty();
         let (part, used, ended) = match buffer.iter().position(|&byte| byte == b'\n') {
             Some(end) => (&buffer[..end], end + 1, true),
-            None => (buffer, buffer.len(), false),
+            None => (buffer, buffer.len(), is_end),
         };
-        if line.len() + part.len() > LONGEST_LINE {
-            too_long = true;
+        too_long |= line.len() + part.len() > LONGEST_LINE;
+        if too_long {
             line.clear();
-        }
-        if !too_long {
+        } else {
             line.extend_from_slice(part);
         }
         lines.consume(used);
         if ended {
-            let blank = line.iter().all(u8::is_ascii_whitespace);
-            return Ok(if too_long {
-                Line::TooLong
-            } else if blank {
-                Line::Blank
-            } else {
-                Line::Whole
+            return Ok(match line.iter().all(u8::is_ascii_whitespace) {
+                _ if too_long => Line::TooLong,
+                true if !is_end => Line::Blank,
+                _ => Line::Whole,
             });
         }
     }
@@ -234,16 +206,20 @@ fn next_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::mpsc::sync_channel;
+    use std::sync::mpsc::{Receiver, sync_channel};
 
     use super::*;
+
+    fn bound(path: &Path) -> (EventSocket, Receiver<Message>) {
+        let (sender, receiver) = sync_channel(4);
+        (EventSocket::bind(path, &sender).unwrap(), receiver)
+    }
 
     #[test]
     fn a_socket_whose_name_is_gone_closes_at_once_and_keeps_who_waits() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let (sender, receiver) = sync_channel(4);
-        let socket = EventSocket::bind(&path, &sender).unwrap();
+        let (socket, receiver) = bound(&path);
         UnixStream::connect(&path).unwrap().write_all(b"{\"event\":\"done\"}\n").unwrap();
         std::fs::remove_file(&path).unwrap();
         socket.close();
@@ -259,8 +235,7 @@ mod tests {
     fn lines_from_several_connections_arrive_and_bad_ones_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let (sender, receiver) = sync_channel(4);
-        let socket = EventSocket::bind(&path, &sender).unwrap();
+        let (socket, receiver) = bound(&path);
         let writers: Vec<_> = (0..3)
             .map(|rank| {
                 let path = path.clone();

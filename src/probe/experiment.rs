@@ -99,13 +99,11 @@ impl Experiment {
         (apply, self.set.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 
-    /// Returns the environment variables to set.
     pub(super) fn environment(&self) -> Vec<(String, String)> {
         let (apply, settings) = self.applied();
         apply.environment(&settings)
     }
 
-    /// Returns the targets that the hook sets.
     pub(super) fn hook_targets(&self) -> Vec<String> {
         let (apply, settings) = self.applied();
         apply.by_hook(&settings).map(|(applied, _)| applied.name.clone()).collect()

@@ -15,12 +15,10 @@ use crate::model::{Failure, GpuUse, Measurement, Metric, Outcome, metric::togeth
 /// Watches the GPUs of one probe, if the machine has a meter.
 pub(super) struct GpuWatch {
     meter: Option<Result<&'static GpuMeter, &'static NoNvml>>,
-    /// When the probe began.
     begin: Instant,
     metered: Option<Metered>,
     /// The pending answer to a question that was asked without waiting, and its time span.
     asked: Option<(Window, Receiver<Result<Metered, String>>)>,
-    /// All earlier answers, for the timeline.
     looks: Vec<Look>,
 }
 
@@ -46,7 +44,6 @@ impl Look {
 }
 
 impl GpuWatch {
-    /// Makes a watch for a machine without a GPU.
     pub(super) fn none() -> Self {
         Self { meter: None, begin: Instant::now(), metered: None, asked: None, looks: Vec::new() }
     }
@@ -60,8 +57,7 @@ impl GpuWatch {
         Self { meter: Some(meter), begin, metered: None, asked: None, looks: Vec::new() }
     }
 
-    /// Returns the GPUs' activity between two moments, according to the last answer, and asks again without waiting. Returns `None`
-    /// while no answer has arrived.
+    /// Returns the GPUs' activity between two moments by the last answer, if it has arrived, and asks again without waiting.
     pub(super) fn live(&mut self, from: Instant, to: Instant) -> Option<Vec<GpuUse>> {
         let meter = self.meter?.ok()?;
         let answer = match self.asked.as_ref().map(|(window, answer)| (*window, answer.try_recv())) {

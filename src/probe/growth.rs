@@ -13,13 +13,10 @@ pub(super) struct Holding {
     /// The processes; growth is compared only between the same number of processes.
     pub(super) processes: usize,
     pub(super) anonymous_bytes: u64,
-    /// The free memory of the machine.
     pub(super) free_bytes: Option<u64>,
-    /// The process with the most open files.
     pub(super) most_files: Option<OpenFiles>,
 }
 
-/// The open files of a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenFiles {
     pid: u32,
@@ -29,7 +26,6 @@ pub(super) struct OpenFiles {
 }
 
 impl Holding {
-    /// Looks at processes.
     pub(super) fn of(pids: &[u32]) -> Self {
         let count = |pid: &u32| Some((*pid, fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()));
         let most = pids.iter().filter_map(count).max_by_key(|(_, count)| *count);
@@ -49,8 +45,7 @@ fn limit_of(pid: u32) -> Option<usize> {
     limit.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the resources that grew steadily between two moments, and what was left of them at the end. `steps` returns the steps until
-/// a moment.
+/// Returns the resources that grew steadily between two moments, and what is left. `steps` returns the steps until a moment.
 pub(super) fn growths(
     holdings: &[Holding],
     (from, to): (Instant, Instant),
@@ -60,8 +55,7 @@ pub(super) fn growths(
     const LEAST_FILES: f64 = 16.0;
     // The last look at living processes comes right after the measured time. Some processes may have ended by then.
     const LATE: Duration = Duration::from_millis(200);
-    let within = holdings.iter().filter(|holding| holding.at >= from && holding.at <= to + LATE);
-    let within: Vec<&Holding> = within.collect();
+    let within: Vec<&Holding> = holdings.iter().filter(|holding| (from..=to + LATE).contains(&holding.at)).collect();
     let count = |processes: usize| within.iter().filter(|holding| holding.processes == processes).count();
     let Some(usual) = within.iter().map(|holding| holding.processes).max_by_key(|processes| count(*processes)) else {
         return Vec::new();
@@ -69,27 +63,21 @@ pub(super) fn growths(
     let same: Vec<&Holding> = within.into_iter().filter(|holding| holding.processes == usual).collect();
     let Some(last) = same.last() else { return Vec::new() };
     let fullest = last.most_files.map(|files| files.pid);
-    #[expect(clippy::cast_precision_loss, reason = "sizes")]
     let memory = |holding: &Holding| Some(holding.anonymous_bytes as f64);
-    #[expect(clippy::cast_precision_loss, reason = "counts")]
     let files = |holding: &Holding| {
         let same = holding.most_files.filter(|files| Some(files.pid) == fullest)?;
         Some(same.count as f64)
     };
     let grows = |resource, size: &dyn Fn(&Holding) -> Option<f64>, least, left: Option<f64>| {
-        let points = same.iter().filter_map(|holding| Some((holding.at, size(holding)?)));
-        let points: Vec<(Instant, f64)> = points.collect();
+        let points: Vec<_> = same.iter().filter_map(|holding| Some((holding.at, size(holding)?))).collect();
         // Memory that a process frees while it ends is no part of the trend.
         let measured = points.iter().take_while(|(at, _)| *at <= to).count();
-        let per_second =
-            in_a_second(&points, least, steps).or_else(|| in_a_second(&points[..measured], least, steps))?;
+        let of = |points: &[_]| in_a_second(points, least, steps);
+        let per_second = of(&points).or_else(|| of(&points[..measured]))?;
         Some(Growth { resource, per_second, left: left? })
     };
-    #[expect(clippy::cast_precision_loss, reason = "sizes")]
-    let (free, more) = (
-        last.free_bytes.map(|bytes| bytes as f64),
-        last.most_files.map(|files| files.limit.saturating_sub(files.count) as f64),
-    );
+    let free = last.free_bytes.map(|bytes| bytes as f64);
+    let more = last.most_files.map(|files| files.limit.saturating_sub(files.count) as f64);
     let memory = grows(Resource::HostMemory, &memory, LEAST_BYTES, free);
     memory.into_iter().chain(grows(Resource::OpenFiles, &files, LEAST_FILES, more)).collect()
 }
@@ -135,22 +123,27 @@ pub(super) fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn of_sizes(megabytes: &[u64]) -> Vec<Growth> {
+    /// Looks each 0.2 s at this number of processes, which hold these megabytes and as many open files.
+    fn grown(looks: &[(usize, u64)], end_ms: u64) -> Vec<Growth> {
         let begin = Instant::now();
-        let at = |place: usize| begin + Duration::from_millis(200 * place as u64);
-        let holding = |(place, size): (usize, &u64)| Holding {
-            at: at(place),
-            processes: 2,
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let holding = |(place, &(processes, size)): (usize, &(usize, u64))| Holding {
+            at: at(200 * place as u64),
+            processes,
             anonymous_bytes: size * 1_000_000,
             free_bytes: Some(8_000_000_000),
-            most_files: Some(OpenFiles { pid: 1, count: *size as usize, limit: 1024 }),
+            most_files: Some(OpenFiles { pid: 1, count: size as usize, limit: 1024 }),
         };
-        let holdings: Vec<Holding> = megabytes.iter().enumerate().map(holding).collect();
-        growths(&holdings, (begin, at(megabytes.len())), &|at| at.duration_since(begin).as_secs_f64() * 10.0)
+        let holdings: Vec<Holding> = looks.iter().enumerate().map(holding).collect();
+        growths(&holdings, (begin, at(end_ms)), &|at| at.duration_since(begin).as_secs_f64() * 10.0)
     }
 
     #[test]
     fn only_even_growth_counts() {
+        let of_sizes = |sizes: &[u64]| {
+            let looks: Vec<(usize, u64)> = sizes.iter().map(|size| (2, *size)).collect();
+            grown(&looks, 200 * sizes.len() as u64)
+        };
         let steady = of_sizes(&[100, 140, 180, 220, 260, 300]);
         assert_eq!(steady.len(), 2);
         assert_eq!((steady[0].resource, steady[0].per_second), (Resource::HostMemory, 200e6));
@@ -165,23 +158,11 @@ mod tests {
 
     #[test]
     fn processes_that_end_at_the_end_hide_no_growth() {
-        let begin = Instant::now();
-        let holding = |(place, (processes, size)): (usize, (usize, u64))| Holding {
-            at: begin + Duration::from_millis(200 * place as u64),
-            processes,
-            anonymous_bytes: size * 1_000_000,
-            free_bytes: Some(8_000_000_000),
-            most_files: None,
-        };
-        let until = |sizes: &[(usize, u64)], last: u64| {
-            let holdings: Vec<Holding> = sizes.iter().copied().enumerate().map(holding).collect();
-            let steps = |at: Instant| at.duration_since(begin).as_secs_f64() * 10.0;
-            growths(&holdings, (begin, begin + Duration::from_millis(last)), &steps)
-        };
         let rising = [(2, 100), (2, 140), (2, 180), (2, 220), (2, 260), (2, 300)];
-        assert_eq!(until(&[&rising[..], &[(1, 20)]].concat(), 1200).len(), 1, "one has ended");
-        assert_eq!(until(&[&rising[..], &[(2, 20)]].concat(), 1100).len(), 1, "one frees its memory");
+        assert_eq!(grown(&[&rising[..], &[(1, 20)]].concat(), 1200).len(), 2, "one has ended");
+        assert_eq!(grown(&[&rising[..], &[(2, 20)]].concat(), 1100).len(), 2, "one frees its memory");
     }
+
     #[test]
     fn a_pause_of_the_job_hides_no_growth() {
         // The job stands still from 0.4 s to 1.4 s.

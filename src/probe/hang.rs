@@ -1,11 +1,10 @@
 //! Finds out where a probe without progress hangs, by asking its processes.
 //!
 //! A process that said `hello` with its `pid` writes the stacks of all its threads on SIGUSR2, as Python's `faulthandler.register`
-//! does. The file is `python/stacks-PID.txt` in the probe's folder.
-
-mod stacks;
+//! does. The file is `python/stacks-PID.txt` in the probe's folder. Its format gives the place of the hang.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,29 +12,23 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use crate::machine::process_table::{command, is_stopped};
-use stacks::{Place, Stack};
 
-/// The time limit for answers.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The result of the questions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hang {
     /// The place, in words: `waiting for the data loader (train.py:45)`.
     pub(super) reason: Option<String>,
-    /// The main threads' stacks, as Python writes them.
     pub(super) lines: Vec<String>,
     /// True if the first rank that answers waits for its data loader or for other ranks, or is stopped by a signal.
     pub(super) is_blocked: bool,
 }
 
-/// Returns the file that a process writes its stacks to.
 fn stacks_file(folder: &Path, pid: u32) -> PathBuf {
     folder.join("python").join(format!("stacks-{pid}.txt"))
 }
 
-/// Asks each rank's process where it is. Signals only processes in `living`, because SIGUSR2 ends a process that does not expect
-/// it. Keeps calling `go_on` while it waits.
+/// Asks each rank's process in `living` where it is: SIGUSR2 ends a process that does not expect it. Calls `go_on` while it waits.
 pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_on: &mut dyn FnMut() -> bool) -> Hang {
     let mut waiting: Vec<Asked> = Vec::new();
     let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
@@ -63,7 +56,6 @@ pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_o
     if answers.is_empty() { stopped(living) } else { told(&answers) }
 }
 
-/// A process that was asked.
 struct Asked {
     rank: u32,
     file: PathBuf,
@@ -100,21 +92,18 @@ fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
     let is_distributed = answers.len() > 1;
     let mut ranks_at: Vec<(String, Vec<u32>)> = Vec::new();
     let mut lines = Vec::new();
-    let is_blocked = answers.values().next().is_some_and(|answer| match answer {
-        Answer::Stack(stack) => stack.place(is_distributed).is_wait(),
-        Answer::Stopped(_) => true,
-        Answer::Silent => false,
-    });
+    let mut is_blocked = None;
     for (&rank, answer) in answers {
-        let words = match answer {
+        let (words, waits) = match answer {
             Answer::Stack(stack) => {
                 let prefix = if is_distributed { format!("[rank{rank}]: ") } else { String::new() };
                 lines.extend(stack.lines().iter().map(|line| format!("{prefix}{line}")));
-                stack.place(is_distributed).to_string()
+                stack.place(is_distributed)
             }
-            Answer::Stopped(pid) => format!("stopped by a signal (process {pid})"),
-            Answer::Silent => Place::Unknown.to_string(),
+            Answer::Stopped(pid) => (format!("stopped by a signal (process {pid})"), true),
+            Answer::Silent => (SILENT.to_owned(), false),
         };
+        is_blocked.get_or_insert(waits);
         match ranks_at.iter_mut().find(|(known, _)| *known == words) {
             Some((_, ranks)) => ranks.push(rank),
             None => ranks_at.push((words, vec![rank])),
@@ -127,8 +116,11 @@ fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
             format!("ranks {}: {words}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
         }
     });
-    Hang { reason: Some(words.collect::<Vec<_>>().join("; ")), lines, is_blocked }
+    let reason = Some(words.collect::<Vec<_>>().join("; "));
+    Hang { reason, lines, is_blocked: is_blocked.unwrap_or(false) }
 }
+
+const SILENT: &str = "it does not answer";
 
 /// Finds a process that a signal has stopped, when no process answered.
 fn stopped(living: &[u32]) -> Hang {
@@ -137,6 +129,101 @@ fn stopped(living: &[u32]) -> Hang {
         None => format!("process {pid} is stopped by a signal"),
     });
     Hang { is_blocked: reason.is_some(), reason, lines: Vec::new() }
+}
+
+/// The calls of one thread, innermost call first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stack {
+    lines: Vec<String>,
+    frames: Vec<Frame>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Frame {
+    file: String,
+    line: u32,
+    function: String,
+}
+
+impl Stack {
+    /// Returns the main thread's stack from a dump of all threads. Its outermost call is a module, and Python writes it last.
+    fn of_main_thread(text: &str) -> Option<Self> {
+        let mut stacks: Vec<Self> = Vec::new();
+        for line in text.lines() {
+            if line.ends_with("(most recent call first):") {
+                stacks.push(Self { lines: Vec::new(), frames: Vec::new() });
+            } else if let (Some(stack), Some(frame)) = (stacks.last_mut(), Frame::parse(line)) {
+                stack.lines.push(line.to_owned());
+                stack.frames.push(frame);
+            }
+        }
+        stacks.retain(|stack| !stack.frames.is_empty());
+        let is_main = |stack: &Self| stack.frames.last().is_some_and(|frame| frame.function == "<module>");
+        let place = stacks.iter().rposition(is_main).or(stacks.len().checked_sub(1))?;
+        Some(stacks.swap_remove(place))
+    }
+
+    fn lines(&self) -> &[String] {
+        const SHOWN: usize = 8;
+        &self.lines[..self.lines.len().min(SHOWN)]
+    }
+
+    /// Returns the place of the hang in words, and true if the process waits for another process there. Python does not see
+    /// collectives inside PyTorch's own code, so in a distributed job a hang in the backward pass counts as a collective.
+    fn place(&self, is_distributed: bool) -> (String, bool) {
+        let innermost_own = self.frames.iter().position(Frame::is_users);
+        let own = innermost_own.map(|place| self.frames[place].to_string());
+        let from = own.as_ref().map(|own| format!(" ({own})")).unwrap_or_default();
+        let library = &self.frames[..innermost_own.unwrap_or(self.frames.len())];
+        let is_in = |frames: &[Frame], part: &str| frames.iter().any(|frame| frame.file.contains(part));
+        if is_in(library, LOADER) {
+            return (format!("waiting for the data loader{from}"), true);
+        }
+        if let Some(frame) = library.iter().rev().find(|frame| frame.is_collective()) {
+            return (format!("waiting for other ranks in {}{from}", frame.function), true);
+        }
+        if is_distributed && (is_in(library, "torch/autograd/") || is_in(library, "torch/_tensor.py")) {
+            return (format!("in the backward pass, where ranks wait for each other{from}"), true);
+        }
+        let words = match own {
+            Some(own) if is_in(&self.frames, LOADER) => format!("in the data set ({own})"),
+            Some(own) => format!("in {own}"),
+            None => self.frames.first().map_or_else(|| SILENT.to_owned(), |frame| format!("in {frame}")),
+        };
+        (words, false)
+    }
+}
+
+/// Files of PyTorch's data loader and its parts.
+const LOADER: &str = "torch/utils/data/";
+
+impl Frame {
+    /// Reads a line like `  File "/a/train.py", line 45 in <module>`.
+    fn parse(line: &str) -> Option<Self> {
+        let (file, rest) = line.trim_start().strip_prefix("File \"")?.rsplit_once("\", line ")?;
+        let (number, function) = rest.split_once(" in ")?;
+        Some(Self { file: file.to_owned(), line: number.parse().ok()?, function: function.to_owned() })
+    }
+
+    /// Returns true if the code does not belong to a library, to Python, or to gputune's hook.
+    fn is_users(&self) -> bool {
+        const OTHERS: &[&str] =
+            &["/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "/python/gputune/", "<frozen "];
+        !OTHERS.iter().any(|part| self.file.contains(part))
+    }
+
+    /// Returns true if it is a call of `torch.distributed`, but not the wrapper around each such call.
+    fn is_collective(&self) -> bool {
+        let is_distributed = ["torch/distributed/", "torch/nn/parallel/"].iter().any(|part| self.file.contains(part));
+        is_distributed && self.function != "wrapper"
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.file.rsplit('/').next().unwrap_or(&self.file);
+        write!(f, "{name}:{}", self.line)
+    }
 }
 
 #[cfg(test)]
@@ -177,5 +264,46 @@ mod tests {
         // `living` does not contain this process, so no signal is sent. Otherwise this process would die.
         let own = BTreeMap::from([(0, std::process::id())]);
         assert_eq!(ask(Path::new("/nowhere"), &own, &[], &mut || true), Hang::default());
+    }
+
+    fn place(frames: &str, is_distributed: bool) -> String {
+        let text = format!(
+            "Thread 0x2 (most recent call first):\n  File \"/usr/lib/python3.11/threading.py\", line 1 in wait\n\n\
+                            Current thread 0x1 (most recent call first):\n{frames}"
+        );
+        Stack::of_main_thread(&text).unwrap().place(is_distributed).0
+    }
+
+    const MAIN: &str =
+        "  File \"/home/me/train.py\", line 45 in main\n  File \"/home/me/train.py\", line 60 in <module>\n";
+    const LIBRARY: &str = "/venv/lib/python3.11/site-packages";
+
+    #[test]
+    fn the_loader_the_data_set_and_ones_own_code_are_told_apart() {
+        let loader = format!(
+            "  File \"/usr/lib/python3.11/queue.py\", line 180 in get\n  File \"{LIBRARY}/torch/utils/data/dataloader.py\", line 1131 in _try_get_data\n"
+        );
+        assert_eq!(place(&format!("{loader}{MAIN}"), false), "waiting for the data loader (train.py:45)");
+        let data_set = format!("  File \"/home/me/data.py\", line 12 in __getitem__\n{loader}{MAIN}");
+        assert_eq!(place(&data_set, false), "in the data set (data.py:12)");
+        assert_eq!(place(MAIN, false), "in train.py:45");
+    }
+
+    #[test]
+    fn collectives_are_named() {
+        let file = format!("{LIBRARY}/torch/distributed");
+        let frames = format!(
+            "  File \"{file}/distributed_c10d.py\", line 4181 in all_reduce\n  File \"{file}/c10d_logger.py\", line 83 in wrapper\n{MAIN}"
+        );
+        assert_eq!(place(&frames, true), "waiting for other ranks in all_reduce (train.py:45)");
+        let backward = format!("  File \"{LIBRARY}/torch/autograd/graph.py\", line 8 in _engine_run_backward\n{MAIN}");
+        assert_eq!(place(&backward, true), "in the backward pass, where ranks wait for each other (train.py:45)");
+        assert_eq!(place(&backward, false), "in train.py:45");
+    }
+
+    #[test]
+    fn what_is_no_stack_is_none() {
+        assert_eq!(Stack::of_main_thread("Fatal Python error\n"), None);
+        assert_eq!(Stack::of_main_thread("Thread 0x1 (most recent call first):\n  ...\n"), None);
     }
 }

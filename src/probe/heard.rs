@@ -4,46 +4,47 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::handed_out::HandedOut;
 use super::measuring::throughput::EPOCH;
 use super::measuring::window::{DATA_WAIT, EVALUATION, StepReport, Window};
 use super::memory_peaks::MemoryReport;
-use super::orders::{Ending, Report};
+use super::orders::{Ending, Report, start_error};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
-use super::start_error::start_error;
-use super::totals::{StepKind, Totals};
+use super::totals::{HandedOut, StepKind, Totals};
 use super::{CommandStep, ProbeError, Rate};
 use crate::model::{Account, FLOPS, Facts};
 
-/// A message to the loop of a probe.
 pub(super) enum Message {
-    /// A rank reported.
-    Event { event: Event, rank: u32, at: Instant },
-    /// A line on the socket that is not an event.
+    Event {
+        event: Event,
+        rank: u32,
+        at: Instant,
+    },
     BadLine,
     /// A connection on which a rank had said `hello` was closed. It is orderly if the rank said `bye`, or need not say it.
-    Closed { rank: u32, is_orderly: bool, at: Instant },
-    /// The pattern found numbers in lines that arrived together.
-    Readings { numbers: Vec<f64>, at: Instant },
+    Closed {
+        rank: u32,
+        is_orderly: bool,
+        at: Instant,
+    },
+    Readings {
+        numbers: Vec<f64>,
+        at: Instant,
+    },
     /// A report of the supervisor; `None` if the supervisor is gone.
     Supervisor(Option<Report>),
 }
 
 /// The effect of a message on the probe as a whole.
 pub(super) enum News {
-    /// No more messages are needed.
     Ended,
-    /// The loss is not a finite number.
     Diverged(f64),
 }
 
-/// Everything that the probe has reported.
 pub(super) struct Heard {
     step: Arc<CommandStep>,
     program: String,
     samples_per_step: Option<f64>,
-    /// True if the step reports its samples.
     pub(super) has_samples: bool,
     begin: Instant,
     pub(super) window: Window,
@@ -52,7 +53,6 @@ pub(super) struct Heard {
     /// The samples of the training loader, if the throughput may count something else.
     pub(super) handed_out: HandedOut,
     last_step: Option<StepTime>,
-    /// The time at which the first step of rank 0 ended.
     pub(super) first_step: Option<Instant>,
     /// The number of rates read from printed lines, and the time of the first.
     pub(super) printed: (usize, Option<Instant>),
@@ -60,25 +60,19 @@ pub(super) struct Heard {
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
-    /// The protocol version of rank 0.
     pub(super) version: u32,
-    /// True if rank 0 waits between two steps.
     pub(super) is_held: bool,
     /// The last segment for which rank 0 has taken the settings, or the reason why it refused them.
     pub(super) configured: Option<(u32, Option<String>)>,
-    /// The process of the command.
     pub(super) pid: Option<u32>,
     /// The processes that can report where they hang, by rank.
     pub(super) pids: BTreeMap<u32, u32>,
-    /// The ranks of the processes that report.
     pub(super) ranks: Ranks,
     /// The hook's targets that have not taken effect yet, each with its parameter.
     pub(super) wanted: BTreeMap<String, String>,
     /// True if the window counts steps because no process reports samples.
     pub(super) is_in_steps: bool,
-    /// A loss that was not finite.
     pub(super) diverged: Option<f64>,
-    /// True if the step reported that training is over.
     pub(super) is_done: bool,
     pub(super) bad_lines: u64,
     pub(super) reported: Option<(ErrorKind, String)>,
@@ -94,7 +88,6 @@ pub(super) struct Heard {
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) samples_per_step: Option<f64>,
-    /// The number of processes that must report.
     pub(super) ranks: Option<u32>,
     /// The targets that the hook must apply, each with its parameter.
     pub(super) targets: BTreeMap<String, String>,
@@ -259,8 +252,7 @@ impl Heard {
         Ok(None)
     }
 
-    /// Adds a step and returns how long it took. The first step returns `None` unless it reports its seconds, since its time
-    /// includes the start.
+    /// Adds a step and returns how long it took; `None` for a first step without stated seconds, whose time includes the start.
     fn push_step(
         &mut self,
         samples: Option<f64>,
@@ -303,8 +295,7 @@ impl Heard {
         self.totals.account(self.first_step?.duration_since(self.begin))
     }
 
-    /// Returns a step's amount of work: its samples, or one step. If the samples of only some steps are known, the probe has no
-    /// rate.
+    /// Returns a step's work: its samples, or one step. If the samples of only some steps are known, the probe has no rate.
     fn counted(&mut self, samples: Option<f64>) -> Result<f64, ProbeError> {
         match samples {
             Some(samples) if !self.is_in_steps => Ok(samples),
@@ -322,23 +313,15 @@ impl Heard {
         match report {
             Some(Report::Started { pid }) => {
                 self.pid = Some(pid);
-                Ok(None)
+                return Ok(None);
             }
             Some(Report::NotStarted { errno, message }) => {
-                Err(start_error(&self.program, &self.step.template.cwd, errno, &message))
+                return Err(start_error(&self.program, &self.step.template.cwd, errno, &message));
             }
-            Some(Report::Ended { ending, leftovers }) => {
-                (self.ending, self.leftovers) = (Some(ending), leftovers);
-                Ok(Some(News::Ended))
-            }
-            Some(Report::Clean { survivors }) => {
-                (self.survivors, self.is_clean) = (survivors, true);
-                Ok(Some(News::Ended))
-            }
-            None => {
-                self.is_clean = true;
-                Ok(Some(News::Ended))
-            }
+            Some(Report::Ended { ending, leftovers }) => (self.ending, self.leftovers) = (Some(ending), leftovers),
+            Some(Report::Clean { survivors }) => (self.survivors, self.is_clean) = (survivors, true),
+            None => self.is_clean = true,
         }
+        Ok(Some(News::Ended))
     }
 }

@@ -1,24 +1,26 @@
-//! Prepares a probe for an adapter's hook: writes the hook's Python files and the settings that the hook applies.
+//! Prepares a probe, or a run that gputune does not measure, for an adapter's hook: writes the hook's Python files and the settings
+//! that the hook applies.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::Serialize;
 
-use super::protocol::Setting;
+use super::protocol::{self, Setting};
+use super::scratch::write_whole;
+use super::template::StepTemplate;
 use super::{Experiment, Job};
-use crate::model::Settings;
-use crate::probe::adapter::{self, Apply};
+use crate::model::{Settings, Space};
+use crate::probe::adapter::{self, Adapter, Apply};
 
-/// The file that the hook reads.
 const PROBE_FILE: &str = "probe.json";
 
-/// The version of `probe.json`.
 const VERSION: u32 = 1;
 
 /// The variable with the folders that Python imports from first (its documentation, "Command line and environment").
@@ -41,7 +43,23 @@ struct ProbeFile<'p> {
     asks: Asks,
 }
 
-/// Extra tasks of the hook.
+impl<'p> ProbeFile<'p> {
+    /// Returns the file of a run that gputune does not measure.
+    fn of_run(trial: u32, settings: &'p Settings, apply: &Apply, adapter: &'p Adapter) -> Self {
+        Self {
+            version: VERSION,
+            socket: None,
+            trial,
+            config: settings,
+            adapter: adapter.name,
+            seed: None,
+            apply: Setting::all(apply.by_hook(settings)),
+            experiment: None,
+            asks: Asks::default(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Asks {
     /// True if the hook reports the modules that the first process has imported by its first step.
@@ -67,15 +85,11 @@ pub(super) fn lay_down(
     adapter::install(&folder)?;
     let Some(adapter) = apply.adapter else { return Ok(in_front(folder.into(), theirs)) };
     let probe = ProbeFile {
-        version: VERSION,
         socket: Some(socket),
-        trial: job.number,
-        config: job.settings,
-        adapter: adapter.name,
         seed: Some(apply.seed),
-        apply: Setting::all(apply.by_hook(job.settings)),
         experiment: job.experiment,
         asks,
+        ..ProbeFile::of_run(job.number, job.settings, apply, adapter)
     };
     fs::write(folder.join(PROBE_FILE), serde_json::to_vec(&probe)?)?;
     Ok(in_front(folder.into(), theirs))
@@ -83,24 +97,14 @@ pub(super) fn lay_down(
 
 /// Writes the hook into a folder below `folder` that stays, for a run that gputune does not measure. The hook then only applies
 /// settings. Returns the value of `PYTHONPATH` as [`lay_down`] does.
-pub(super) fn lay_for_run(
+fn lay_for_run(
     folder: &Path,
     trial: u32,
     settings: &Settings,
     apply: &Apply,
     theirs: Option<OsString>,
 ) -> io::Result<OsString> {
-    let probe = apply.adapter.map(|adapter| ProbeFile {
-        version: VERSION,
-        socket: None,
-        trial,
-        config: settings,
-        adapter: adapter.name,
-        seed: None,
-        apply: Setting::all(apply.by_hook(settings)),
-        experiment: None,
-        asks: Asks::default(),
-    });
+    let probe = apply.adapter.map(|adapter| ProbeFile::of_run(trial, settings, apply, adapter));
     let probe = probe.map(|probe| serde_json::to_vec(&probe)).transpose()?;
     let mut hasher = DefaultHasher::new();
     (adapter::FILES, &probe).hash(&mut hasher);
@@ -128,6 +132,44 @@ fn in_front(mut ours: OsString, theirs: Option<OsString>) -> OsString {
         ours.push(theirs);
     }
     ours
+}
+
+/// Returns the command of a step with this config of a trial, ready to start. The job's files go below `folder` and must stay there.
+///
+/// # Errors
+/// A file cannot be written, or the step has no command.
+pub fn prepared(
+    step: &StepTemplate,
+    space: &Space,
+    (trial, settings): (u32, &Settings),
+    gputune: &Path,
+    folder: &Path,
+) -> io::Result<Command> {
+    let own = folder.join(format!("{trial:04}"));
+    let rendered = step.render(settings, gputune, &own);
+    if step.uses_probe_dir() {
+        fs::create_dir_all(&own)?;
+    }
+    for (path, text) in &rendered.files {
+        fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        // Other runs may read the file.
+        write_whole(path, text.as_bytes())?;
+    }
+    let (program, arguments) = rendered.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let replaces = rendered.env.iter().any(|(name, _)| name == protocol::REPLACED_FILES);
+    let mut command = Command::new(program);
+    command.args(arguments).envs(rendered.env).current_dir(&rendered.cwd);
+    // A script may also read its settings by `gputune.config`.
+    let asks = !step.uses_settings() || step.unheard(space).iter().any(|name| settings.get(name).is_some());
+    if step.apply.adapter.is_none() && !asks && !replaces {
+        return Ok(command);
+    }
+    command.env(protocol::CONFIG, serde_json::to_string(settings)?);
+    let own = command.get_envs().find(|(name, _)| *name == PYTHONPATH).and_then(|(_, value)| value);
+    let theirs = own.map(OsStr::to_owned).or_else(|| std::env::var_os(PYTHONPATH));
+    fs::create_dir_all(folder)?;
+    command.env(PYTHONPATH, lay_for_run(folder, trial, settings, &step.apply, theirs)?);
+    Ok(command)
 }
 
 #[cfg(test)]

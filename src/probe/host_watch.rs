@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
 use super::gpu_watch::GpuWatch;
 use super::growth::{Holding, growths};
 use super::live::Live;
+use super::locked;
 use super::shared_watch::SharedWatch;
 use crate::machine::{
     HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory,
@@ -20,14 +21,12 @@ use crate::machine::{
 };
 use crate::model::{DeviceReadings, Growth, Headroom, Readings, quantity::show_bytes};
 
-/// A shortage of host memory.
 pub(super) struct Shortage {
     /// True if the probe's own processes hold a large part of the used memory.
     pub(super) by_probe: bool,
     pub(super) reason: String,
 }
 
-/// Looks at the machine at regular intervals.
 pub(super) struct HostWatch {
     root: u32,
     headroom: Headroom,
@@ -50,24 +49,20 @@ struct Walk {
     pids: Vec<u32>,
     held_bytes: u64,
     anonymous_bytes: u64,
-    /// The free shared memory.
     shared_free_bytes: Option<u64>,
 }
 
-/// Observations of the probe's processes.
+#[derive(Default)]
 struct Seen {
     held_bytes: u64,
     peak_bytes: Option<u64>,
     walk: Option<Walk>,
     shared: SharedWatch,
-    /// The process that the probe was forked from.
     zygote: Option<u32>,
-    /// The processes below the root at the last look.
     living: Vec<u32>,
     /// Every process that was ever seen below the root.
     own: BTreeSet<u32>,
     last_times: Option<ProcessorTimes>,
-    /// What the processes held since the watch began.
     holdings: Vec<Holding>,
     /// The CPU time of the last walk through the processes' memory.
     cost: Duration,
@@ -78,18 +73,7 @@ impl HostWatch {
     ///
     /// `zygote` is the process that the probe was forked from. Pages that they still share count as the probe's pages.
     pub(super) fn new(root: u32, zygote: Option<u32>, headroom: Headroom, shared: SharedWatch) -> Self {
-        let seen = Arc::new(Mutex::new(Seen {
-            held_bytes: 0,
-            peak_bytes: None,
-            walk: None,
-            shared,
-            zygote,
-            living: Vec::new(),
-            own: BTreeSet::new(),
-            last_times: None,
-            holdings: Vec::new(),
-            cost: Duration::ZERO,
-        }));
+        let seen = Arc::new(Mutex::new(Seen { shared, zygote, ..Seen::default() }));
         let meter = Arc::new(Mutex::new(HostMeter::new(root, Cgroup::folder_of(root))));
         let (end, ended) = channel();
         let (theirs, their_meter) = (Arc::clone(&seen), Arc::clone(&meter));
@@ -111,7 +95,6 @@ impl HostWatch {
         }
     }
 
-    /// Limits the probe to a share of the host's memory.
     pub(super) fn with_share(self, share_bytes: Option<u64>) -> Self {
         Self { share_bytes, ..self }
     }
@@ -169,7 +152,11 @@ impl HostWatch {
     /// Looks at everything once more while the processes still exist, unless that takes long.
     pub(super) fn last_look(&self) {
         const LONG: Duration = Duration::from_millis(200);
-        let pids = look_at_counters(&self.meter);
+        let pids = {
+            let mut meter = locked(&self.meter);
+            meter.look();
+            meter.pids().to_vec()
+        };
         follow_memory(&pids, &self.seen, &self.meter);
         look_at_holding(&pids, &self.seen);
         if self.seen().cost < LONG {
@@ -188,7 +175,6 @@ impl HostWatch {
         seen.shared.clean(&seen.own);
     }
 
-    /// Returns the probe's processes at the last look.
     pub(super) fn living(&self) -> Vec<u32> {
         self.seen().living.clone()
     }
@@ -219,8 +205,7 @@ impl HostWatch {
     /// Returns the share of CPU time that other programs used while the probe ran, if the CPUs were full. The probe then lacked
     /// that time. Returns `None` if at least a tenth of the time was idle, since all programs then had room.
     pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
-        /// Round numbers: no process has to wait if a tenth of the time is idle. A share below a tenth for other programs is too
-        /// small to report.
+        /// Round numbers: no process waits if a tenth of the time is idle, and a smaller share for others is too small to report.
         const IDLE: f64 = 0.1;
         const FOREIGN: f64 = 0.1;
         let shares = self.seen().last_times?.since(&self.first_times?)?;
@@ -228,7 +213,6 @@ impl HostWatch {
         (shares.idle < IDLE && foreign >= FOREIGN).then_some(foreign)
     }
 
-    /// Returns the counters' readings between two moments.
     pub(super) fn readings(&self, (from, to): (Instant, Instant)) -> Readings {
         locked(&self.meter).readings(from, to)
     }
@@ -248,10 +232,6 @@ impl HostWatch {
     pub(super) fn oom_killed(&self) -> bool {
         OomKills::read().rose_since(&self.kills)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Watches the processes until the watch is dropped. Reads their counters four times a second, and their memory often at first,
@@ -300,14 +280,6 @@ fn timed<T>(action: impl FnOnce() -> T) -> (T, Duration) {
     (given, thread_time().saturating_sub(before))
 }
 
-/// Reads the counters once. Returns the processes that exist.
-fn look_at_counters(meter: &Mutex<HostMeter>) -> Vec<u32> {
-    let mut meter = locked(meter);
-    meter.look();
-    meter.pids().to_vec()
-}
-
-/// Records what the processes hold, to find growth.
 fn look_at_holding(pids: &[u32], seen: &Mutex<Seen>) {
     let holding = Holding::of(pids);
     locked(seen).holdings.push(holding);
@@ -315,8 +287,7 @@ fn look_at_holding(pids: &[u32], seen: &Mutex<Seen>) {
 
 /// Records the processes and the memory added since the last walk. Returns true if a walk is due.
 fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> bool {
-    /// Processes that share pages copy them over time, and the count of anonymous memory does not show that. So a walk is repeated
-    /// after this time.
+    /// Processes copy shared pages over time, unseen by the count of anonymous memory. So a walk is repeated after this time.
     const OLD: Duration = Duration::from_secs(10);
     let (times, anonymous) = (ProcessorTimes::read(pids), anonymous_memory_of(pids));
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
@@ -335,7 +306,6 @@ fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> 
     has_changed
 }
 
-/// Adds up the memory of the processes.
 fn walk_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) {
     let begin = Instant::now();
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);

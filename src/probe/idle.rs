@@ -33,12 +33,10 @@ pub(super) struct Idle {
     shared: Option<SharedMemory>,
     meter: Option<&'static GpuMeter>,
     gpu: Option<GpuState>,
-    /// Processes that came onto a GPU later and stayed.
     settled: BTreeSet<u32>,
     patience: Duration,
 }
 
-/// Memory that is not free, and its holder.
 struct Held {
     place: String,
     bytes: u64,
@@ -52,7 +50,6 @@ struct Holder {
 }
 
 impl Idle {
-    /// Reads the current memory use.
     pub(super) fn read(meter: Option<&'static GpuMeter>) -> Self {
         let gpu = meter.and_then(|meter| meter.read(&Visible::default()).ok());
         Self { shared: SharedMemory::read(), meter, gpu, settled: BTreeSet::new(), patience: PATIENCE }
@@ -91,7 +88,6 @@ impl Idle {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Returns the memory in use on the GPUs now.
     pub(super) fn gpu_state(&self, visible: &Visible) -> GpuState {
         self.meter.and_then(|meter| meter.read(visible).ok()).unwrap_or_default()
     }
@@ -120,7 +116,6 @@ impl Idle {
 
     fn held_in_shared(&self) -> Option<Held> {
         let (before, now) = (self.shared?, SharedMemory::read()?);
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
         let is_back = now.free_bytes as f64 >= before.free_bytes as f64 * SHARED_FREE;
         (!is_back).then(|| Held {
             place: FOLDER.to_owned(),
@@ -130,8 +125,7 @@ impl Idle {
     }
 }
 
-/// Finds GPU memory in use that is new since the first probe and belongs to no visible program. Also finds the memory of a new
-/// program that has not settled.
+/// Finds new GPU memory that belongs to no visible program, or to a new program that has not settled.
 fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Option<Held> {
     now.gpus.iter().find_map(|gpu| {
         // A GPU that was not seen before the first probe cannot be compared.
@@ -151,8 +145,7 @@ fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Op
     })
 }
 
-/// Returns how much more of a GPU the visible processes hold than before. A process that does not report its memory may hold all of
-/// the growth.
+/// Returns how much more of a GPU the visible processes hold than before. Silent processes may hold all of the growth.
 fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u64) -> u64 {
     let held_before = |pid: u32| {
         let same = before.processes.iter().find(|process| process.pid == pid && process.uuid == gpu.uuid);
@@ -166,7 +159,6 @@ fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u6
     taken.fold(0, u64::saturating_add)
 }
 
-/// Finds the new process that holds the most memory, and its GPU.
 fn largest_newcomer<'n>(
     before: &GpuState,
     now: &'n GpuState,
@@ -178,7 +170,6 @@ fn largest_newcomer<'n>(
     Some((&gpu.place, largest))
 }
 
-/// Finds the process that holds the most shared memory.
 fn largest_in_shared() -> Option<String> {
     let held = |pid: u32| files_of(&[pid]).values().map(|file| file.bytes).sum::<u64>();
     let (bytes, pid) = all().into_iter().map(|pid| (held(pid), pid)).max()?;

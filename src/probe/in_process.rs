@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use super::gpu_watch::GpuWatch;
 use super::live::Live;
 use super::measuring::patience::{Patience, Sufficiency};
-use super::measuring::window::DATA_WAIT;
-use super::measuring::window::{StepReport, Window};
+use super::measuring::window::{DATA_WAIT, StepReport, Window};
 use super::memory_peaks::MemoryReport;
 use super::totals::{StepKind, Totals};
 use super::{Effort, Job, ProbeError, Prober, Watch};
@@ -131,12 +130,10 @@ impl<S: TrainingStep> Prober for InProcess<S> {
         let begin = Instant::now();
         let mut gpu = watch_gpus(begin);
         let mut prepared = begin;
-        let ended = catch_unwind(AssertUnwindSafe(|| match step.prepare(job.settings) {
-            Ok(()) => {
-                prepared = Instant::now();
-                run(step, job, begin, &mut gpu, watch)
-            }
-            Err(error) => Err(error),
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            step.prepare(job.settings)?;
+            prepared = Instant::now();
+            run(step, job, begin, &mut gpu, watch)
         }));
         let over = Instant::now();
         let released = catch_unwind(AssertUnwindSafe(|| step.release()));
@@ -157,7 +154,6 @@ impl<S: TrainingStep> Prober for InProcess<S> {
     }
 }
 
-/// Watches the GPUs that this process sees, if any.
 fn watch_gpus(begin: Instant) -> GpuWatch {
     let Ok(meter) = GpuMeter::shared() else { return GpuWatch::none() };
     let visible = Visible::of(&BTreeMap::new());
@@ -251,12 +247,10 @@ fn run(
     }
 }
 
-/// Adds a step to the window and the totals.
 fn hear(done: &Step, at: Duration, took: Duration, window: &mut Window, totals: &mut Totals) {
     for (name, time) in &done.phases {
         totals.phase(name, time.as_secs_f64());
     }
-    #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
     let amount = done.samples as f64;
     let waited = totals.current(DATA_WAIT);
     window.push(StepReport { at, seconds: took.as_secs_f64(), amount, waited, mark: done.mark });

@@ -1,7 +1,6 @@
 //! Files that an adapter's hook writes for the user. They are kept next to the probe's log.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::model::{Memory, Outcome};
@@ -31,7 +30,6 @@ pub(super) const TRACE: KeptFile = KeptFile {
     is_wanted: |outcome| outcome.measurement().is_some(),
 };
 
-/// All kinds.
 const ALL: [KeptFile; 2] = [MEMORY_SNAPSHOT, TRACE];
 
 impl KeptFile {
@@ -49,15 +47,10 @@ impl KeptFile {
 pub(super) fn keep(scratch: &Path, log: &Path, outcome: &Outcome) {
     for kind in ALL.into_iter().filter(|kind| (kind.is_wanted)(outcome)) {
         let (from, to) = (scratch.join("python").join(kind.written), kind.path(log));
-        if from.is_file() && copied(&from, &to).is_err() {
+        if from.is_file() && fs::copy(&from, &to).and_then(|_| fs::remove_file(&from)).is_err() {
             let _ = fs::remove_file(&to);
         }
     }
-}
-
-fn copied(from: &Path, to: &Path) -> io::Result<()> {
-    fs::copy(from, to)?;
-    fs::remove_file(from)
 }
 
 #[cfg(test)]
@@ -72,11 +65,8 @@ mod tests {
         let written = folder.path().join("python/memory.pickle");
         fs::create_dir(folder.path().join("python")).unwrap();
         let full = |memory| Outcome::OutOfMemory { memory, failure: Failure::default() };
-        for (outcome, is_kept) in [
-            (Outcome::Measured(Measurement::default()), false),
-            (full(Memory::Host), false),
-            (full(Memory::Device), true),
-        ] {
+        let measured = Outcome::Measured(Measurement::default());
+        for (outcome, is_kept) in [(measured, false), (full(Memory::Host), false), (full(Memory::Device), true)] {
             fs::write(&written, "blocks").unwrap();
             keep(folder.path(), &log, &outcome);
             assert_eq!(MEMORY_SNAPSHOT.of_log(&log).is_some(), is_kept, "{outcome:?}");

@@ -1,6 +1,6 @@
 //! Adds up the time of a probe's steps by phase, in bounded memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::totals::StepKind;
@@ -12,7 +12,6 @@ const BLOCKS: usize = 64;
 /// The fewest blocks for an estimate of the spread.
 const FEWEST: usize = 4;
 
-/// Consecutive steps.
 #[derive(Debug, Default)]
 struct Block {
     steps: u64,
@@ -57,7 +56,6 @@ fn add(sums: &mut BTreeMap<String, f64>, others: BTreeMap<String, f64>) {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     blocks: Vec<Block>,
-    /// Steps in each full block.
     stride: u64,
 }
 
@@ -96,30 +94,22 @@ impl Ledger {
         let usual = |of: fn(&Usual) -> f64| self.blocks.iter().map(|block| of(&block.usual)).sum::<f64>();
         let (timed, untimed) = (usual(|usual| usual.seconds), usual(|usual| usual.untimed_seconds));
         let factor = if timed > 0.0 { 1.0 + untimed / timed } else { 0.0 };
-        let keys = |block: &'_ Block| block.phases.keys().chain(block.usual.phases.keys()).cloned().collect::<Vec<_>>();
-        let mut names: Vec<String> = self.blocks.iter().flat_map(keys).collect();
-        names.sort_unstable();
-        names.dedup();
-        let sums: Vec<(String, f64, f64)> = names
-            .into_iter()
-            .map(|name| {
-                let sum: f64 = self.blocks.iter().map(|block| block.of(&name, factor)).sum();
-                let half = self.half_width(steps_s, sum, |block| block.of(&name, factor));
-                (name, sum, half)
-            })
-            .collect();
+        let phases = self.blocks.iter().flat_map(|block| [&block.phases, &block.usual.phases]);
+        let names: BTreeSet<&String> = phases.flat_map(BTreeMap::keys).collect();
+        let sum = |name: &String| {
+            let sum: f64 = self.blocks.iter().map(|block| block.of(name, factor)).sum();
+            (name.clone(), sum, self.half_width(steps_s, sum, |block| block.of(name, factor)))
+        };
+        let sums: Vec<(String, f64, f64)> = names.into_iter().map(sum).collect();
         let told: f64 = sums.iter().map(|(_, sum, _)| sum).sum();
         let scale = if told > steps_s { steps_s / told } else { 1.0 };
-        let estimate = |value: f64, half: f64| {
-            if half.is_finite() {
-                return Estimate::interval(value, (value - half).max(0.0), (value + half).min(steps_s));
-            }
-            Estimate::point(value)
+        let estimate = |value: f64, half: f64| match half.is_finite() {
+            true => Estimate::interval(value, (value - half).max(0.0), (value + half).min(steps_s)),
+            false => Estimate::point(value),
         };
         let left = (steps_s - told).max(0.0);
-        let all =
-            |block: &Block| block.phases.values().sum::<f64>() + factor * block.usual.phases.values().sum::<f64>();
-        let of_left = |block: &Block| block.seconds - all(block);
+        let sum = |phases: &BTreeMap<String, f64>| phases.values().sum::<f64>();
+        let of_left = |block: &Block| block.seconds - (sum(&block.phases) + factor * sum(&block.usual.phases));
         let rest = estimate(left, self.half_width(steps_s, left, of_left));
         let phases = sums.into_iter().map(|(name, sum, half)| (name, estimate(sum * scale, half * scale))).collect();
         (steps_s > 0.0).then_some(Account { start_s: start.as_secs_f64(), steps_s, phases, rest })
@@ -134,7 +124,6 @@ impl Ledger {
         }
         let share = sum / all;
         let squares: f64 = self.blocks.iter().map(|block| (of(block) - share * block.seconds).powi(2)).sum();
-        #[expect(clippy::cast_precision_loss, reason = "at most as many blocks as are kept")]
         let blocks = count as f64;
         // Twice the variance: for the observed run, and for the other run.
         student_quantile(count - 1, 0.025) * (2.0 * squares * blocks / (blocks - 1.0)).sqrt()

@@ -4,26 +4,20 @@ use std::collections::BTreeMap;
 
 use super::growth::{LEAST_BYTES, slope};
 
-/// One report of device memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MemoryReport {
-    /// The number of the device, for a rank with several devices.
     pub(super) device: u32,
     /// True if the peak also covers the time of the last report of this device.
     pub(super) goes_on: bool,
     /// The largest use in bytes since the last report, or since the start, including memory outside the framework.
     pub(super) peak_bytes: Option<u64>,
-    /// The use in bytes now, including memory outside the framework.
     pub(super) in_use_bytes: Option<u64>,
-    /// The device's memory capacity in bytes.
     pub(super) capacity_bytes: Option<u64>,
     /// How often the allocator has freed its caches and tried again, in total.
     pub(super) retries: Option<u64>,
-    /// How often an allocation has failed since the last report.
     pub(super) failures: Option<u64>,
 }
 
-/// A peak, and the number of steps before its time.
 #[derive(Debug, Clone, Copy)]
 struct Peak {
     /// The number of steps that had ended before the time of the peak.
@@ -75,7 +69,6 @@ pub(super) struct MemoryPeaks {
     latest: Option<usize>,
     /// The use of each device of each rank, in bytes, after a number of steps.
     in_use: BTreeMap<(u32, u32), Vec<(usize, u64)>>,
-    /// The state of each device of each rank.
     reported: BTreeMap<(u32, u32), Reported>,
     capacity_bytes: Option<u64>,
     /// True if an allocation failed since the last report with a peak.
@@ -87,7 +80,6 @@ pub(super) struct MemoryPeaks {
 pub(super) struct Split {
     pub(super) warmup: Option<u64>,
     pub(super) steady: Option<u64>,
-    /// The capacity of the device with the steady peak.
     pub(super) capacity: Option<u64>,
     /// Retries of all devices after warm-up.
     pub(super) retries: Option<u64>,
@@ -157,10 +149,8 @@ impl MemoryPeaks {
         }
     }
 
-    /// Returns the bytes by which the use of a device grows in a step after warm-up, if it grows steadily, and the bytes that are left.
-    /// Of several devices, the first that is full counts.
+    /// Returns the steady growth of a device per step, and the bytes that are left, for the device that is full first.
     pub(super) fn growth_after(&self, warmup_steps: usize) -> Option<(f64, f64)> {
-        #[expect(clippy::cast_precision_loss, reason = "sizes and counts")]
         let of_device = |in_use: &Vec<(usize, u64)>| {
             let later = in_use.iter().filter(|(steps, _)| *steps >= warmup_steps);
             let points: Vec<(f64, f64)> = later.map(|(steps, bytes)| (*steps as f64, *bytes as f64)).collect();
@@ -172,7 +162,6 @@ impl MemoryPeaks {
     }
 }
 
-/// Folds neighbours if there are too many.
 fn fold<T: Copy>(kept: &mut Vec<T>, both: impl Fn(T, T) -> T) {
     const KEPT: usize = 8192;
     if kept.len() >= KEPT {
@@ -188,42 +177,36 @@ mod tests {
         MemoryReport { peak_bytes: Some(bytes), ..MemoryReport::default() }
     }
 
-    fn peaks(split: Split) -> (Option<u64>, Option<u64>) {
-        (split.warmup, split.steady)
+    /// Returns the peaks after reports, each with its rank and the number of steps before it.
+    fn pushed(reports: impl IntoIterator<Item = (u32, usize, MemoryReport)>) -> MemoryPeaks {
+        let mut peaks = MemoryPeaks::default();
+        reports.into_iter().for_each(|(rank, steps, report)| peaks.push(rank, steps, report));
+        peaks
     }
 
     #[test]
     fn a_report_belongs_to_the_steps_since_the_one_before() {
-        let mut reports = MemoryPeaks::default();
-        reports.push(0, 3, peak(90));
-        reports.push(1, 3, peak(95));
-        reports.push(0, 8, peak(70));
-        reports.push(1, 8, peak(50));
-        assert_eq!(peaks(reports.split_at(3)), (Some(95), Some(70)));
-        assert_eq!(peaks(reports.split_at(5)), (Some(95), Some(95)), "nothing began after five");
-        assert_eq!(peaks(reports.split_at(0)), (None, Some(95)));
-    }
-
-    #[test]
-    fn a_peak_that_goes_on_covers_the_time_since_it_was_reset() {
-        let mut reports = MemoryPeaks::default();
-        reports.push(0, 1, peak(90));
-        reports.push(0, 3, MemoryReport { goes_on: true, ..peak(90) });
-        reports.push(0, 8, peak(60));
-        reports.push(0, 12, MemoryReport { goes_on: true, ..peak(65) });
-        assert_eq!(peaks(reports.split_at(3)), (Some(90), Some(65)));
-        assert_eq!(peaks(reports.split_at(2)), (Some(90), Some(65)));
-        assert_eq!(peaks(reports.split_at(9)), (Some(90), Some(90)), "the later peak began before");
+        let each = pushed([(0, 3, peak(90)), (1, 3, peak(95)), (0, 8, peak(70)), (1, 8, peak(50))]);
+        // A peak that goes on covers the time since it was reset.
+        let on = |bytes| MemoryReport { goes_on: true, ..peak(bytes) };
+        let going_on = pushed([(0, 1, peak(90)), (0, 3, on(90)), (0, 8, peak(60)), (0, 12, on(65))]);
+        for (reports, steps, warmup, steady) in [
+            (&each, 3, Some(95), 70),
+            (&each, 5, Some(95), 95),
+            (&each, 0, None, 95),
+            (&going_on, 3, Some(90), 65),
+            (&going_on, 2, Some(90), 65),
+            (&going_on, 9, Some(90), 90),
+        ] {
+            let split = reports.split_at(steps);
+            assert_eq!((split.warmup, split.steady), (warmup, Some(steady)), "{steps}");
+        }
     }
 
     #[test]
     fn two_devices_of_one_rank_are_told_apart_and_the_fuller_counts() {
         let of = |device, bytes, capacity| MemoryReport { device, capacity_bytes: Some(capacity), ..peak(bytes) };
-        let mut reports = MemoryPeaks::default();
-        for steps in [3, 8] {
-            reports.push(0, steps, of(0, 60, 100));
-            reports.push(0, steps, of(1, 40, 50));
-        }
+        let reports = pushed([3, 8].into_iter().flat_map(|at| [(0, at, of(0, 60, 100)), (0, at, of(1, 40, 50))]));
         let split = reports.split_at(3);
         assert_eq!((split.steady, split.capacity), (Some(40), Some(50)));
         assert_eq!(reports.split_at(5).steady, Some(40), "both began at three");
@@ -231,41 +214,33 @@ mod tests {
 
     #[test]
     fn the_largest_of_many_reports_is_kept() {
-        let mut reports = MemoryPeaks::default();
-        for step in 0..100_000 {
+        let reports = pushed((0..100_000).map(|step| {
             let retries = Some(step as u64 / 10_000);
-            reports.push(0, step, MemoryReport { retries, ..peak(if step == 50_000 { 9 } else { 5 }) });
-        }
+            (0, step, MemoryReport { retries, ..peak(if step == 50_000 { 9 } else { 5 }) })
+        }));
         assert!(reports.peaks.len() <= 8192 && reports.retries.len() <= 8192);
         assert_eq!((reports.split_at(10).steady, reports.split_at(10).retries), (Some(9), Some(9)));
     }
 
     #[test]
     fn retries_count_since_warm_up() {
-        let mut reports = MemoryPeaks::default();
-        let retries = |retries| MemoryReport { retries: Some(retries), ..MemoryReport::default() };
-        reports.push(0, 1, retries(2));
-        let only = reports.split_at(0);
-        assert_eq!((only.retries, only.warmup_retries), (Some(2), Some(2)), "the only report counts for both");
-        reports.push(0, 5, retries(3));
-        reports.push(0, 9, retries(3));
-        assert_eq!((reports.split_at(5).retries, reports.split_at(5).warmup_retries), (Some(0), Some(3)));
-        assert_eq!((reports.split_at(0).retries, reports.split_at(0).warmup_retries), (Some(1), Some(2)));
-        reports.push(0, 12, retries(7));
-        assert_eq!(reports.split_at(5).retries, Some(4));
+        let told = [(1, 2), (5, 3), (9, 3), (12, 7)];
+        let told = told.map(|(at, retries)| (0, at, MemoryReport { retries: Some(retries), ..Default::default() }));
+        for (reports, steps, retries, warmup_retries) in [(1, 0, 2, 2), (3, 5, 0, 3), (3, 0, 1, 2), (4, 5, 4, 3)] {
+            let split = pushed(told[..reports].iter().copied()).split_at(steps);
+            assert_eq!((split.retries, split.warmup_retries), (Some(retries), Some(warmup_retries)), "{reports}");
+        }
     }
 
     #[test]
     fn steady_growth_after_warm_up_is_found() {
         const MIB: u64 = 1 << 20;
         let growth = |bytes: &dyn Fn(u64) -> u64| {
-            let mut reports = MemoryPeaks::default();
-            for steps in (2..=40).step_by(2) {
+            let report = |steps| {
                 let (in_use_bytes, capacity_bytes) = (Some(bytes(steps)), Some(4096 * MIB));
-                let report = MemoryReport { in_use_bytes, capacity_bytes, ..MemoryReport::default() };
-                reports.push(0, steps as usize, report);
-            }
-            reports.growth_after(10)
+                (0, steps as usize, MemoryReport { in_use_bytes, capacity_bytes, ..MemoryReport::default() })
+            };
+            pushed((2..=40).step_by(2).map(report)).growth_after(10)
         };
         let (per_step, left) = growth(&|steps| 96 * MIB + steps * 10 * MIB).unwrap();
         assert!((per_step / MIB as f64 - 10.0).abs() < 1e-6 && (left / MIB as f64 - 3600.0).abs() < 1e-6);

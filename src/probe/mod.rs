@@ -15,7 +15,6 @@ mod events;
 mod experiment;
 mod gpu_watch;
 mod growth;
-mod handed_out;
 mod hang;
 mod heard;
 mod hook;
@@ -24,22 +23,18 @@ mod idle;
 mod in_process;
 mod kept_file;
 mod ledger;
-mod lines;
 mod live;
 mod measuring;
 mod memory_peaks;
 mod orders;
 mod output;
-mod plain_text;
 mod printed;
 pub mod protocol;
 mod ranks;
 pub mod relay;
 mod replay;
-mod run;
 mod scratch;
 mod shared_watch;
-mod start_error;
 pub mod supervisor;
 mod sweep;
 mod template;
@@ -55,6 +50,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -65,12 +61,12 @@ pub use command::{
 };
 use duel::{Bout, Duel, DuelWatch, Duelled, Way};
 pub use experiment::{Experiment, MODES, Mode};
+pub use hook::prepared;
 pub use in_process::{InProcess, Step, StepError, TrainingStep};
 pub use kept_file::{KeptFile, MEMORY_SNAPSHOT};
 pub use measuring::stats;
-pub use measuring::{Rate, RateUnit, RateUnitError};
+pub use printed::{Rate, RateUnit, RateUnitError};
 pub use replay::{Replay, Table, TableError};
-pub use run::prepared;
 pub use template::{BUILTINS, Rendered, StepTemplate, Template, Word, escaped};
 pub use timeline::Timeline;
 pub use trackers::{SILENCERS, Silencer};
@@ -365,9 +361,7 @@ impl ProbeError {
         let path = path.to_owned();
         move |source| Self::Io { action, path: Some(path), source }
     }
-}
 
-impl ProbeError {
     /// Returns true if only this place failed, so that other places can continue.
     pub(crate) fn is_of_the_place(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::NoTime { .. })
@@ -416,6 +410,11 @@ impl ProbeError {
 
 fn held_by(holder: Option<&str>) -> String {
     holder.map_or_else(|| ", by no process that can be seen".to_owned(), |holder| format!(", by {holder}"))
+}
+
+/// Locks a mutex. Its content stays valid when a thread panics, so a poisoned lock does not matter.
+fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn listed(pids: &[u32]) -> String {

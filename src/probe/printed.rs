@@ -1,13 +1,11 @@
-//! Finds a rate in a printed line, and reads the whole number, however it is written.
+//! The source of a command's throughput: its events, or a rate that it prints. Finds such a rate in a printed line, and reads the
+//! whole number, however it is written.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex, bytes};
 
-use super::measuring::seconds_in;
-
-/// Units in which scripts count their work.
 const THINGS: &[&str] = &[
     "batch",
     "example",
@@ -63,16 +61,12 @@ fn number_in(pattern: &bytes::Regex, line: &str) -> Option<f64> {
     while to > 0 && is_digit(to - 1) && (is_digit(to) || is_separator(to) && is_digit(to + 1)) {
         to += if is_digit(to) { 1 } else { 2 };
     }
-    let text = std::str::from_utf8(bytes.get(from..to)?).ok()?.trim();
-    let is_negative = line
-        .get(..from)?
-        .trim_start()
-        .strip_suffix('-')
-        .is_some_and(|before| before.is_empty() || before.ends_with([' ', '=', ':']));
+    let text = line.get(from..to)?.trim();
+    let before = line.get(..from)?.trim_start().strip_suffix('-');
+    let is_negative = before.is_some_and(|before| before.is_empty() || before.ends_with([' ', '=', ':']));
     value(text).or_else(|| text.parse().ok()).filter(|number| number.is_finite() && !is_negative)
 }
 
-/// Characters between the digits of a number.
 const SEPARATORS: &[char] = &['.', ',', '_', '\''];
 
 /// Returns the line in which numbers with separators, exponents or a factor such as `k` are plain decimals.
@@ -188,6 +182,96 @@ fn with_swapped_units(line: &str) -> String {
     units.replace_all(line, swapped).into_owned()
 }
 
+/// The source of the throughput.
+#[derive(Debug, Clone)]
+pub enum Rate {
+    /// The step reports events; see `docs/protocol.md`.
+    Events,
+    /// The step prints a number, and a pattern finds it.
+    Pattern {
+        /// The pattern of the number: its first group that takes part in the match, or the whole match.
+        pattern: bytes::Regex,
+        /// The unit of the number.
+        unit: RateUnit,
+    },
+}
+
+/// The unit of a printed number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RateUnit {
+    /// The unit of time in seconds: 1 for `s`, 0.001 for `ms`.
+    seconds: f64,
+    /// True if the number is a time per thing (`s/step`), not things per time (`steps/s`).
+    inverse: bool,
+    /// The counted thing in the singular: `sample`, or `step`.
+    thing: String,
+}
+
+/// The error for a string that is not a unit of a rate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no unit of a rate; write it like `samples/s`, `steps/s` or `ms/step`")]
+pub struct RateUnitError {
+    text: String,
+}
+
+const TIMES: &[(&str, f64)] = &[
+    ("s", 1.0),
+    ("sec", 1.0),
+    ("second", 1.0),
+    ("seconds", 1.0),
+    ("ms", 1e-3),
+    ("us", 1e-6),
+    ("min", 60.0),
+    ("h", 3600.0),
+];
+const STEPS: &[&str] = &["step", "steps", "it", "its", "iter", "iters", "iteration", "iterations", "batch", "batches"];
+
+fn seconds_in(word: &str) -> Option<f64> {
+    TIMES.iter().find(|(name, _)| *name == word).map(|&(_, seconds)| seconds)
+}
+
+impl RateUnit {
+    /// Reads `things/time` or `time/thing`.
+    ///
+    /// # Errors
+    /// The string has another format.
+    pub fn parse(text: &str) -> Result<Self, RateUnitError> {
+        let error = || RateUnitError { text: text.to_owned() };
+        let (above, below) = text.trim().split_once('/').ok_or_else(error)?;
+        let (above, below) = (above.trim(), below.trim());
+        let (seconds, inverse, thing) = match (seconds_in(above), seconds_in(below)) {
+            (None, Some(seconds)) => (seconds, false, above),
+            (Some(seconds), None) => (seconds, true, below),
+            _ => return Err(error()),
+        };
+        if thing.is_empty() {
+            return Err(error());
+        }
+        let thing = if STEPS.contains(&thing) { "step" } else { thing };
+        Ok(Self { seconds, inverse, thing: thing.to_owned() })
+    }
+
+    /// Returns true if the number counts steps. Then samples per step must be known to compare batch sizes.
+    pub fn counts_steps(&self) -> bool {
+        self.thing == "step"
+    }
+
+    /// Returns the throughput for a number and this many samples per step.
+    pub(super) fn throughput(&self, number: f64, samples_per_step: Option<f64>) -> f64 {
+        let per_second = if self.inverse { 1.0 / (number * self.seconds) } else { number / self.seconds };
+        per_second * samples_per_step.filter(|_| self.counts_steps()).unwrap_or(1.0)
+    }
+
+    /// Returns the unit of that throughput.
+    pub(super) fn throughput_unit(&self) -> String {
+        match self.thing.as_str() {
+            "step" => "samples/s".to_owned(),
+            thing if self.inverse && !thing.ends_with('s') => format!("{thing}s/s"),
+            thing => format!("{thing}/s"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,31 +283,14 @@ mod tests {
 
     #[test]
     fn a_number_is_read_as_a_whole() {
-        for (printed, number) in [
-            ("812.3", 812.3),
-            ("1,461.2", 1461.2),
-            ("1,234,567", 1_234_567.0),
-            ("1_461.2", 1461.2),
-            ("1'461.2", 1461.2),
-            ("1.461,2", 1461.2),
-            ("1.234.567", 1_234_567.0),
-            ("430,1", 430.1),
-            ("0,461", 0.461),
-            ("1,461", 1461.0),
-            ("1.461", 1.461),
-            ("1.461e+03", 1461.0),
-            ("1.461E3", 1461.0),
-            ("5e-1", 0.5),
-            ("1.46k", 1460.0),
-            ("1.46K", 1460.0),
-            ("2M", 2e6),
-            ("1.5 k", 1500.0),
-        ] {
-            for line in [
-                format!("step 40: {printed} samples/s"),
-                format!("[{printed}samples/s]"),
-                format!("x={printed} samples/s"),
-            ] {
+        let plain = [("812.3", 812.3), ("430,1", 430.1), ("0,461", 0.461), ("1.461", 1.461), ("5e-1", 0.5)];
+        let thousands = ["1,461.2", "1_461.2", "1'461.2", "1.461,2"].map(|printed| (printed, 1461.2));
+        let whole = ["1,461", "1.461e+03", "1.461E3"].map(|printed| (printed, 1461.0));
+        let millions = ["1,234,567", "1.234.567"].map(|printed| (printed, 1_234_567.0));
+        let factors = [("1.46k", 1460.0), ("1.46K", 1460.0), ("2M", 2e6), ("1.5 k", 1500.0)];
+        for (printed, number) in [&plain[..], &thousands, &whole, &millions, &factors].concat() {
+            for (before, behind) in [("step 40: ", " samples/s"), ("[", "samples/s]"), ("x=", " samples/s")] {
+                let line = format!("{before}{printed}{behind}");
                 assert_eq!(samples(&line), Some(number), "{line}");
             }
         }
@@ -267,5 +334,21 @@ mod tests {
         assert_eq!(nearest(&lines, "samples/s"), Some("12.5q samples/s"));
         assert_eq!(nearest(&lines, "images/s"), Some("loss 0.3"));
         assert_eq!(nearest(&lines[3..], "samples/s"), None);
+    }
+
+    #[test]
+    fn rates_and_times_become_throughputs() {
+        let throughput = |unit: &str, number, samples| {
+            let unit = RateUnit::parse(unit).unwrap();
+            (unit.throughput(number, samples), unit.throughput_unit())
+        };
+        assert_eq!(throughput("samples/s", 1234.5, None), (1234.5, "samples/s".to_owned()));
+        assert_eq!(throughput("tokens/sec", 10.0, Some(8.0)), (10.0, "tokens/s".to_owned()));
+        assert_eq!(throughput("it/s", 10.0, Some(8.0)), (80.0, "samples/s".to_owned()));
+        assert_eq!(throughput("ms/step", 20.0, Some(8.0)), (400.0, "samples/s".to_owned()));
+        assert_eq!(throughput("s/sample", 0.5, None), (2.0, "samples/s".to_owned()));
+        for text in ["", "samples", "s/s", "a/b", "/s", "s/"] {
+            assert!(RateUnit::parse(text).is_err(), "{text}");
+        }
     }
 }

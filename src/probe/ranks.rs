@@ -1,23 +1,21 @@
 //! Tracks the processes of a distributed job: which processes have reported, how many are expected, and which are lost.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The time after the first step of rank 0 within which the other ranks must have said `hello`. They take part in each step, so it
-/// only allows for a slow connection. A round number.
+/// How long after the first step of rank 0 the other ranks may say `hello`: a slow connection. A round number.
 const REPORT_TIME: Duration = Duration::from_secs(5);
 
 /// Steps of rank 0 that may arrive after another rank died: the current step, and a step that overlaps with it.
 const LATE_STEPS: u32 = 2;
 
-/// The processes that have said `hello`.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     /// The number of processes that must report, if the spec states it.
     stated: Option<u32>,
     /// True if a hook is loaded in every process, so that all processes report if one does.
     is_hooked: bool,
-    /// The number of processes, as the processes report it.
     told: Option<u32>,
     known: BTreeMap<u32, Rank>,
     first_step: Option<Instant>,
@@ -25,7 +23,6 @@ pub(super) struct Ranks {
 
 #[derive(Debug, Default)]
 struct Rank {
-    /// The number of open connections.
     open: u32,
     /// The loss of the rank: its last connection closed without the `bye` that it should have sent.
     gone: Option<Gone>,
@@ -52,7 +49,6 @@ impl Ranks {
         Self { stated, is_hooked, ..Self::default() }
     }
 
-    /// Returns the number of processes that said `hello`.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.known.len()).unwrap_or(u32::MAX)
     }
@@ -76,7 +72,6 @@ impl Ranks {
         }
     }
 
-    /// Records that rank 0 ended a step.
     pub(super) fn step(&mut self, at: Instant) {
         self.first_step.get_or_insert(at);
         for gone in self.known.values_mut().filter_map(|rank| rank.gone.as_mut()) {
@@ -84,22 +79,17 @@ impl Ranks {
         }
     }
 
-    /// Compares the reported processes with the expected number.
     pub(super) fn attendance(&self, now: Instant) -> Attendance {
         let told = self.told.filter(|_| self.is_hooked);
         let Some(expected) = self.stated.or(told) else { return Attendance::Complete };
-        let count = self.count();
         let late = self.first_step.is_some_and(|first| now.saturating_duration_since(first) >= REPORT_TIME);
-        if count == expected {
-            Attendance::Complete
-        } else if count < expected && !late {
-            Attendance::Missing(self.wrong(expected))
-        } else {
-            Attendance::Wrong(self.wrong(expected))
+        match self.count().cmp(&expected) {
+            Ordering::Equal => Attendance::Complete,
+            Ordering::Less if !late => Attendance::Missing(self.wrong(expected)),
+            _ => Attendance::Wrong(self.wrong(expected)),
         }
     }
 
-    /// Returns a message that the wrong number of processes reported.
     fn wrong(&self, expected: u32) -> String {
         let count = self.count();
         let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };

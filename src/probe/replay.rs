@@ -5,13 +5,13 @@
 //! `x_peak_memory_bytes` and `x_memory_capacity_bytes` are reported under their proper meaning. Configs that are not in the table
 //! are not in its space.
 
-mod further;
-
-use std::collections::{HashMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 
-use super::{Job, ProbeError, Prober, Watch};
+use super::measuring::window::DATA_WAIT;
+use super::{Job, ProbeError, Prober, Watch, stats};
 use crate::model::{
     Config, Estimate, Failure, Line, MachineUse, Measurement, Memory, MemoryRole, MemoryUse, Objective, Outcome,
     Parameter, Settings, Space, SpaceError, Timing, Value,
@@ -94,11 +94,9 @@ impl Table {
     pub fn from_csv(text: impl Read) -> Result<Self, TableError> {
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).flexible(true).from_reader(text);
         let headers = reader.headers()?.clone();
-        let column = |name: &'static str| {
-            headers
-                .iter()
-                .position(|header| header == name)
-                .ok_or_else(|| TableError::NoColumn { column: name, found: summary(&headers) })
+        let column = |column: &'static str| {
+            let place = headers.iter().position(|header| header == column);
+            place.ok_or_else(|| TableError::NoColumn { column, found: summary(&headers) })
         };
         let (status, value) = (column("status")?, column("value")?);
         if status == 0 {
@@ -121,7 +119,7 @@ impl Table {
                     let text = record.get(value).unwrap_or_default();
                     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
                     let number = number.ok_or_else(|| TableError::NotANumber { row, text: text.to_owned() })?;
-                    Outcome::Measured(further::beside(measurement(number), &headers, &record))
+                    Outcome::Measured(beside(measurement(number), &headers, &record))
                 }
                 "oom_fail" | "out_of_memory" | "oom" => {
                     Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new("as recorded") }
@@ -164,20 +162,17 @@ impl Table {
                         phase_seconds: measured.phase_seconds,
                         ranks: measured.ranks,
                         metrics: measured.metrics,
-                        timing: Timing {
-                            step_seconds: measured.timing.step_seconds,
-                            ..measurement(estimate.value).timing
-                        },
+                        timing: Timing { steps: 1, step_seconds: measured.timing.step_seconds, ..Timing::default() },
                         memory: MemoryUse {
                             peak_bytes: measured.memory.peak_bytes,
                             capacity_bytes: measured.memory.capacity_bytes,
-                            ..measurement(estimate.value).memory
+                            ..MemoryUse::default()
                         },
                         machine: MachineUse {
                             host_peak_bytes: measured.machine.host_peak_bytes,
                             gpus: measured.machine.gpus,
                             host: measured.machine.host,
-                            ..measurement(estimate.value).machine
+                            ..MachineUse::default()
                         },
                         ..measurement(estimate.value)
                     })
@@ -237,8 +232,7 @@ impl Table {
     }
 }
 
-/// Returns the names of the columns for a message. Escapes control characters, and limits the length in case the file is not a
-/// table.
+/// Returns the names of the columns for a message, escaped and shortened in case the file is not a table.
 fn summary(headers: &csv::StringRecord) -> String {
     const SHOWN: usize = 12;
     const LONGEST: usize = 30;
@@ -263,7 +257,6 @@ fn of_one_kind(values: Vec<Value>) -> Vec<Value> {
     }
 }
 
-/// Returns each value once, in the order of first appearance.
 fn distinct(values: impl IntoIterator<Item = Value>) -> Vec<Value> {
     let mut seen = HashSet::new();
     values.into_iter().filter(|value| seen.insert(value.clone())).collect()
@@ -285,15 +278,14 @@ fn measurement(value: f64) -> Measurement {
     }
 }
 
-/// Combines the rows of one config: the mean of its successful rows, with the further data of the first of them. If no row was
-/// successful, the first failure.
+/// Combines the rows of one config: the mean of its successful rows with the first's further data, or the first failure.
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
     let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();
     match first {
         Some(first) => Outcome::Measured(Measurement {
-            throughput: crate::probe::stats::mean(&values).map(Estimate::point),
-            metrics: further::means(outcomes.iter().filter_map(Outcome::measurement)),
+            throughput: stats::mean(&values).map(Estimate::point),
+            metrics: means(outcomes.iter().filter_map(Outcome::measurement)),
             ..first
         }),
         None => outcomes.into_iter().next().unwrap_or(Outcome::Interrupted),
@@ -316,9 +308,7 @@ impl Replay {
     pub fn scores(&self, objective: &Objective) -> Vec<Vec<f64>> {
         let mut rows: Vec<Vec<f64>> =
             self.answers.values().filter_map(|outcome| objective.scores_of(outcome)).collect();
-        rows.sort_by(|a, b| {
-            a.iter().zip(b).map(|(a, b)| a.total_cmp(b)).fold(std::cmp::Ordering::Equal, |all, next| all.then(next))
-        });
+        rows.sort_by(|a, b| a.iter().zip(b).map(|(a, b)| a.total_cmp(b)).fold(Ordering::Equal, Ordering::then));
         rows
     }
 
@@ -335,56 +325,85 @@ impl Prober for Replay {
     }
 }
 
+/// Columns with the same meaning as a metric.
+const SAME: &[(&str, &str)] = &[("x_power_w", "power"), ("x_avg_power_w", "power")];
+
+/// Returns the numbers of `x_` columns, as metrics of these names and of the metrics with the same meaning.
+fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -> BTreeMap<String, f64> {
+    let cells = headers.iter().zip(record).filter(|(name, _)| name.starts_with("x_"));
+    let numbers = cells.filter_map(|(name, text)| Some((name, text.parse::<f64>().ok().filter(|n| n.is_finite())?)));
+    let named = numbers.flat_map(|(name, number)| {
+        let same = SAME.iter().filter(move |(column, _)| *column == name).map(|(_, same)| *same);
+        [name].into_iter().chain(same).map(move |name| (name.to_owned(), number))
+    });
+    named.collect()
+}
+
+/// Adds the numbers of further columns to a measurement, if the row has them.
+fn beside(mut measurement: Measurement, headers: &csv::StringRecord, record: &csv::StringRecord) -> Measurement {
+    let number = |column: &str| -> Option<f64> {
+        let place = headers.iter().position(|header| header == column)?;
+        record.get(place)?.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
+    };
+    let bytes = |column: &str| number(column).map(|bytes| bytes as u64);
+    measurement.timing.step_seconds = number("x_step_s");
+    measurement.phase_seconds.extend(number("x_data_wait_s").map(|wait| (DATA_WAIT.to_owned(), wait)));
+    measurement.memory.peak_bytes = bytes("x_peak_memory_bytes");
+    measurement.memory.capacity_bytes = bytes("x_memory_capacity_bytes");
+    measurement.metrics = metrics(headers, record);
+    measurement
+}
+
+/// Returns the mean of each metric over the rows of one config that have the metric.
+fn means<'m>(measurements: impl Iterator<Item = &'m Measurement>) -> BTreeMap<String, f64> {
+    let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (name, number) in measurements.flat_map(|measurement| &measurement.metrics) {
+        all.entry(name).or_default().push(*number);
+    }
+    all.into_iter().filter_map(|(name, numbers)| Some((name.to_owned(), stats::mean(&numbers)?))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Purpose;
+    use crate::model::{Direction, Goal, Purpose, Walk};
 
-    const TEXT: &str =
-        "batch,mode,status,value,value_std\n8,a,ok,10,1\n16,a,ok,20,\n16,b,oom_fail,,\n8,b,compile_fail,,\n";
+    fn read(text: &str) -> (Space, Replay) {
+        Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap()
+    }
 
     #[test]
     fn columns_up_to_status_are_parameters_and_rows_are_the_space() {
-        let (space, replay) = Table::from_csv(TEXT.as_bytes()).unwrap().into_replay(&[]).unwrap();
-        let names: Vec<&str> = space.parameters().iter().map(Parameter::name).collect();
-        assert_eq!(names, ["batch", "mode"]);
-        assert_eq!(crate::model::Walk::new(&space).count(), 4);
-        assert_eq!(replay.optimum(&Objective::default()), Some(20.0));
+        let text = "batch,mode,status,value,value_std\n8,a,ok,10,1\n16,a,ok,20,\n16,b,oom_fail,,\n8,b,compile_fail,,\n";
+        let (space, replay) = read(text);
+        assert_eq!(space.parameters().iter().map(Parameter::name).collect::<Vec<_>>(), ["batch", "mode"]);
+        assert_eq!((Walk::new(&space).count(), replay.optimum(&Objective::default())), (4, Some(20.0)));
+        let (space, _) = read("x,y,status,value\n1,1,ok,1\n2,2,ok,2\n");
+        assert_eq!((space.raw_size(), Walk::new(&space).count()), (Some(4), 2), "others are not in the space");
     }
 
     #[test]
     fn further_columns_with_known_names_are_reported() {
         let text = "batch,status,value,x_step_s,x_data_wait_s,x_peak_memory_bytes,x_memory_capacity_bytes,x_load\n\
                     8,ok,80,0.1,0.04,700,1000,3\n16,ok,100,,,,,\n32,ok,90,-1,x,inf,,\n";
-        let (space, replay) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
-        let told: Vec<&Measurement> = crate::model::Walk::new(&space)
-            .map(|config| replay.answer(&config).unwrap().measurement().unwrap())
-            .collect();
+        let (space, replay) = read(text);
+        let told = Walk::new(&space).map(|config| replay.answer(&config).unwrap().measurement().unwrap());
+        let told: Vec<&Measurement> = told.collect();
         assert_eq!((told[0].timing.step_seconds, told[0].phase_seconds["data_wait"]), (Some(0.1), 0.04));
         assert_eq!((told[0].memory.peak_bytes, told[0].memory.capacity_bytes), (Some(700), Some(1000)));
         for silent in &told[1..] {
-            assert!(
-                silent.timing.step_seconds.is_none()
-                    && silent.phase_seconds.is_empty()
-                    && silent.memory.peak_bytes.is_none()
-            );
+            assert_eq!((silent.timing.step_seconds, silent.memory.peak_bytes), (None, None));
+            assert!(silent.phase_seconds.is_empty());
         }
-    }
-
-    #[test]
-    fn configs_that_are_not_in_the_table_are_not_in_the_space() {
-        let text = "x,y,status,value\n1,1,ok,1\n2,2,ok,2\n";
-        let (space, _) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
-        assert_eq!(space.raw_size(), Some(4));
-        assert_eq!(crate::model::Walk::new(&space).count(), 2);
-    }
-
-    #[test]
-    fn empty_cells_and_mixed_kinds_are_settings() {
-        let text = "x,y,status,value\n1,,ok,1\n2,auto,ok,2\n2,3,ok,4\n2,3,ok,6\n";
-        let (space, replay) = Table::from_csv(text.as_bytes()).unwrap().into_replay(&[]).unwrap();
-        assert_eq!(crate::model::Walk::new(&space).count(), 3);
-        assert_eq!(replay.optimum(&Objective::default()), Some(5.0), "rows of one config are averaged");
+        let (space, replay) = read("a,status,value,x_avg_power_w,x_note\n1,ok,10,100,\"q\"\n1,ok,30,300,\n2,ok,5,,\n");
+        let metric = |level: i64, name: &str| {
+            let config = space.locate(&[("a", Value::from(level))].into_iter().collect()).unwrap();
+            replay.answer(&config).unwrap().measurement().unwrap().metric(name)
+        };
+        assert_eq!(metric(1, "x_avg_power_w"), Some(200.0));
+        assert_eq!(metric(1, "energy_per_sample"), Some(10.0), "power tells the energy of a sample");
+        assert_eq!(metric(2, "energy_per_sample"), None);
+        assert_eq!(metric(1, "x_note"), None);
     }
 
     #[test]
@@ -408,29 +427,15 @@ mod tests {
             elapsed_s: 1.0,
             outcome: Outcome::Measured(measured),
         };
-        let goals = ["loss", "throughput"].map(|metric| crate::model::Goal::known(metric).unwrap());
+        let goals = ["loss", "throughput"].map(|metric| Goal::known(metric).unwrap());
         let front = Objective::pareto(goals).unwrap();
-        let loss = Objective::new("loss", crate::model::Direction::Minimize);
+        let loss = Objective::new("loss", Direction::Minimize);
         for (objective, throughput) in [(&front, 500.0), (&loss, 0.5)] {
             let table = Table::from_journal(std::slice::from_ref(&line), &[], objective).unwrap();
             let (space, replay) = table.into_replay(&[]).unwrap();
             let told = replay.answer(&space.first().unwrap()).unwrap().measurement().unwrap();
             assert_eq!(told.throughput.unwrap().value, throughput);
             assert_eq!((told.metrics["loss"], told.machine.host_peak_bytes, told.ranks), (0.5, Some(3), Some(2)));
-        }
-    }
-
-    #[test]
-    fn what_is_no_table_is_refused() {
-        for text in [
-            "",
-            "a,b\n1,2\n",
-            "status,value\nok,1\n",
-            "a,status,value\n",
-            "a,status,value\n1,ok,x\n",
-            "a,status,value\n1\n",
-        ] {
-            assert!(Table::from_csv(text.as_bytes()).is_err(), "{text:?}");
         }
     }
 }

@@ -17,7 +17,6 @@ use crate::machine::process_table;
 /// The prefix of all scratch folders.
 pub(super) const PREFIX: &str = "gputune-";
 
-/// The lock file.
 pub(super) const OWNER: &str = "owner";
 
 /// The file with the notes for cleaning up.
@@ -36,19 +35,15 @@ pub(super) struct Scratch {
 /// The processes of a probe, for the gputune that cleans up after it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Note {
-    /// The supervisor's process id.
     pub(super) supervisor: u32,
     /// The start time of the supervisor, in clock ticks since boot, because another process may get its process id.
     pub(super) started: u64,
-    /// The boot of the machine in which these numbers are valid.
     pub(super) boot: String,
-    /// The process namespace in which they are valid.
     pub(super) namespace: String,
     /// The path of the probe's control group, even if the group does not exist.
     pub(super) cgroup: Option<PathBuf>,
 }
 
-/// Returns the folders that may contain scratch folders.
 pub(super) fn parents() -> Vec<PathBuf> {
     let usual = std::env::temp_dir();
     let mut parents = vec![PathBuf::from("/tmp")];
@@ -85,12 +80,11 @@ impl Scratch {
             namespace: namespace(),
             cgroup: Cgroup::folder_of(supervisor),
         };
-        let _ = write_whole(&self.path().join(NOTE), &note);
+        let _ = serde_json::to_vec(&note).map(|note| write_whole(&self.path().join(NOTE), &note));
     }
 }
 
 impl Note {
-    /// Reads the note in a scratch folder.
     pub(super) fn read(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(NOTE)).ok()?).ok()
     }
@@ -113,11 +107,10 @@ pub(super) fn claim(folder: &Path) -> io::Result<File> {
     Ok(owner)
 }
 
-/// Writes a file completely or not at all.
-pub(super) fn write_whole(path: &Path, content: &impl Serialize) -> io::Result<()> {
+pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(&serde_json::to_vec(content)?)?;
+    file.write_all(content)?;
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 

@@ -14,24 +14,20 @@ use crate::machine::{
 };
 use crate::model::quantity::show_bytes;
 
-/// The share of shared memory in use from which on it counts as full: a batch that does not fit may be larger than the free rest. A
-/// round number.
+/// The share of use from which on shared memory counts as full: a batch may be larger than the free rest. A round number.
 const FULL: f64 = 0.9;
 
-/// Watches `/dev/shm` for a probe.
+#[derive(Default)]
 pub(super) struct SharedWatch {
-    /// Files that existed before the probe.
     before: BTreeSet<u64>,
     /// Files with a name that the probe's processes had open.
     seen: BTreeMap<u64, PathBuf>,
     peak_bytes: u64,
-    /// The state with the least free memory.
     fullest: Option<SharedMemory>,
     /// The folder for notes on cleaning up, and the numbers of files and processes in the notes.
     record: Option<(PathBuf, (usize, usize))>,
 }
 
-/// The file with the notes.
 const RECORD: &str = "shared.json";
 
 #[derive(Serialize, Deserialize)]
@@ -51,8 +47,7 @@ impl SharedWatch {
     }
 
     fn new() -> Self {
-        let before = named_files().into_iter().map(|(inode, _)| inode).collect();
-        Self { before, seen: BTreeMap::new(), peak_bytes: 0, fullest: None, record: None }
+        Self { before: named_files().into_iter().map(|(inode, _)| inode).collect(), ..Self::default() }
     }
 
     /// Checks how full shared memory is, which takes microseconds.
@@ -64,7 +59,6 @@ impl SharedWatch {
         }
     }
 
-    /// Records the files that processes hold.
     pub(super) fn see(&mut self, files: BTreeMap<u64, SharedFile>) {
         self.peak_bytes = self.peak_bytes.max(files.values().map(|file| file.bytes).sum());
         let named = files.into_iter().filter_map(|(inode, file)| Some((inode, file.path?)));
@@ -80,7 +74,6 @@ impl SharedWatch {
         self.peak_bytes
     }
 
-    /// Notes new files and the probe's processes.
     pub(super) fn record(&mut self, own: &BTreeSet<u32>) {
         let count = (self.seen.len(), own.len());
         if let Some((folder, _)) = self.record.take_if(|(_, recorded)| *recorded != count) {
@@ -92,37 +85,29 @@ impl SharedWatch {
     /// Writes the notes. They are only needed if this process is killed, so an error is ignored.
     fn write_record(&self, folder: &Path, own: &BTreeSet<u32>) {
         let record = Record { before: self.before.clone(), seen: self.seen.clone(), own: own.clone() };
-        let _ = write_whole(&folder.join(RECORD), &record);
+        let _ = serde_json::to_vec(&record).map(|record| write_whole(&folder.join(RECORD), &record));
     }
 
     /// Reads the notes in a probe's folder. Returns the watch and the probe's processes.
     pub(super) fn recorded(folder: &Path) -> Option<(Self, BTreeSet<u32>)> {
         let Record { before, seen, own } = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
-        Some((Self { before, seen, peak_bytes: 0, fullest: None, record: None }, own))
+        Some((Self { before, seen, ..Self::default() }, own))
     }
 
-    /// Returns a message if shared memory was full.
     pub(super) fn full(&self) -> Option<String> {
         let memory = self.fullest?;
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
-        let share = memory.used_bytes() as f64 / memory.total_bytes as f64;
-        (share >= FULL).then(|| {
-            format!(
-                "{} of the {} of {FOLDER} were in use",
-                show_bytes(memory.used_bytes()),
-                show_bytes(memory.total_bytes)
-            )
-        })
+        let (used, total) = (memory.used_bytes(), memory.total_bytes);
+        let is_full = used as f64 / total as f64 >= FULL;
+        is_full.then(|| format!("{} of the {} of {FOLDER} were in use", show_bytes(used), show_bytes(total)))
     }
 
     /// Removes the files that the probe's processes left, after the processes are gone. Such files did not exist before, and no
     /// other process uses them. In addition, the processes had them open, or their name has the process id of one of them, as
     /// PyTorch's names do (`torch_PID_RANDOM_COUNT`).
     pub(super) fn clean(&self, own: &BTreeSet<u32>) {
-        let left: Vec<(u64, PathBuf)> = named_files()
-            .into_iter()
-            .filter(|(inode, path)| !self.before.contains(inode) && (self.seen.contains_key(inode) || is_of(path, own)))
-            .collect();
+        let is_probes = |inode: &u64, path: &Path| self.seen.contains_key(inode) || is_of(path, own);
+        let mut left = named_files();
+        left.retain(|(inode, path)| !self.before.contains(inode) && is_probes(inode, path));
         if left.is_empty() {
             return;
         }
@@ -137,7 +122,6 @@ impl SharedWatch {
     }
 }
 
-/// Returns the files that have a name, by inode.
 fn named_files() -> Vec<(u64, PathBuf)> {
     let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| Some((entry.metadata().ok().filter(fs::Metadata::is_file)?, entry.path())));
@@ -145,7 +129,7 @@ fn named_files() -> Vec<(u64, PathBuf)> {
 }
 
 /// Returns true if a file's name has one of these process ids where PyTorch puts it.
-fn is_of(path: &std::path::Path, own: &BTreeSet<u32>) -> bool {
+fn is_of(path: &Path, own: &BTreeSet<u32>) -> bool {
     let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix("torch_")?.split('_').next());
     number.and_then(|number| number.parse().ok()).is_some_and(|pid| own.contains(&pid))
 }

@@ -19,14 +19,13 @@
 //!
 //! [`CommandProber`]: super::CommandProber
 
-mod adopt;
 mod care;
 mod launch;
 mod supervised;
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, BufReader};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -38,17 +37,16 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::CpuSet;
 
 use super::cgroup::Cgroup;
-use super::orders::{Cover, Ending, Order, Report, Stop};
+use super::orders::{Cover, Ending, Order, Report, Stop, own_link, read_line, send};
 use super::shared_watch::SharedWatch;
 use super::sweep;
 use super::writes::{self, REHEARSE, answer_rehearsal};
 use crate::machine::process_table::{descendants, own_children};
 
-use adopt::Foundling;
 pub use care::wake_all;
 pub(super) use care::{Care, end_tree, remember_shared};
 use care::{end_orphans, kill_tree, orphans};
-use launch::{hold, launch};
+use launch::{Foundling, answer, hold, launch};
 pub(super) use supervised::Supervised;
 
 /// The first arguments that choose a role.
@@ -107,13 +105,8 @@ fn pid_of(id: u32) -> io::Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a process id that is none"))
 }
 
-/// An event for the supervisor's loop.
 enum Notice {
-    Stop {
-        at_once: bool,
-    },
-    /// gputune is gone, or a signal asked the supervisor to end.
-    Orphaned,
+    End(End),
     ChildEnded,
 }
 
@@ -124,7 +117,7 @@ enum End {
     Orderly,
     /// gputune does not want to wait.
     Hasty,
-    /// gputune is gone.
+    /// gputune is gone, or a signal asked the supervisor to end.
     AtOnce,
 }
 
@@ -146,23 +139,19 @@ fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
     // This comes first, so that the closed connection below reveals a parent that is already dead.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    let link = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let link = own_link()?;
     let mut lines = BufReader::new(link.try_clone()?);
-    let mut line = String::new();
-    lines.read_line(&mut line)?;
-    let order: Order = serde_json::from_str(&line)?;
+    let order: Order = read_line(&mut lines)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     bind(&order.processors)?;
 
     let (sender, notices) = sync_channel(64);
     forward_signals(sender.clone())?;
     let waker = sender.clone();
     std::thread::spawn(move || {
-        for line in lines.lines().map_while(Result::ok) {
-            if let Ok(Stop { at_once }) = serde_json::from_str(&line) {
-                let _ = sender.send(Notice::Stop { at_once });
-            }
+        while let Ok(Some(Stop { at_once })) = read_line(&mut lines) {
+            let _ = sender.send(Notice::End(if at_once { End::Hasty } else { End::Orderly }));
         }
-        let _ = sender.send(Notice::Orphaned);
+        let _ = sender.send(Notice::End(End::AtOnce));
     });
     let supervision =
         Supervision { link, order: &order, cgroup: None, joining: Arc::default(), waker, main: None, shared: None };
@@ -182,11 +171,11 @@ fn forward_signals(notices: SyncSender<Notice>) -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
-            let notice = if signal == SIGCHLD { Notice::ChildEnded } else { Notice::Orphaned };
-            // A full channel already has enough notices to wake the loop.
-            match notice {
-                Notice::ChildEnded => drop(notices.try_send(notice)),
-                _ => drop(notices.send(notice)),
+            if signal == SIGCHLD {
+                // A full channel already has enough notices to wake the loop.
+                let _ = notices.try_send(Notice::ChildEnded);
+            } else {
+                let _ = notices.send(Notice::End(End::AtOnce));
             }
         }
     });
@@ -247,15 +236,12 @@ impl Supervision<'_> {
         let child = launch.spawn()?;
         drop(launch);
         let cover = Cover { layout: self.order.layout.clone(), is_zygote: self.order.is_zygote };
-        let mut line = serde_json::to_vec(&cover)?;
-        line.push(b'\n');
         // If the launcher is already gone, it sends no answer below.
-        let _ = ours.write_all(&line);
-        let mut said = String::new();
-        BufReader::new(ours).read_to_string(&mut said)?;
-        let Some(error) = said.lines().next() else { return pid_of(child.id()) };
-        let _ = rustix::process::waitpid(Some(pid_of(child.id())?), WaitOptions::empty());
-        Err(error.parse().map_or_else(|_| io::Error::other(error.to_owned()), io::Error::from_raw_os_error))
+        let _ = send(&mut ours, &cover);
+        let pid = pid_of(child.id())?;
+        answer(ours).map(|()| pid).inspect_err(|_| {
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+        })
     }
 
     /// Moves the command into its control group, in a thread. The kernel first waits for all CPUs to pass a quiescent point
@@ -283,9 +269,8 @@ impl Supervision<'_> {
         // The time-out is only a safety net: SIGCHLD announces each end.
         loop {
             match notices.recv_timeout(Duration::from_millis(500)) {
-                Ok(Notice::Stop { at_once: false }) => return End::Orderly,
-                Ok(Notice::Stop { at_once: true }) => return End::Hasty,
-                Ok(Notice::Orphaned) | Err(RecvTimeoutError::Disconnected) => return End::AtOnce,
+                Ok(Notice::End(end)) => return end,
+                Err(RecvTimeoutError::Disconnected) => return End::AtOnce,
                 Ok(Notice::ChildEnded) | Err(RecvTimeoutError::Timeout) => {
                     self.reap();
                     if self.main.is_none() {
@@ -299,7 +284,6 @@ impl Supervision<'_> {
         }
     }
 
-    /// Ends the processes that a probe's killed supervisor has left to this supervisor.
     fn end_foundlings(&self) {
         for pid in own_children().into_iter().filter_map(|pid| pid_of(pid).ok()) {
             if self.main != Some(pid) {
@@ -342,12 +326,11 @@ impl Supervision<'_> {
                 return (end, descendants(std::process::id()));
             }
             match notices.recv_timeout(Duration::from_millis(5)) {
-                Ok(Notice::Orphaned) => {
-                    end = End::AtOnce;
+                Ok(Notice::End(demand @ (End::AtOnce | End::Hasty))) => {
+                    end = if demand == End::AtOnce { demand } else { end };
                     kill_at = if self.order.is_zygote { kill_at } else { kill_at.min(now) };
                 }
-                Ok(Notice::Stop { at_once: true }) if !self.order.is_zygote => kill_at = kill_at.min(now),
-                Ok(Notice::Stop { .. } | Notice::ChildEnded) | Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
         }
         (end, Vec::new())
@@ -364,8 +347,7 @@ impl Supervision<'_> {
         self.shared = Some((watch, own));
     }
 
-    /// Returns true if SIGTERM may be sent. After the command's own end, its leftovers get a moment to end first, as
-    /// multiprocessing's helpers do.
+    /// Returns true if SIGTERM may be sent. The leftovers of a command that ended, such as multiprocessing's helpers, get a moment.
     fn may_ask(&self, begin: Instant) -> bool {
         self.main.is_some() || begin.elapsed() >= Duration::from_millis(100)
     }
@@ -381,11 +363,9 @@ impl Supervision<'_> {
                 Ok(Some((pid, status))) => {
                     if self.main == Some(pid) {
                         self.main = None;
-                        let ending = status
-                            .exit_status()
-                            .map(Ending::Exited)
-                            .or_else(|| status.terminating_signal().map(Ending::Signalled))
-                            .unwrap_or(Ending::Exited(-1));
+                        let exited = status.exit_status().map(Ending::Exited);
+                        let ending = exited.or_else(|| status.terminating_signal().map(Ending::Signalled));
+                        let ending = ending.unwrap_or(Ending::Exited(-1));
                         let leftovers = descendants(std::process::id()).len();
                         self.report(&Report::Ended { ending, leftovers });
                     }
@@ -408,8 +388,6 @@ impl Supervision<'_> {
 
     /// Reports to gputune. Returns true if gputune still exists.
     fn report(&mut self, report: &Report) -> bool {
-        let Ok(mut line) = serde_json::to_vec(report) else { return true };
-        line.push(b'\n');
-        self.link.write_all(&line).is_ok()
+        send(&mut self.link, report).is_ok()
     }
 }

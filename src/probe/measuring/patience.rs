@@ -5,46 +5,34 @@ use std::time::Duration;
 use super::throughput::Throughput;
 use super::window::Window;
 use crate::model::{Estimate, Measurement, Settings, Value};
-use crate::probe::Effort;
-use crate::probe::Job;
-use crate::probe::Limits;
-use crate::probe::Mode;
+use crate::probe::{Effort, Job, Limits, Mode};
 
 /// Shows if a running probe has measured enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::probe) enum Sufficiency {
-    /// Measuring continues.
     TooLittle,
-    /// Measuring longer is not worth it.
     Enough,
     /// The time is over, and steps still compile: the rate is unknown.
     StillCompiling,
 }
 
-/// The fewest steps that are enough: a round number. Fewer steps give too uncertain an interval. After twice the longest time, three
-/// are enough.
+/// The fewest steps that are enough: a round number. After twice the longest time, three are enough.
 const FEWEST_STEPS: u64 = 10;
 
 /// A short probe with at least this many steps is kept if the script leaves training: an epoch may have no more steps.
 const FEWEST_STEPS_OF_SHORT: u64 = 2;
 
-/// Watches the window of one probe.
 #[derive(Debug)]
 pub(in crate::probe) struct Patience {
     /// The relative half width of the interval at which measuring ends early.
     precision: f64,
-    /// The longest time to measure after warm-up.
     longest: Duration,
     shortest: Duration,
-    /// The shortest time if there are few steps.
     for_few_steps: Duration,
     /// The longest time to wait for the end of a second epoch.
     for_epochs: Duration,
-    /// The longest time for steps that compile.
     for_compiling: Duration,
-    /// The minimum number of steps to keep if no more steps come.
     worth_keeping: u64,
-    /// True if the probe may end because the script has left training.
     may_leave: bool,
     /// The time outside of training after which gputune checks the script's position again.
     next_look: Duration,
@@ -53,7 +41,6 @@ pub(in crate::probe) struct Patience {
     /// The number of steps at the last check, and the throughput.
     latest: (u64, Option<Throughput>),
     decided: Sufficiency,
-    /// The number of steps at which the interval width is checked next.
     next_check: u64,
 }
 
@@ -70,7 +57,7 @@ impl Patience {
         Self { queued: queued_steps(settings), shortest, may_leave, ..within }
     }
 
-    fn within(limits: &Limits, effort: Effort) -> Self {
+    pub(super) fn within(limits: &Limits, effort: Effort) -> Self {
         /// The shortest time to measure: other work on a machine comes and goes within tenths of a second.
         const SHORTEST: Duration = Duration::from_millis(500);
         /// The longest time to measure a config whose rate comes from rounds.
@@ -126,7 +113,6 @@ impl Patience {
         self.decided
     }
 
-    /// Returns the throughput at the last check.
     pub(in crate::probe) fn estimate(&self) -> Option<Estimate> {
         self.latest.1.as_ref().map(|throughput| throughput.estimate)
     }
@@ -142,8 +128,7 @@ impl Patience {
         self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= self.worth_keeping)
     }
 
-    /// Returns true if the script has left training: the time since its last step exceeds the measuring time, and far exceeds any
-    /// normal step.
+    /// Returns true if no step came for longer than the measuring time, and than any normal step.
     pub(in crate::probe) fn has_left(&self, outside: Duration) -> bool {
         /// The shortest such time, and its minimum in multiples of the longest step: round numbers.
         const SHORTEST: Duration = Duration::from_secs(3);
@@ -201,7 +186,6 @@ impl Patience {
         is_due && precise || measured >= self.longest
     }
 
-    /// Adds to the measurement how measuring ended.
     pub(in crate::probe) fn conclude(&self, measurement: &mut Measurement, stopped_itself: bool) {
         let half = measurement.throughput.and_then(|throughput| throughput.relative_half_width());
         measurement.timing.is_unstable = half.is_some_and(|half| half > self.precision);
@@ -233,69 +217,28 @@ fn named(settings: &Settings, word: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod beginnings;
-#[cfg(test)]
-mod coverage;
+mod tests {
+    use std::num::NonZeroU32;
 
-#[cfg(test)]
-pub(in crate::probe) mod tests {
-    use super::super::window::StepReport;
+    use super::super::simulations::{patience, run, run_plain, times, window_until};
     use super::*;
     use crate::probe::stats::simulation::{Process, Random};
 
-    /// Runs a probe with these step times, in seconds, until it stops on its own or the times are used up.
-    pub(super) fn run(patience: Patience, times: &[f64]) -> (Sufficiency, Throughput) {
-        let (decided, window) = run_marked(patience, times.iter().map(|&seconds| (seconds, None)));
-        (decided, window.throughput().unwrap())
+    fn usual() -> Patience {
+        patience(&Limits::default())
     }
 
-    /// Runs a probe with steps that may have marks.
-    pub(super) fn run_marked<'m>(
-        mut patience: Patience,
-        steps: impl IntoIterator<Item = (f64, Option<&'m str>)>,
-    ) -> (Sufficiency, Window) {
-        let (mut window, mut at, mut tick) = (Window::default(), 0.0, 0.0);
-        for (seconds, mark) in steps {
-            at += seconds;
-            let at = Duration::from_secs_f64(at);
-            window.push(StepReport { at, seconds, amount: 1.0, waited: 0.0, mark });
-            if at.as_secs_f64() >= tick {
-                tick = at.as_secs_f64() + 0.05;
-                if patience.look(&window) != Sufficiency::TooLittle {
-                    break;
-                }
-            }
-        }
-        (patience.decided, window)
-    }
-
-    /// Returns the throughput of a probe with these step times and one unit of work per step.
-    pub(in crate::probe) fn run_probe(times: &[f64]) -> Estimate {
-        run(patience(), times).1.estimate
-    }
-
-    /// Returns the patience of a probe that measures the rate of its config.
-    pub(super) fn patience_with(limits: &Limits) -> Patience {
-        Patience::within(limits, Effort::Probe)
-    }
-
-    fn patience() -> Patience {
-        patience_with(&Limits::default())
-    }
-
-    pub(super) fn times(process: Process, mean: f64, random: &mut Random) -> Vec<f64> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
-        let count = (21.0 / mean) as usize;
-        process.times(count, random).into_iter().map(|time| time * mean).collect()
+    fn short(parts: u32) -> Patience {
+        Patience::within(&Limits::default(), Effort::Part { one_in: NonZeroU32::new(parts).unwrap() })
     }
 
     #[test]
     fn steady_steps_need_few_and_noisy_ones_many() {
         let mut random = Random(1);
-        let (decided, steady) = run(patience(), &times(Process::Independent(0.01), 0.1, &mut random));
+        let (decided, steady) = run_plain(usual(), &times(Process::Independent(0.01), 0.1, &mut random));
         assert_eq!(decided, Sufficiency::Enough);
         assert!(steady.steps <= 25, "{steady:?}");
-        let (decided, noisy) = run(patience(), &times(Process::Independent(0.1), 0.02, &mut random));
+        let (decided, noisy) = run_plain(usual(), &times(Process::Independent(0.1), 0.02, &mut random));
         assert_eq!(decided, Sufficiency::Enough);
         assert!((60..300).contains(&noisy.steps), "{noisy:?}");
         assert!(noisy.estimate.relative_half_width().unwrap() <= 0.02);
@@ -303,38 +246,29 @@ pub(in crate::probe) mod tests {
 
     #[test]
     fn what_does_not_settle_is_unstable_and_saves_nothing() {
-        let mut random = Random(2);
-        let patience = patience();
-        let mut conclusion = Measurement::default();
-        let (decided, throughput) = run(patience, &times(Process::LogNormal(1.0), 0.1, &mut random));
+        let (decided, throughput) = run_plain(usual(), &times(Process::LogNormal(1.0), 0.1, &mut Random(2)));
         assert_eq!(decided, Sufficiency::Enough);
         assert!(throughput.measured >= Duration::from_secs(10));
-        conclusion.throughput = Some(throughput.estimate);
-        conclusion.timing.measured_seconds = Some(throughput.measured.as_secs_f64());
-        Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, true);
-        assert!(conclusion.timing.is_unstable);
-        assert_eq!(conclusion.timing.saved_seconds, Some(0.0));
-        conclusion.throughput = Some(Estimate::interval(10.0, 9.9, 10.1));
-        conclusion.timing.measured_seconds = Some(1.5);
-        Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, true);
-        assert_eq!((conclusion.timing.is_unstable, conclusion.timing.saved_seconds), (false, Some(8.5)));
-        Patience::within(&Limits::default(), Effort::Probe).conclude(&mut conclusion, false);
-        assert_eq!(conclusion.timing.saved_seconds, None);
+        let concluded = |throughput, seconds, stopped_itself| {
+            let mut measurement = Measurement { throughput: Some(throughput), ..Measurement::default() };
+            measurement.timing.measured_seconds = Some(seconds);
+            usual().conclude(&mut measurement, stopped_itself);
+            (measurement.timing.is_unstable, measurement.timing.saved_seconds)
+        };
+        assert_eq!(concluded(throughput.estimate, throughput.measured.as_secs_f64(), true), (true, Some(0.0)));
+        let narrow = Estimate::interval(10.0, 9.9, 10.1);
+        assert_eq!(concluded(narrow, 1.5, true), (false, Some(8.5)));
+        assert_eq!(concluded(narrow, 1.5, false), (false, None));
     }
 
     #[test]
     fn a_short_probe_ends_after_its_part_of_the_time() {
-        let mut random = Random(6);
-        let steps = times(Process::LogNormal(1.0), 0.02, &mut random);
-        let measured = |effort| {
-            let (decided, throughput) = run(Patience::within(&Limits::default(), effort), &steps);
+        let steps = times(Process::LogNormal(1.0), 0.02, &mut Random(6));
+        for (patience, seconds, error) in [(short(10), 1.0, 0.3), (short(4), 2.5, 0.3), (usual(), 10.0, 0.5)] {
+            let (decided, throughput) = run_plain(patience, &steps);
             assert_eq!(decided, Sufficiency::Enough);
-            throughput.measured.as_secs_f64()
-        };
-        let short = |parts| measured(Effort::Part { one_in: std::num::NonZeroU32::new(parts).unwrap() });
-        assert!((short(10) - 1.0).abs() < 0.3, "{}", short(10));
-        assert!((short(4) - 2.5).abs() < 0.3, "{}", short(4));
-        assert!((measured(Effort::Probe) - 10.0).abs() < 0.5);
+            assert!((throughput.measured.as_secs_f64() - seconds).abs() < error, "{throughput:?}");
+        }
     }
 
     /// Sixteen batches are ready when the first step begins. Then the loader delivers a batch every 0.2 s.
@@ -342,8 +276,7 @@ pub(in crate::probe) mod tests {
     fn a_queue_that_was_filled_before_the_first_step_is_not_believed() {
         let steps: Vec<f64> = [0.05; 16].into_iter().chain([0.2; 80]).collect();
         let settings = [("num_workers", 4), ("prefetch_factor", 4)].into_iter().collect();
-        let patience = Patience { queued: queued_steps(&settings), ..patience() };
-        let (decided, throughput) = run(patience, &steps);
+        let (decided, throughput) = run_plain(Patience { queued: queued_steps(&settings), ..usual() }, &steps);
         assert_eq!(decided, Sufficiency::Enough);
         assert!((throughput.estimate.value - 5.0).abs() < 0.1, "{throughput:?}");
         assert!(throughput.warmup_steps >= 16, "{throughput:?}");
@@ -357,5 +290,43 @@ pub(in crate::probe) mod tests {
         assert_eq!(queued(&[("dataloader_num_workers", 3), ("prefetch", 5)]), 15);
         assert_eq!(queued(&[("workers", 64), ("prefetch", 64)]), 100);
         assert_eq!(queued(&[("workers", -1)]), 0);
+    }
+
+    /// Returns steps of 50 ms that compile, then steps of 5 ms, as in a model that is faster after compilation.
+    fn compiled(first: usize) -> impl Iterator<Item = (f64, Option<&'static str>)> {
+        std::iter::repeat_n((0.05, Some("recompile")), first).chain(std::iter::repeat_n((0.005, None), 4000))
+    }
+
+    #[test]
+    fn compilations_are_not_measured_and_have_their_time_in_a_short_probe_and_a_probe_that_only_warms_up() {
+        let warms_up = Limits { measure_time: Duration::from_secs(1), precision: Some(1.0), ..Limits::default() };
+        for patience in [usual(), short(10), patience(&warms_up)] {
+            let (decided, window) = run(patience, compiled(300));
+            let throughput = window.throughput().unwrap();
+            assert_eq!((decided, throughput.compiling_steps), (Sufficiency::Enough, 300));
+            assert!((190.0..204.0).contains(&throughput.estimate.value), "{throughput:?}");
+        }
+        let (decided, window) = run(usual(), compiled(1000));
+        assert_eq!((decided, window.throughput()), (Sufficiency::StillCompiling, None));
+        assert!((20.0..20.4).contains(&window.compiling().unwrap().seconds), "{:?}", window.compiling());
+    }
+
+    #[test]
+    fn a_script_has_left_training_after_the_time_for_measuring_or_many_steps() {
+        let watched = |limits: &Limits, seconds: f64, count: usize| {
+            let mut patience = patience(limits);
+            patience.look(&window_until(std::iter::repeat_n((seconds, 0.0, None), count), 1.0, |_, _| true));
+            patience
+        };
+        let leaves_after = |patience: &Patience| (1..600).find(|&at| patience.has_left(Duration::from_secs(at)));
+        let short = Limits { measure_time: Duration::from_secs(1), ..Limits::default() };
+        assert_eq!(leaves_after(&watched(&Limits::default(), 0.01, 30)), Some(10), "the time for measuring");
+        assert_eq!(leaves_after(&watched(&short, 0.01, 30)), Some(3), "never sooner");
+        assert_eq!(leaves_after(&watched(&short, 0.4, 30)), Some(8), "twenty steps");
+        assert_eq!(leaves_after(&watched(&short, 0.01, 5)), None, "too few steps");
+        let mut waits = watched(&short, 0.01, 30);
+        waits.wait_on(Duration::from_secs(3));
+        assert_eq!(leaves_after(&waits), Some(6), "the next look");
+        assert_eq!(leaves_after(&Patience { may_leave: false, ..watched(&short, 0.01, 30) }), None);
     }
 }

@@ -5,23 +5,14 @@
 
 use std::collections::VecDeque;
 
-/// A rate, and its duration in seconds.
+use super::stats::count;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::probe) struct Stretch {
     pub(in crate::probe) seconds: f64,
     pub(in crate::probe) rate: f64,
 }
 
-/// The stretches of some lines.
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::probe) enum Stretches {
-    /// The first lines: their start is unknown, so their times are right only relative to each other.
-    First(Vec<Stretch>),
-    /// Lines that follow other lines.
-    Known(Vec<Stretch>),
-}
-
-/// Turns arriving lines into stretches.
 #[derive(Debug, Default)]
 pub(in crate::probe) struct Printed {
     /// The arrival of the last lines, in seconds since the probe began.
@@ -32,17 +23,19 @@ pub(in crate::probe) struct Printed {
 
 impl Printed {
     /// Takes the rates of lines that arrived together at a moment. Buffered output delivers several lines.
-    pub(in crate::probe) fn take(&mut self, at: f64, rates: &[f64]) -> Stretches {
+    ///
+    /// Also returns true for the first lines: their start is unknown, so their times are right only relative to each other.
+    pub(in crate::probe) fn take(&mut self, at: f64, rates: &[f64]) -> (bool, Vec<Stretch>) {
         let last = self.last.replace(at);
         let rates: Vec<f64> = rates.iter().copied().filter(|rate| rate.is_finite() && *rate >= 0.0).collect();
         let Some(last) = last else {
             // Assume that each line took a second on average.
-            return Stretches::First(shared(count(rates.len()), &rates));
+            return (true, shared(count(rates.len()), &rates));
         };
         let seconds = self.without_pause(at - last, &rates);
         let stretches = shared(seconds, &rates);
         self.remember(&stretches);
-        Stretches::Known(stretches)
+        (false, stretches)
     }
 
     /// Returns the time between lines, without a pause that the rates do not include.
@@ -52,8 +45,7 @@ impl Printed {
     /// contains three times the usual work. Without a pause, lines at fixed times never meet the first condition. Lines after
     /// fixed numbers of steps never meet the second condition.
     fn without_pause(&self, seconds: f64, rates: &[f64]) -> f64 {
-        /// Round numbers: the length of a stretch with a pause, in usual stretches, and the number of stretches that define the
-        /// usual length.
+        /// Round numbers: the length of a stretch with a pause, in usual stretches, and the stretches that define the usual length.
         const LONG: f64 = 3.0;
         const FEWEST: usize = 5;
         let usual = self.usual(|stretch| stretch.seconds).zip(self.usual(|stretch| stretch.seconds * stretch.rate));
@@ -66,8 +58,7 @@ impl Printed {
         if is_pause { seconds * (lines * usual_work / work) } else { seconds }
     }
 
-    /// Returns the median of the latest stretches, weighted by time. Lines of other ranks arrive an instant later, so they have no
-    /// weight.
+    /// Returns the median of the latest stretches, weighted by time: lines of other ranks arrive an instant later.
     fn usual(&self, number: fn(&Stretch) -> f64) -> Option<f64> {
         let mut numbers: Vec<(f64, f64)> = self.recent.iter().map(|one| (number(one), one.seconds)).collect();
         numbers.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -96,11 +87,6 @@ fn shared(seconds: f64, rates: &[f64]) -> Vec<Stretch> {
     rates.iter().map(|&rate| Stretch { seconds: seconds * part(rate), rate }).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn count(number: usize) -> f64 {
-    number as f64
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -113,14 +99,13 @@ mod tests {
     /// Returns step times at mixed speeds, for steps of 100 samples. Most take 10 ms; every fifth stretch takes ten times as long.
     fn mixed(steps: usize, random: &mut Random) -> Vec<f64> {
         let mut pace = 0.01;
-        (0..steps)
-            .map(|step| {
-                if step % 10 == 0 {
-                    pace = if random.uniform() < 0.2 { 0.1 } else { 0.01 };
-                }
-                pace * (1.0 + 0.05 * random.normal())
-            })
-            .collect()
+        let time = |step: usize| {
+            if step % 10 == 0 {
+                pace = if random.uniform() < 0.2 { 0.1 } else { 0.01 };
+            }
+            pace * (1.0 + 0.05 * random.normal())
+        };
+        (0..steps).map(time).collect()
     }
 
     const SAMPLES: f64 = 100.0;
@@ -130,14 +115,12 @@ mod tests {
     /// Returns the output of a script: moments, and the rate since the previous line.
     fn lines_each_ten_steps(times: &[f64]) -> Vec<(f64, f64)> {
         let mut at = 5.0;
-        times
-            .chunks_exact(10)
-            .map(|steps| {
-                let seconds: f64 = steps.iter().sum();
-                at += seconds;
-                (at, 10.0 * SAMPLES / seconds)
-            })
-            .collect()
+        let line = |steps: &[f64]| {
+            let seconds: f64 = steps.iter().sum();
+            at += seconds;
+            (at, 10.0 * SAMPLES / seconds)
+        };
+        times.chunks_exact(10).map(line).collect()
     }
 
     fn lines_each_second(times: &[f64]) -> Vec<(f64, f64)> {
@@ -200,10 +183,11 @@ mod tests {
     fn ranks_that_all_print_count_once() {
         let lines = lines_each_ten_steps(&mixed(4000, &mut Random(2)));
         let one = held_back(&lines, 1).value;
-        let four: Vec<(f64, f64)> =
-            lines.iter().flat_map(|&(at, rate)| (0..4).map(move |rank| (at + 1e-4 * f64::from(rank), rate))).collect();
-        assert!((held_back(&four, 1).value / one - 1.0).abs() < 0.03);
-        assert!((held_back(&four, 4).value / one - 1.0).abs() < 0.03);
+        let of_ranks = |&(at, rate): &(f64, f64)| [0.0, 1.0, 2.0, 3.0].map(|rank| (at + 1e-4 * rank, rate));
+        let four: Vec<(f64, f64)> = lines.iter().flat_map(of_ranks).collect();
+        for together in [1, 4] {
+            assert!((held_back(&four, together).value / one - 1.0).abs() < 0.03);
+        }
     }
 
     #[test]
@@ -212,23 +196,25 @@ mod tests {
         for line in 0..10 {
             printed.take(f64::from(line), &[100.0]);
         }
-        let Stretches::Known(stretches) = printed.take(40.0, &[200.0]) else { panic!("not the first") };
-        assert_eq!(stretches, [Stretch { seconds: 0.5, rate: 200.0 }], "as much as in any other stretch");
-        let Stretches::Known(stretches) = printed.take(50.0, &[10.0]) else { panic!("not the first") };
-        assert_eq!(stretches, [Stretch { seconds: 10.0, rate: 10.0 }], "a slow stretch is none");
+        assert_eq!(printed.take(40.0, &[200.0]).1, one(0.5, 200.0), "as much as in any other stretch");
+        assert_eq!(printed.take(50.0, &[10.0]).1, one(10.0, 10.0), "a slow stretch is none");
+    }
+
+    fn one(seconds: f64, rate: f64) -> Vec<Stretch> {
+        vec![Stretch { seconds, rate }]
     }
 
     #[test]
     fn the_first_lines_say_nothing_of_their_time() {
         let mut printed = Printed::default();
-        assert_eq!(printed.take(60.0, &[10.0]), Stretches::First(vec![Stretch { seconds: 1.0, rate: 10.0 }]));
-        assert_eq!(printed.take(62.0, &[20.0]), Stretches::Known(vec![Stretch { seconds: 2.0, rate: 20.0 }]));
-        assert_eq!(printed.take(63.0, &[f64::INFINITY, -1.0]), Stretches::Known(Vec::new()));
-        assert_eq!(printed.take(65.0, &[20.0]), Stretches::Known(vec![Stretch { seconds: 2.0, rate: 20.0 }]));
+        assert_eq!(printed.take(60.0, &[10.0]), (true, one(1.0, 10.0)));
+        assert_eq!(printed.take(62.0, &[20.0]), (false, one(2.0, 20.0)));
+        assert_eq!(printed.take(63.0, &[f64::INFINITY, -1.0]), (false, Vec::new()));
+        assert_eq!(printed.take(65.0, &[20.0]), (false, one(2.0, 20.0)));
         // All lines arrive at once, at the end; they describe equal work.
-        let Stretches::First(all) = Printed::default().take(9.0, &[10.0, 30.0]) else { panic!("the first") };
-        assert_eq!(all.iter().map(|one| one.seconds).collect::<Vec<_>>(), [1.5, 0.5]);
-        let Stretches::First(none) = Printed::default().take(9.0, &[0.0, 30.0]) else { panic!("the first") };
-        assert_eq!(none.iter().map(|one| one.seconds).collect::<Vec<_>>(), [1.0, 1.0]);
+        for (rates, seconds) in [([10.0, 30.0], [1.5, 0.5]), ([0.0, 30.0], [1.0, 1.0])] {
+            let (is_first, all) = Printed::default().take(9.0, &rates);
+            assert_eq!((is_first, [all[0].seconds, all[1].seconds]), (true, seconds));
+        }
     }
 }

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::observation::Observation;
-use super::trend::trend;
 use crate::model::{EpochEnd, Estimate, Outliers};
 use crate::probe::stats::{self, MeanRate, Work};
 
@@ -20,30 +18,52 @@ pub(in crate::probe) const RARELY: u64 = 4;
 /// The name of isolated slow steps without a reported cause.
 const OTHER: &str = "other";
 
-/// The throughput of a window.
+/// One step, or several consecutive steps together.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::probe) struct Observation {
+    /// The end of the step, in seconds since the probe began.
+    pub(in crate::probe) at: f64,
+    /// The amount of work, in the unit of the throughput without the "per second", and its duration.
+    pub(in crate::probe) work: Work,
+    /// The seconds of that time in which the step waited for its data; zero if not reported.
+    pub(in crate::probe) waited: f64,
+    /// The mark of the step, as an index into the window's `kinds`.
+    pub(in crate::probe) mark: Option<usize>,
+    pub(in crate::probe) before: Before,
+    pub(in crate::probe) steps: u64,
+}
+
+/// What lies between two steps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::probe) struct Before {
+    /// True if an epoch ended, whatever the mark of the step.
+    pub(in crate::probe) ends_epoch: bool,
+    pub(in crate::probe) evaluation: f64,
+    /// The seconds in which the process was held and did not train, and those of a step whose begin is not known.
+    pub(in crate::probe) held: f64,
+    /// The work of such a step.
+    pub(in crate::probe) skipped: f64,
+    /// The work of such a step behind the end of an epoch. Its seconds are not in `held`.
+    pub(in crate::probe) behind_end: f64,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) struct Throughput {
     /// The mean over the window, with its 95% interval.
     pub(in crate::probe) estimate: Estimate,
-    /// The number of steps in the estimate.
     pub(in crate::probe) steps: u64,
-    /// The number of earlier steps that were dropped.
     pub(in crate::probe) warmup_steps: u64,
     /// The dropped steps up to the end of frequent compilations.
     pub(in crate::probe) compiling_steps: u64,
     /// Steps after warm-up that were left out, by cause.
     pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
-    /// Mean seconds per step.
     pub(in crate::probe) step_seconds: f64,
-    /// The longest step in the estimate, in seconds.
     pub(in crate::probe) longest_step: f64,
-    /// Median of the work per step.
     pub(in crate::probe) amount: f64,
     /// Time from the end of warm-up to the last step, including everything in between.
     pub(in crate::probe) measured: Duration,
     /// The end of the last step, since the probe began.
     pub(in crate::probe) ended: Duration,
-    /// The ends of epochs after warm-up.
     pub(in crate::probe) epochs: usize,
     /// The rate from the first to the last end of an epoch, with everything in between, divided by the rate of the counted steps.
     /// The estimate includes this factor. `None` before two ends of epochs.
@@ -112,7 +132,7 @@ impl Throughput {
             epochs: ends.len(),
             epoch_factor,
             epoch_end,
-            trend: trend(&self::times(observations, &steady)),
+            trend: stats::trend(&self::times(observations, &steady)),
             step_seconds: works.iter().map(|work| work.seconds).sum::<f64>() / count(steps),
             longest_step: longest_step.fold(0.0, f64::max),
             amount: stats::median(&amounts)?,
@@ -159,13 +179,11 @@ fn over_epochs(observations: &[Observation], ends: &[usize], rate: f64) -> Optio
         .filter(|work| last > first && amount > 0.0 && work.seconds > 0.0)
 }
 
-/// Returns true if a step has the mark of a compilation.
 fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
     step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str()))
 }
 
-/// Finds the last compilation up to which compilations are more than a quarter of all steps, and returns the place after it.
-/// Returns 0 if there is none. Later compilations are exceptions.
+/// Returns the place behind the last compilation up to which compilations are more than a quarter of all steps, or 0.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
     let (mut all, mut compilations, mut behind) = (0, 0, 0);
     for (at, step) in observations.iter().enumerate() {
@@ -207,11 +225,9 @@ fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&
 /// Leaves out the steps right after the end of an epoch while they take unusual times. A restarted loader is slow or fast at first,
 /// until its queue is as full as before.
 fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]) {
-    /// The maximum number of steps left out after an epoch: the queue of a loader with many workers, such as 32 with two batches
-    /// each.
+    /// The most steps left out after an epoch: the queue of a loader with 32 workers and two batches each.
     const LONGEST: usize = 64;
-    /// The number of steps after an epoch's end that do not count as usual, and the minimum number of other steps that define usual
-    /// times.
+    /// The steps after an epoch's end that do not count as usual, and the fewest other steps that define usual times.
     const NEAR: usize = 16;
     const FEWEST: usize = 20;
     /// The share at each end of the other steps' times that counts as unusual.
@@ -228,7 +244,6 @@ fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]
         sorted.clone_from(&times);
     }
     sorted.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place")]
     let edge = (sorted.len() as f64 * UNUSUAL) as usize;
     let Some((&low, &high)) = sorted.get(edge).zip(sorted.get(sorted.len().wrapping_sub(edge + 1))) else { return };
     let mut time = vec![f64::NAN; observations.len()];
@@ -300,35 +315,20 @@ fn outliers(observations: &[Observation], left_out: &[Option<&str>]) -> BTreeMap
     found
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn count(number: u64) -> f64 {
+/// Converts a count, which is far below 2^53.
+pub(super) fn count(number: u64) -> f64 {
     number as f64
 }
 
 #[cfg(test)]
-mod stalls;
-
-#[cfg(test)]
 mod tests {
+    use super::super::simulations::{Step, throughput};
     use super::super::window::{StepReport, Window};
     use super::*;
     use crate::probe::stats::simulation::{Process, Random};
 
-    /// A step of 32 samples, with its wait and its mark.
-    type Step<'s> = (f64, f64, Option<&'s str>);
-
-    fn window<'s>(steps: impl IntoIterator<Item = Step<'s>>) -> Throughput {
-        let mut window = Window::default();
-        let mut at = 0.0;
-        for (seconds, waited, mark) in steps {
-            at += seconds;
-            window.push(StepReport { at: Duration::from_secs_f64(at), seconds, amount: 32.0, waited, mark });
-        }
-        window.throughput().unwrap()
-    }
-
     fn plain(seconds: impl IntoIterator<Item = f64>) -> Throughput {
-        window(seconds.into_iter().map(|seconds| (seconds, 0.0, None)))
+        throughput(seconds.into_iter().map(|seconds| (seconds, 0.0, None)))
     }
 
     fn assert_rate(throughput: &Throughput, rate: f64) {
@@ -340,13 +340,20 @@ mod tests {
         Process::Independent(0.02).times(count, &mut Random(9)).into_iter().map(|time| time * 0.01).collect()
     }
 
+    /// Returns the throughput of such steps, after a change of each.
+    fn changed(count: usize, change: impl Fn(usize, f64) -> Step<'static>) -> Throughput {
+        throughput(steady(count).into_iter().enumerate().map(|(at, time)| change(at, time)))
+    }
+
     #[test]
     fn steady_steps_give_their_rate() {
-        let throughput = plain([0.01; 100]);
-        assert_rate(&throughput, 3200.0);
-        assert!((throughput.step_seconds - 0.01).abs() < 1e-9);
-        assert_eq!((throughput.steps + throughput.warmup_steps, throughput.amount), (100, 32.0));
-        assert!((throughput.measured.as_secs_f64() - 1.0).abs() < 1e-6);
+        let found = plain([0.01; 100]);
+        assert_rate(&found, 3200.0);
+        assert!((found.step_seconds - 0.01).abs() < 1e-9);
+        assert_eq!((found.steps + found.warmup_steps, found.amount), (100, 32.0));
+        assert!((found.measured.as_secs_f64() - 1.0).abs() < 1e-6);
+        let one = plain([0.5]);
+        assert_eq!((one.estimate, one.steps), (Estimate::point(64.0), 1), "one step has no interval");
     }
 
     #[test]
@@ -366,23 +373,19 @@ mod tests {
         let mut steps = steady(120);
         (steps[0], steps[1], steps[3]) = (3.0, 0.4, 0.05);
         steps[4..30].iter_mut().for_each(|time| *time *= 1.3);
-        let throughput = plain(steps);
-        assert_rate(&throughput, 3200.0);
-        assert!((29..40).contains(&throughput.warmup_steps), "{throughput:?}");
-        assert!(throughput.outliers.is_empty(), "{throughput:?}");
+        let found = plain(steps);
+        assert_rate(&found, 3200.0);
+        assert!((29..40).contains(&found.warmup_steps) && found.outliers.is_empty(), "{found:?}");
     }
 
     #[test]
     fn steps_that_are_too_fast_at_first_are_warm_up_too() {
         for (fast, workers) in [(8, 4), (16, 8), (32, 16), (8, 1)] {
-            let steps = (0..fast + 20 * workers).map(|step| match step {
-                _ if step < fast => 0.002,
-                _ if step % workers == 0 => 0.002 + 0.008 * workers as f64,
-                _ => 0.002,
-            });
-            let throughput = plain(steps);
-            assert_rate(&throughput, 3200.0);
-            assert!(throughput.is_settled());
+            let is_slow = |step: usize| step >= fast && step % workers == 0;
+            let slow = 0.002 + 0.008 * workers as f64;
+            let found = plain((0..fast + 20 * workers).map(|step| if is_slow(step) { slow } else { 0.002 }));
+            assert_rate(&found, 3200.0);
+            assert!(found.is_settled());
         }
     }
 
@@ -390,62 +393,60 @@ mod tests {
     fn bursts_of_a_loader_count_in_full() {
         for workers in [2, 3, 4, 8, 16] {
             let slow = 0.01 * workers as f64 - 0.001 * (workers - 1) as f64;
-            let throughput = plain((0..25 * workers).map(|step| if step % workers == 1 { slow } else { 0.001 }));
-            assert_rate(&throughput, 3200.0);
-            assert!(throughput.outliers.is_empty(), "{workers}: {throughput:?}");
-            assert!(throughput.estimate.relative_half_width().unwrap() < 0.02, "{workers}: {throughput:?}");
+            let found = plain((0..25 * workers).map(|step| if step % workers == 1 { slow } else { 0.001 }));
+            assert_rate(&found, 3200.0);
+            let half = found.estimate.relative_half_width().unwrap();
+            assert!(found.outliers.is_empty() && half < 0.02, "{workers}: {found:?}");
         }
     }
 
     #[test]
     fn marked_steps_are_left_out_and_told_by_kind() {
-        let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
+        let found = changed(100, |at, time| match at {
             30 => (time + 0.5, 0.0, Some("epoch")),
             45 => (time + 1.0, 0.0, Some("evaluation")),
             // The step is as fast as other steps, but is still left out.
             70 => (time, 0.0, Some("checkpoint")),
             _ => (time, 0.0, None),
         });
-        let throughput = window(steps);
-        assert_rate(&throughput, 3200.0);
-        let counts: Vec<(&str, u64)> =
-            throughput.outliers.iter().map(|(kind, outliers)| (kind.as_str(), outliers.steps)).collect();
+        assert_rate(&found, 3200.0);
+        let counts: Vec<_> = found.outliers.iter().map(|(kind, outliers)| (kind.as_str(), outliers.steps)).collect();
         assert_eq!(counts, [("checkpoint", 1), ("epoch", 1), ("evaluation", 1)]);
-        assert!((throughput.outliers["evaluation"].seconds - 1.01).abs() < 0.01);
-        assert_eq!((throughput.epochs, throughput.epoch_factor), (1, None));
-        assert_eq!(throughput.steps + throughput.warmup_steps, 97);
-        assert!(throughput.measured.as_secs_f64() > 2.0, "excluded steps also take time");
+        assert!((found.outliers["evaluation"].seconds - 1.01).abs() < 0.01);
+        assert_eq!((found.epochs, found.epoch_factor), (1, None));
+        assert_eq!(found.steps + found.warmup_steps, 97);
+        assert!(found.measured.as_secs_f64() > 2.0, "excluded steps also take time");
+        let half = |at: u32| if at % 2 == 0 { (0.015, 0.0, Some("evaluation")) } else { (0.005, 0.0, None) };
+        let half = throughput((0..60).map(half));
+        assert_rate(&half, 3200.0);
+        assert!(half.outliers.is_empty(), "a mark on every other step is no exception");
     }
 
     #[test]
     fn a_loader_that_fills_its_queue_again_after_an_epoch_belongs_to_it() {
-        let steps = steady(100).into_iter().enumerate().map(|(at, time)| match at {
+        let found = changed(100, |at, time| match at {
             50 => (time + 0.5, 0.0, Some("epoch")),
             51..54 => (time + 0.1, 0.1, None),
             _ => (time, 0.0, None),
         });
-        let throughput = window(steps);
-        assert_rate(&throughput, 3200.0);
-        assert_eq!(throughput.outliers["epoch"].steps, 4);
+        assert_rate(&found, 3200.0);
+        assert_eq!(found.outliers["epoch"].steps, 4);
     }
 
     /// Ten steps per epoch, and 0.8 s for new loader workers at its end.
     #[test]
     fn the_ends_of_epochs_count_once_two_were_seen() {
-        let epochs = |count: usize| {
-            (0..10 * count).map(|at| if at % 10 == 9 { (0.81, 0.0, Some("epoch")) } else { (0.01, 0.0, None) })
-        };
-        let throughput = window(epochs(6));
-        assert_rate(&throughput, 320.0 / 0.9);
-        assert!((throughput.epoch_factor.unwrap() - 0.1 / 0.9).abs() < 0.01, "{throughput:?}");
-        assert!(throughput.outliers.is_empty() && (throughput.step_seconds - 0.01).abs() < 1e-9, "{throughput:?}");
+        let step = |at: u32| if at % 10 == 9 { (0.81, 0.0, Some("epoch")) } else { (0.01, 0.0, None) };
+        let found = throughput((0..60).map(step));
+        assert_rate(&found, 320.0 / 0.9);
+        assert!((found.epoch_factor.unwrap() - 0.1 / 0.9).abs() < 0.01, "{found:?}");
+        assert!(found.outliers.is_empty() && (found.step_seconds - 0.01).abs() < 1e-9, "{found:?}");
     }
 
     /// Ten steps per epoch and 0.4 s of evaluation at its end. The process is held for 20 s in every second epoch.
     #[test]
     fn the_ends_of_epochs_have_their_evaluation_and_no_time_in_which_the_process_was_held() {
-        let mut window = Window::default();
-        let mut at = 0.0;
+        let (mut window, mut at) = (Window::default(), 0.0);
         for step in 0..60 {
             let is_end = step % 10 == 9;
             if step % 20 == 5 {
@@ -465,85 +466,64 @@ mod tests {
             let mark = is_end.then_some("evaluation");
             window.push(StepReport { at: Duration::from_secs_f64(at), seconds, amount: 32.0, waited: 0.0, mark });
         }
-        let throughput = window.throughput().unwrap();
-        assert_rate(&throughput, 320.0 / 0.9);
-        let end = throughput.epoch_end.unwrap();
+        let found = window.throughput().unwrap();
+        assert_rate(&found, 320.0 / 0.9);
+        let end = found.epoch_end.unwrap();
         assert_eq!(end.samples, 320.0);
         assert!((end.seconds - 0.8).abs() < 0.01 && (end.evaluation_s.unwrap() - 0.4).abs() < 0.01, "{end:?}");
-        assert!(throughput.outliers.is_empty(), "{throughput:?}");
-    }
-
-    #[test]
-    fn a_mark_on_every_other_step_is_no_exception() {
-        let steps = (0..60).map(|at| if at % 2 == 0 { (0.015, 0.0, Some("evaluation")) } else { (0.005, 0.0, None) });
-        let throughput = window(steps);
-        assert_rate(&throughput, 3200.0);
-        assert!(throughput.outliers.is_empty());
+        assert!(found.outliers.is_empty(), "{found:?}");
     }
 
     #[test]
     fn isolated_slow_steps_are_left_out_unless_they_wait_for_data() {
-        let with_pause = |pause: f64, waited: f64| {
-            window(steady(1500).into_iter().enumerate().map(move |(at, time)| match at {
-                700 | 1210 => (time + pause, waited, None),
+        let with_pause = |waited: f64| {
+            changed(1500, |at, time| match at {
+                700 | 1210 => (time + 0.04, waited, None),
                 _ => (time, 0.0, None),
-            }))
+            })
         };
-        let throughput = with_pause(0.04, 0.0);
-        assert_rate(&throughput, 3200.0);
-        assert_eq!(throughput.outliers["other"].steps, 2);
-        let throughput = with_pause(0.04, 0.04);
-        assert!(throughput.outliers.is_empty(), "{throughput:?}");
+        let found = with_pause(0.0);
+        assert_rate(&found, 3200.0);
+        assert_eq!(found.outliers["other"].steps, 2);
+        assert!(with_pause(0.04).outliers.is_empty());
     }
 
     #[test]
     fn slow_steps_that_hold_more_than_a_hundredth_of_the_time_count_however_rare() {
         for (pause, is_left_out) in [(0.06, true), (0.08, false), (3.0, false)] {
-            let steps = (0..1500).map(|at| if at == 700 || at == 1210 { 0.01 + pause } else { 0.01 });
-            let throughput = plain(steps);
-            assert_eq!(throughput.outliers.contains_key("other"), is_left_out, "{pause}: {throughput:?}");
+            let found = plain((0..1500).map(|at| if at == 700 || at == 1210 { 0.01 + pause } else { 0.01 }));
+            assert_eq!(found.outliers.contains_key("other"), is_left_out, "{pause}: {found:?}");
             let seconds = if is_left_out { 15.0 } else { 15.0 + 2.0 * pause };
-            assert!((throughput.estimate.value / (32.0 * 1500.0 / seconds) - 1.0).abs() < 0.002, "{throughput:?}");
+            assert!((found.estimate.value / (32.0 * 1500.0 / seconds) - 1.0).abs() < 0.002, "{found:?}");
         }
     }
 
-    /// Each of the first steps compiles, and takes ten times as long as later steps.
-    fn compiled(first: usize, later: impl IntoIterator<Item = Step<'static>>) -> Vec<Step<'static>> {
-        std::iter::repeat_n((0.1, 0.0, Some("recompile")), first).chain(later).collect()
+    /// Returns the throughput of steps that compile, and take ten times as long as the steps after them.
+    fn compiled(first: usize, later: usize, mark: impl Fn(usize) -> Option<&'static str>) -> Throughput {
+        let later = steady(later).into_iter().enumerate().map(|(at, time)| (time, 0.0, mark(at)));
+        throughput(std::iter::repeat_n((0.1, 0.0, Some("recompile")), first).chain(later))
     }
 
     #[test]
     fn the_rate_of_a_compiled_model_is_that_of_the_steps_behind_the_compilations() {
-        let throughput = window(compiled(400, steady(40).into_iter().map(|time| (time, 0.0, None))));
-        assert_rate(&throughput, 3200.0);
-        assert!(throughput.compiling_steps == 400 && (400..410).contains(&throughput.warmup_steps), "{throughput:?}");
-        assert!(throughput.is_settled() && throughput.outliers.is_empty(), "{throughput:?}");
-        assert!(throughput.measured.as_secs_f64() < 0.5, "{throughput:?}");
-    }
-
-    #[test]
-    fn a_late_compilation_is_an_exception_however_many_came_first() {
-        let later = steady(400).into_iter().enumerate();
-        let later = later.map(|(at, time)| (time, 0.0, (at % 90 == 89).then_some("recompile")));
-        let throughput = window(compiled(20, later));
-        assert_rate(&throughput, 3200.0);
-        assert!(throughput.outliers["recompile"].steps >= 3 && throughput.warmup_steps < 150, "{throughput:?}");
-    }
-
-    #[test]
-    fn one_observation_has_no_interval() {
-        let throughput = plain([0.5]);
-        assert_eq!(throughput.estimate, Estimate::point(64.0));
-        assert_eq!(throughput.steps, 1);
+        let found = compiled(400, 40, |_| None);
+        assert_rate(&found, 3200.0);
+        assert!(found.compiling_steps == 400 && (400..410).contains(&found.warmup_steps), "{found:?}");
+        assert!(found.is_settled() && found.outliers.is_empty() && found.measured.as_secs_f64() < 0.5, "{found:?}");
+        let late = compiled(20, 400, |at| (at % 90 == 89).then_some("recompile"));
+        assert_rate(&late, 3200.0);
+        assert!(
+            late.outliers["recompile"].steps >= 3 && late.warmup_steps < 150,
+            "a late one is an exception: {late:?}"
+        );
     }
 
     #[test]
     fn a_step_that_did_nothing_takes_its_time() {
-        let steps: Vec<(f64, f64)> = (0..40).map(|at| (0.01, if at % 2 == 0 { 64.0 } else { 0.0 })).collect();
         let mut window = Window::default();
-        for (at, (seconds, amount)) in steps.into_iter().enumerate() {
-            let at = Duration::from_secs_f64(0.01 * (at + 1) as f64);
-            window.push(StepReport { at, seconds, amount, waited: 0.0, mark: None });
+        for at in 1..=40_u32 {
+            let (at, amount) = (Duration::from_millis(10) * at, if at % 2 == 1 { 64.0 } else { 0.0 });
+            window.push(StepReport { at, seconds: 0.01, amount, waited: 0.0, mark: None });
         }
         assert_rate(&window.throughput().unwrap(), 3200.0);
     }

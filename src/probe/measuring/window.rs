@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::observation::{Before, Observation};
-use super::printed::{Printed, Stretch, Stretches};
-use super::throughput::{EPOCH, Throughput, behind_compilations, exceptions};
+use super::printed::{Printed, Stretch};
+use super::throughput::{Before, EPOCH, Observation, Throughput, behind_compilations, count, exceptions};
 use crate::probe::stats::Work;
 
 /// The number of observations that are kept separately. A longer series adds up neighbours, so that memory stays bounded.
@@ -13,21 +12,15 @@ const KEPT: usize = 1 << 14;
 /// The phase in which a step waits for its data.
 pub(in crate::probe) const DATA_WAIT: &str = "data_wait";
 
-/// The phase of evaluation between steps.
 pub(in crate::probe) const EVALUATION: &str = "evaluation";
 
-/// The report of a step.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::probe) struct StepReport<'r> {
     /// The end of the step, since the probe began.
     pub(in crate::probe) at: Duration,
-    /// The duration in seconds.
     pub(in crate::probe) seconds: f64,
-    /// The amount of work.
     pub(in crate::probe) amount: f64,
-    /// The wait for data, in seconds.
     pub(in crate::probe) waited: f64,
-    /// The mark of the step, if it has one.
     pub(in crate::probe) mark: Option<&'r str>,
 }
 
@@ -36,7 +29,6 @@ pub(in crate::probe) struct StepReport<'r> {
 pub(in crate::probe) struct Compiling {
     /// The time from the start of the first step to the end of the last, in seconds.
     pub(in crate::probe) seconds: f64,
-    /// Current number of steps, with any mark.
     pub(in crate::probe) steps: u64,
     /// Steps since these compilations; later, rare compilations do not count.
     pub(in crate::probe) steps_since: u64,
@@ -60,20 +52,16 @@ impl Compiling {
     }
 }
 
-/// The observations of one probe.
 #[derive(Debug, Default)]
 pub(in crate::probe) struct Window {
     observations: Vec<Observation>,
-    /// Names of the marks of steps.
     kinds: Vec<String>,
     /// The number of steps in each unmarked observation.
     stride: u64,
     open: Option<Observation>,
     steps: u64,
-    /// What came since the last step.
     before: Before,
     printed: Printed,
-    /// True if only the first printed lines have arrived.
     is_first_only: bool,
 }
 
@@ -138,22 +126,13 @@ impl Window {
         }
     }
 
-    /// Adds printed rates from lines that arrived together.
     pub(in crate::probe) fn push_rates(&mut self, at: Duration, rates: &[f64]) {
-        let stretches = match self.printed.take(at.as_secs_f64(), rates) {
-            Stretches::First(stretches) => {
-                self.is_first_only = true;
-                stretches
-            }
-            Stretches::Known(stretches) => {
-                // The first lines cover an unknown time that includes start-up. They are used only until other lines arrive.
-                if std::mem::take(&mut self.is_first_only) {
-                    (self.open, self.stride) = (None, 0);
-                    self.observations.clear();
-                }
-                stretches
-            }
-        };
+        let (is_first, stretches) = self.printed.take(at.as_secs_f64(), rates);
+        // The first lines cover an unknown time that includes start-up. They are used only until other lines arrive.
+        if std::mem::replace(&mut self.is_first_only, is_first) {
+            (self.open, self.stride) = (None, 0);
+            self.observations.clear();
+        }
         for Stretch { seconds, rate } in stretches {
             self.push(StepReport { at, seconds, amount: rate * seconds, waited: 0.0, mark: None });
         }
@@ -181,14 +160,9 @@ impl Window {
 
     /// Returns the work per second between two moments, in seconds since the probe began; `None` if no step ended there.
     pub(in crate::probe) fn rate_between(&self, (from, to): (f64, f64)) -> Option<f64> {
-        let first = self.observations.partition_point(|step| step.at <= from);
-        let within = self.observations.get(first..)?.iter().take_while(|step| step.at <= to);
-        let (mut amount, mut seconds) = (0.0, 0.0);
-        for step in within {
-            amount += step.work.amount;
-            seconds += step.work.seconds;
-        }
-        (seconds > 0.0).then(|| amount / seconds)
+        let within = self.since(from).iter().take_while(|step| step.at <= to);
+        let work: Work = within.map(|step| step.work).sum();
+        (work.seconds > 0.0).then(|| work.amount / work.seconds)
     }
 
     /// Returns the number of steps until a moment, in seconds since the probe began, with the part of the step that goes on.
@@ -214,7 +188,6 @@ impl Window {
         exceptions(&self.observations, &self.kinds)
     }
 
-    /// Returns the current throughput.
     pub(in crate::probe) fn throughput(&self) -> Option<Throughput> {
         Throughput::of(&self.observations, &self.kinds)
     }
@@ -232,8 +205,7 @@ impl Window {
         }
     }
 
-    /// Adds up neighbours, except for marked observations, which must stay separate. If there are too many marks, every second
-    /// observation is dropped.
+    /// Adds up neighbours without a mark. If there are too many marks, every second observation is dropped.
     fn halve(&mut self) {
         self.stride = self.stride.max(1) * 2;
         let mut kept: Vec<Observation> = Vec::with_capacity(KEPT);
@@ -256,11 +228,6 @@ impl Window {
         }
         self.observations = kept;
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn count(steps: u64) -> f64 {
-    steps as f64
 }
 
 fn together(first: Observation, second: Observation) -> Observation {

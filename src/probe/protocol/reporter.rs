@@ -1,7 +1,7 @@
 //! The protocol for a training step in Rust.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::net::Shutdown;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
@@ -14,8 +14,9 @@ use serde::Deserialize;
 
 use super::{ErrorKind, Event, Number, SOCKET, VERSION_OF_HOLD, first_version};
 use crate::model::Fact;
+use crate::probe::orders::send;
 
-/// Reports from a training step in Rust, in the same lines as from any other language.
+/// Reports from a training step in Rust, in the same lines as from any other language. A report fails if the probe is gone.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -88,9 +89,6 @@ impl Reporter {
     }
 
     /// Reports the framework.
-    ///
-    /// # Errors
-    /// The probe is gone.
     pub fn hello(&mut self, framework: &str) -> io::Result<()> {
         let orders = self.orders.is_some();
         self.send(&Event::Hello {
@@ -107,9 +105,6 @@ impl Reporter {
     /// end. Without [`obeying`](Self::obeying) no orders arrive.
     ///
     /// All earlier reports are already sent. While the step waits, its whole process may be stopped (SIGSTOP).
-    ///
-    /// # Errors
-    /// The probe is gone.
     pub fn obey(&mut self) -> io::Result<ControlFlow<()>> {
         let mut is_held = false;
         while let Some(orders) = &self.orders {
@@ -137,27 +132,17 @@ impl Reporter {
     }
 
     /// Reports a fact about the process, such as `loader.workers`. gputune verifies settings by their facts.
-    ///
-    /// # Errors
-    /// The probe is gone.
     pub fn fact(&mut self, name: &str, value: impl Into<Fact>) -> io::Result<()> {
         self.send(&Event::Fact { name: name.to_owned(), value: value.into() })
     }
 
     /// Reports that a step over so many samples ended now.
-    ///
-    /// # Errors
-    /// The probe is gone.
     pub fn step(&mut self, samples: u64, loss: Option<f64>) -> io::Result<()> {
         self.step_with(samples, loss, None)
     }
 
     /// Reports that a step ended now, with its number of floating-point operations.
-    ///
-    /// # Errors
-    /// The probe is gone.
     pub fn step_with(&mut self, samples: u64, loss: Option<f64>, flops: Option<f64>) -> io::Result<()> {
-        #[expect(clippy::cast_precision_loss, reason = "a number of samples")]
         let samples = Some(samples as f64);
         let time = Some(self.begin.elapsed().as_secs_f64());
         let (handed_out, metrics) = (None, BTreeMap::new());
@@ -165,17 +150,11 @@ impl Reporter {
     }
 
     /// Reports the duration of a phase of the current step.
-    ///
-    /// # Errors
-    /// The probe is gone.
     pub fn phase(&mut self, name: &str, time: Duration) -> io::Result<()> {
         self.send(&Event::Phase { name: name.to_owned(), seconds: Number(time.as_secs_f64()) })
     }
 
     /// Reports the peak of device memory use, and the capacity.
-    ///
-    /// # Errors
-    /// The probe is gone.
     pub fn memory(&mut self, peak_bytes: u64, capacity_bytes: Option<u64>) -> io::Result<()> {
         self.send(&Event::Memory {
             device: 0,
@@ -191,18 +170,13 @@ impl Reporter {
     }
 
     /// Reports why the step cannot continue.
-    ///
-    /// # Errors
-    /// The probe is gone.
     pub fn error(&mut self, kind: ErrorKind, message: &str) -> io::Result<()> {
         self.send(&Event::Error { kind, message: message.to_owned(), parameters: Vec::new() })
     }
 
     fn send(&mut self, event: &Event) -> io::Result<()> {
         let Some(socket) = &mut self.socket else { return Ok(()) };
-        let mut line = serde_json::to_vec(event)?;
-        line.push(b'\n');
-        socket.write_all(&line)
+        send(socket, event)
     }
 }
 
@@ -234,6 +208,7 @@ fn listen(lines: UnixStream, orders: &Sender<Ordered>) {
 mod tests {
     use super::super::Order;
     use super::*;
+    use crate::probe::orders::read_line;
 
     /// Returns a reporter and the probe's end of its connection.
     fn connected() -> (Reporter, BufReader<UnixStream>) {
@@ -243,14 +218,11 @@ mod tests {
     }
 
     fn heard(probe: &mut BufReader<UnixStream>) -> Event {
-        let mut line = String::new();
-        probe.read_line(&mut line).unwrap();
-        Event::parse(line.as_bytes()).unwrap()
+        read_line(probe).unwrap().unwrap()
     }
 
     fn order(probe: &BufReader<UnixStream>, order: &Order) {
-        let line = serde_json::to_string(order).unwrap() + "\n";
-        probe.get_ref().write_all(line.as_bytes()).unwrap();
+        send(&mut probe.get_ref(), order).unwrap();
     }
 
     /// Calls `obey` until an order has arrived.

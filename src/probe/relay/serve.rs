@@ -7,14 +7,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{FromRelay, GPUTUNE, Here, SOCKET, ToRelay};
 use crate::machine::Device;
-use crate::probe::events::is_own;
-use crate::probe::lines::{line_of, read_line};
+use crate::probe::orders::{is_own, read_line, send};
 use crate::probe::scratch::claim;
-use crate::probe::sweep;
+use crate::probe::{locked, sweep};
 
 /// Serves the probes of a search until its input ends, then removes its folders. If this relay is killed, the next probe on this
 /// node removes them.
@@ -47,7 +46,6 @@ pub fn serve(input: impl Read, output: impl Write + Send + 'static, device: Devi
     Ok(())
 }
 
-/// The state that connections of several threads share.
 #[derive(Clone)]
 struct Out {
     output: Arc<Mutex<dyn Write + Send>>,
@@ -56,16 +54,12 @@ struct Out {
 
 impl Out {
     fn say(&self, message: &FromRelay) -> io::Result<()> {
-        let line = line_of(message)?;
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        output.write_all(&line)?;
-        output.flush()
+        send(&mut *locked(&self.output), message)
     }
 
     /// Passes orders to a process. Write errors are ignored, because an ended process is reported elsewhere.
     fn pass_on(&self, connection: u64, text: &str) {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = connections.get_mut(&connection) {
+        if let Some(stream) = locked(&self.connections).get_mut(&connection) {
             let _ = stream.write_all(text.as_bytes());
         }
     }
@@ -131,13 +125,13 @@ fn accept(listener: &UnixListener, folder: &Path, out: &Out) {
         }
         let Ok(twin) = stream.try_clone() else { continue };
         let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        out.connections.lock().unwrap_or_else(PoisonError::into_inner).insert(connection, twin);
+        locked(&out.connections).insert(connection, twin);
         let connected = out.say(&FromRelay::Connected { folder: folder.to_owned(), connection });
         let own = out.clone();
         let reader = std::thread::Builder::new().name("relay".to_owned());
         let started = reader.spawn(move || {
             let _ = hear(stream, connection, &own);
-            own.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&connection);
+            locked(&own.connections).remove(&connection);
             let _ = own.say(&FromRelay::Left { connection });
         });
         if connected.is_err() || started.is_err() {

@@ -57,7 +57,6 @@ impl Care {
     }
 }
 
-/// Continues a stopped process.
 fn wake(pid: u32) {
     let _ = pid_of(pid).map(|pid| kill_process(pid, Signal::CONT));
 }

@@ -1,7 +1,7 @@
 //! A supervisor, as gputune sees it.
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -9,19 +9,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use serde::Serialize;
 
 use super::super::cgroup::{self, Cgroup};
-use super::super::orders::{Order, Report, Stop};
+use super::super::locked;
+use super::super::orders::{Order, Report, Stop, read_line, send};
 use super::{ADOPTS_ORPHANS, Care, SUPERVISE, end_orphans, kill_tree, orphans, pid_of};
 use crate::machine::process_table::{has_ended, started};
 
-/// A supervisor, as gputune sees it.
 pub(in super::super) struct Supervised {
     link: UnixStream,
     pid: Pid,
@@ -35,11 +34,6 @@ pub(in super::super) struct Supervised {
 /// The supervisors that this process has started and not yet waited for.
 static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-fn living() -> MutexGuard<'static, BTreeSet<u32>> {
-    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The parent of the supervisor.
 enum Process {
     Own(std::process::Child),
     /// A child of a zygote. It began at this clock tick.
@@ -57,7 +51,7 @@ impl Supervised {
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         // This lock keeps the new supervisor from being taken for an orphan before it is registered.
-        let mut living = living();
+        let mut living = locked(&LIVING);
         let process = Command::new(executable)
             .arg0("gputune: supervisor")
             .arg(SUPERVISE)
@@ -94,12 +88,11 @@ impl Supervised {
         // A stopped supervisor must not block this process.
         link.set_write_timeout(Some(PATIENCE))?;
         let mut supervised = Self { link, pid, process, is_clean: Arc::default(), reader: None };
-        supervised.send(order)?;
+        send(&mut supervised.link, order)?;
         let is_clean = Arc::clone(&supervised.is_clean);
-        let link = supervised.link.try_clone()?;
+        let mut lines = BufReader::new(supervised.link.try_clone()?);
         let reader = std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
-            for line in BufReader::new(link).lines().map_while(Result::ok) {
-                let Ok(report) = serde_json::from_str(&line) else { break };
+            while let Ok(Some(report)) = read_line(&mut lines) {
                 is_clean.fetch_or(matches!(report, Report::Clean { .. }), Ordering::Relaxed);
                 if reports.send(wrap(Some(report))).is_err() {
                     return;
@@ -118,19 +111,17 @@ impl Supervised {
 
     /// Tells the supervisor to end the probe, after the grace time or at once. Does nothing if it is gone.
     pub(in super::super) fn stop(&mut self, at_once: bool) {
-        let _ = self.send(&Stop { at_once });
+        let _ = send(&mut self.link, &Stop { at_once });
     }
 
-    /// Ends a supervisor that does not answer, and everything that it started. Returns the processes that even SIGKILL does not
-    /// end.
+    /// Ends a supervisor that does not answer, and its processes. Returns the processes that even SIGKILL does not end.
     pub(in super::super) fn end_without_it(&mut self) -> Vec<u32> {
         kill_tree(self.pid());
         self.clear();
         if self.leaves_orphans() { self.orphans() } else { Vec::new() }
     }
 
-    /// Waits for the supervisor to end, which it does as soon as all its processes have ended. If it does not, ends it and its
-    /// processes. Returns true if it did its work.
+    /// Waits for the supervisor to end, or ends it and its processes. Returns true if it did its work.
     fn wait(&mut self) -> bool {
         const LONGEST: Duration = Duration::from_secs(40);
         const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -171,7 +162,6 @@ impl Supervised {
         self.is_clean.load(Ordering::Relaxed)
     }
 
-    /// Ends the processes of a supervisor that was killed.
     fn clear(&self) {
         if let Some(path) = Cgroup::folder_of(self.pid()) {
             cgroup::end(&path);
@@ -183,21 +173,14 @@ impl Supervised {
 
     /// Returns the descendants of this process that belong to no other supervisor. No supervisor is started during the call.
     fn orphans(&self) -> Vec<u32> {
-        let living = living();
+        let living = locked(&LIVING);
         let others = living.iter().copied().filter(|&pid| pid != self.pid()).collect();
         orphans(&others)
     }
 
-    /// Returns true if its orphans become children of this process. The orphans of a forked process's supervisor go to the zygote's
-    /// supervisor.
+    /// Returns true if its orphans become children of this process. Those of a zygote's child go to the zygote's supervisor.
     fn leaves_orphans(&self) -> bool {
         ADOPTS_ORPHANS.load(Ordering::Relaxed) && matches!(self.process, Process::Own(_))
-    }
-
-    fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
-        let mut line = serde_json::to_vec(message)?;
-        line.push(b'\n');
-        self.link.write_all(&line)
     }
 }
 
@@ -207,6 +190,6 @@ impl Drop for Supervised {
         if !self.wait() {
             self.clear();
         }
-        living().remove(&self.pid());
+        locked(&LIVING).remove(&self.pid());
     }
 }

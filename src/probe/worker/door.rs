@@ -1,6 +1,7 @@
-//! The listener for workers that dial in. It reads nothing from a caller that does not send the token first.
+//! Workers that dial in to a search: the listener of the search, and the call of the worker. The listener reads nothing from a
+//! caller that does not send the token first.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::token::SHOWN;
 use super::{Hello, Node, Refusal, SILENCE, ToWorker, Token};
-use crate::probe::lines::line_of;
+use crate::probe::orders::send;
 
 /// How long a caller may take to send the token, and how many callers may do so at a time. Round numbers: far above the needs of a
 /// slow network and a large cluster, and too small to delay a search.
@@ -118,10 +119,9 @@ impl Door {
                 showing.fetch_add(1, Ordering::Relaxed);
                 let (token, hello, showing) = (Arc::clone(&token), Arc::clone(&hello), Arc::clone(&showing));
                 std::thread::spawn(move || {
-                    let shown = shown(&stream, &token);
+                    let shown = shown(&stream, &token).map_err(str::to_owned);
                     showing.fetch_sub(1, Ordering::Relaxed);
-                    let is_let_in = shown.map_err(|reason| reason.to_owned());
-                    let node = is_let_in.and_then(|()| {
+                    let node = shown.and_then(|()| {
                         Node::dialled(&host, stream, (*hello).clone()).map_err(|error| error.to_string())
                     });
                     match node {
@@ -163,9 +163,78 @@ fn shown(mut stream: &TcpStream, token: &Token) -> Result<(), &'static str> {
             reason: "its token is another".to_owned(),
             hint: "give it the token file of the search that it is to serve".to_owned(),
         };
-        let line = line_of(&ToWorker::Refused(refusal)).unwrap_or_default();
-        let _ = io::Write::write_all(&mut stream, &line);
+        let _ = send(&mut stream, &ToWorker::Refused(refusal));
         return Err("its token is wrong");
     }
     stream.set_read_timeout(None).map_err(failed)
+}
+
+/// The reason why a search cannot be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot reach a search at {address}")]
+pub struct DialError {
+    address: String,
+    source: io::Error,
+}
+
+impl DialError {
+    /// Returns the remedy.
+    pub fn hint(&self) -> &'static str {
+        match self.source.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                "nothing listens there: `gputune search --listen` says where it does, and --wait has a worker wait for it"
+            }
+            io::ErrorKind::InvalidInput => "write HOST:PORT, such as 10.0.0.5:7331",
+            io::ErrorKind::TimedOut => {
+                "is there a firewall in between? `gputune search --listen` says where it listens"
+            }
+            _ => "write HOST:PORT with a name that is known here, or an IP address, such as 10.0.0.5:7331",
+        }
+    }
+}
+
+/// Connects and sends the token. Without an answer, retries each second for `patience`; `tell` receives the first failure.
+///
+/// # Errors
+/// No search answers.
+pub fn dial(
+    address: &str,
+    token: &Token,
+    patience: Duration,
+    mut tell: impl FnMut(&DialError),
+) -> Result<TcpStream, DialError> {
+    const PAUSE: Duration = Duration::from_secs(1);
+    let begin = Instant::now();
+    let mut is_told = false;
+    loop {
+        let error = match connected(address, token) {
+            Ok(stream) => return Ok(stream),
+            Err(source) => DialError { address: address.to_owned(), source },
+        };
+        if begin.elapsed() + PAUSE > patience || error.source.kind() == io::ErrorKind::InvalidInput {
+            return Err(error);
+        }
+        if !is_told {
+            is_told = true;
+            tell(&error);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn connected(address: &str, token: &Token) -> io::Result<TcpStream> {
+    const LONGEST: Duration = Duration::from_secs(10);
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, LONGEST) {
+            Ok(mut stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_write_timeout(Some(SILENCE))?;
+                stream.write_all(&token.shown())?;
+                return Ok(stream);
+            }
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }

@@ -4,10 +4,8 @@
 //! One worker serves a node for a whole search. It offers the node's GPUs and cores, and supervises probes as on this machine.
 //! Start with [`Node`], the driver's side; [`serve()`] is the other side.
 
-mod dial;
 mod door;
 mod launchers;
-mod link;
 mod node;
 mod serve;
 mod token;
@@ -21,11 +19,9 @@ use super::{Effort, Experiment, Limits};
 use crate::machine::Device;
 use crate::model::{Config, DeviceReadings, Estimate, Outcome, Progress, Settings, Slot};
 
-pub use dial::{DialError, dial};
-pub use door::{Door, DoorError, Knock};
+pub use door::{DialError, Door, DoorError, Knock, dial};
 pub use launchers::{Called, Commands, Dialling, LAUNCHERS, Launcher, LauncherError, OnNode, Start, Wanted, Workers};
-pub use link::Life;
-pub use node::{Node, NodeError, Remote};
+pub use node::{Life, Node, NodeError, Remote};
 pub use serve::{Parting, Site, serve};
 pub use token::{Token, TokenError};
 
@@ -37,19 +33,16 @@ pub const VERSION: u32 = 1;
 const HEARTBEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The messages of a driver.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToWorker {
     Hello(Hello),
     Probe(Box<Asked>),
-    /// Cancel this probe.
     Stop {
         slot: usize,
         attempt: u64,
     },
     Heartbeat,
-    /// The search is over.
     Goodbye,
     /// The worker is rejected.
     Refused(Refusal),
@@ -107,7 +100,6 @@ pub struct Refusal {
     pub hint: String,
 }
 
-/// A requested probe.
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     slot: usize,
@@ -123,7 +115,6 @@ struct Asked {
     keeps: bool,
 }
 
-/// The messages of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FromWorker {
@@ -135,7 +126,6 @@ enum FromWorker {
     NoTime(NoTime),
 }
 
-/// The progress of a running probe.
 #[derive(Debug, Serialize, Deserialize)]
 struct News {
     slot: usize,
@@ -181,16 +171,13 @@ struct NoTime {
     takes_s: f64,
 }
 
-/// The end of a probe.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ended {
     slot: usize,
     attempt: u64,
     /// The outcome, or the reason why no config can be probed.
     outcome: Result<Outcome, Refused>,
-    /// The remarks of the prober.
     remarks: Vec<String>,
-    /// The end of the probe's log.
     log: String,
 }
 
@@ -204,7 +191,7 @@ struct Refused {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lines::{line_of, read_line};
+    use super::super::orders::{read_line, send};
     use super::*;
     use crate::model::{Failure, Measurement};
 
@@ -217,9 +204,11 @@ mod tests {
         ];
         for outcome in outcomes {
             let said = Ended { slot: 1, attempt: 7, outcome, remarks: Vec::new(), log: "é\n".to_owned() };
-            let line = line_of(&FromWorker::Ended(Box::new(said))).unwrap();
+            let (mut line, mut again) = (Vec::new(), Vec::new());
+            send(&mut line, &FromWorker::Ended(Box::new(said))).unwrap();
             let heard: FromWorker = read_line(&mut line.as_slice()).unwrap().unwrap();
-            assert_eq!(line_of(&heard).unwrap(), line);
+            send(&mut again, &heard).unwrap();
+            assert_eq!(again, line);
         }
     }
 

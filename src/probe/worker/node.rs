@@ -1,25 +1,24 @@
-//! The driver's side of a node with a worker, and the prober of each slot.
+//! The driver's side of a node with a worker: the connection, which is the streams of a command or a TCP connection from the worker,
+//! and the prober of each slot.
 
 use std::fs;
 use std::io::{self, BufReader, Read};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
-use super::link::{Life, Link, Peer};
-use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome};
+use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, NoTime, Refusal, SILENCE, ToWorker, VERSION, Welcome};
 use crate::machine::Allocation;
 use crate::model::fact::TRACE_FILE;
 use crate::model::{Outcome, Progress, Slot};
-use crate::probe::lines::read_line;
-use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch};
+use crate::probe::orders::{end_within, read_line, send};
+use crate::probe::{CommandProber, Job, ProbeError, Prober, Watch, locked};
 
-/// How long a worker may take to start: a node may have to wake up, and a large program may load from a slow file system. A round
-/// number.
+/// How long a worker may take to start: a node may wake up, a slow file system may load a large program. A round number.
 const LONGEST_START: Duration = Duration::from_secs(120);
 
 /// The reason why a node cannot serve.
@@ -73,15 +72,7 @@ pub struct Node {
     host: String,
     welcome: Welcome,
     link: Arc<Link>,
-    inboxes: Vec<Receiver<Told>>,
-}
-
-/// A message for a slot.
-#[derive(Debug)]
-enum Told {
-    Progress(Box<News>),
-    Ended(Box<Ended>),
-    NoTime(NoTime),
+    inboxes: Vec<Receiver<FromWorker>>,
 }
 
 impl Node {
@@ -99,9 +90,6 @@ impl Node {
     }
 
     /// Greets a worker that has dialled in and sent the token.
-    ///
-    /// # Errors
-    /// The worker cannot serve this search.
     pub(super) fn dialled(host: &str, stream: TcpStream, hello: Hello) -> Result<Self, NodeError> {
         let failed = |source: io::Error| NodeError::Silent { host: host.to_owned(), reason: source.to_string() };
         let output = stream.try_clone().map_err(failed)?;
@@ -134,10 +122,8 @@ impl Node {
             Err(_) => return Err(silent(format!("nothing came for {} s", LONGEST_START.as_secs()))),
         };
         if welcome.version != VERSION {
-            return Err(silent(format!(
-                "it speaks version {} of the protocol, and this is {VERSION}",
-                welcome.version
-            )));
+            let theirs = welcome.version;
+            return Err(silent(format!("it speaks version {theirs} of the protocol, and this is {VERSION}")));
         }
         let (senders, inboxes): (Vec<_>, Vec<_>) = welcome.slots.iter().map(|_| channel()).unzip();
         let weak = Arc::downgrade(&link);
@@ -192,7 +178,7 @@ impl Node {
     /// Returns a prober for each slot. Logs go below `out`; `first` is the search's number for the first of these slots.
     pub fn into_probers(self, out: &Path, first: u32) -> Vec<(Slot, Remote)> {
         let Self { host, welcome, link, inboxes } = self;
-        let remote = |((number, at), (slot, inbox)): ((u32, usize), (Slot, Receiver<Told>))| {
+        let remote = |((number, at), (slot, inbox)): ((u32, usize), (Slot, Receiver<FromWorker>))| {
             // The slot uses the name under which the node was requested.
             let slot = Slot { number, host: host.clone(), ..slot };
             let remote = Remote {
@@ -209,16 +195,14 @@ impl Node {
     }
 }
 
-fn hand_out(line: FromWorker, slots: &[Sender<Told>]) {
-    let (slot, told) = match line {
-        FromWorker::Progress(news) => (news.slot, Told::Progress(news)),
-        FromWorker::Ended(ended) => (ended.slot, Told::Ended(ended)),
-        FromWorker::NoTime(no_time) => (no_time.slot, Told::NoTime(no_time)),
+fn hand_out(line: FromWorker, slots: &[Sender<FromWorker>]) {
+    let slot = match &line {
+        FromWorker::Progress(news) => news.slot,
+        FromWorker::Ended(ended) => ended.slot,
+        FromWorker::NoTime(no_time) => no_time.slot,
         FromWorker::Heartbeat | FromWorker::Welcome(_) | FromWorker::Refused(_) => return,
     };
-    if let Some(slot) = slots.get(slot) {
-        let _ = slot.send(told);
-    }
+    let _ = slots.get(slot).map(|slot| slot.send(line));
 }
 
 /// Runs probes in a slot of another node.
@@ -227,7 +211,7 @@ pub struct Remote {
     slot: usize,
     host: String,
     link: Arc<Link>,
-    inbox: Receiver<Told>,
+    inbox: Receiver<FromWorker>,
     out: PathBuf,
     remarks: Vec<String>,
 }
@@ -281,9 +265,9 @@ impl Prober for Remote {
         let (mut progress, mut is_stopped) = (Progress::default(), false);
         loop {
             match self.inbox.recv_timeout(TICK) {
-                Ok(Told::Progress(news)) if news.attempt == attempt => progress = news.progress(),
-                Ok(Told::Ended(ended)) if ended.attempt == attempt => return self.ended(job, *ended),
-                Ok(Told::NoTime(NoTime { attempt: of, left_s, takes_s, .. })) if of == attempt => {
+                Ok(FromWorker::Progress(news)) if news.attempt == attempt => progress = news.progress(),
+                Ok(FromWorker::Ended(ended)) if ended.attempt == attempt => return self.ended(job, *ended),
+                Ok(FromWorker::NoTime(NoTime { attempt: of, left_s, takes_s, .. })) if of == attempt => {
                     let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();
                     let (left, takes) = (seconds(left_s), seconds(takes_s));
                     return Err(ProbeError::NoTime { host: self.host.clone(), left, takes });
@@ -305,5 +289,76 @@ impl Prober for Remote {
 
     fn remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
+    }
+}
+
+#[derive(Debug)]
+enum Peer {
+    /// A command whose standard streams belong to the worker.
+    Command(Child, Option<ChildStdin>),
+    /// A worker that has dialled in.
+    Stream(TcpStream),
+}
+
+#[derive(Debug)]
+struct Link {
+    peer: Mutex<Peer>,
+    /// The time of the worker's last line; `None` after the worker was given up.
+    heard: Mutex<Option<Instant>>,
+}
+
+/// A handle that shows if a worker is still alive.
+#[derive(Debug, Clone)]
+pub struct Life(Weak<Link>);
+
+impl Life {
+    /// Returns true if the worker is alive.
+    pub fn goes_on(&self) -> bool {
+        self.0.upgrade().is_some_and(|link| !link.is_silent())
+    }
+}
+
+impl Link {
+    fn to(peer: Peer) -> Self {
+        Self { peer: Mutex::new(peer), heard: Mutex::new(Some(Instant::now())) }
+    }
+
+    fn say(&self, message: &ToWorker) -> io::Result<()> {
+        match &mut *locked(&self.peer) {
+            Peer::Command(_, Some(input)) => send(input, message),
+            Peer::Command(_, None) => Err(io::ErrorKind::BrokenPipe.into()),
+            Peer::Stream(stream) => send(stream, message),
+        }
+    }
+
+    fn hear(&self) {
+        if let Some(heard) = &mut *locked(&self.heard) {
+            *heard = Instant::now();
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        locked(&self.heard).is_none_or(|heard| heard.elapsed() > SILENCE)
+    }
+
+    /// Closes the worker's input, which ends the worker.
+    fn give_up(&self) {
+        locked(&self.heard).take();
+        match &mut *locked(&self.peer) {
+            Peer::Command(_, input) => drop(input.take()),
+            Peer::Stream(stream) => drop(stream.shutdown(Shutdown::Both)),
+        }
+    }
+}
+
+impl Drop for Link {
+    /// Tells the worker that the search is over or closes its input. A command that hangs is killed.
+    fn drop(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let _ = self.say(&ToWorker::Goodbye);
+        self.give_up();
+        if let Peer::Command(child, _) = &mut *locked(&self.peer) {
+            end_within(PATIENCE, child);
+        }
     }
 }

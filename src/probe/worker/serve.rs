@@ -6,15 +6,15 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Asked, Ended, FromWorker, HEARTBEAT, Hello, News, NoTime, Refusal, Refused, SILENCE, ToWorker, Welcome};
 use crate::machine::Allocation;
 use crate::model::{Outcome, Space};
-use crate::probe::lines::{line_of, read_line};
+use crate::probe::orders::{read_line, send};
 use crate::probe::scratch::Scratch;
-use crate::probe::{CommandProber, Job, Prober};
+use crate::probe::{CommandProber, Job, Prober, locked};
 
 /// The parts that serve a search on this node.
 pub struct Site {
@@ -41,7 +41,6 @@ pub enum Parting {
     Unwanted(Refusal),
 }
 
-/// Writes lines from several threads.
 type Output = Arc<Mutex<dyn Write + Send>>;
 
 /// Serves a driver until the driver ends the search or is silent for too long. Probes that still run then end with this process.
@@ -77,24 +76,22 @@ pub fn serve(
     say(&output, &FromWorker::Welcome(Box::new(welcome)))?;
     let space = Arc::new(space);
     let longest = Arc::new(Mutex::new(Duration::ZERO));
-    let slots: Vec<(Sender<Box<Asked>>, Arc<AtomicU64>)> = probers
-        .into_iter()
-        .map(|prober| {
-            let (sender, asked) = channel();
-            let stopped = Arc::new(AtomicU64::new(0));
-            let worker = Slot {
-                prober,
-                space: Arc::clone(&space),
-                folder: folder.clone(),
-                stopped: Arc::clone(&stopped),
-                allocation,
-                longest: Arc::clone(&longest),
-                output: Arc::clone(&output),
-            };
-            std::thread::spawn(move || worker.run(&asked));
-            (sender, stopped)
-        })
-        .collect();
+    let slot = |prober| {
+        let (sender, asked) = channel();
+        let stopped = Arc::new(AtomicU64::new(0));
+        let worker = Slot {
+            prober,
+            space: Arc::clone(&space),
+            folder: folder.clone(),
+            stopped: Arc::clone(&stopped),
+            allocation,
+            longest: Arc::clone(&longest),
+            output: Arc::clone(&output),
+        };
+        std::thread::spawn(move || worker.run(&asked));
+        (sender, stopped)
+    };
+    let slots: Vec<(Sender<Box<Asked>>, Arc<AtomicU64>)> = probers.into_iter().map(slot).collect();
     let (sender, heard) = channel();
     std::thread::spawn(move || {
         while let Ok(Some(line)) = read_line::<ToWorker>(&mut input) {
@@ -139,21 +136,15 @@ fn obey(line: ToWorker, slots: &[(Sender<Box<Asked>>, Arc<AtomicU64>)]) {
 }
 
 fn say(output: &Output, message: &FromWorker) -> io::Result<()> {
-    let line = line_of(message)?;
-    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-    output.write_all(&line)?;
-    output.flush()
+    send(&mut *locked(output), message)
 }
 
-/// A slot with its prober, in its own thread.
 struct Slot {
     prober: CommandProber,
     space: Arc<Space>,
     folder: PathBuf,
-    /// The last attempt that was cancelled.
     stopped: Arc<AtomicU64>,
     allocation: Option<Allocation>,
-    /// The longest time of a probe on this node.
     longest: Arc<Mutex<Duration>>,
     output: Output,
 }
@@ -169,9 +160,11 @@ impl Slot {
             }
             let begin = Instant::now();
             let outcome = self.probe(&asked);
-            let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
-            *longest = longest.max(begin.elapsed());
-            drop(longest);
+            let took = begin.elapsed();
+            {
+                let mut longest = locked(&self.longest);
+                *longest = longest.max(took);
+            }
             let log = tail(&self.folder.join(CommandProber::log_name(asked.number, asked.effort)));
             let (slot, attempt, remarks) = (asked.slot, asked.attempt, self.prober.remarks());
             let ended = Ended { slot, attempt, outcome, remarks, log };
@@ -185,9 +178,8 @@ impl Slot {
     /// as the longest probe of this node, at least its measuring time, plus its grace time.
     fn no_time(&self, asked: &Asked) -> Option<NoTime> {
         let left = self.allocation?.left();
-        let measures = asked.limits.measure_time;
-        let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
-        let takes = longest.max(measures).min(asked.limits.probe_time) + asked.limits.grace_time;
+        let takes = (*locked(&self.longest)).max(asked.limits.measure_time).min(asked.limits.probe_time);
+        let takes = takes + asked.limits.grace_time;
         let (slot, attempt) = (asked.slot, asked.attempt);
         (left < takes).then_some(NoTime { slot, attempt, left_s: left.as_secs_f64(), takes_s: takes.as_secs_f64() })
     }
@@ -230,7 +222,6 @@ impl Slot {
     }
 }
 
-/// Returns the end of a log.
 fn tail(log: &Path) -> String {
     /// A round number: some hundreds of lines.
     const BYTES: u64 = 64 << 10;

@@ -9,8 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A folder with at least this many files counts as data. The limits here are round numbers that bound the time of the search for
-/// such folders.
+/// A folder with this many files counts as data. All limits here are round numbers that bound the search.
 const MANY: usize = 1000;
 /// From this number on, folders with the same parent are counted together, because they may be classes.
 const SIDE_BY_SIDE: usize = 8;
@@ -69,12 +68,12 @@ impl Search<'_> {
         if is_out || self.found.iter().any(|found| folder.starts_with(found)) {
             return;
         }
-        let contents = Contents::of(folder);
+        let (files, folders) = contents(folder);
         let may_be = self.not.iter().all(|kept| !kept.starts_with(folder));
-        if may_be && (contents.files >= MANY || self.holds_classes(&contents)) {
+        if may_be && (files >= MANY || self.holds_classes(files, &folders)) {
             self.found.insert(folder.to_owned());
         } else if depth > 0 {
-            for inner in contents.folders.iter().filter(|inner| !is_written(inner)) {
+            for inner in folders.iter().filter(|inner| !is_written(inner)) {
                 self.descend(inner, depth - 1);
             }
         }
@@ -82,9 +81,8 @@ impl Search<'_> {
 
     /// Counts the files in a folder and its subfolders, up to `MANY`.
     fn files_below(&self, folder: &Path, depth: usize) -> usize {
-        let contents = Contents::of(folder);
-        let mut files = contents.files;
-        for inner in contents.folders.iter().filter(|_| depth > 0) {
+        let (mut files, folders) = contents(folder);
+        for inner in folders.iter().filter(|_| depth > 0) {
             if files >= MANY || Instant::now() >= self.deadline {
                 break;
             }
@@ -93,13 +91,13 @@ impl Search<'_> {
         files
     }
 
-    /// Returns true if its many subfolders contain files, and together enough files to count as data.
-    fn holds_classes(&self, contents: &Contents) -> bool {
-        let (mut files, mut with_files) = (contents.files, 0);
-        if contents.folders.len() < SIDE_BY_SIDE || contents.folders.iter().any(|folder| is_written(folder)) {
+    /// Returns true if many subfolders contain files, and together with these files enough to count as data.
+    fn holds_classes(&self, mut files: usize, folders: &[PathBuf]) -> bool {
+        if folders.len() < SIDE_BY_SIDE || folders.iter().any(|folder| is_written(folder)) {
             return false;
         }
-        for folder in &contents.folders {
+        let mut with_files = 0;
+        for folder in folders {
             let here = self.files_below(folder, DEPTH_OF_CLASSES);
             files += here;
             with_files += usize::from(here > 0);
@@ -117,28 +115,21 @@ fn is_written(folder: &Path) -> bool {
     name.starts_with('.') || WRITTEN.contains(&name.as_str())
 }
 
-/// The direct contents of a folder; counting ends at `MANY`.
-struct Contents {
-    files: usize,
-    folders: Vec<PathBuf>,
-}
-
-impl Contents {
-    fn of(folder: &Path) -> Self {
-        let mut contents = Self { files: 0, folders: Vec::new() };
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_file() => contents.files += 1,
-                Ok(kind) if kind.is_dir() => contents.folders.push(entry.path()),
-                _ => {}
-            }
-            if contents.files >= MANY {
-                break;
-            }
+/// Returns the number of files in a folder, and its subfolders; counting ends at `MANY`.
+fn contents(folder: &Path) -> (usize, Vec<PathBuf>) {
+    let (mut files, mut folders) = (0, Vec::new());
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_file() => files += 1,
+            Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+            _ => {}
         }
-        contents.folders.sort();
-        contents
+        if files >= MANY {
+            break;
+        }
     }
+    folders.sort();
+    (files, folders)
 }
 
 #[cfg(test)]
@@ -158,10 +149,8 @@ mod tests {
         let project = folder.path().join("project");
         fill(&project.join("data/flat"), MANY);
         for class in 0..SIDE_BY_SIDE {
-            fill(&project.join("photos/train").join(class.to_string()), MANY / SIDE_BY_SIDE);
-        }
-        for class in 0..SIDE_BY_SIDE {
-            fill(&project.join("nested").join(class.to_string()).join("a/b"), MANY / SIDE_BY_SIDE);
+            fill(&project.join(format!("photos/train/{class}")), MANY / SIDE_BY_SIDE);
+            fill(&project.join(format!("nested/{class}/a/b")), MANY / SIDE_BY_SIDE);
         }
         fill(&project.join("few"), 10);
         fill(&project.join("runs"), MANY);

@@ -1,4 +1,5 @@
-//! Makes a probe's mount namespace, from within the process that becomes the command.
+//! Makes a probe's mount namespace, from within the process that becomes the command. A rehearsal tries that in a separate process,
+//! before the first probe.
 //!
 //! Mounts of other processes are never affected: all mounts are made private first. The new root is built at an empty folder, and
 //! everything else disappears with the old root (pivot_root(2), `pivot_root(".", ".")`). After the last process of the probe ends,
@@ -8,16 +9,20 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use serde::{Deserialize, Serialize};
 
 use super::layout::{Layer, Layout, Refused, Stage, Step};
 use crate::machine::namespaces;
+use crate::probe::orders::{own_link, receive, send};
 
 /// Enters a new namespace. The process must have a single thread.
 pub(in crate::probe) fn enter(layout: &Layout) -> Result<(), Refused> {
@@ -42,7 +47,7 @@ pub(in crate::probe) fn enter_with_way_out(layout: &Layout) -> Result<OwnedFd, R
     Ok(outside)
 }
 
-fn refused(stage: Stage) -> impl FnOnce(io::Error) -> Refused {
+pub(super) fn refused(stage: Stage) -> impl FnOnce(io::Error) -> Refused {
     move |error| Refused { stage, errno: error.raw_os_error().unwrap_or(0) }
 }
 
@@ -66,7 +71,6 @@ fn keep_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Carries out the mounts of a layout.
 fn put_on(layout: &Layout) -> Result<(), Refused> {
     for (at, step) in layout.steps.iter().enumerate() {
         let stage = Stage::Mount { step: at, folder: step.folder().to_owned() };
@@ -192,7 +196,6 @@ fn make_like(folder: &Path, like: &fs::Metadata) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(like.permissions().mode() & 0o7777))
 }
 
-/// Makes the folder the root, and detaches the old one.
 fn turn(root: &Path) -> io::Result<()> {
     std::env::set_current_dir(root)?;
     rustix::process::pivot_root(".", ".")?;
@@ -201,7 +204,7 @@ fn turn(root: &Path) -> io::Result<()> {
 }
 
 /// Tries a layout: writes to each layer, and opens an existing file for writing.
-pub(super) fn rehearse(layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> {
+fn try_out(layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> {
     enter(layout)?;
     let layers = layout.steps.iter().filter_map(|step| match step {
         Step::Layer(layer) if covering(layout, layer) => Some(layer),
@@ -217,18 +220,58 @@ pub(super) fn rehearse(layout: &Layout, there_before: Option<&Path>) -> Result<(
     opened.map(drop).map_err(refused(Stage::Change { file: file.to_owned() }))
 }
 
-/// Returns true if a layer is the last mount at its folder.
 fn covering(layout: &Layout, layer: &Layer) -> bool {
     let last = layout.steps.iter().rev().find(|step| step.folder() == layer.folder);
     last.is_some_and(|step| matches!(step, Step::Layer(found) if found == layer))
 }
 
 fn write_into(folder: &Path) -> io::Result<()> {
-    let name = [b".gputune-".as_slice(), std::process::id().to_string().as_bytes()].concat();
-    let file = folder.join(std::ffi::OsStr::from_bytes(&name));
+    let file = folder.join(format!(".gputune-{}", std::process::id()));
     fs::write(&file, "tried")?;
     if fs::read(&file)? != b"tried" {
         return Err(io::Error::from(Errno::IO));
     }
     fs::remove_file(&file)
+}
+
+/// The first argument that chooses this role of the supervisor's executable.
+pub(in crate::probe) const REHEARSE: &str = "__rehearse";
+
+/// The time limit of a rehearsal: a file system that does not answer would block it for ever. A round number.
+const LONGEST: Duration = Duration::from_secs(10);
+
+#[derive(Serialize, Deserialize)]
+struct Request {
+    layout: Layout,
+    there_before: Option<PathBuf>,
+}
+
+/// Tries a layout; `there_before` is an existing file that the probe must be able to change.
+pub(super) fn rehearse(executable: &Path, layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> {
+    let request = Request { layout: layout.clone(), there_before: there_before.map(Path::to_owned) };
+    ask(executable, &request).unwrap_or_else(|error| Err(refused(Stage::Rehearsal)(error)))
+}
+
+fn ask(executable: &Path, request: &Request) -> io::Result<Result<(), Refused>> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    ours.set_read_timeout(Some(LONGEST))?;
+    let mut child = Command::new(executable)
+        .arg(REHEARSE)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let told = send(&mut ours, request).and_then(|()| receive(&ours));
+    if told.is_err() {
+        let _ = child.kill();
+    }
+    child.wait()?;
+    told
+}
+
+/// Runs the rehearsal: reads the layout from standard input and answers there.
+pub(in crate::probe) fn answer_rehearsal() -> io::Result<()> {
+    let mut link = own_link()?;
+    let request: Request = receive(&link)?;
+    send(&mut link, &try_out(&request.layout, request.there_before.as_deref()))
 }

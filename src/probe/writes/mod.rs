@@ -4,15 +4,10 @@
 //! may write to. Its writes are discarded. If that is not possible, guards in an adapter's hook keep the probe from changing
 //! existing files. The possible protection is found by trying. `docs/adapters.md` lists the protected and the unprotected files.
 
-mod caches;
 mod data;
 mod enter;
 mod layout;
-mod mounts;
 mod places;
-mod reason;
-mod rehearsal;
-mod room;
 mod scratch;
 mod store;
 mod surroundings;
@@ -23,10 +18,8 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(super) use enter::{enter, enter_with_way_out};
-pub(super) use layout::Layout;
-pub(super) use reason::of_lines as explanation;
-pub(super) use rehearsal::{REHEARSE, answer as answer_rehearsal};
+pub(super) use enter::{REHEARSE, answer_rehearsal, enter, enter_with_way_out};
+pub(super) use layout::{Layout, explanation};
 use scratch::Scratch;
 pub(super) use scratch::{ProbeScratch, name as layer_name};
 use store::Store;
@@ -120,15 +113,14 @@ impl Protection {
         let store = [&around.out, &around.temporary].into_iter().filter(|_| has_hook);
         let store = store.map(|parent| Store::create(parent)).find_map(Result::ok);
         let guarded = store.map(|store| {
-            let free = room::free_bytes(store.path()).unwrap_or(0);
+            let free = store::free_bytes(store.path()).unwrap_or(0);
             (store, size.of(free).min(free))
         });
         let writes = if guarded.is_some() { Writes::Guard } else { Writes::Allow };
         Ok(Self { writes, reason, guarded, ..none })
     }
 
-    /// Returns the folder for a probe's writes, or `None` if the script writes to its own paths. The probe reads and writes `own`,
-    /// gputune's folders, directly.
+    /// Returns the folder for a probe's writes, if it has one. The probe reads and writes `own`, gputune's folders, directly.
     pub(super) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<Option<ProbeScratch>> {
         match (&self.scratch, &self.guarded) {
             (Some(scratch), _) => scratch.for_probe(name, own).map(Some),
@@ -219,7 +211,6 @@ fn elsewhere(template: &StepTemplate, wish: WritesWish) -> Option<String> {
     }
 }
 
-/// Lists a few folders, and the number of further folders.
 fn listed(folders: &[PathBuf]) -> String {
     const SHOWN: usize = 5;
     let mut words: Vec<String> = folders.iter().take(SHOWN).map(|folder| folder.display().to_string()).collect();

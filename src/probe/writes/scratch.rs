@@ -6,12 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::layout::{Layer, Layout, Refused, Stage, Step};
-use super::mounts::{self, Kind, Mount, any_below};
-use super::places::{self, Places};
-use super::room::{Room, free_bytes};
-use super::store::{Store, remove};
+use super::places::{self, Kind, Mount, Places, any_below};
+use super::store::{Room, Store, free_bytes, remove};
 use super::surroundings::Surroundings;
-use super::{data, reason, rehearsal};
+use super::{data, enter, layout};
 use crate::model::Headroom;
 
 /// Folders of the system's own files, to which no job should write (FHS 3.0, sections 3 and 4).
@@ -56,7 +54,6 @@ pub(in crate::probe) struct ProbeScratch {
 }
 
 impl ProbeScratch {
-    /// Makes a folder to which guards redirect writes.
     pub(super) fn without_layers(folder: PathBuf, most_bytes: u64) -> io::Result<Self> {
         remove(&folder);
         fs::create_dir(&folder)?;
@@ -73,7 +70,7 @@ impl Drop for ProbeScratch {
 impl Scratch {
     /// Finds the best layer that works on this machine. The error is the reason why no layer works.
     pub(super) fn find(around: &Surroundings, supervisor: &Path, size: Headroom) -> Result<Self, String> {
-        let mounts = mounts::read().map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
+        let mounts = places::read_mounts().map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
         let mut reasons = Vec::new();
         for parent in parents(around, &mounts) {
             let store = match Store::create(&parent) {
@@ -107,11 +104,10 @@ impl Scratch {
         mounts: &[Mount],
         (most_bytes, free_bytes): (u64, u64),
     ) -> Self {
-        let known: Vec<PathBuf> = around.essential().cloned().chain(around.named.iter().cloned()).collect();
-        let known: Vec<PathBuf> = known.into_iter().chain([around.temporary.clone(), around.out.clone()]).collect();
+        let near: Vec<PathBuf> = around.essential().chain(&around.named).cloned().collect();
         let places = match user {
             None => places::of_mounts(mounts, store.path()),
-            Some(_) => places::of_user(mounts, &known),
+            Some(_) => places::of_user(mounts, &[&near[..], &[around.temporary.clone(), around.out.clone()]].concat()),
         };
         let mut scratch = Self {
             user,
@@ -119,7 +115,7 @@ impl Scratch {
             data: BTreeSet::new(),
             caches: Vec::new(),
             pipes: around.pipes.clone(),
-            near: around.essential().chain(&around.named).cloned().collect(),
+            near,
             places,
             most_bytes,
             free_bytes,
@@ -135,11 +131,9 @@ impl Scratch {
         let file = there_before(&around.cwd);
         let mut last = None;
         for _ in 0..MOST_TRIES {
-            let tried = self.for_probe("rehearsal", &[]);
-            let probe =
-                tried.map_err(|error| Refused { stage: Stage::Rehearsal, errno: error.raw_os_error().unwrap_or(0) })?;
+            let probe = self.for_probe("rehearsal", &[]).map_err(enter::refused(Stage::Rehearsal))?;
             let Some(layout) = &probe.layout else { break };
-            match rehearsal::rehearse(supervisor, layout, file.as_deref()) {
+            match enter::rehearse(supervisor, layout, file.as_deref()) {
                 Ok(()) => return Ok(()),
                 Err(refused) if self.leave_out(&refused, around) => last = Some(refused),
                 Err(refused) => return Err(refused),
@@ -148,21 +142,16 @@ impl Scratch {
         Err(last.unwrap_or(Refused { stage: Stage::Rehearsal, errno: 0 }))
     }
 
-    /// Leaves out the refused folder. Returns true if that is possible.
     fn leave_out(&mut self, refused: &Refused, around: &Surroundings) -> bool {
         let (Stage::Mount { folder, .. } | Stage::Write { folder }) = &refused.stage else { return false };
-        let before = self.caches.len() + self.data.len();
-        self.caches.retain(|(cache, _)| cache != folder);
-        self.data.retain(|data| data != folder);
-        if self.caches.len() + self.data.len() < before {
+        let is_cache = self.caches.extract_if(.., |(cache, _)| cache == folder).count() > 0;
+        if self.data.remove(folder) || is_cache {
             return true;
         }
         if folder == Path::new("/") || around.essential().any(|needed| needed.starts_with(folder)) {
             return false;
         }
-        let all = self.places.covered.len();
-        self.places.covered.retain(|(place, _)| place != folder);
-        if self.places.covered.len() == all {
+        if self.places.covered.extract_if(.., |(place, _)| place == folder).count() == 0 {
             return false;
         }
         if self.user.is_none() {
@@ -180,16 +169,11 @@ impl Scratch {
     }
 
     fn data_folders(&self, around: &Surroundings, mounts: &[Mount]) -> BTreeSet<PathBuf> {
-        let starts: Vec<PathBuf> = [&around.cwd]
-            .into_iter()
-            .chain(&around.named)
-            .chain(&around.prefix)
-            .cloned()
-            .chain(self.places.covered.iter().map(|(place, _)| place.clone()).filter(|place| place.parent().is_some()))
-            .collect();
+        let covered = || self.places.covered.iter().map(|(place, _)| place);
+        let starts = [&around.cwd].into_iter().chain(&around.named).chain(&around.prefix);
+        let starts: Vec<PathBuf> = starts.chain(covered().filter(|place| place.parent().is_some())).cloned().collect();
         let mut not = vec![around.out.clone(), around.temporary.clone(), self.store.path().to_owned()];
-        not.extend(around.essential().chain(&around.caches).cloned());
-        not.extend(self.places.covered.iter().map(|(place, _)| place.clone()));
+        not.extend(around.essential().chain(&around.caches).chain(covered()).cloned());
         let mut found = data::folders(&starts, &not);
         let system = OF_THE_SYSTEM.iter().map(PathBuf::from).filter(|folder| {
             let is_own = fs::symlink_metadata(folder).is_ok_and(|data| data.is_dir());
@@ -251,7 +235,6 @@ impl Scratch {
         Ok(ProbeScratch { room: Room::new(&folder, self.most_bytes), folder, layout: Some(layout) })
     }
 
-    /// Returns the steps before any layer.
     fn base(&self) -> Vec<Step> {
         let read_only = |mount: &Mount| Step::ReadOnly { folder: mount.target.clone(), flags: mount.flags.bits() };
         if self.user.is_some() {
@@ -278,7 +261,7 @@ impl Scratch {
 
     /// Covers the data folders that a probe tried to write to according to these lines. Returns true if any was found.
     pub(in crate::probe) fn cover_written(&mut self, lines: &[String]) -> bool {
-        let refused: Vec<&String> = lines.iter().filter(|line| reason::is_read_only_error(line)).collect();
+        let refused: Vec<&String> = lines.iter().filter(|line| layout::is_read_only_error(line)).collect();
         if refused.is_empty() || self.data.is_empty() {
             return false;
         }
@@ -303,7 +286,6 @@ impl Scratch {
         self.nearest_first(self.places.covered.iter().map(|(place, _)| place.clone()).collect())
     }
 
-    /// Sorts folders of the job to the front.
     fn nearest_first(&self, mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
         let is_near =
             |folder: &PathBuf| self.near.iter().any(|near| near.starts_with(folder) || folder.starts_with(near));

@@ -1,10 +1,12 @@
-//! The folder for the writes of probes, and its removal.
+//! The folder for the writes of probes: it is removed at the end, and a probe ends before its part of the folder fills the disk.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::model::quantity::show_bytes;
 
 /// The prefix of stores, which identifies leftovers.
 const PREFIX: &str = ".gputune-writes-";
@@ -19,7 +21,6 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Makes a store in a folder, and removes leftover stores there.
     pub(super) fn create(parent: &Path) -> io::Result<Self> {
         sweep(parent);
         let mode = fs::Permissions::from_mode(0o700);
@@ -42,20 +43,14 @@ impl Drop for Store {
     }
 }
 
-/// Removes unused stores of this user.
 fn sweep(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let stores = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for store in stores.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == own_user() && data.is_dir())) {
-        let is_free = match File::open(store.path().join(LOCK)) {
-            Ok(lock) => is_unlocked(&lock),
-            // Another process may just be making this store.
-            Err(_) => store
-                .metadata()
-                .and_then(|data| data.modified())
-                .is_ok_and(|made| made.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
-        };
-        if is_free {
+        // Without a lock, another process may just be making this store.
+        let is_old = |made: SystemTime| made.elapsed().is_ok_and(|age| age > Duration::from_secs(60));
+        let made = || store.metadata().and_then(|data| data.modified());
+        if File::open(store.path().join(LOCK)).map_or_else(|_| made().is_ok_and(is_old), |lock| is_unlocked(&lock)) {
             remove(&store.path());
         }
     }
@@ -69,15 +64,14 @@ fn is_unlocked(lock: &File) -> bool {
 pub(in crate::probe) fn remove_unless_used(folder: &Path) {
     // A killed process may still be closing its files.
     const ROUNDS: u32 = 20;
-    let is_used = |lock: &File| {
-        (0..ROUNDS).all(|_| {
-            !is_unlocked(lock) && {
-                std::thread::sleep(Duration::from_millis(25));
-                true
-            }
+    let is_freed = |lock: &File| {
+        (0..ROUNDS).any(|_| {
+            let is_free = is_unlocked(lock);
+            std::thread::sleep(Duration::from_millis(if is_free { 0 } else { 25 }));
+            is_free
         })
     };
-    if !File::open(folder.join(LOCK)).is_ok_and(|lock| is_used(&lock)) {
+    if !File::open(folder.join(LOCK)).is_ok_and(|lock| !is_freed(&lock)) {
         remove(folder);
     }
 }
@@ -103,7 +97,6 @@ fn open_up(folder: &Path) {
     }
 }
 
-/// Returns the disk space of a folder's files; unreadable folders count as empty.
 pub(super) fn bytes_in(folder: &Path) -> u64 {
     const BLOCK: u64 = 512;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -113,6 +106,60 @@ pub(super) fn bytes_in(folder: &Path) -> u64 {
         Err(_) => 0,
     });
     sizes.sum()
+}
+
+/// The free space on a disk that always remains for other programs: a round number.
+const RESERVE: u64 = 128 << 20;
+/// How long a count is used: a round number.
+const COUNT_HOLDS: Duration = Duration::from_secs(1);
+
+/// Watches one probe's layer, so that the probe ends before the disk is full.
+///
+/// Asking the file system for its free space takes a microsecond. The layer's files are counted only after that space has shrunk by
+/// the allowed amount, because other programs may also have written.
+#[derive(Debug)]
+pub(in crate::probe) struct Room {
+    folder: PathBuf,
+    most_bytes: u64,
+    free_at_first: u64,
+    counted: Option<Instant>,
+}
+
+impl Room {
+    pub(super) fn new(folder: &Path, most_bytes: u64) -> Self {
+        Self { folder: folder.to_owned(), most_bytes, free_at_first: free_bytes(folder).unwrap_or(0), counted: None }
+    }
+
+    /// Returns a message if the layer is full.
+    pub(in crate::probe) fn look(&mut self, now: Instant) -> Option<String> {
+        let free = free_bytes(&self.folder)?;
+        let is_short = free < RESERVE && self.free_at_first > free;
+        if !is_short && self.free_at_first.saturating_sub(free) < self.most_bytes {
+            return None;
+        }
+        if self.counted.is_some_and(|counted| now.duration_since(counted) < COUNT_HOLDS) {
+            return None;
+        }
+        self.counted = Some(now);
+        let bytes = bytes_in(&self.folder);
+        let is_too_much = bytes >= self.most_bytes || (is_short && bytes > RESERVE);
+        is_too_much.then(|| {
+            format!(
+                "the scratch layer is full: the probe wrote {} and may write {} ({} are free in {}); raise `scratch_size` \
+                 in [step], write less in a probe, or put gputune's folder (--out) on a larger disk",
+                show_bytes(bytes),
+                show_bytes(self.most_bytes),
+                show_bytes(free),
+                self.folder.display()
+            )
+        })
+    }
+}
+
+/// Returns the bytes that this user may still write in a folder's file system.
+pub(super) fn free_bytes(folder: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 #[cfg(test)]
@@ -145,5 +192,21 @@ mod tests {
         let second = Store::create(parent.path()).unwrap();
         remove_unless_used(used.path());
         assert!(used.path().exists() && second.path().exists() && other.exists() && !left.exists());
+    }
+
+    #[test]
+    fn a_layer_is_full_when_its_own_files_are_too_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut room = Room::new(folder.path(), 1 << 20);
+        let begin = Instant::now();
+        assert_eq!(room.look(begin), None);
+        // Pretend that other programs wrote the missing amount.
+        room.free_at_first += 1 << 30;
+        assert_eq!(room.look(begin), None);
+        fs::write(folder.path().join("checkpoint"), vec![1; 2 << 20]).unwrap();
+        assert_eq!(room.look(begin), None, "a count holds for a while");
+        let full = room.look(begin + COUNT_HOLDS).unwrap();
+        assert!(full.starts_with("the scratch layer is full: the probe wrote 2.0"), "{full}");
+        assert!(full.contains("may write 1.00 MiB"), "{full}");
     }
 }

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::super::super::clock_watch::ClockWatch;
 use super::super::super::duel::{BLOCK, Block, Side};
-use super::super::super::measuring::observation::Observation;
 use super::super::super::measuring::patience::{queued_steps, workers};
-use super::super::super::measuring::throughput::RARELY;
+use super::super::super::measuring::throughput::{Observation, RARELY};
 use super::super::super::stats::{Work, warmup_length};
 use super::super::segments::Answer;
 use super::super::session::Session;

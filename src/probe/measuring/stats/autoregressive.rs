@@ -9,12 +9,11 @@
 //!
 //! Such an interval may be checked any number of times. The knowledge of the mean, given the numbers, does not depend on why the
 //! series ends. Source: Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research", Psychological
-//! Review 70(3), 1963. The coverage therefore holds on average over the prior, not for each process. Simulations in `patience`
+//! Review 70(3), 1963. The coverage therefore holds on average over the prior, not for each process. Simulations (`measuring::simulations`)
 //! show for which processes it holds.
 
-use super::{student_quantile, student_tail};
+use super::{count, student_quantile, student_tail};
 
-/// The number of correlations that are weighed.
 const PLACES: usize = 32;
 
 /// The mixture of the distributions of a mean, relative to that mean: a weight and a standard error for each correlation.
@@ -24,7 +23,6 @@ pub(super) struct Mixture {
     parts: [Part; PLACES],
 }
 
-/// The contribution of one correlation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Part {
     weight: f64,
@@ -71,11 +69,11 @@ impl Mixture {
         if weight < tail { self.quantile(tail) } else { self.quantile_of(tail, |part| part.inflation <= longest) }
     }
 
+    /// Returns the quantile with the correlations that count.
     fn quantile_of(&self, tail: f64, counts: impl Fn(&Part) -> bool) -> f64 {
         /// Parts that together weigh less than a hundredth of the tail have no relevant effect.
         const NEGLIGIBLE: f64 = 0.01;
-        /// Halvings of the distance between the bounds. A thousandth of the quantile remains if the largest error is thirty times
-        /// the smallest.
+        /// Halvings of the bounds' distance. A thousandth is left if the largest error is thirty times the smallest.
         const HALVINGS: u32 = 16;
         let all: f64 = self.parts.iter().filter(|part| counts(part)).map(|part| part.weight).sum();
         let least = all * tail * NEGLIGIBLE / count(PLACES);
@@ -94,11 +92,9 @@ impl Mixture {
     }
 }
 
-/// The sums that determine the likelihood of a correlation.
 struct Moments {
     number: f64,
     squares: f64,
-    /// Products of neighbours.
     products: f64,
     /// The sum of the first and the last number, and the sum of their squares.
     ends: f64,
@@ -134,7 +130,6 @@ impl Moments {
         ((1.0 - correlation * correlation) / information).ln() / 2.0 - (self.number - 1.0) / 2.0 * squares.ln()
     }
 
-    /// Returns the standard error of the plain mean.
     fn error_of_mean(&self, correlation: f64) -> f64 {
         let (_, squares) = self.fit(correlation);
         let variance = squares / (self.number - 1.0) / (1.0 - correlation * correlation);
@@ -143,9 +138,4 @@ impl Moments {
         let inflation = (1.0 + correlation) / new - 2.0 * correlation * alike / (self.number * new * new);
         (variance * inflation / self.number).sqrt()
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn count(number: usize) -> f64 {
-    number as f64
 }

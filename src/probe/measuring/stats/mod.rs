@@ -1,15 +1,15 @@
 //! Statistics of step times and rates; pure functions.
 
 mod autoregressive;
-mod isolated;
-mod period;
+mod shape;
 #[cfg(test)]
 pub(crate) mod simulation;
 mod student;
 mod throughput_interval;
 mod warmup;
 
-pub use isolated::isolated_above;
+pub use shape::isolated_above;
+pub(super) use shape::trend;
 #[cfg(test)]
 pub(crate) use simulation::Random;
 pub(crate) use student::normal_tail;
@@ -32,8 +32,12 @@ pub fn median(numbers: &[f64]) -> Option<f64> {
 
 /// Returns the mean; `None` without numbers.
 pub fn mean(numbers: &[f64]) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
+    (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / count(numbers.len()))
+}
+
+/// Converts a count, which is far below 2^53.
+pub(super) fn count(number: usize) -> f64 {
+    number as f64
 }
 
 #[cfg(test)]

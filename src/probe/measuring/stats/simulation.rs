@@ -13,7 +13,6 @@ impl Random {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         bits ^= bits >> 31;
-        #[expect(clippy::cast_precision_loss, reason = "a random number")]
         let uniform = ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         uniform
     }
@@ -52,7 +51,6 @@ impl Process {
                     1.0 + deviation * last
                 }
                 Self::Bursts(period, deviation) => {
-                    #[expect(clippy::cast_precision_loss, reason = "a small number")]
                     let long = period as f64 - 0.05 * (period as f64 - 1.0);
                     let time = if (step + phase).is_multiple_of(period) { long } else { 0.05 };
                     time * (1.0 + deviation * random.normal())

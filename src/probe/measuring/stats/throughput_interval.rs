@@ -12,8 +12,8 @@
 //! period. Then each batch has the same number of bursts.
 
 use super::autoregressive::Mixture;
-use super::period::period;
-use super::student_quantile;
+use super::shape::period;
+use super::{count, student_quantile};
 
 /// Work and the time that it took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -43,9 +43,7 @@ impl std::iter::Sum for Work {
 pub struct MeanRate {
     /// All work divided by all time.
     pub rate: f64,
-    /// The spread of few long batches.
     long: Spread,
-    /// The spread of many short batches.
     short: Spread,
     /// The distribution of the mean, given that short batches may be correlated; `None` for a single batch.
     mixture: Option<Mixture>,
@@ -87,7 +85,7 @@ impl MeanRate {
         /// The ratio of a single check's tail to the tail at each check. The tail is the same at all checks, as in Pocock, "Group
         /// sequential methods in the design and analysis of clinical trials", Biometrika 64(2), 1977. The mixture needs no such
         /// factor for correlation. The factor is for long tails, which few steps do not show. The simulation in
-        /// `patience::coverage` gave its value. From 1 to 1.5, the share of probes with Pareto tails that stop falls from 5% to
+        /// `measuring::simulations` gave its value. From 1 to 1.5, the share of probes with Pareto tails that stop falls from 5% to
         /// 2%. Nine in ten of their intervals then contain the true mean. Correlated steps gain 2% to 3%. A factor of 2 has hardly
         /// more effect.
         const LOOKS: f64 = 1.5;
@@ -119,13 +117,11 @@ impl MeanRate {
     }
 }
 
-/// The scatter of the batches' times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     batches: usize,
     /// The standard error of the time per unit of work, relative to that time, if batches are independent.
     error: f64,
-    /// Skewness of the batches' times.
     skewness: f64,
 }
 
@@ -188,7 +184,6 @@ impl Batched {
         self.correlation().abs() <= QUANTILE / count(self.residuals.len()).sqrt()
     }
 
-    /// Returns each batch's excess time, relative to the mean.
     fn relative_residuals(&self) -> Vec<f64> {
         self.residuals.iter().map(|residual| residual / self.mean_seconds).collect()
     }
@@ -204,11 +199,6 @@ impl Batched {
 /// Returns the number of steps after which the times repeat.
 fn works_period(series: &[Work]) -> Option<usize> {
     period(&Batched::of(series, 1)?.residuals)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn count(number: usize) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]
@@ -230,33 +220,17 @@ mod tests {
 
     #[test]
     fn intervals_hold_the_true_mean_about_as_often_as_they_say() {
-        const ROUNDS: usize = 200;
-        for process in [
-            Process::Independent(0.3),
-            Process::Autoregressive(0.5, 0.1),
-            Process::Autoregressive(0.8, 0.1),
-            Process::Bursts(2, 0.1),
-            Process::Bursts(4, 0.1),
-            Process::Bursts(8, 0.1),
-            Process::Bursts(16, 0.1),
-            Process::LogNormal(0.5),
-            Process::LogNormal(1.0),
-            Process::Pareto(3.0),
-        ] {
-            for length in [60, 150, 400] {
-                let covered = covered(process, length, ROUNDS);
-                assert!(covered * 100 >= ROUNDS * 90, "{process:?} of {length}: {covered} of {ROUNDS}");
-            }
-        }
-    }
-
-    #[test]
-    fn short_series_are_covered_where_they_are_not_strongly_correlated() {
-        const ROUNDS: usize = 400;
-        for process in [Process::Independent(0.1), Process::Autoregressive(0.3, 0.1), Process::LogNormal(0.5)] {
-            for length in [10, 20, 30] {
-                let covered = covered(process, length, ROUNDS);
-                assert!(covered * 100 >= ROUNDS * 90, "{process:?} of {length}: {covered} of {ROUNDS}");
+        use Process::{Autoregressive, Bursts, Independent, LogNormal, Pareto};
+        let bursts = [2, 4, 8, 16].map(|period| Bursts(period, 0.1));
+        let others = [Independent(0.3), Autoregressive(0.5, 0.1), Autoregressive(0.8, 0.1)];
+        let tails = [LogNormal(0.5), LogNormal(1.0), Pareto(3.0)];
+        // Short series are covered if they are not strongly correlated.
+        let short = [Independent(0.1), Autoregressive(0.3, 0.1), LogNormal(0.5)];
+        let long = [&bursts[..], &others, &tails].concat();
+        for (processes, lengths, rounds) in [(&long[..], [60, 150, 400], 200), (&short[..], [10, 20, 30], 400)] {
+            for (process, length) in processes.iter().flat_map(|process| lengths.map(|length| (*process, length))) {
+                let covered = covered(process, length, rounds);
+                assert!(covered * 100 >= rounds * 90, "{process:?} of {length}: {covered} of {rounds}");
             }
         }
     }

@@ -13,8 +13,8 @@
 //!
 //! Both tests assume independent numbers. If neighbours are correlated, the thresholds grow with the standard error.
 
-use super::median;
-use super::period::period;
+use super::shape::period;
+use super::{count, median};
 
 /// The smallest relative change of level that is worth a cut: a round number, half of the default relative width.
 const SMALLEST: f64 = 0.01;
@@ -56,7 +56,6 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     cut
 }
 
-/// Returns the cut of MSER-5, in numbers of the series.
 fn smallest_error(series: &[f64]) -> usize {
     /// Numbers in a batch, and the shortest series that is batched: ten batches.
     const BATCH: usize = 5;
@@ -122,7 +121,6 @@ fn is_large(start: &[f64], rest: &[f64]) -> bool {
     !start.is_empty() && (mean(start) - mean(rest)).abs() > SMALLEST * mean(rest).abs()
 }
 
-/// Finds the place where the level of a series changes, if any.
 fn level_change(series: &[f64]) -> Option<usize> {
     /// The maximum number of batches, and the minimum number on each side of a change: the level of a single batch is unreliable.
     const BATCHES: usize = 25;
@@ -164,11 +162,6 @@ fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / count(numbers.len())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn count(number: usize) -> f64 {
-    number as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::simulation::{Process, Random};
@@ -181,10 +174,7 @@ mod tests {
         let mut series = vec![5.0, 2.0, 1.3];
         series.extend((0..40).map(|step| 1.0 + 0.01 * f64::from(step % 3)));
         assert_eq!(warmup_length(&series, ANY), 3);
-    }
-
-    #[test]
-    fn slow_first_steps_show_in_a_noisy_series_too() {
+        // They also show in a noisy series.
         let mut random = Random(4);
         for _ in 0..100 {
             let mut series = Process::LogNormal(0.3).times(123, &mut random);
@@ -201,12 +191,8 @@ mod tests {
             let cut = warmup_length(&series, ANY);
             assert!(cut + 1 >= change && cut <= change + length / 10, "{length}, {change}: {cut}");
         }
-    }
-
-    #[test]
-    fn a_change_in_the_second_half_says_that_warm_up_is_not_over() {
         let series: Vec<f64> = (0..100).map(|at| if at < 70 { 1.0 } else { 2.0 } + 0.01 * f64::from(at % 3)).collect();
-        assert_eq!(warmup_length(&series, ANY), 50);
+        assert_eq!(warmup_length(&series, ANY), 50, "after a change in the second half, the end of warm-up is unknown");
     }
 
     #[test]

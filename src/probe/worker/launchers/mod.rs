@@ -1,6 +1,5 @@
 //! The ways to have a worker on each node of a search: a file and a table row each.
 
-mod dial;
 mod ray;
 mod slurm;
 mod ssh;
@@ -96,7 +95,12 @@ pub const LAUNCHERS: &[Launcher] = &[
         name: "dial",
         about: "workers that you start; they dial in at `listen`",
         is_here: |wanted| wanted.listen.is_some(),
-        start: dial::START,
+        // Nothing needs to be started. Only this machine can reach the default address.
+        start: Start::Dial(Dialling {
+            address: |_| Ok("127.0.0.1:0".to_owned()),
+            call: |_, _, _| Ok(Box::new(Strangers)),
+            needs_token_file: true,
+        }),
     },
     Launcher {
         name: "slurm",
@@ -117,3 +121,34 @@ pub const LAUNCHERS: &[Launcher] = &[
         start: ray::START,
     },
 ];
+
+/// Returns the value of an environment variable that is set and not empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Quotes a string as one shell word.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Workers that are unknown before they dial in.
+struct Strangers;
+
+impl Workers for Strangers {
+    fn have_failed(&mut self) -> Option<String> {
+        None
+    }
+
+    fn stop(&mut self) -> Option<String> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_word_stays_one() {
+        assert_eq!(super::quoted("trap 'rm x' EXIT"), r"'trap '\''rm x'\'' EXIT'");
+    }
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Called, Dialling, LauncherError, Start, Token, Wanted, Workers};
+use super::{Called, Dialling, LauncherError, Start, Token, Wanted, Workers, quoted, variable};
 
 pub(super) const START: Start = Start::Dial(Dialling { address, call, needs_token_file: false });
 
@@ -19,14 +19,12 @@ const USUAL: &str = "http://127.0.0.1:8265";
 const LONGEST_ANSWER_S: u64 = 30;
 const LONGEST_END: Duration = Duration::from_secs(30);
 
-/// The jobs API of a head.
 #[derive(Debug, Clone)]
 struct Head {
     url: String,
     token: Option<String>,
 }
 
-/// A job as reported by the API.
 #[derive(Debug, Deserialize)]
 struct Job {
     status: String,
@@ -38,10 +36,6 @@ impl Job {
     fn is_over(&self) -> bool {
         matches!(self.status.as_str(), "STOPPED" | "SUCCEEDED" | "FAILED")
     }
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Returns the token that Ray's own clients also send.
@@ -115,13 +109,12 @@ fn address(wanted: &Wanted<'_>) -> Result<String, LauncherError> {
     own().map(|own| format!("{}:0", own.ip())).map_err(|error| head.failed(&error.to_string()))
 }
 
-/// Submits one job per worker. The token is in the environment of a shell that passes it on by a pipe. So no command line and no
-/// probe contains it.
+/// Submits a job per worker. A shell passes on the token from its environment by a pipe, so no command line and no probe has it.
 fn call(wanted: &Wanted<'_>, at: SocketAddr, token: &Token) -> Called {
     let head = Head::of(wanted);
     let name = Token::fresh().map(|random| random.digits()[..12].to_owned());
     let name = name.map_err(|error| head.failed(&error.to_string()))?;
-    let gputune = shell_word(&wanted.gputune.display().to_string());
+    let gputune = quoted(&wanted.gputune.display().to_string());
     let entrypoint = format!(
         "printf %s \"$GPUTUNE_TOKEN\" | env -u GPUTUNE_TOKEN {gputune} worker --dial {at} --token-file /dev/stdin"
     );
@@ -147,12 +140,6 @@ fn call(wanted: &Wanted<'_>, at: SocketAddr, token: &Token) -> Called {
     Ok(Box::new(jobs))
 }
 
-/// Quotes a string as one shell word.
-fn shell_word(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// Submitted jobs.
 struct Jobs {
     head: Head,
     ids: Vec<String>,

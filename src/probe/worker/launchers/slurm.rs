@@ -3,11 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::{LauncherError, OnNode, Wanted};
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
+use super::{LauncherError, OnNode, Wanted, variable};
 
 /// Returns true if this process runs in an allocation of several nodes.
 pub(super) fn is_in_large_allocation(_: &Wanted<'_>) -> bool {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use super::{LauncherError, OnNode, Wanted};
+use super::{LauncherError, OnNode, Wanted, quoted};
 
 /// Ask no questions, and do not wait for a machine that is down (`ssh_config`(5)).
 const OPTIONS: &[&str] = &["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
@@ -54,19 +54,4 @@ fn copied(host: &str, wanted: &Wanted<'_>) -> Result<String, LauncherError> {
         return Err(failed(format!("its temporary folder is `{folder}`")));
     }
     Ok(folder)
-}
-
-/// Quotes a string as one shell word.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_stays_one() {
-        assert_eq!(quoted("trap 'rm x' EXIT"), r"'trap '\''rm x'\'' EXIT'");
-    }
 }
