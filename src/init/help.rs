@@ -276,12 +276,10 @@ pub fn config(text: &str) -> Vec<Argument> {
         }
         let mut full: Vec<&str> = path.iter().map(|(_, part)| part.as_str()).collect();
         full.push(key);
-        let default =
-            Some(value.trim_matches(['\'', '"']).to_owned()).filter(|value| value != "null" && value != "???");
-        // Hydra shows required values as `???`.
-        let is_required = default.as_deref() == Some("???");
-        let default = default.filter(|_| !is_required);
-        arguments.push(Argument { names: vec![full.join(".")], kind: Kind::Override, default, is_required });
+        let value = value.trim_matches(['\'', '"']);
+        // Hydra shows a value without a default as `???`. A job that never reads it runs without it, so it is not required.
+        let default = Some(value.to_owned()).filter(|value| value != "null" && value != "???");
+        arguments.push(Argument { default, ..Argument::new(vec![full.join(".")], Kind::Override) });
         if arguments.len() >= MOST_ARGUMENTS {
             break;
         }

@@ -1,9 +1,9 @@
 //! Reads the processes, their parents and their sockets from `/proc`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
 use std::path::Path;
 use std::str::SplitWhitespace;
+use std::{fs, io};
 
 /// The kernel's state letter of a process that has ended and was not waited for.
 const ZOMBIE: char = 'Z';
@@ -55,7 +55,7 @@ pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
 
 /// Returns the CPUs that a process may run on (proc(5), `Cpus_allowed_list`); `pid` is a number or `self`.
 pub(crate) fn allowed_processors(pid: &str) -> Option<BTreeSet<u32>> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = read(pid, "status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(numbers)
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
 /// Returns the numbers of a process in the containers around it, from the outside inwards (`NSpid` in
 /// `/proc/PID/status`, proc(5); since Linux 4.1).
 pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = read(pid, "status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
@@ -115,7 +115,7 @@ pub(crate) fn has_ended(pid: u32, began: Option<u64>) -> bool {
 
 /// Returns true if a process has ended, or is about to end because of a signal that it cannot block.
 pub(crate) fn is_ending(pid: u32) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
+    let Ok(status) = read(pid, "status") else { return true };
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let pending = |name: &str| field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
     const KILL: u64 = 1 << 8;
@@ -138,12 +138,17 @@ fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     Some((stat.parent()?, stat.field(3)?.chars().next()?))
 }
 
+/// Reads a file of a process. The name in it may be no UTF-8: the kernel cuts a name after 15 bytes.
+fn read(pid: impl std::fmt::Display, file: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{file}"))?).into_owned())
+}
+
 /// The text of `/proc/PID/stat` (proc(5)).
 pub(crate) struct Stat(pub(crate) String);
 
 impl Stat {
     fn of(pid: u32) -> Option<Self> {
-        fs::read_to_string(format!("/proc/{pid}/stat")).ok().map(Self)
+        read(pid, "stat").ok().map(Self)
     }
 
     /// Returns the fields from 3 on; the name in field 2 may contain spaces and parentheses.
@@ -213,6 +218,20 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!descendants(std::process::id()).contains(&child.id()));
+    }
+
+    #[test]
+    fn a_process_whose_name_is_no_text_is_seen_as_well() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(std::ffi::OsStr::from_bytes(b"sl\xffeep"));
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(program).arg("30").spawn().unwrap();
+        assert!(descendants(std::process::id()).contains(&child.id()));
+        let began = started(child.id());
+        assert!(began.is_some() && !has_ended(child.id(), began));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

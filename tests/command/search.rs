@@ -357,7 +357,7 @@ fn a_replay_of_the_journal_finds_the_same_best() {
 fn a_leader_that_fails_in_a_round_makes_way_for_the_next() {
     let more =
         "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[baseline]\nx = 1\n[search]\nstrategy = \"grid\"\nprobes = 5\n";
-    let script = "if [ $GPUTUNE_TRIAL -gt 8 ] && [ {x} -gt 3 ]; then echo 'CUDA out of memory' >&2; exit 1; fi; echo {x}00 samples/s";
+    let script = "if [ $GPUTUNE_TRIAL -gt 6 ] && [ {x} -gt 3 ]; then echo 'CUDA out of memory' >&2; exit 1; fi; echo {x}00 samples/s";
     let search = Search::of(&[], more);
     let path = search.folder.path().join("spec.toml");
     let step = format!(
