@@ -325,12 +325,10 @@ impl Supervision<'_> {
             if now >= kill_at + STUBBORN {
                 return (end, descendants(std::process::id()));
             }
-            match notices.recv_timeout(Duration::from_millis(5)) {
-                Ok(Notice::End(demand @ (End::AtOnce | End::Hasty))) => {
-                    end = if demand == End::AtOnce { demand } else { end };
-                    kill_at = if self.order.is_zygote { kill_at } else { kill_at.min(now) };
-                }
-                Ok(_) | Err(_) => {}
+            let notice = notices.recv_timeout(Duration::from_millis(5));
+            if let Ok(Notice::End(demand @ (End::AtOnce | End::Hasty))) = notice {
+                end = if demand == End::AtOnce { demand } else { end };
+                kill_at = if self.order.is_zygote { kill_at } else { kill_at.min(now) };
             }
         }
         (end, Vec::new())

@@ -100,7 +100,7 @@ mod tests {
     fn mixed(steps: usize, random: &mut Random) -> Vec<f64> {
         let mut pace = 0.01;
         let time = |step: usize| {
-            if step % 10 == 0 {
+            if step.is_multiple_of(10) {
                 pace = if random.uniform() < 0.2 { 0.1 } else { 0.01 };
             }
             pace * (1.0 + 0.05 * random.normal())

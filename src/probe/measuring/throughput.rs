@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn steps_that_are_too_fast_at_first_are_warm_up_too() {
         for (fast, workers) in [(8, 4), (16, 8), (32, 16), (8, 1)] {
-            let is_slow = |step: usize| step >= fast && step % workers == 0;
+            let is_slow = |step: usize| step >= fast && step.is_multiple_of(workers);
             let slow = 0.002 + 0.008 * workers as f64;
             let found = plain((0..fast + 20 * workers).map(|step| if is_slow(step) { slow } else { 0.002 }));
             assert_rate(&found, 3200.0);
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!((found.epochs, found.epoch_factor), (1, None));
         assert_eq!(found.steps + found.warmup_steps, 97);
         assert!(found.measured.as_secs_f64() > 2.0, "excluded steps also take time");
-        let half = |at: u32| if at % 2 == 0 { (0.015, 0.0, Some("evaluation")) } else { (0.005, 0.0, None) };
+        let half = |at: u32| if at.is_multiple_of(2) { (0.015, 0.0, Some("evaluation")) } else { (0.005, 0.0, None) };
         let half = throughput((0..60).map(half));
         assert_rate(&half, 3200.0);
         assert!(half.outliers.is_empty(), "a mark on every other step is no exception");

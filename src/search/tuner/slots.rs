@@ -58,13 +58,16 @@ enum Kind<'s, 'p> {
     Many(Box<Many<'s, 'p>>),
 }
 
+/// Starts a thread for a slot's prober, with the slot's place. Returns the channel for its work.
+type Spawn<'s, 'p> = dyn Fn(Box<dyn Prober + Send + 'p>, usize) -> Sender<Work> + 's;
+
 /// Slots with a thread each.
 struct Many<'s, 'p> {
     places: Vec<Option<Slot>>,
     orders: Vec<Option<Sender<Work>>>,
     told: Receiver<(usize, Told)>,
     /// Starts the thread of a slot.
-    spawn: Box<dyn Fn(Box<dyn Prober + Send + 'p>, usize) -> Sender<Work> + 's>,
+    spawn: Box<Spawn<'s, 'p>>,
     arrivals: Option<Arrivals<'p>>,
     /// Set when the search cannot go on, whatever is under way.
     is_over: &'s AtomicBool,

@@ -13,8 +13,7 @@ impl Random {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         bits ^= bits >> 31;
-        let uniform = ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        uniform
+        ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
     /// Standard normal: Box and Muller, 1958.

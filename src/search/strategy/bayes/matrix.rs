@@ -129,13 +129,13 @@ mod tests {
         let mut x = b;
         factor.solve(&mut x);
         factor.solve_transposed(&mut x);
-        for i in 0..6 {
+        for (i, wanted) in b.iter().enumerate() {
             for j in 0..6 {
                 let product: f64 = (0..6).map(|k| entry(&a, i, k) * entry(&inverse, k, j)).sum();
                 assert!((product - f64::from(u8::from(i == j))).abs() < 1e-9, "{i} {j} {product}");
             }
             let product: f64 = (0..6).map(|j| entry(&a, i, j) * x[j]).sum();
-            assert!((product - b[i]).abs() < 1e-9);
+            assert!((product - wanted).abs() < 1e-9);
         }
     }
 
