@@ -4,7 +4,6 @@
 //! thread that only sleeps wakes too late, even after its wait for a CPU is subtracted. Second, `CLOCK_BOOTTIME` runs while the
 //! machine sleeps, and `CLOCK_MONOTONIC` does not (clock_gettime(2)).
 
-use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::locked;
+use crate::machine::telemetry::waited_for_processor;
 
 const BEAT: Duration = Duration::from_millis(50);
 
@@ -83,9 +83,9 @@ fn slept() -> Duration {
 }
 
 fn beat(seen: &Mutex<Seen>, ended: &Receiver<()>) {
-    let mut last = (Instant::now(), waited_for_processor());
+    let mut last = (Instant::now(), waited_for_processor("thread-self"));
     while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-        let now = (Instant::now(), waited_for_processor());
+        let now = (Instant::now(), waited_for_processor("thread-self"));
         let late = now.0.duration_since(last.0).saturating_sub(BEAT);
         let stood_still = standstill(late, last.1.zip(now.1).map(|(then, now)| now.saturating_sub(then)));
         let mut seen = locked(seen);
@@ -102,13 +102,6 @@ fn standstill(late: Duration, waited: Option<Duration>) -> Duration {
         None => (late, SHORTEST_UNTOLD),
     };
     if rest >= shortest { rest } else { Duration::ZERO }
-}
-
-/// Returns how long this thread was ready to run but had no CPU (`/proc/PID/schedstat`, scheduler/sched-stats.rst).
-fn waited_for_processor() -> Option<Duration> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let waited: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(Duration::from_nanos(waited))
 }
 
 #[cfg(test)]

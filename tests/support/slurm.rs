@@ -37,7 +37,7 @@ impl Slurm {
             slurmd.args(["-N", &format!("gt{node}")]);
             slurm.ok(slurmd);
         }
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let idle = || {
             let told = slurm.with(Command::new("sinfo").args(["-h", "-N", "-o", "%T"])).output().unwrap();
             String::from_utf8_lossy(&told.stdout).lines().filter(|state| *state == "idle").count()
@@ -135,10 +135,17 @@ impl Slurm {
         self.ok(job);
     }
 
-    /// Runs `scontrol`.
+    /// Runs `scontrol`, again if it fails: on a busy machine the controller may answer too late.
     pub(crate) fn control(&self, arguments: &[&str]) {
-        let done = self.with(Command::new("scontrol").args(arguments)).status().unwrap();
-        assert!(done.success(), "{arguments:?}");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let done = self.with(Command::new("scontrol").args(arguments)).output().unwrap();
+            if done.status.success() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     /// Brings back a node that was taken down.

@@ -19,5 +19,5 @@ pub use gpu_facts::{
 pub use host_meter::HostMeter;
 pub use memory::{HostMemory, OomKills, anonymous_memory_of, memory_of, shared_memory_of};
 pub use nvml::GpuMeter;
-pub use processors::{ProcessorShares, ProcessorTimes, pause_after, thread_time};
+pub use processors::{ProcessorShares, ProcessorTimes, pause_after, thread_time, waited_for_processor};
 pub use shared::SharedMemory;

@@ -66,6 +66,14 @@ pub fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// Returns how long a thread was ready to run but had no CPU (`/proc/PID/schedstat`, scheduler/sched-stats.rst). For a number of a
+/// process, this is its first thread. `None` if the kernel does not say.
+pub fn waited_for_processor(thread: &str) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+    let waited: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(waited))
+}
+
 /// The number of metering parts that are spaced by their cost: GPU counters, GPU states, process counters, growing process
 /// memory, and walks through all process memory.
 const METERED_PARTS: u32 = 5;

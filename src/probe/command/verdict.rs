@@ -81,10 +81,10 @@ impl Session {
     pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
         let silent = now.duration_since(self.heard.last_progress);
         let is_silent = silent >= self.task.limits.stall_time;
-        // A start takes longer beside other programs, so only the job's share of the silence counts.
+        // A start takes longer beside other programs, so the time in which the job waited for a CPU does not count.
         let is_start = is_silent && self.heard.window.steps() == 0;
-        let foreign = self.host.foreign_cpu_share().filter(|_| is_start).unwrap_or(0.0);
-        let is_stalled = is_silent && silent.mul_f64((1.0 - foreign).clamp(0.0, 1.0)) >= self.task.limits.stall_time;
+        let waited = if is_start { self.host.waited_for_processor() } else { Duration::ZERO };
+        let is_stalled = is_silent && silent.saturating_sub(waited) >= self.task.limits.stall_time;
         let last_step = self.heard.window.last_step().map_or(now, |last| self.begin + last);
         let outside = now.saturating_duration_since(last_step);
         // A rank may wait long for a rank that evaluates or hangs, so a probe of several ranks has the whole `stall_time`.
