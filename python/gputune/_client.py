@@ -36,7 +36,7 @@ RANKS = (
 #: Seconds that an ordered end may take; then the process ends without its clean-up.
 EXIT_TIME = 10.0
 
-#: Longest wait for data, as another thread may have read the awaited order.
+#: Longest wait per poll. Another thread may already have read the order, so check again.
 _LONGEST_WAIT_MS = 200
 
 #: True if the script reports its steps itself (`gputune.step`). Then the torch hook reports no steps.
@@ -47,7 +47,7 @@ handed_out: float | None = None
 
 
 class Reporter:
-    """Sends events of this process to its probe. No method raises because the probe is gone."""
+    """Sends events of this process to its probe. A lost probe never makes a method raise."""
 
     _current: Reporter | None = None
     _is_found = False
@@ -76,7 +76,7 @@ class Reporter:
 
     @classmethod
     def hooked(cls) -> Reporter | None:
-        """The same, but also in a run of `gputune run`, which the hook only applies settings to.
+        """Like `current`, but also under `gputune run`, where the hook applies settings and measures nothing.
 
         The helper check repeats until the reporter is connected: multiprocessing marks a helper only after
         `sitecustomize` and the imports of the script's main module have run.

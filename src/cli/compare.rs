@@ -42,7 +42,7 @@ pub(super) struct Args {
     /// The folder of the search with trial numbers and `best` [default: gputune-out/<name of the spec>]
     #[arg(long, value_name = "DIR")]
     search: Option<PathBuf>,
-    /// How long it may take, such as 90s or 5m; a round that has begun is finished
+    /// How long it may take, such as 90s or 5m; a block that has begun is finished
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     time: Duration,
     /// The most rounds of four blocks; at most six if processes cannot be held

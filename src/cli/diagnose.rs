@@ -49,7 +49,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Start over: an earlier FILE is kept as FILE.1
-    #[arg(long, alias = "force", requires = "write")]
+    #[arg(long, requires = "write")]
     fresh: bool,
     /// The folder for logs [default: gputune-out/<name of the spec or script>-diagnose]
     #[arg(long, value_name = "DIR")]

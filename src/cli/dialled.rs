@@ -152,7 +152,7 @@ fn token(file: Option<&Path>, way: &Dialling) -> Result<Token, Failed> {
         Some(file) => Ok(Token::read(file)?),
         None if !way.needs_token_file => Ok(Token::fresh()?),
         None => Err(Failed::usage("workers that dial in need a token")
-            .hint("write one, and name it by token_file = \"token\" in [machine]: gputune cluster token token")),
+            .hint("run `gputune cluster token FILE`, then set token_file = \"FILE\" in [machine]")),
     }
 }
 
@@ -218,7 +218,7 @@ impl Reception {
         }
         let held = self.known.iter().filter(|known| known.life.goes_on()).flat_map(|known| &known.slots);
         let held: Vec<&String> = held.flat_map(|slot| &slot.gpus).collect();
-        // The same GPU number on two machines means two GPUs; a GPU's name is unique.
+        // The same GPU number on two machines means two GPUs; a GPU's UUID is unique.
         let is_name = |gpu: &&String| gpu.starts_with("GPU-") || gpu.starts_with("MIG-");
         let mut its = welcome.slots.iter().flat_map(|slot| &slot.gpus).filter(is_name);
         match its.find(|gpu| held.contains(gpu)) {

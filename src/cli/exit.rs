@@ -65,9 +65,11 @@ rows! {
         "A config was found, or a command other than `search` succeeded.";
     NothingFeasible = 1, "nothing feasible: no config could be measured within the limits",
         "Every config failed, left too little memory, or broke a constraint. `gputune compare`: a config could not be measured, or \
-         no round was complete in time. `gputune report A B --max-slowdown`: the best of B is too slow, or B found nothing.";
+         no round was complete in time. `gputune report A B --max-slowdown`: the best of B is too slow, or B found nothing. \
+         `gputune probe`, `diagnose`: the config or job could not be measured, or (`probe`) may not win. `gputune emit`, `run`, \
+         `report`: the search found no feasible config.";
     Usage = 2, "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
-        "Wrong arguments, a mistake in the spec, rules that leave no config, a folder without a result, a damaged journal, a \
+        "Wrong arguments, a mistake in the spec, rules that leave no config, a folder without a search, a damaged journal, a \
          folder in which another search runs or ran, or a script that was edited during its search.";
     Impossible = 3, "probing is impossible: the command cannot be started, every config fails in the same way, or results \
          cannot be written",
@@ -75,7 +77,8 @@ rows! {
          stalled or timed out, every probe is \
          disturbed, steps have no `samples`, `samples_per_step` is no positive number, processes survive SIGKILL, memory is \
          [not freed](#memory-between-probes), the first three configs [fail in the same \
-         way](#the-same-failure-three-times), or files cannot be written. `gputune watch`: the search failed or was killed.";
+         way](#the-same-failure-three-times), files cannot be written, or another program changed the journal during the \
+         search. `gputune run`: the folder of the command is gone. `gputune watch`: the search failed or was killed.";
     TimeLimit = 4, "the time limit of the search's Slurm job was reached; the same command goes on",
         "`gputune search --slurm`: Slurm ended the job at its time limit.";
     Preempted = 5, "the search's Slurm job was pre-empted; the same command goes on",

@@ -49,7 +49,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", default_value = folder::OWN_SPEC)]
     out: PathBuf,
     /// Start over: an earlier FILE is kept as FILE.1
-    #[arg(long, alias = "force")]
+    #[arg(long)]
     fresh: bool,
     /// Print JSON instead of text
     #[arg(long)]

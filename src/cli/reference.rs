@@ -25,7 +25,7 @@ fn command_line() -> String {
     let program = Cli::command();
     let mut text = format!("# Command line\n\n{NOTE}\n{}.\n\n", sentence(&about(&program)));
     text += "`gputune COMMAND --help` says more, has examples, and describes each format, preset and strategy. Each command ends\n\
-             with one of the [exit codes](outcomes.md#exit-codes).\n";
+             with one of the [exit codes](outcomes.md#exit-codes). Every command takes `--color auto`, `always` or `never`.\n";
     let tune = program.find_subcommand("tune").unwrap();
     for command in program.get_subcommands().filter(|command| command.get_name() != "relay") {
         describe(command, command.get_name(), tune, &mut text);

@@ -2,6 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gputune::model::quantity;
 
 use super::asked::Asked;
 use super::exit::Failed;
@@ -33,7 +36,7 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> super::Result {
-    let Args { asked, words } = args;
+    let (begin, Args { mut asked, words }) = (Instant::now(), args);
     let words = if words.is_empty() { init::words_of_folder()? } else { words };
     if let Some(option) = words.first().filter(|word| word.to_string_lossy().starts_with('-')) {
         let message = format!("there is no option `{}`", option.display());
@@ -45,6 +48,11 @@ pub(super) fn run(args: Args) -> super::Result {
     let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh, asked.quiet);
     if let Some(drafted) = init::drafted(&draft)?.filter(|_| !asked.quiet) {
         say!("{}", drafted.summary());
+    }
+    // The first run is a part of the time that was asked for. What is no duration is refused by the search.
+    if let Some(time) = asked.time.as_deref().and_then(|time| quantity::parse_duration(time).ok()) {
+        let rest = time.saturating_sub(begin.elapsed()).max(Duration::from_secs(1).min(time));
+        asked.time = Some(format!("{}ms", rest.as_millis()));
     }
     search::run(search::Args::of(spec, out, asked))
 }

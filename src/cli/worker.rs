@@ -49,7 +49,7 @@ pub(super) struct Args {
     serve_for: Option<i32>,
 }
 
-/// Hand on what the processes of a probe say on this node
+/// Pass on the reports of a probe's processes on this node
 ///
 /// A search whose probes span nodes (`spans_nodes` in [machine]) starts it by itself, over its standard input and output. It ends when
 /// its input does.

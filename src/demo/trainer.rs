@@ -123,36 +123,36 @@ impl DemoTraining {
         Self { options, trainer: None }
     }
 
-    fn options(&self, settings: &Settings) -> Result<DemoOptions, StepError> {
+    /// Returns the options with the settings in place of their values.
+    fn with(options: &DemoOptions, settings: &Settings) -> Result<DemoOptions, StepError> {
         let number = |name: &str, default: usize| match settings.get(name) {
             None => Ok(default),
             Some(value) => (value.as_i64().and_then(|number| usize::try_from(number).ok()))
                 .ok_or_else(|| StepError::Rejected(format!("`{name}` is {value}, and must be a whole number"))),
         };
         Ok(DemoOptions {
-            batch_size: number("batch_size", self.options.batch_size)?,
-            workers: number("workers", self.options.workers)?,
-            prefetch: number("prefetch", self.options.prefetch)?,
+            batch_size: number("batch_size", options.batch_size)?,
+            workers: number("workers", options.workers)?,
+            prefetch: number("prefetch", options.prefetch)?,
             precision: match settings.text("precision") {
                 Some(text) => text.parse::<Precision>()?,
-                None => self.options.precision,
+                None => options.precision,
             },
-            ..self.options.clone()
+            ..options.clone()
         })
     }
 }
 
 impl TrainingStep for DemoTraining {
     fn prepare(&mut self, settings: &Settings) -> Result<(), StepError> {
-        self.trainer = Some(DemoTrainer::new(&self.options(settings)?)?);
+        self.trainer = Some(DemoTrainer::new(&Self::with(&self.options, settings)?)?);
         Ok(())
     }
 
     fn step(&mut self, settings: &Settings) -> Result<Step, StepError> {
-        let options = self.options(settings)?;
         let trainer = match &mut self.trainer {
             Some(trainer) => trainer,
-            none => none.insert(DemoTrainer::new(&options)?),
+            none => none.insert(DemoTrainer::new(&Self::with(&self.options, settings)?)?),
         };
         let step = trainer.step()?;
         let memory = trainer.memory();
@@ -264,10 +264,11 @@ mod tests {
     fn settings_choose_the_options_and_bad_ones_are_refused() {
         let training = DemoTraining::default();
         let settings: Settings = [("batch_size", 8), ("workers", 2)].into_iter().collect();
-        let options = training.options(&settings).unwrap();
+        let options = DemoTraining::with(&training.options, &settings).unwrap();
         assert_eq!((options.batch_size, options.workers), (8, 2));
         for setting in [("batch_size", "many"), ("precision", "f64")] {
-            assert!(matches!(training.options(&[setting].into_iter().collect()), Err(StepError::Rejected(_))));
+            let options = DemoTraining::with(&training.options, &[setting].into_iter().collect());
+            assert!(matches!(options, Err(StepError::Rejected(_))));
         }
     }
 }

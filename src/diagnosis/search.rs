@@ -114,16 +114,16 @@ pub fn out_of_reach(space: &Space, measurement: &Measurement) -> Option<String> 
                     "epoch_edge" => "starting each epoch",
                     name => name,
                 };
-                format!("{what} takes {}", shown_share(leaf.share_after_start))
+                format!("{what} took {}", shown_share(leaf.share_after_start))
             }));
             continue;
         }
         let share: f64 = leaves.map(|leaf| leaf.share_after_start).sum();
         if share >= WAIT.value {
-            parts.push(format!("{} takes {}", branch.row().label, shown_share(share)));
+            parts.push(format!("{} took {}", branch.row().label, shown_share(share)));
         }
     }
-    (!parts.is_empty()).then(|| format!("{} of this run; no setting here changes that", parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("{} of this probe; no setting here changes that", parts.join(", ")))
 }
 
 #[cfg(test)]
@@ -172,12 +172,12 @@ mod tests {
         let space = Space::new([Parameter::range("num_workers", 0, 4, 1)]).unwrap();
         let told = |job: Job| out_of_reach(&space, &job.evidence().observed);
         let validating = told(Job::cpu().spent("evaluation", 0.9)).unwrap();
-        assert!(validating.starts_with("evaluation takes 4"), "{validating}");
-        assert!(validating.ends_with(" % of this run; no setting here changes that"), "{validating}");
+        assert!(validating.starts_with("evaluation took 4"), "{validating}");
+        assert!(validating.ends_with(" % of this probe; no setting here changes that"), "{validating}");
         assert_eq!(told(Job::cpu().spent("data_wait", 0.5)), None, "workers change that");
         assert_eq!(told(Job::cpu()), None);
         let batches = Space::new([Parameter::powers_of_two("batch_size", 8, 64)]).unwrap();
         let waiting = out_of_reach(&batches, &Job::cpu().spent("data_wait", 0.9).evidence().observed).unwrap();
-        assert!(waiting.starts_with("waiting for data takes 4"), "{waiting}");
+        assert!(waiting.starts_with("waiting for data took 4"), "{waiting}");
     }
 }

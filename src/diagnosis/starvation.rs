@@ -36,8 +36,8 @@ pub(super) fn exposed_wait(evidence: &Evidence) -> f64 {
     saved.or_else(|| evidence.share("data_wait")).unwrap_or(0.0).clamp(0.0, 1.0)
 }
 
-/// Returns why replayed batches tell nothing: they are slower than the job, beyond both intervals, although the step waits for data.
-/// Such batches cost more to hand out again than to load.
+/// Returns a message if replayed batches ran slower than the job, beyond both intervals, although the step waits for data. Such
+/// a replay is unusable: handing its batches out again costs more than loading them.
 pub(super) fn contradicted(evidence: &Evidence, replayed: &Measurement) -> Option<String> {
     let wait = evidence.share("data_wait").filter(|wait| *wait >= WAIT.value)?;
     let (job, replayed) = (evidence.rate()?, evidence.rate_of_run(replayed)?);
@@ -57,8 +57,8 @@ pub(super) fn contradicted(evidence: &Evidence, replayed: &Measurement) -> Optio
 pub(super) struct Starvation {
     wait: Option<f64>,
     worth: Worth,
-    strength: Strength,
-    words: Option<String>,
+    /// The strength of replayed batches as evidence; `None` if the worth has another source.
+    strength: Option<Strength>,
 }
 
 impl Starvation {
@@ -69,10 +69,10 @@ impl Starvation {
             let wait = wait.filter(|wait| *wait >= WAIT.value)?;
             let words = format!("{} of a step is waiting for data", shown_share(wait));
             let worth = Worth::estimated(times_without(wait), words);
-            return Some(Self { wait: Some(wait), worth, strength: Strength::Told, words: None });
+            return Some(Self { wait: Some(wait), worth, strength: None });
         };
         let waits = wait.is_some_and(|wait| wait >= WAIT.value);
-        // Nothing is lost if the device keeps working while its host waits, and replayed batches show that.
+        // The wait costs nothing if replayed batches are no faster: the device works while the host waits.
         if gain.times < WITHOUT_LOADER.value || (!waits && gain.at_least < WITHOUT_LOADER.value) {
             return None;
         }
@@ -85,14 +85,14 @@ impl Starvation {
             )
         });
         let strength = if gain.at_least >= WITHOUT_LOADER.value { Strength::Strong } else { Strength::Hint };
-        Some(Self { wait, worth: Worth::measured(gain.times, words.clone()), strength, words: Some(words) })
+        Some(Self { wait, worth: Worth::measured(gain.times, words), strength: Some(strength) })
     }
 
     /// Makes the starvation of a job that waits only while the cache is cold.
     pub(super) fn when_cold(evidence: &Evidence, times: f64) -> Option<Self> {
         let words = format!("with a warm cache it is {} as fast as with a cold one", shown_times(times));
         let wait = evidence.share("data_wait");
-        Some(Self { wait, worth: Worth::measured(times, words), strength: Strength::Told, words: None })
+        Some(Self { wait, worth: Worth::measured(times, words), strength: None })
     }
 
     /// Returns the speedup of the job without its loader.
@@ -106,9 +106,9 @@ impl Starvation {
         if let Some(wait) = self.wait.filter(|wait| *wait >= WAIT.value) {
             found.add(Strength::Hint.raised(wait), format!("{} of a step is waiting for data", shown_share(wait)));
         }
-        if let Some(words) = &self.words {
+        if let Some(strength) = self.strength {
             let times = self.worth.times.map_or_else(String::new, |times| format!(" ({})", shown_times(times)));
-            found.add(self.strength, format!("{words}{times}"));
+            found.add(strength, format!("{}{times}", self.worth.words));
         }
         if let (Some(workers), Some(rate)) = (evidence.workers(), evidence.loader_rate()) {
             let slow = evidence
@@ -125,8 +125,8 @@ impl Starvation {
     /// Returns in words how much the step waits.
     pub(super) fn shown_wait(&self) -> String {
         match self.wait {
-            Some(wait) => format!("{} of a step is waiting for data, which nothing else explains", shown_share(wait)),
-            None => "without the loader it is faster, which nothing else explains".to_owned(),
+            Some(wait) => format!("no other cause explains that {} of a step waits for data", shown_share(wait)),
+            None => "no other cause explains that the job is faster without its loader".to_owned(),
         }
     }
 
@@ -178,8 +178,8 @@ pub(super) fn with_workers(evidence: &Evidence) -> Option<Expected> {
 
 /// Returns the expected speedup of the job with a number of workers, from the rates of its parts.
 ///
-/// The model is compared with the observed job. If its rate for that job is too high, its rates with workers are reduced by the same
-/// factor. Without workers nothing competes with the step.
+/// If the model overestimates the current rate, its rates are scaled down by the same factor. The exception is a change to 0
+/// workers: no loader worker then competes with the step.
 pub(super) fn expected(evidence: &Evidence, workers: u32) -> Option<f64> {
     let job = evidence.rate()?.value;
     let then = modelled(evidence, workers)?;
@@ -214,7 +214,7 @@ fn joined(evidence: &Evidence, workers: u32, loader: f64) -> Option<f64> {
     }
     let limits = [Some(device), Some(loader), core_limit(evidence)];
     /// How sharply the slowest part decides: the order of a norm. A round number, as in the model of a step (`larger`
-    /// in `dual.rs`).
+    /// in `physics/step.rs`).
     const SHARPNESS: f64 = 4.0;
     let sum: f64 = limits.into_iter().flatten().map(|limit| limit.powf(-SHARPNESS)).sum();
     let rate = sum.powf(-1.0 / SHARPNESS);
@@ -243,7 +243,7 @@ pub(super) enum Scales {
 }
 
 pub(super) static MORE_WORKERS: Threshold = Threshold {
-    what: "speed of loading with workers over loading in the training process, at least",
+    what: "gain in the speed of loading or of the job from more workers, at least",
     value: 1.2,
     source: "own choice: less may be the cost of a fork and a queue; Lightning warns below 2 workers (data_connector.py)",
 };

@@ -42,17 +42,17 @@ pub struct Command {
     wrapped: Option<Wrapped>,
 }
 
-/// The most words in front of a launcher or an interpreter, such as `uv run` or `nice -n 5`: a round number.
+/// The launcher or interpreter must begin within the first 6 words (own choice).
 const FRONT: usize = 6;
 
 impl Command {
-    /// Reads a command; a single Python script is run with `python`.
+    /// Reads a command. Inserts `python` if the first word is a Python file.
     pub fn new(mut words: Vec<String>, python: &str) -> Self {
         if words.first().is_some_and(|first| first.ends_with(".py") && !first.starts_with('-')) {
             words.insert(0, python.to_owned());
         }
+        let plain: Vec<&str> = words.iter().map(|word| base(word)).collect();
         let launched = LAUNCHERS.iter().find_map(|launcher| {
-            let plain: Vec<&str> = words.iter().map(|word| base(word)).collect();
             let at = plain.windows(launcher.words.len()).take(FRONT).position(|window| window == launcher.words)?;
             Some((launcher, at))
         });
@@ -78,7 +78,7 @@ impl Command {
         self.words.get(self.script_at?).map(String::as_str)
     }
 
-    /// Returns the launcher's name, as the command writes it.
+    /// Returns the launcher's usual name, such as `torchrun`.
     pub fn launcher(&self) -> Option<&'static str> {
         self.inner()
             .launcher
@@ -172,8 +172,8 @@ impl Command {
     }
 }
 
-/// Returns the index of a module's name, after the `-m` of an interpreter, of `uv run` or of a launcher. The launcher's own words
-/// begin at `behind`.
+/// Returns the index of a module's name, after the `-m` of an interpreter, of `uv run` or of a launcher. `behind`: the index of
+/// the first word after the launcher.
 fn module_at(words: &[String], behind: Option<usize>) -> Option<usize> {
     let python = words.iter().take(FRONT).position(|word| is_python(word)).map(|at| at + 1);
     let runner = words.windows(2).take(FRONT).position(|pair| base(&pair[0]) == "uv" && pair[1] == "run");
@@ -191,10 +191,17 @@ fn is_python(word: &str) -> bool {
     base(word).starts_with("python") && !word.ends_with(".py")
 }
 
-/// The bytes of a shell script that are read.
+/// The most bytes of a shell script that are read.
 const MOST_BYTES: u64 = 64 * 1024;
-/// Words that may precede a command and run it unchanged.
-const RUNNERS: &[&str] = &["exec", "nohup", "time", "command", "srun", "env"];
+/// Programs that run the command after them unchanged.
+const RUNNERS: &[&str] = &[
+    "exec", "nohup", "time", "command", "env", "nice", "ionice", "timeout", "stdbuf", "setsid", "taskset", "numactl",
+    "srun", "mpirun", "mpiexec",
+];
+/// Words of the shell itself in front of a command.
+const KEYWORDS: &[&str] = &["if", "then", "else", "while", "do", "{", "!", "export"];
+/// Programs that run a command in another environment, which asking for help needs as well.
+const ENVIRONMENTS: &[&str] = &["uv", "poetry", "pipenv", "conda", "singularity", "apptainer", "docker"];
 /// The notations for all arguments of a shell script.
 const ALL_ARGUMENTS: &[&str] = &["$@", "${@}", "$*"];
 
@@ -214,12 +221,26 @@ impl Command {
     pub fn looked_into(mut self, cwd: &Path, python: &str) -> Self {
         let text = shell_script(&self, cwd).filter(|_| self.script_word().is_none());
         self.wrapped = text.and_then(|text| {
-            let lines = shell_lines(&text);
-            let sets = lines.iter().flat_map(|line| variables_of(line)).collect();
-            let wrapped = lines.iter().find_map(|line| trains(line, python))?;
+            let commands: Vec<_> = shell_lines(&text).iter().flat_map(|line| shell_commands(line)).collect();
+            let sets = commands.iter().flat_map(|words| variables_of(words)).collect();
+            let mut folder = PathBuf::new();
+            let mut wrapped = commands.iter().find_map(|words| {
+                folder.extend(changed_folder(words));
+                trains(words, python)
+            })?;
+            wrapped.command.seen_from(&folder, cwd);
             Some(Wrapped { sets, ..wrapped })
         });
         self
+    }
+
+    /// Names the script as seen from `cwd`, if the command runs in `folder`.
+    fn seen_from(&mut self, folder: &Path, cwd: &Path) {
+        let Some(word) = self.script_at.and_then(|at| self.words.get_mut(at)) else { return };
+        let script = folder.join(word.as_str());
+        if let Some(script) = script.to_str().filter(|_| !self.is_module && cwd.join(&script).is_file()) {
+            script.clone_into(word);
+        }
     }
 
     /// Returns true if the shell script around the command sets this variable itself.
@@ -248,20 +269,46 @@ fn shell_lines(text: &str) -> Vec<String> {
     whole.lines().map(|line| line.trim().to_owned()).filter(|line| !line.starts_with('#')).collect()
 }
 
-/// Returns the training command in a line: a command that runs a Python script.
-fn trains(line: &str, python: &str) -> Option<Wrapped> {
-    let mut words = shell_words(line);
-    let end =
-        words.iter().position(|word| matches!(word.as_str(), "|" | "||" | "&&" | ";" | "&" | ">" | ">>" | "2>&1"));
-    words.truncate(end.unwrap_or(words.len()));
-    let is_front = |word: &&String| RUNNERS.contains(&word.as_str()) || assignment(word).is_some();
-    let front = words.iter().take_while(is_front).count();
-    words.drain(..front);
-    let forwards = words.iter().any(|word| ALL_ARGUMENTS.contains(&word.as_str()));
-    words.retain(|word| !ALL_ARGUMENTS.contains(&word.as_str()));
-    let command = Command::new(words, python);
-    let is_training = command.script_word().is_some() && command.words.len() > 1;
-    is_training.then(|| Wrapped { command: Box::new(command), forwards, sets: Vec::new() })
+/// Returns the training command in a command of a shell script, if it runs a Python script.
+fn trains(words: &[String], python: &str) -> Option<Wrapped> {
+    let (all, own): (Vec<String>, Vec<String>) =
+        words.iter().skip(front(words)).cloned().partition(|word| ALL_ARGUMENTS.contains(&word.as_str()));
+    let command = Command::new(own, python);
+    command.script_word()?;
+    Some(Wrapped { command: Box::new(command), forwards: !all.is_empty(), sets: Vec::new() })
+}
+
+/// Returns the number of words in front of a command's program: keywords, assignments, and runners with their options.
+fn front(words: &[String]) -> usize {
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let is_runner = RUNNERS.contains(&base(word));
+        if !is_runner && !KEYWORDS.contains(&word.as_str()) && assignment(word).is_none() {
+            break;
+        }
+        at += 1;
+        // The word after an option may be its value, so the runner's arguments end at the next known program.
+        let has_arguments = |word: &String| word.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+        if is_runner && words.get(at).is_some_and(has_arguments) {
+            at += words[at..].iter().take_while(|word| !is_program(word)).count();
+        }
+    }
+    at
+}
+
+/// Returns true if a word is known to begin a command that may train.
+fn is_program(word: &str) -> bool {
+    let (name, is_script) = (base(word), word.ends_with(".py") && !word.starts_with('-'));
+    let is_launcher = LAUNCHERS.iter().any(|launcher| launcher.words[0] == name && name != "-m");
+    is_script || is_launcher || is_python(word) || RUNNERS.contains(&name) || ENVIRONMENTS.contains(&name)
+}
+
+/// Returns the folder of a `cd`, if the shell script states it.
+fn changed_folder(words: &[String]) -> Option<&str> {
+    match words.get(front(words)..)? {
+        [cd, folder] if cd == "cd" && !folder.starts_with(['-', '~']) && !folder.contains(['$', '`']) => Some(folder),
+        _ => None,
+    }
 }
 
 /// Returns name and value of an assignment such as `A=1`.
@@ -271,39 +318,90 @@ fn assignment(word: &str) -> Option<(&str, &str)> {
     is_name.then_some((name, value))
 }
 
-/// Returns the variables that a line sets at its front. A value such as `${A:-1}` keeps the value of the environment.
-fn variables_of(line: &str) -> Vec<String> {
-    let words = shell_words(line);
-    let is_front =
-        |word: &&String| word.as_str() == "export" || RUNNERS.contains(&word.as_str()) || assignment(word).is_some();
-    let set = words.iter().take_while(is_front).filter_map(|word| assignment(word));
+/// Returns the variables that a command sets at its front. A value such as `${A:-1}` keeps the value of the environment.
+fn variables_of(words: &[String]) -> Vec<String> {
+    let set = words.iter().take(front(words)).filter_map(|word| assignment(word));
     let is_own =
         |(name, value): &(&str, &str)| !value.contains(&format!("${name}")) && !value.contains(&format!("${{{name}"));
     set.filter(is_own).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Splits a line into words without their quotes; variables stay as written.
-fn shell_words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut open, mut quote) = (Vec::new(), String::new(), false, None);
-    for c in line.chars() {
-        match (quote, c) {
-            (Some(known), c) if c == known => quote = None,
-            (Some(_), c) => word.push(c),
-            (None, '\'' | '"') => (quote, open) = (Some(c), true),
-            (None, ';') => {
-                words.extend((open || !word.is_empty()).then(|| std::mem::take(&mut word)));
-                words.push(";".to_owned());
-                open = false;
+/// Splits a line of a shell script into commands, and their words without quotes and redirections; variables stay as written.
+fn shell_commands(line: &str) -> Vec<Vec<String>> {
+    let mut split = Split::default();
+    let (mut quote, mut depth) = (None, 0_u32);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let next = letters.peek().copied();
+        match (quote, letter) {
+            (Some(known), _) if letter == known => quote = None,
+            (Some(_), _) => split.word.push(letter),
+            (None, '\'' | '"') => (quote, split.is_open) = (Some(letter), true),
+            // The inside of `$(...)` and `${...}` is part of the word.
+            (None, '(' | '{') if depth > 0 || split.word.ends_with('$') => {
+                depth += 1;
+                split.word.push(letter);
             }
-            (None, c) if c.is_whitespace() => {
-                words.extend((open || !word.is_empty()).then(|| std::mem::take(&mut word)));
-                open = false;
+            (None, _) if depth > 0 => {
+                depth -= u32::from(matches!(letter, ')' | '}'));
+                split.word.push(letter);
             }
-            (None, c) => word.push(c),
+            (None, '#') if split.is_empty() => break,
+            (None, '<' | '>') => split.begin_redirection(&mut letters),
+            (None, '&') if next == Some('>') => split.end_word(),
+            (None, ';' | '&' | '|' | '(' | ')') => split.end_command(),
+            (None, _) if letter.is_whitespace() => split.end_word(),
+            (None, _) => split.word.push(letter),
         }
     }
-    words.extend((open || !word.is_empty()).then_some(word));
-    words
+    split.end_command();
+    split.commands
+}
+
+/// The parts of a line that is split.
+#[derive(Debug, Default)]
+struct Split {
+    commands: Vec<Vec<String>>,
+    words: Vec<String>,
+    word: String,
+    /// True if the word has quotes, and so is a word even if it is empty.
+    is_open: bool,
+    /// True if the word is the target of a redirection.
+    is_target: bool,
+}
+
+impl Split {
+    fn is_empty(&self) -> bool {
+        self.word.is_empty() && !self.is_open
+    }
+
+    fn end_word(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        let word = std::mem::take(&mut self.word);
+        if !self.is_target {
+            self.words.push(word);
+        }
+        (self.is_open, self.is_target) = (false, false);
+    }
+
+    /// Begins a redirection such as `2>&1` or `>> log`; a number in front of it belongs to it.
+    fn begin_redirection(&mut self, letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+        if self.is_open || !self.word.chars().all(|letter| letter.is_ascii_digit()) {
+            self.end_word();
+        }
+        self.word.clear();
+        while letters.next_if(|letter| matches!(letter, '<' | '>' | '&' | '|')).is_some() {}
+        self.is_target = true;
+    }
+
+    fn end_command(&mut self) {
+        self.end_word();
+        self.is_target = false;
+        let words = std::mem::take(&mut self.words);
+        self.commands.extend((!words.is_empty()).then_some(words));
+    }
 }
 
 #[cfg(test)]
@@ -360,21 +458,43 @@ mod tests {
         let looked_into = |line: &str, script: &str| {
             let folder = tempfile::tempdir().unwrap();
             fs::write(folder.path().join("run.sh"), script).unwrap();
+            fs::create_dir(folder.path().join("sub")).unwrap();
+            fs::write(folder.path().join("sub/t.py"), "").unwrap();
             command(line).looked_into(folder.path(), "python3")
         };
         for (text, inner, forwards) in [
             ("set -e\nexport A=1\nGPU=0 python train.py --bs 4 \"$@\" > log\n", "python train.py --bs 4", true),
             ("torchrun --nnodes=2 \\\n  train.py \\\n  --bs 4\n", "torchrun --nnodes=2 train.py --bs 4", false),
             ("# python old.py\nexec python -m pkg.train 'a b'; echo done\n", "python -m pkg.train a b", false),
+            ("srun -n 4 --gres gpu:1 python t.py", "python t.py", false),
+            ("srun --ntasks=2 uv run t.py", "uv run t.py", false),
+            ("mpirun -x A=1 -np 4 -H a:4 ./t.py \"$@\"", "python3 ./t.py", true),
+            ("A=1 env -u B C=2 /usr/bin/time -v nice -n 5 torchrun t.py", "torchrun t.py", false),
+            ("exec -a name nohup timeout 10m python t.py &", "python t.py", false),
+            ("python t.py >log 2>err --a 1>>log <in", "python t.py --a", false),
+            ("python t.py --a 'x > y' &> log", "python t.py --a x > y", false),
+            ("python t.py --a=1>&2 2>&1|tee log", "python t.py --a=1", false),
+            ("cd sub && python t.py --a", "python sub/t.py --a", false),
+            ("cd sub\ncd ..\npython t.py", "python t.py", false),
+            ("cd \"$(dirname \"$0\")\" && python t.py", "python t.py", false),
+            ("(cd sub; python -m t)", "python -m t", false),
+            (
+                "source env.sh&&python t.py --a $(ls | wc -l) ${B:-2} || exit 1",
+                "python t.py --a $(ls | wc -l) ${B:-2}",
+                false,
+            ),
+            ("export T=t.py\nif true; then python t.py --a; fi # python x.py", "python t.py --a", false),
         ] {
             let command = looked_into("bash run.sh", text);
             let wrapped = command.wrapped.as_ref().unwrap();
             assert_eq!((wrapped.command.words.join(" ").as_str(), wrapped.forwards), (inner, forwards), "{text}");
             assert_eq!(command.takes_arguments(), forwards);
         }
-        let text = "export A=1 B=2\nC=3 exec python t.py D=4\nexport E=${E:-5}\nF=$F:x\n";
-        let sets: Vec<String> = text.lines().flat_map(variables_of).collect();
-        assert_eq!(sets, ["A", "B", "C"]);
+        let text = "export A=1 B=2\nC=3 exec python t.py D=4\nexport E=${E:-5}\nF=$F:x\n\
+                    export G=1; H=1 env -u I J=1 python t.py\n";
+        let commands: Vec<Vec<String>> = text.lines().flat_map(shell_commands).collect();
+        let sets: Vec<String> = commands.iter().flat_map(|words| variables_of(words)).collect();
+        assert_eq!(sets, ["A", "B", "C", "G", "H", "J"]);
         assert_eq!(looked_into("./run.sh", "#!/bin/sh\ntouch ran\n").wrapped, None);
     }
 }

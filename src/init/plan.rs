@@ -50,7 +50,7 @@ pub struct Planned {
     pub about: String,
     /// The way by which it reaches the script.
     pub way: Way,
-    /// The value that the script uses today, in TOML, if its source or help shows it. The settings surround this value.
+    /// The script's current value in TOML, if known. The candidate values are chosen around it.
     pub today: Option<String>,
     /// The words of the command that state today's value. Only stated values become part of a baseline.
     pub stated: Option<String>,
@@ -71,7 +71,7 @@ pub struct Plan {
     pub closed: Vec<(String, String)>,
     /// Further notes.
     pub notes: Vec<String>,
-    /// The number of samples in a step, if nothing counts them.
+    /// The expression for `samples_per_step`, if no loader counts samples.
     pub samples_per_step: Option<String>,
     /// The line that makes the loader that trains: `train.py:12`.
     pub loader: Option<String>,
@@ -181,15 +181,13 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns true if settings that only matter with workers can be searched. The workers must be searched, and settings stated by
-    /// the command must stay valid.
+    /// Returns true if this knob can be searched beside the workers. Otherwise may record why not.
     fn may_prefetch(&mut self, knob: &Knob) -> bool {
         let Some(workers) = self.planned("workers") else { return false };
         let is_stated = workers.stated.is_some();
         let given = self.argument(knob.names).filter(|argument| self.plan.words.has(argument));
         let Some(argument) = given.filter(|_| !is_stated) else { return true };
-        let reason =
-            "the command sets it, and whether it may stand there depends on the workers, which it does not set";
+        let reason = "the command sets it, but it is only valid with workers, and the command does not set workers";
         self.close(argument.spelled(), reason);
         false
     }
@@ -204,7 +202,7 @@ impl Planner<'_> {
             return None;
         }
         let has = |argument: &&Argument, name: &str| argument.names.iter().any(|known| Argument::plain(known) == name);
-        // An empty position of the command cannot be filled, since earlier positions may be empty.
+        // Skip `sys.argv[n]` if the command has fewer than n arguments.
         let told = self.found.command.told().len();
         let is_there = |argument: &&Argument| !matches!(argument.kind, Kind::Place(place) if place > told);
         let all = || self.found.arguments.iter().filter(is_there);
@@ -239,7 +237,7 @@ impl Planner<'_> {
         };
         let today = today.filter(|&today| settings::is_possible(knob.settings, today));
         if let Some(given) = given.as_ref().filter(|_| today.is_none()) {
-            let reason = format!("the command gives it as `{}`, and what else it may be is not known", given.value);
+            let reason = format!("the command gives `{}`; its other possible values are unknown", given.value);
             self.close(argument.spelled(), &reason);
             return true;
         }
@@ -281,7 +279,7 @@ impl Planner<'_> {
         let Some(target) = line.target().map(str::to_owned) else { return };
         if target.starts_with("dataloader.") && !self.has_loader {
             let which = if self.found.seen.is_some() { "first run" } else { "source" };
-            self.note(&format!("its {which} has no DataLoader, so that nothing is searched which only a loader has"));
+            self.note(&format!("its {which} has no DataLoader, so loader settings are not searched"));
             return;
         }
         if target == "dataloader.batch_size" && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
@@ -351,7 +349,7 @@ impl Planner<'_> {
         let way = Way::Target("env.OMP_NUM_THREADS".to_owned());
         self.push(
             "threads",
-            "threads of an operation on the processor",
+            "threads of an operation on the CPU",
             format!("{definition}, apply = \"env.OMP_NUM_THREADS\""),
             way,
             Today::seen(Some(today.to_string())),

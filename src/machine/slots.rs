@@ -52,7 +52,7 @@ pub enum SharesError {
         names: Vec<String>,
     },
     /// The kernel does not list the cores.
-    #[error("the kernel does not tell which processors this process may use")]
+    #[error("the kernel does not list the CPUs that this process may use")]
     NoCores,
 }
 
@@ -90,8 +90,8 @@ impl Shares {
     ///
     /// Cores are assigned whole, with all their hardware threads, and cores on the GPU's node first. Parallel measurements
     /// need this (Beyer, Loewe, Wendler, "Reliable benchmarking: requirements and solutions", STTT 21, 2019). From eight
-    /// physical cores on, one is kept for gputune; from 32 on, two. Under a CPU quota no core is bound, unless the number of
-    /// cores is stated.
+    /// physical cores on, one is kept for gputune, and from 32 on, two, unless the stated `slots` and `cores` need them.
+    /// Under a CPU quota no core is bound, unless the number of cores is stated.
     ///
     /// # Errors
     /// The machine has less than the shares request.
@@ -151,7 +151,7 @@ impl Shares {
             return Err(SharesError::TooFewCores { slots, cores: cores_each, found: cores.len() });
         }
         let mut gpus = gpus.iter();
-        // Slots leave the last cores unused; the first cores serve most interrupts.
+        // Slots take cores in order, cores near their GPUs first. So the last cores are kept for gputune.
         let mut free: Vec<&Core> = cores.iter().collect();
         let slot = |number: u32| {
             let own: Vec<&NearGpu> = gpus.by_ref().take(gpus_each as usize).collect();

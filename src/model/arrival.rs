@@ -163,6 +163,9 @@ pub fn mismatch(space: &Space, settings: &Settings, measurement: &Measurement) -
 }
 
 /// Returns the names of the active parameters for which no fact shows that the setting was applied.
+///
+/// A parameter with a stated fact counts as verified even if the fact is absent: its hook rejects a probe in which it cannot
+/// apply the setting.
 pub fn unverified(space: &Space, settings: &Settings, measurement: &Measurement) -> Vec<String> {
     let is_told = |parameter: &Parameter| match fact_of(parameter) {
         Some(APPLIED) => true,

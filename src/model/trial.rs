@@ -76,11 +76,11 @@ impl Slot {
         listed(&self.cores)
     }
 
-    /// Describes the amount of resources, which trials depend on, without naming the resources.
+    /// Formats the GPU and CPU counts, such as `1 GPU, 4 CPUs`.
     pub fn shape(&self) -> String {
         let counted = |count: usize, name: &str| format!("{count} {name}{}", if count == 1 { "" } else { "s" });
         let gpus = if self.gpus.is_empty() { String::new() } else { counted(self.gpus.len(), "GPU") + ", " };
-        gpus + &counted(self.cores.len(), "processor")
+        gpus + &counted(self.cores.len(), "CPU")
     }
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "slot {}", self.number)?;
         let gpus = self.gpus.iter().map(|uuid| uuid.chars().take(12).collect::<String>());
-        let cores = (!self.cores.is_empty()).then(|| format!("processors {}", self.processors()));
+        let cores = (!self.cores.is_empty()).then(|| format!("CPUs {}", self.processors()));
         let parts: Vec<String> = gpus.chain(cores).collect();
         if parts.is_empty() { Ok(()) } else { write!(f, " ({})", parts.join(", ")) }
     }
@@ -134,7 +134,7 @@ impl Trial {
     }
 }
 
-/// All finished trials, oldest first.
+/// All finished trials, in the order in which they ended.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     identity: Identity,
@@ -143,7 +143,7 @@ pub struct History {
     by_config: HashMap<Config, Vec<usize>>,
     /// The number of trials that searched.
     searched: usize,
-    /// The highest number of a trial; trials are in the order in which they ended.
+    /// The highest trial number; not always the last trial's.
     highest: u32,
     /// Parameters that nothing in the step used, each once.
     closed: Vec<String>,
@@ -162,8 +162,8 @@ impl Clone for Identity {
 }
 
 impl History {
-    /// Returns an address that stays the same while trials are only added. Two histories with the same address share all
-    /// trials of the shorter history.
+    /// Returns an address that stays the same while trials are only added. While it stays the same, earlier trials are
+    /// unchanged.
     pub(crate) fn identity(&self) -> &Arc<()> {
         &self.identity.0
     }
@@ -269,8 +269,8 @@ impl History {
         Some((trial, trial.outcome.measurement()?.exchange.as_ref()?))
     }
 
-    /// Returns the settings of a config that are really set, without closed parameters. A parameter that the communication
-    /// experiment closed keeps its setting of that experiment's trial, if any.
+    /// Returns the settings that a probe applies. Drops parameters that nothing uses; a parameter closed by the communication
+    /// experiment gets the setting of that experiment's trial, or none.
     pub fn set(&self, space: &Space, settings: &Settings) -> Settings {
         let Some((trial, exchange)) = self.exchange() else { return settings.without(&self.closed()) };
         let stays = |name: &str| exchange.closes.iter().any(|closed| closed == name);
@@ -400,8 +400,8 @@ mod tests {
     fn it_says_what_it_has() {
         let uuid = "GPU-0a1b2c3d-4e5f".to_owned();
         let slot = Slot { gpus: vec![uuid], cores: vec![0, 1, 2, 8], ..Slot::numbered(2) };
-        assert_eq!(slot.to_string(), "slot 2 (GPU-0a1b2c3d, processors 0-2,8)");
-        assert_eq!(slot.shape(), "1 GPU, 4 processors");
+        assert_eq!(slot.to_string(), "slot 2 (GPU-0a1b2c3d, CPUs 0-2,8)");
+        assert_eq!(slot.shape(), "1 GPU, 4 CPUs");
         assert_eq!(Slot::numbered(1).to_string(), "slot 1");
     }
 }

@@ -8,6 +8,9 @@ use super::quantity::{RunLength, show_bytes, show_count, show_number, show_secon
 /// The longest time to a limit that matters if the length of the training is unknown: a day, as most trainings are shorter.
 const A_DAY: f64 = 24.0 * 3600.0;
 
+/// The longest epoch that counts as one.
+const YEAR: f64 = 365.0 * A_DAY;
+
 impl Measurement {
     /// Returns what a user must know of a config that is named, or of the baseline, which is never rejected. `run_seconds` is the time
     /// of the whole training, if it is known. `goes_on` says that another run of the config grew for longer than an epoch.
@@ -102,7 +105,8 @@ impl Measurement {
         }
     }
 
-    /// Returns the samples of an epoch, as the throughput counts them; `None` if no loader says.
+    /// Returns the samples of an epoch, as the throughput counts them; `None` if no loader says, or if a sampler is made to be without
+    /// an end: an epoch would take more than a year.
     ///
     /// If the script counts something else than the loader, such as tokens, each of the loader's samples counts for as much as in the
     /// measured time.
@@ -110,10 +114,12 @@ impl Measurement {
         let counted = self.metrics.get(HANDED_OUT).and_then(|handed_out| Some(self.throughput?.value / handed_out));
         let per_sample = counted.unwrap_or_else(|| f64::from(self.ranks.unwrap_or(1)));
         let of_sampler = self.positive("loader.samples").map(|samples| samples * per_sample);
-        of_sampler.or_else(|| {
+        let of_batches = || {
             let batch = self.timing.samples_per_step? / self.positive("accumulation").unwrap_or(1.0);
             Some(self.positive("loader.batches")? * batch)
-        })
+        };
+        let has_end = |samples: &f64| self.throughput.is_none_or(|rate| samples / rate.value < YEAR);
+        of_sampler.or_else(of_batches).filter(has_end)
     }
 
     fn positive(&self, fact: &str) -> Option<f64> {

@@ -1,7 +1,7 @@
 //! Finds out where a probe without progress hangs, by asking its processes.
 //!
 //! A process that said `hello` with its `pid` writes the stacks of all its threads on SIGUSR2, as Python's `faulthandler.register`
-//! does. The file is `python/stacks-PID.txt` in the probe's folder. Its format gives the place of the hang.
+//! does. The file is `python/stacks-PID.txt` in the probe's folder. gputune finds the place of the hang in these stacks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,8 @@ pub(super) struct Hang {
     /// The place, in words: `waiting for the data loader (train.py:45)`.
     pub(super) reason: Option<String>,
     pub(super) lines: Vec<String>,
-    /// True if the first rank that answers waits for its data loader or for other ranks, or is stopped by a signal.
+    /// True if the lowest rank asked waits for its data loader or other ranks, or is stopped. If no rank could be asked: true if
+    /// any process is stopped.
     pub(super) is_blocked: bool,
 }
 
@@ -28,7 +29,8 @@ fn stacks_file(folder: &Path, pid: u32) -> PathBuf {
     folder.join("python").join(format!("stacks-{pid}.txt"))
 }
 
-/// Asks each rank's process in `living` where it is: SIGUSR2 ends a process that does not expect it. Calls `go_on` while it waits.
+/// Asks each rank's process where it is. Sends SIGUSR2 only to living ranks with a stacks file, as the signal kills other
+/// processes. Stops waiting for answers once `go_on` returns false.
 pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_on: &mut dyn FnMut() -> bool) -> Hang {
     let mut waiting: Vec<Asked> = Vec::new();
     let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
@@ -168,7 +170,7 @@ impl Stack {
         &self.lines[..self.lines.len().min(SHOWN)]
     }
 
-    /// Returns the place of the hang in words, and true if the process waits for another process there. Python does not see
+    /// Returns the place of the hang in words, and true if it is inside the data loader or a collective. Python does not see
     /// collectives inside PyTorch's own code, so in a distributed job a hang in the backward pass counts as a collective.
     fn place(&self, is_distributed: bool) -> (String, bool) {
         let innermost_own = self.frames.iter().position(Frame::is_users);
@@ -186,7 +188,7 @@ impl Stack {
             return (format!("in the backward pass, where ranks wait for each other{from}"), true);
         }
         let words = match own {
-            Some(own) if is_in(&self.frames, LOADER) => format!("in the data set ({own})"),
+            Some(own) if is_in(&self.frames, LOADER) => format!("in the dataset ({own})"),
             Some(own) => format!("in {own}"),
             None => self.frames.first().map_or_else(|| SILENT.to_owned(), |frame| format!("in {frame}")),
         };
@@ -279,13 +281,13 @@ mod tests {
     const LIBRARY: &str = "/venv/lib/python3.11/site-packages";
 
     #[test]
-    fn the_loader_the_data_set_and_ones_own_code_are_told_apart() {
+    fn the_loader_the_dataset_and_ones_own_code_are_told_apart() {
         let loader = format!(
             "  File \"/usr/lib/python3.11/queue.py\", line 180 in get\n  File \"{LIBRARY}/torch/utils/data/dataloader.py\", line 1131 in _try_get_data\n"
         );
         assert_eq!(place(&format!("{loader}{MAIN}"), false), "waiting for the data loader (train.py:45)");
-        let data_set = format!("  File \"/home/me/data.py\", line 12 in __getitem__\n{loader}{MAIN}");
-        assert_eq!(place(&data_set, false), "in the data set (data.py:12)");
+        let dataset = format!("  File \"/home/me/data.py\", line 12 in __getitem__\n{loader}{MAIN}");
+        assert_eq!(place(&dataset, false), "in the dataset (data.py:12)");
         assert_eq!(place(MAIN, false), "in train.py:45");
     }
 

@@ -7,7 +7,7 @@ use super::totals::StepKind;
 use crate::model::{Account, Estimate};
 use crate::probe::stats::student_quantile;
 
-/// The most blocks. A longer list is halved by merging neighbours, so this is a power of two.
+/// The most blocks. A longer list is halved by merging neighbours.
 const BLOCKS: usize = 64;
 /// The fewest blocks for an estimate of the spread.
 const FEWEST: usize = 4;
@@ -17,11 +17,10 @@ struct Block {
     steps: u64,
     seconds: f64,
     phases: BTreeMap<String, f64>,
-    /// The part of the usual steps whose phases were timed. They stand for the usual steps whose phases were not.
     usual: Usual,
 }
 
-/// Steps without a mark.
+/// Steps without a mark. Their timed steps stand for their untimed steps.
 #[derive(Debug, Default)]
 struct Usual {
     seconds: f64,
@@ -88,7 +87,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the account of a run whose first step ended after `start`; `None` if no step was timed.
+    /// Returns the account of a run. `start` is the time to the end of the first step. `None` if there are no steps.
     pub(super) fn account(&self, start: Duration) -> Option<Account> {
         let steps_s: f64 = self.blocks.iter().map(|block| block.seconds).sum();
         let usual = |of: fn(&Usual) -> f64| self.blocks.iter().map(|block| of(&block.usual)).sum::<f64>();
@@ -125,7 +124,7 @@ impl Ledger {
         let share = sum / all;
         let squares: f64 = self.blocks.iter().map(|block| (of(block) - share * block.seconds).powi(2)).sum();
         let blocks = count as f64;
-        // Twice the variance: for the observed run, and for the other run.
+        // Twice the variance: for this run, and for the other run that the interval predicts.
         student_quantile(count - 1, 0.025) * (2.0 * squares * blocks / (blocks - 1.0)).sqrt()
     }
 }

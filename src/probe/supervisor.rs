@@ -10,7 +10,7 @@
 //!   (`PR_SET_PDEATHSIG`).
 //! * The command gets its own session and, if the kernel permits it, its own control group. The group's `cgroup.kill` ends
 //!   all members at once. That works even after the supervisor itself was killed.
-//! * A second short role, between fork and exec of the command, asks for SIGKILL at the supervisor's death.
+//! * The launcher role, between fork and exec, makes the kernel kill the command if the supervisor dies.
 //!
 //! Only processes that descend from the probe are ever signalled. No process is found by name.
 //!
@@ -102,7 +102,7 @@ pub fn end_with(parent: i32) -> io::Result<()> {
 }
 
 fn pid_of(id: u32) -> io::Result<Pid> {
-    i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a process id that is none"))
+    i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("invalid process id"))
 }
 
 enum Notice {
@@ -136,7 +136,7 @@ fn bind(processors: &[u32]) -> io::Result<()> {
 
 /// Runs the supervisor from start to end. If a foundling is given, it becomes the command.
 fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
-    // This comes first, so that the closed connection below reveals a parent that is already dead.
+    // Set the death signal before reading the link. If gputune is already dead, no signal comes, but the link is closed.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     let link = own_link()?;
@@ -216,7 +216,7 @@ impl Supervision<'_> {
         }
         let end = self.wait_for_the_end(notices);
         let (mut end, survivors) = self.end_all(notices, end);
-        // If gputune was killed, a step that writes to it may end before the supervisor notices.
+        // If gputune was killed, a broken pipe may end the command before the supervisor notices.
         if !self.report(&Report::Clean { survivors }) {
             end = End::AtOnce;
             self.remember_shared();
@@ -292,7 +292,8 @@ impl Supervision<'_> {
         }
     }
 
-    /// Ends every descendant, with SIGTERM first unless the time is up. Returns the processes that cannot be ended.
+    /// Sends SIGTERM to every descendant, and SIGKILL at the end of the grace period. A zygote gets SIGKILL at once. Returns the
+    /// processes that cannot be ended.
     fn end_all(&mut self, notices: &Receiver<Notice>, mut end: End) -> (End, Vec<u32>) {
         const STUBBORN: Duration = Duration::from_secs(30);
         /// The time limit for the supervisors below a zygote, which end their probes at once. A round number.
@@ -301,7 +302,7 @@ impl Supervision<'_> {
         let begin = Instant::now();
         let mut kill_at = if end == End::Orderly { begin + grace } else { begin };
         if self.order.is_zygote {
-            // The supervisors of probes end with the zygote, and clean up first.
+            // Killing the zygote makes the probes' supervisors clean up and end.
             self.main.map(|main| rustix::process::kill_process(main, Signal::KILL));
             kill_at = begin + OF_ZYGOTES;
         }

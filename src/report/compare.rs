@@ -1,7 +1,8 @@
 //! Compares two studies: the best config of each, and each config that both measured.
 //!
 //! The studies were measured independently, so their errors are independent. On a logarithmic scale, half the width of
-//! a ratio's interval is the root of the sum of both squares (propagation of uncertainty, JCGM 100:2008, 5.1.2).
+//! a ratio's interval is the root of the summed squares of both relative half-widths (propagation of uncertainty, JCGM
+//! 100:2008, 5.1.2).
 
 use std::collections::HashMap;
 
@@ -38,7 +39,7 @@ pub struct Comparison {
     pub a: SideReport,
     /// The second study.
     pub b: SideReport,
-    /// The ratio of the best of B to the best of A; above 1 is better.
+    /// How many times better the best of B is than the best of A: B/A, or A/B if less is better.
     pub speedup: Option<Estimate>,
     /// How the speedup compares with the noise.
     pub change: Option<Change>,
@@ -97,15 +98,15 @@ pub struct BestOfSide {
     pub gpus: Vec<GpuUse>,
 }
 
-/// The comparison of a ratio with one.
+/// The comparison of a ratio with 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// The whole interval is above one.
+    /// The whole interval is above 1.
     Better,
-    /// The whole interval is below one.
+    /// The whole interval is below 1.
     Worse,
-    /// One is within the interval.
+    /// The interval contains 1.
     WithinNoise,
     /// There is no interval.
     Unknown,
@@ -120,11 +121,11 @@ pub struct Both {
     pub a: Estimate,
     /// The value in the second study.
     pub b: Estimate,
-    /// The ratio of the second value to the first; above 1 is better.
+    /// How many times better the second value is than the first: B/A, or A/B if less is better.
     pub ratio: Estimate,
     /// How the ratio compares with the noise.
     pub change: Change,
-    /// The role of the config in either study: `baseline`, `best of A`, `best of B`.
+    /// The roles of the config: `best of A`, `best of B` or `best of both`, and `baseline` if it is one in either study.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<&'static str>,
 }
@@ -189,8 +190,8 @@ impl Comparison {
         }
     }
 
-    /// Returns why the second study is a regression. Its best is slower than the first study's best by more than this share, and
-    /// beyond the noise if the noise is known.
+    /// Returns the reason if B is a regression: B has no best config though A has one, or B's best is worse by more than `most`
+    /// and not within the noise.
     pub fn regression(&self, most: f64) -> Option<String> {
         let ratio = match (&self.a.best, &self.b.best) {
             (None, _) => return None,
@@ -239,9 +240,8 @@ fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String])
     let all: Vec<(Settings, Estimate)> = if is_own {
         study.ranking().into_iter().map(|entry| (study.settings(&entry.config), entry.estimate)).collect()
     } else {
-        let measured = study.history.searched();
-        let measured = measured.filter(|trial| study.objective.scores_of(&trial.outcome).is_some());
-        measured
+        let ranked = study.history.searched().filter(|trial| is_ranked(study, trial));
+        ranked
             .filter_map(|trial| {
                 let estimate = study.objective.estimate_of(metric, trial.outcome.measurement()?)?;
                 Some((study.settings(&trial.config), estimate))
@@ -282,7 +282,6 @@ fn times_better(direction: Direction, a: Estimate, b: Estimate) -> Option<Estima
         Direction::Minimize => (a, b),
     };
     let value = better.value / worse.value;
-    // If the same study is given twice, its numbers are identical and not two measurements that happen to agree.
     let halves = a.relative_half_width().zip(b.relative_half_width());
     let half = halves.map(|(a, b)| a.hypot(b)).filter(|half| half.is_finite());
     let ratio = half.map_or_else(
@@ -358,12 +357,11 @@ fn marks(
 
 /// Returns configs that were measured here and that failed or were infeasible in the other study.
 fn lost(measured: &[Entry], other: &Study, failed_in: char, shared: &[String]) -> Vec<Lost> {
-    let failed = |trial: &&Trial| !trial.purpose.is_repeated() && !is_ranked(other, trial);
     let mut lost = Vec::new();
     for entry in measured {
         let alike = |trial: &&Trial| restricted(&other.settings(&trial.config), shared) == entry.config;
         let trials: Vec<&Trial> = other.history.searched().filter(alike).collect();
-        if trials.iter().all(failed)
+        if !trials.iter().any(|trial| is_ranked(other, trial))
             && let Some(trial) = trials.last()
         {
             let reason = super::row::shown_result(&other.objective, trial);
@@ -405,8 +403,8 @@ fn differences(a: &Side<'_>, b: &Side<'_>) -> Vec<String> {
     }
     let only_theirs = theirs.iter().filter(|other| ours.iter().all(|parameter| parameter.name() != other.name()));
     found.extend(only_theirs.map(|parameter| format!("only B has the parameter {}", parameter.name())));
-    if !found.is_empty() && ours.len() != theirs.len() {
-        found.push("configs are compared by the parameters that both have, the best of each".to_owned());
+    if shared_names(a.study, b.study).len() < ours.len().max(theirs.len()) {
+        found.push("configs are compared by their shared parameters; if several match, the best counts".to_owned());
     }
     let goals =
         |study: &Study| study.objective.goals().iter().map(|goal| goal.metric.clone()).collect::<Vec<_>>().join(", ");

@@ -236,9 +236,8 @@ fn gpu_lines(gpu: &GpuFacts, page: &mut Page) {
     page.unless_empty(" link", &links(gpu));
     page.unless_empty(" power", &gpu.power.map(power_words).unwrap_or_default());
     page.unless_empty(" used by", &users(gpu).unwrap_or_default());
-    let has_meter = gpu.meters.iter().any(|meter| meter.absent.is_none());
     for (at, words) in meters(gpu).iter().enumerate() {
-        page.line(if at == 0 || !has_meter { " meters" } else { "" }, words);
+        page.line(if at == 0 { " meters" } else { "" }, words);
     }
 }
 

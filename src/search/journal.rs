@@ -287,10 +287,10 @@ pub(super) fn unix_time() -> Option<f64> {
 /// It cannot be read, or has another format. A line before the last is damaged.
 pub fn read(path: &Path) -> Result<(Header, Vec<Line>), JournalError> {
     let text = std::fs::read(path).map_err(failed("read", path))?;
-    let Some(eras) = eras::split(path, whole_lines(&text))? else {
-        // The journal has no header to read, which is damage.
-        return Ok((eras::parse_header(path, 1, &[])?, Vec::new()));
-    };
+    // An empty journal counts as damaged.
+    let damaged = |source| JournalError::Damaged { path: path.to_owned(), line: 1, source };
+    let eras = eras::split(path, whole_lines(&text))?;
+    let eras = eras.ok_or_else(|| damaged(serde::de::Error::custom("it has no header")))?;
     let trials = eras::trials(path, &eras.lines)?.into_iter().map(|(_, line)| line).collect();
     Ok((eras.header, trials))
 }

@@ -45,7 +45,7 @@ pub struct Record<S = Space> {
     pub objective: Objective,
     /// The config that the speedup is measured against.
     pub baseline: Option<Settings>,
-    /// True if the baseline is the unmodified job, with nothing else set.
+    /// True if the baseline is the unmodified job, with only the settings in `baseline` set.
     #[serde(default)]
     pub baseline_as_it_is: bool,
     /// The limits on the cost of the search.
@@ -111,7 +111,7 @@ impl<'s> Record<&'s Space> {
     /// The contents of `study.json`.
     ///
     /// # Errors
-    /// A number in it is not finite, or a path is no text.
+    /// A number in it is not finite, or a path is not valid UTF-8.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         Ok(serde_json::to_string(self)? + "\n")
     }
@@ -135,7 +135,7 @@ pub struct StepRecord {
     pub seed: u64,
     /// Parameters and the targets that they are applied to.
     pub apply: Vec<(String, String)>,
-    /// Parameters among them that the script takes by an option when it starts, and their options.
+    /// Parameters of `apply` that are passed as command-line options, with their options.
     pub arguments: Vec<(String, String)>,
 }
 
@@ -255,7 +255,7 @@ impl KeptError {
             }
             Self::Empty { .. } => "wait for the first probe, or run the search again with this folder as --out",
             Self::Format { .. } | Self::Journal(JournalError::Format { .. }) => {
-                "read it with the gputune that wrote it, or a newer one"
+                "read it with the gputune version that wrote it"
             }
             Self::NoStudy { .. } | Self::Damaged { .. } => "run the same search again, which writes it anew",
             Self::Journal(JournalError::Damaged { .. }) => "take the damaged line out of a copy of the folder",
@@ -293,6 +293,9 @@ impl Kept {
     /// It is no folder of a search, or no search has started there. It was written by another version, or it is damaged.
     pub fn read(place: &Path) -> Result<Self, KeptError> {
         let (folder, path) = journal_of(place)?;
+        // A search that begins or ends during these reads counts as running.
+        let is_in_use = || journal::is_in_use(&path) == Some(true);
+        let was_running = is_in_use();
         let path_of_record = folder.join(STUDY);
         let text = match fs::read(&path_of_record) {
             Ok(text) => text,
@@ -300,9 +303,7 @@ impl Kept {
             Err(source) => return Err(KeptError::Io { path: path_of_record, source }),
         };
         let record = parse_record(&path_of_record, &text)?;
-        // Check this before reading the trials. Then a search that ends in between still counts as running, and an interrupted
-        // search never counts as ended.
-        let is_running = journal::is_in_use(&path) == Some(true);
+        let is_running = was_running || is_in_use();
         let (header, lines) = journal::read(&path)?;
         let foreign = |trial, source| KeptError::Foreign { path: path.clone(), trial, source };
         let trial = |line: &Line| line.trial(&record.space).map_err(|source| foreign(line.trial, source));

@@ -142,6 +142,7 @@ impl Noise {
     /// probability of a false claim (alpha spending). The configs share that probability (Bonferroni), because the best of several
     /// configs looks better than it is. If a config won all of its rounds,
     /// six or more rounds are a proof too ([`WON_ALL`]). The difference must also exceed what two processes of one config differ by.
+    /// A lead that no other load explains, between any two slices, is a proof whatever the interval ([`is_beyond_load`]).
     pub(crate) fn is_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
         let Some(difference) = self.difference(a, b) else { return false };
         let rounds = paired(a, b).count();
@@ -156,7 +157,7 @@ impl Noise {
         let is_beyond_noise = difference.value > difference.half_width(tail);
         let wins = WON_ALL + usize::try_from(compared.max(1).ilog2()).unwrap_or(0);
         let is_beyond_processes = difference.value > stats::normal_quantile(tail) * difference.of_processes;
-        is_beyond_noise || rounds >= wins && is_higher_always(a, b) && is_beyond_processes
+        is_beyond_noise || is_beyond_load(a, b) || rounds >= wins && is_higher_always(a, b) && is_beyond_processes
     }
 
     /// Returns true if `a` was higher than `b` in every round, and either clearly so or beyond the interval of the
@@ -182,6 +183,14 @@ impl Noise {
 /// Returns true if `a` was higher than `b` in each round that has both, with at least one such round.
 pub(crate) fn is_higher_always(a: &[Run], b: &[Run]) -> bool {
     lowest_difference(a, b).is_some_and(|lowest| lowest > 0.0)
+}
+
+/// Returns true if the slowest slice of `a` in any round leads the fastest slice of `b` in any round by more than other load explains
+/// ([`LOAD`]). On a busy machine, the baseline alone may vary sixfold from round to round, so that no interval excludes a tie.
+fn is_beyond_load(a: &[Run], b: &[Run]) -> bool {
+    let slowest = paired(a, b).map(|(a, _)| a.range.map_or(a.value, |range| range.0)).min_by(f64::total_cmp);
+    let fastest = paired(a, b).map(|(_, b)| b.range.map_or(b.value, |range| range.1)).max_by(f64::total_cmp);
+    slowest.zip(fastest).is_some_and(|(slowest, fastest)| slowest - fastest > LOAD.ln())
 }
 
 /// Returns the lowest difference of all rounds that have both.
@@ -317,6 +326,19 @@ mod tests {
         assert_eq!(lowest_difference(&fast, &slow), Some(0.1));
         let once_lost = runs(&[0.1, 1.4, 0.15, 1.2, -0.3, 0.1, 1.5, 0.2], 2);
         assert!(!noise.is_higher(&once_lost, &slow, 4));
+    }
+
+    /// A real job: its baseline shared the cores with other programs, which went away during the search.
+    #[test]
+    fn a_lead_that_no_load_explains_is_a_proof_whatever_the_interval() {
+        let rates = |values: [f64; 3]| runs(&values.map(f64::ln), 2);
+        let (slow, fast) = (rates([246.2, 1324.6, 1682.0]), rates([4008.4, 4066.7, 3652.8]));
+        let noise = Noise::of([slow.as_slice(), &fast], true);
+        let difference = noise.difference(&fast, &slow).unwrap();
+        assert!(difference.value < difference.half_width(FALSE_CLAIM / 2.0));
+        assert!(noise.is_higher(&fast, &slow, 5));
+        assert!(!noise.is_higher(&rates([4008.4, 4066.7, 3300.0]), &slow, 5), "less than twice as fast");
+        assert!(!noise.is_higher(&fast[..2], &slow, 5), "two rounds prove nothing");
     }
 
     #[test]

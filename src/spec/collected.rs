@@ -10,7 +10,7 @@ use super::parameter::{Definition, Part, expression, functions, part};
 use super::reading;
 use crate::model::{ExpressionError, Owner, Space, SpaceBuilder, SpaceError};
 
-/// The shipped spaces, by name.
+/// The bundled spaces, by name.
 pub const SHIPPED_SPACES: &[(&str, &str)] = &[
     ("accelerate", include_str!("../../search-spaces/accelerate.toml")),
     ("batch", include_str!("../../search-spaces/batch.toml")),
@@ -74,7 +74,10 @@ impl Collected {
             let message = if identity == self::identity(&file.path) {
                 "this file imports itself".to_owned()
             } else {
-                format!("`{}` imports this file, so each imports the other", import.value)
+                format!(
+                    "importing `{}` makes a cycle: it already imports this file, directly or through another",
+                    import.value
+                )
             };
             return Err(file.error(import.span.clone(), message, "take this import out"));
         }
@@ -122,7 +125,7 @@ impl Collected {
     pub(super) fn nothing_allowed(&self, file: &SourceFile, table: &Located<SpaceTable>, space: &Space) -> SpecError {
         let settings: Vec<String> =
             space.parameters().iter().map(|p| format!("{} = {}", p.name(), p.summary())).collect();
-        let hint = format!("loosen it; the settings are {}", settings.join("; "));
+        let settings = format!("the settings are {}", settings.join("; "));
         let leaves_nothing = |rules: &[usize]| {
             let space = self.builder(rules).map(SpaceBuilder::build);
             space.is_ok_and(|space| space.is_ok_and(|space| space.is_empty()))
@@ -130,9 +133,9 @@ impl Collected {
         let up_to = |last: usize| (0..=last).collect::<Vec<usize>>();
         let culprit = (0..self.rules.len()).find(|&last| leaves_nothing(&up_to(last)));
         let Some((place, (source, text))) = culprit.and_then(|place| Some((place, self.rules.get(place)?))) else {
-            return file.error(table.span.clone(), "no config of the space can be evaluated", hint);
+            return file.error(table.span.clone(), "no config of the space can be evaluated", settings);
         };
-        // A rule that can be removed while still nothing is left is no part of the conflict.
+        // Drop each rule without which the space is still empty.
         let mut conflict = up_to(place);
         for other in 0..place {
             let rest: Vec<usize> = conflict.iter().copied().filter(|rule| *rule != other).collect();
@@ -150,7 +153,7 @@ impl Collected {
         } else {
             format!("this rule{others} excludes every config")
         };
-        self.files[*source].error(text.span.clone(), message, hint)
+        self.files[*source].error(text.span.clone(), message, format!("loosen it; {settings}"))
     }
 }
 
@@ -159,9 +162,9 @@ fn identity(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Reads what an import names: a shipped space, or a file.
+/// Reads what an import names: a bundled space, or a file.
 fn imported(file: &SourceFile, import: &Located<String>) -> Result<SourceFile, SpecError> {
-    // If the spec has no such file beside it, a shared space may also have the name of its file in gputune's source.
+    // Accepts `search-spaces/NAME.toml` for a bundled space unless that file exists beside the importing file.
     let in_source = import.value.strip_prefix("search-spaces/").and_then(|name| name.strip_suffix(".toml"));
     let is_there = file.path.parent().unwrap_or(Path::new("")).join(&import.value).exists();
     let wanted = in_source.filter(|_| !is_there).unwrap_or(&import.value);

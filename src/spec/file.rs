@@ -94,8 +94,9 @@ pub(super) struct StepTable {
     /// `"20GiB"`. Default: 0.5.
     pub(super) scratch_size: Option<Located<Valid<ScratchSize>>>,
     /// How probes are started: `fresh` (each as a process that imports everything), `warm` (forked from a process that
-    /// has done the imports, where that is possible), or `auto` (several configs one after the other in one process,
-    /// where only settings differ that can be changed there; else warm, unless that measures otherwise). Default: auto.
+    /// has done the imports, if possible), `live` (several configs in one process if they differ only in settings that
+    /// can change while it trains, else as `warm`), or `auto` (as `live` on a GPU; on a CPU as `warm`, if the time left
+    /// is worth it). Default: auto.
     pub(super) start: Option<Located<Start>>,
 }
 

@@ -66,7 +66,8 @@ fn a_regression_has_an_exit_code_and_a_reason() {
 
 #[test]
 fn what_differs_is_named_and_what_both_have_is_compared() {
-    let a = search("[space]\nx = { values = [10, 20, 30] }\n", "{x}");
+    // Each has one parameter of its own, so the spaces have equally many.
+    let a = search("[space]\nx = { values = [10, 20, 30] }\nz = { values = [1, 2] }\n", "{x}{z}");
     let b = search("[space]\nx = { values = [20, 30, 40] }\ny = { values = [1, 2] }\n", "{x}{y}");
     for search in [&a, &b] {
         assert_eq!(search.run().status.code(), Some(0));
@@ -77,9 +78,13 @@ fn what_differs_is_named_and_what_both_have_is_compared() {
     assert_eq!(configs.len(), 2, "{comparison}");
     assert_eq!(comparison["alone"], serde_json::json!([1, 1]));
     let differences = comparison["differences"].to_string();
-    for words in
-        ["x is 10, 20, 30 in A and 20, 30, 40 in B", "only B has the parameter y", "the best of each", "command"]
-    {
+    for words in [
+        "x is 10, 20, 30 in A and 20, 30, 40 in B",
+        "only A has the parameter z",
+        "only B has the parameter y",
+        "if several match, the best counts",
+        "command",
+    ] {
         assert!(differences.contains(words), "{words}: {differences}");
     }
     let text = stdout(&report(&a, &b, &[]));

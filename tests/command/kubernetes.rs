@@ -61,7 +61,8 @@ fn what_kubernetes_would_refuse_is_told_here() {
         ("--select key", "`key` cannot be `--select`"),
         ("--workdir here", "`here` cannot be `--workdir`"),
         ("--workers 0", "invalid value '0' for '--workers"),
-        ("--deadline 0s", "cannot be `--deadline`"),
+        ("--deadline 0s", "`0 ms` cannot be `--deadline`"),
+        ("--deadline 500ms", "`500 ms` cannot be `--deadline`"),
         ("--token-file none", "cannot read the token file none"),
     ] {
         let words: Vec<&str> = ["--image", "i"].into_iter().chain(words.split_whitespace()).collect();

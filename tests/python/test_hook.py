@@ -122,6 +122,28 @@ class Loaders(unittest.TestCase):
                 self.assertEqual({step["samples"] for step in result.steps}, {16})
                 self.assertEqual({line for line in result.output.splitlines() if "after" in line}, set(lines))
 
+    def test_a_script_that_finds_a_loader_for_evaluation_empty_is_measured(self):
+        for env in ({}, {"SHUFFLE": "1"}, {"COUNT": "0"}):
+            with self.subTest(env):
+                result = harness.run("empty_loader.py", {WORKERS: 0}, env=env, stop_after=None)
+                self.assertEqual((result.code, result.errors, result.applied), (0, [], {WORKERS}), result.output)
+                self.assertEqual([step["samples"] for step in result.steps], [8] * 240)
+
+    def test_a_loader_that_trains_without_a_batch_rejects_the_config(self):
+        few = "the dataset has 5 samples, fewer than a batch of 12, and drop_last leaves them out"
+        none = "the dataset has 0 samples, fewer than a batch of 12"
+        for env, message in (
+            ({"SHUFFLE": "1", "EPOCHS": "1", "KILLED": "1"}, few),  # at once
+            ({"EPOCHS": "1"}, few),  # at the end
+            ({"EPOCHS": "1", "COUNT": "0"}, none),
+            ({"EPOCHS": "20", "KILLED": "1"}, few),  # after many epochs
+            ({"EPOCHS": "1", "KILLED": "1"}, None),
+        ):
+            with self.subTest(env):
+                result = harness.run("empty_loader.py", env={"ALONE": "1", **env}, stop_after=None)
+                expected = {("rejected", message)} if message is not None else set()
+                self.assertEqual((result.code, set(result.errors)), (0, expected), result.output)
+
     def test_a_loader_that_is_made_anew_for_each_epoch_is_the_training_loader(self):
         for kind in ("iterable", "ordered", "shuffled", "shards"):
             with self.subTest(kind):

@@ -280,7 +280,7 @@ class LargestBatch(unittest.TestCase):
         self.assertAlmostEqual(facts["batches.largest"], 320 / ((27 * 32 + 3 * 320) / 30))
         self.assertNotIn("batches.not_read", facts)
         facts = harness.run("uneven.py", env={"KIND": "stream"}).facts
-        self.assertEqual(facts["batches.not_read"], "its data set is iterable")
+        self.assertEqual(facts["batches.not_read"], "its dataset is iterable")
 
 
 class Failing(unittest.TestCase):

@@ -131,6 +131,37 @@ class Guarded(Probe):
             """
         )
 
+    def test_two_dots_after_a_link_are_the_parent_of_its_target(self) -> None:
+        (self.project / "weights").write_text("other")
+        (self.project / "by").symlink_to("checkpoint-1/deep")
+        (self.project / "around").symlink_to("by/../../checkpoint-2")
+        self.run_script(
+            """
+            import os, tempfile
+            with open("by/../weights", "a") as file: file.write("+")
+            with open("by/./../deep/../weights", "r+") as file: file.write("O")
+            assert open("by/../weights").read() == open("checkpoint-1/weights").read() == "One+"
+            assert open("weights").read() == "other"
+            os.remove("by/../weights")
+            assert not os.path.exists("checkpoint-1/weights") and os.path.exists("weights")
+            open("around/weights", "w").write("around")
+            assert open("checkpoint-2/weights").read() == "around" and sorted(os.listdir("by/..")) == ["deep"]
+
+            free = tempfile.mkdtemp()
+            os.symlink(os.path.abspath("checkpoint-1"), free + "/link")
+            with open(free + "/link/../model.pt", "w") as file: file.write("new")
+            assert open("model.pt").read() == "new" and os.listdir(free) == ["link"]
+            os.remove(free + "/link"); os.rmdir(free)
+
+            os.symlink("checkpoint-1/deep", "made")  # only in the layer
+            assert open("made/../../log.txt").read() == "first\\n" and os.listdir("made/..") == ["deep"]
+            os.symlink("loop/..", "loop")
+            try: open("loop/file", "w")
+            except OSError as error: assert error.errno == 40, error
+            else: raise AssertionError("a loop of links")
+            """
+        )
+
     def test_renaming(self) -> None:
         self.run_script(
             """

@@ -68,7 +68,7 @@ const CASES: &[Case] = &[
         way: "none",
         option: "batch_size",
         values: &[50, 128],
-        reason: Some("the data set has 100 samples"),
+        reason: Some("the dataset has 100 samples"),
     },
     Case {
         script: "recovers.py",

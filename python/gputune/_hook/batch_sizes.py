@@ -46,7 +46,7 @@ class BatchSizes:
 def why_not_read(loader: Any) -> Optional[str]:
     """Why a loader cannot be read ahead without taking data from the script; `None` if it can."""
     if isinstance(loader.dataset, IterableDataset):
-        return "its data set is iterable"
+        return "its dataset is iterable"
     if hasattr(loader.batch_sampler, "__next__") or hasattr(loader.sampler, "__next__"):
         return "its sampler can be read once"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 import weakref
@@ -14,6 +15,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
+from gputune import _client
 from gputune._client import Reporter
 from gputune._hook import dataset_watch, devices, lines, loader_kinds, renewal, samples, shards
 from gputune._hook.batch_sizes import BatchSizes, why_not_read
@@ -32,6 +34,8 @@ from gputune._hook.timeline import Phases
 
 #: Batches that a wrapper may fetch ahead of the step that uses them: Accelerate and Lightning fetch one.
 _LONGEST_LOOKAHEAD = 2
+#: Empty loaders in a row after which no batch is expected: a script that trains finds fewer loaders for evaluation empty.
+_MOST_EMPTY = 16
 
 _UNKNOWN = (
     "the DataLoader that trains was not recognised as such before it was used; "
@@ -69,7 +73,7 @@ class LoaderState:
         self.sizes = BatchSizes()
         self.not_read = why_not_read(loader)
         self.skips = samples.Skips()
-        self.said: dict[str, Any] = {}  # its settings, as it may be gone before its iterator
+        self.said: dict[str, Any] = {}  # copy of the loader's attributes: the loader may be freed before its iterator
         self.number = next(_numbers)
         self.begun_at: Optional[float] = None  # the first iteration
         self.first_batch_seconds: Optional[float] = None
@@ -78,7 +82,8 @@ class LoaderState:
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # all iterators that the script holds
         self.kept: Optional[Kept] = None  # batches that are replayed
         self.parts: Optional[shards.Parts] = None  # if its workers must share out the samples
-        self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))  # of its dataset in this process
+        self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))
+        """The counters of `dataset_watch` (samples, seconds, bytes) for this loader in this process."""
 
     def begin_anew(self) -> None:
         """Resets the state before new settings. Batches that a wrapper has fetched ahead stay in the queue."""
@@ -116,7 +121,7 @@ def _said(loader: Any) -> dict[str, Any]:
 class Loaders:
     """All DataLoaders of the process. The training loader is the last to yield a batch before the first step.
 
-    If several loaders are zipped, it is the first of them.
+    Zipped loaders count as a unit, represented by the first.
     """
 
     def __init__(
@@ -148,10 +153,12 @@ class Loaders:
         self._lookahead: Optional[int] = None
         self._is_first_step_over = False
         self._beginning: Any = None  # the loader whose iteration begins now
+        self._empty = 0  # how many loaders ended without a batch, while no loader had given a batch
+        self._rejection: Optional[str] = None  # why the last of them did, until this is reported
 
     @property
     def folder(self) -> str:
-        """The folder of the probe; empty without a connection. A forked process has another one than its parent."""
+        """The folder of the probe; empty without a connection. A warm child has its own folder."""
         reporter = Reporter.current()
         return (reporter.folder if reporter is not None else None) or ""
 
@@ -240,7 +247,7 @@ class Loaders:
                     batch = original(source)
                 except StopIteration:
                     renewal.note_end(iterator)
-                    self._check_empty(state)
+                    self._note_empty(state)
                     if state is self._training and state.said.get("loader.workers"):
                         self._outside.end_epoch(waited_from if self.phases.clock.is_of_device else begin)
                     raise
@@ -271,13 +278,37 @@ class Loaders:
 
         return __next__
 
-    def _check_empty(self, state: LoaderState) -> None:
-        """Before the first step: reports an error if a loader ends without a batch, as it has fewer samples than a batch."""
+    def _note_empty(self, state: LoaderState) -> None:
+        """Before the first step: reports a loader whose samples do not fill one batch.
+
+        A loader for evaluation may be empty. So the config is rejected at once only if no other loader can be the one that
+        trains, else at the end of a run without a batch, or after many empty loaders.
+        """
         samples, size = state.said.get("loader.samples"), state.batch_size
-        if self._is_first_step_over or self._pulls or samples is None or size is None or samples >= size:
+        if self._is_first_step_over or self._pulls or not torch.is_grad_enabled():
             return
-        message = f"the data set has {samples} samples, fewer than a batch of {size}, and drop_last leaves them out"
-        self._session.send("error", kind="rejected", message=message)
+        if samples is None or size is None or samples >= size:
+            return
+        message = f"the dataset has {samples} samples, fewer than a batch of {size}"
+        if samples > 0:
+            if not state.said["loader.drop_last"]:  # then the loader had a batch
+                return
+            message += ", and drop_last leaves them out"
+        self._empty += 1
+        self._rejection = message
+        if self._empty == 1:
+            pid = os.getpid()
+            _client.at_exit(lambda: self._reject_empty(pid), 0)
+        others = (other for other in self._alive if other is not state)
+        is_only = state.has_evidence and not any(other.has_evidence for other in others)
+        if is_only or self._empty == _MOST_EMPTY:
+            self._reject_empty(os.getpid())
+
+    def _reject_empty(self, pid: int) -> None:
+        """Rejects the config if there was no batch and no step; does nothing in a child that has inherited the call."""
+        message, self._rejection = self._rejection, None
+        if message is not None and not self._pulls and not self._is_first_step_over and pid == os.getpid():
+            self._session.send("error", kind="rejected", message=message)
 
     def _begin_iteration(self, original: Function, loader: Any, state: LoaderState) -> Any:
         is_edge = state.is_at_edge and self._outside.enter_edge()
@@ -350,7 +381,7 @@ class Loaders:
         """True if the experiment applies to this loader, which is iterated now."""
         if not torch.is_grad_enabled() or not self._session.is_ours:
             return False
-        # A loader without evidence counts at once if no loader has evidence, else once it was found to train.
+        # If no loader has evidence, any loader is a candidate. Otherwise a loader without evidence must first be found to train.
         return (state.has_evidence and not state.is_late) or state is self._training or self._may_train(state)
 
     def _between_batches(self) -> None:
@@ -410,7 +441,7 @@ class Loaders:
         return state is not None and state is self._training
 
     def numbers(self, number: int) -> Any:
-        """The numbers of a loader's dataset in this process."""
+        """The counters of `dataset_watch` (samples, seconds, bytes) for this loader in this process."""
         return next(state.numbers for state in self._alive if state.number == number)
 
     def worker_pids(self) -> list[int]:
@@ -522,8 +553,9 @@ class Loaders:
         return training is not None and dataset is not None and dataset is training.dataset()
 
     def step(self, forwards: int, backwards: int) -> tuple[Optional[int], tuple[float, float]]:
-        """Samples of the step that ends now (`None` if unknown), and the seconds that it and other threads waited.
+        """Samples of the step that ends now (`None` if unknown), and the seconds of waiting for data.
 
+        The seconds are those of the training thread and those of other threads.
         `forwards` is how often the training modules were called, `backwards` how often gradients were computed. If the
         first step showed that a wrapper fetches ahead, further batches belong to the next step.
         """
@@ -552,10 +584,10 @@ class Loaders:
         pulling = [state for state in self._alive if state.pulls]
         if pulling:
             last = max(pulling, key=lambda state: state.pulled_at)
-            # Of loaders that are zipped, the first counts.
+            # Of zipped loaders, the first counts.
             use = (last.pulls, last.has_evidence, last.has_gradients)
             zipped = [state for state in pulling if (state.pulls, state.has_evidence, state.has_gradients) == use]
-            # A loader that was used before the last was made has been replaced, such as by smaller batches.
+            # Skip loaders last used before `last` was made: the script has replaced them, such as by smaller batches.
             zipped = [state for state in zipped if state.pulled_at > last.made_at]
             self._train_with(min(zipped, key=lambda state: state.pulled_at))
         return self._training

@@ -33,7 +33,7 @@ class Refusals:
             "open": self._on_open,
             "os.remove": lambda args: self._on_change(args[0], args[1]),
             "os.rmdir": lambda args: self._on_change(args[0], args[1]),
-            "os.truncate": lambda args: self._on_change(args[0], -1),
+            "os.truncate": lambda args: self._on_change(args[0], -1, follow=True),
             "os.rename": self._on_rename,
         }
 
@@ -53,28 +53,29 @@ class Refusals:
     def _on_open(self, args: Any) -> None:
         path, _, flags = args
         if isinstance(flags, int) and flags & _WRITING_FLAGS and not os.path.isdir(path):  # `tempfile` passes a folder
-            self._on_change(path, -1)
+            self._on_change(path, -1, follow=True)
 
     def _on_rename(self, args: Any) -> None:
         self._on_change(args[0], args[2])
         self._on_change(args[1], args[3])
 
-    def _on_change(self, path: Any, folder_fd: Any) -> None:
+    def _on_change(self, path: Any, folder_fd: Any, follow: bool = False) -> None:
+        """Checks a change of a path. `follow`: the change is of the file that a link leads to."""
         if not isinstance(path, (str, bytes)) or (isinstance(folder_fd, int) and folder_fd >= 0):
             return  # an open file or folder, checked when it was opened
-        if self._must_refuse(os.fsdecode(path)):
+        if self._must_refuse(os.fsdecode(path), follow):
             message = (
                 "gputune protects files that were there before the probe, and this one is changed in a way that it "
                 'cannot send elsewhere; let probes write with `[step] writes = "allow"`, or leave it out in a probe'
             )
             raise PermissionError(errno.EPERM, message, path)
 
-    def _must_refuse(self, path: str) -> bool:
+    def _must_refuse(self, path: str, follow: bool) -> bool:
         layer = self._layer
         if path.startswith(layer.scratch) or path.endswith(_OF_IMPORTS) or ".pyc." in path:
             return False
         try:
-            key = layer.guarded(path)
+            key = layer.guarded(path, follow)
             if key is None:
                 return False
             found = Real.lstat(key)

@@ -87,7 +87,7 @@ class ExperimentIterator(dataloader_module._BaseDataLoaderIter):
 
     def __len__(self) -> int:
         if self._length is None:
-            raise TypeError("the data set has no length")
+            raise TypeError("the dataset has no length")
         return self._length
 
     def _shutdown_workers(self) -> None:

@@ -1,7 +1,7 @@
 """A layer over the user's files: a probe writes to a scratch folder, and files that it removes only look removed.
 
-Each changed path has an entry with one of three facts: the place of its file, its removal, or its link target. The file
-is in the scratch folder, or is the user's file after a rename. Paths without an entry are unchanged on disk. All
+Each changed path has an entry. An entry holds the file's place (`None` if removed) and, for a link, its target. The
+file is in the scratch folder, or is the user's file after a rename. Paths without an entry are unchanged on disk. All
 processes of the probe share the entries through a journal.
 """
 
@@ -81,10 +81,10 @@ class ScratchLayer:
         self.below: dict[str, dict[str, None]] = {}
         """Names with an entry, by their folder."""
         self.names = {"", ".", ".."}
-        """Names of all paths that ever had an entry, and names that identify no file."""
+        """Names of all paths that ever had an entry, and the special names `.`, `..` and empty."""
         self.must_resolve = False  # a link was made, or the working folder is in the layer
         self._folders: dict[str, str] = {}
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._cwd: Optional[str] = None
         try:
             cwd = Real.getcwd()
@@ -95,21 +95,19 @@ class ScratchLayer:
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._lock = threading.RLock()  # another thread of the parent may hold the old one
+        self.lock = threading.RLock()  # another thread of the parent may hold the old one
 
     # Locating paths.
 
     def locate(self, path: Path, follow: bool = True, folder_fd: Optional[int] = None) -> Optional[str]:
-        """The absolute path, without links in its folder; `None` for a path of the kernel."""
+        """The absolute path, without links in its folder; `None` for paths in /dev, /proc and /sys (except /dev/shm)."""
         text = os.fsdecode(path)
         if not text:
             raise failure(errno.ENOENT, path)
         if not text.startswith("/"):
             text = os.path.join(self.getcwd() if folder_fd is None else self.folder_of(folder_fd), text)
-        absolute = os.path.normpath(text)
-        if absolute.startswith("//"):
-            absolute = absolute[1:]
         self.refresh()
+        absolute = self._normal(text)
         for _ in range(_MOST_LINKS):
             if is_system(absolute):
                 return None
@@ -118,8 +116,20 @@ class ScratchLayer:
             target = self.target_of(key) if follow else None
             if target is None:
                 return key
-            absolute = os.path.normpath(os.path.join(os.path.dirname(key), target))
+            absolute = self._normal(os.path.join(os.path.dirname(key), target))
         raise failure(errno.ELOOP, path)
+
+    def _normal(self, path: str, depth: int = 0) -> str:
+        """An absolute path without `.` and `..`. As in the kernel, `..` after a link is the parent of the link's target."""
+        if "/.." not in path:
+            return "/" + os.path.normpath(path).lstrip("/")
+        normal = "/"
+        for name in path.split("/"):
+            if name == "..":
+                normal = os.path.dirname(self._real_folder(normal, depth))
+            elif name not in ("", "."):
+                normal = os.path.join(normal, name)
+        return normal
 
     def _real_folder(self, folder: str, depth: int = 0) -> str:
         if folder == "/":
@@ -133,8 +143,9 @@ class ScratchLayer:
         key = os.path.join(self._real_folder(parent, depth + 1), name)
         target = self.target_of(key)
         if target is not None:
-            key = self._real_folder(os.path.normpath(os.path.join(os.path.dirname(key), target)), depth + 1)
-        self._folders[folder] = key
+            key = self._real_folder(self._normal(os.path.join(os.path.dirname(key), target), depth + 1), depth + 1)
+        if not is_system(folder):  # `/proc/self/cwd` changes
+            self._folders[folder] = key
         return key
 
     def target_of(self, key: str) -> Optional[str]:
@@ -187,7 +198,7 @@ class ScratchLayer:
     # Reading.
 
     def reading(self, path: Any, follow: bool = True, folder_fd: Optional[int] = None) -> Any:
-        """The path to open for reading: the changed file, or `path` itself."""
+        """The path to open for reading: the changed file, the resolved path if links matter, else `path`."""
         if self.length[0] != self._journal.read_to:
             self.refresh()
         if not self.entries and not self.must_resolve:
@@ -225,7 +236,7 @@ class ScratchLayer:
         key = self.guarded(path, follow, folder_fd)
         if key is None:
             return self.reading(path, follow, folder_fd) if not isinstance(path, int) else path
-        with self._lock:
+        with self.lock:
             file = self.file_of(key)
             found = self.status_of(key)
             if found is not None and not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
@@ -252,7 +263,7 @@ class ScratchLayer:
         key = self.guarded(path)
         if key is None:
             return self.reading(path)
-        with self._lock:
+        with self.lock:
             self._make_logical_folders(key)
             self._make_folders(self.files + key)
         return self.files + key
@@ -277,7 +288,7 @@ class ScratchLayer:
     def refresh(self) -> None:
         """Reads the changes of other processes."""
         if self.length[0] != self._journal.read_to:
-            with self._lock:
+            with self.lock:
                 for record in self._journal.news():
                     self._apply(*record)
                 self._know()
@@ -285,7 +296,7 @@ class ScratchLayer:
     def record(self, key: str, entry: Optional[Entry]) -> None:
         """Records the state of a path; `None`: the path is unchanged again."""
         line = [key, entry is not None, entry and entry.file, entry and entry.target]
-        with self._lock:
+        with self.lock:
             for record in self._journal.append(line):
                 self._apply(*record)
             self._know()
@@ -307,10 +318,6 @@ class ScratchLayer:
             self.must_resolve = True
         if target is not None or file is None or (before is not None and before.target is not None):
             self._folders.clear()
-
-    @property
-    def lock(self) -> Any:
-        return self._lock
 
     # The working folder.
 
@@ -342,8 +349,8 @@ def copy_file(source: str, target: str, path: Any) -> None:
     free = Real.statvfs(os.path.dirname(target))
     if found.st_size > free.f_bavail * free.f_frsize:
         message = (
-            f"gputune keeps this file as it is and would copy its {found.st_size} bytes to change the copy, for which "
-            'there is no space; open it for reading only, or let probes write: `[step] writes = "allow"`'
+            f"no space for the probe's copy of this file ({found.st_size} bytes); open it read-only, or set "
+            '`[step] writes = "allow"`'
         )
         raise OSError(errno.ENOSPC, message, path)
     reader = Real.open(source, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,6 +1,6 @@
-"""Finds data sets of iterable style whose workers all yield the same samples.
+"""Finds datasets of iterable style whose workers all yield the same samples.
 
-A worker of such a data set must choose its own part, with `get_worker_info` in `__iter__` or in `worker_init_fn`
+A worker of such a dataset must choose its own part, with `get_worker_info` in `__iter__` or in `worker_init_fn`
 (torch's documentation of `torch.utils.data.IterableDataset`). A worker marks a mapped file if it asks for that.
 """
 
@@ -82,7 +82,7 @@ class Parts:
             self._first.append([float(tensor.double().sum()) for tensor in tensors_in(batch)[:4]])
 
     def repeated(self, folder: str) -> Optional[str]:
-        """The place of the data set's `__iter__` if workers repeat each other's samples, else `None`."""
+        """The place of the dataset's `__iter__` if workers repeat each other's samples, else `None`."""
         knows = self._may_know or _has_asked(folder, self._number) is not False
         if knows and not self._begin_alike:
             return None

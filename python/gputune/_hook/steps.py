@@ -36,7 +36,7 @@ _WINDOW_SECONDS = 0.5
 #: Seconds between the first reports of memory, and how many they are: a brief probe must show whether memory grows.
 _EARLY_SECONDS = 0.15
 _EARLY_REPORTS = 20
-#: Lacks of memory in a row after which no step is expected. The script catches them, and skips the batch.
+#: Out-of-memory errors in a row after which no step is expected: the script catches them, and skips the batches.
 _MOST_LACKS = 16
 #: Losses without a step after which no step is expected: no known script accumulates that many.
 _MOST_LOSSES = 1024
@@ -125,7 +125,7 @@ class Steps:
         self.samples.add_input(args, kwargs)
 
     def note_failure(self, error: Exception) -> None:
-        """Counts lacks of memory before the first step: a script that catches them may skip every batch.
+        """Counts out-of-memory errors before the first step: a script that catches them may skip every batch.
 
         Reports failed allocations in any step, as they explain what the script prints.
         """
@@ -274,26 +274,27 @@ class Steps:
     def flush(self) -> None:
         """Reports the remaining steps; waits for the device to finish them, unless gputune ended the run."""
         try:
-            if self._pending and not self._stopping.is_leaving:
-                last = self._pending[-1]
-                last.clock.wait(last.end)
-            self._report()
-            self._memory.report()
+            self._report_rest(not self._stopping.is_leaving)
         except RuntimeError:  # the device has failed; the script gets the error itself
             self._pending.clear()
         if self.number > 0 and not self._is_told:
             self._is_told = True
             self._at_edge(True)
-        self._session.flush()
+        else:
+            self._session.flush()
 
     def settle(self) -> None:
         """Waits for the device between two steps, and reports all steps so far."""
-        if self._pending:
+        self._report_rest(True)
+        self._at_edge(False)
+
+    def _report_rest(self, waits: bool) -> None:
+        """Reports the finished steps and the memory; with `waits`, first waits for the device to finish all steps."""
+        if waits and self._pending:
             last = self._pending[-1]
             last.clock.wait(last.end)
         self._report()
         self._memory.report()
-        self._at_edge(False)
 
     def go_on(self) -> None:
         """Restarts the clock after a pause between two steps, which belongs to neither step."""
@@ -306,7 +307,7 @@ class Steps:
         """Resets the measurements before the first step with other settings."""
         self._computed = (0, 0.0)
         self._memory_reports = (0, -math.inf)
-        self._warm_up_ends = self.number + 1  # later steps may use blocks of the old batch that are free after the first
+        self._warm_up_ends = self.number + 1  # warm-up is one step: after it, the old batch's blocks are free for reuse
         self._losses.want()
         self._memory.begin_anew()
         for begin in self.beginnings:

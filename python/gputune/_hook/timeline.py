@@ -11,7 +11,7 @@ import torch
 
 from gputune._hook import devices
 
-#: Device time from a mark before the loader's call to a mark after it, as far as the device is idle.
+#: Time in which the device idles during the loader's call.
 DATA_WAIT = "data_wait"
 
 #: The script's own code within a phase, such as an optimizer's closure; it does not count to that phase.
@@ -63,7 +63,7 @@ class HostClock:
 
 
 class DeviceClock:
-    """Marks are events in the current stream of a device, which reaches a mark after the work before it.
+    """Marks are events in the device's current stream. A mark is reached once all earlier work is done.
 
     Only `wait` waits for the device. The hook makes no query while a CUDA graph is captured, as that would end the
     capture. Times count from a base event with a known time on the host's clock. The end of each step is the next base:
@@ -272,7 +272,7 @@ class Phases:
         return bool(self._open) and self._open[-1][0] == name
 
     def is_inside(self, name: str) -> bool:
-        return any(inner == name for inner, _ in self._open) if self._open else False
+        return any(inner == name for inner, _ in self._open)
 
     def add(self, name: str, begin: Any, end: Any) -> None:
         """Adds a part that was recognised only at its end."""

@@ -15,9 +15,9 @@ use super::exit::{Exit, Failed};
 use super::stdout;
 use manifests::Wanted;
 
-/// The longest name of a search, which leaves room for the suffixes of its objects, and the largest ConfigMap (Kubernetes
-/// documentation, "Object Names and IDs", "ConfigMaps").
+/// The longest name of a search; leaves room for the suffixes of its objects (Kubernetes documentation, "Object Names and IDs").
 const LONGEST_NAME: usize = 50;
+/// The size of the largest ConfigMap (Kubernetes documentation, "ConfigMaps").
 const LARGEST_SPEC: usize = 1 << 20;
 
 /// Write what a search on a cluster needs
@@ -42,7 +42,7 @@ struct TokenArgs {
 
 /// Write a search as Jobs of Kubernetes: a driver, and workers with GPUs that dial in to it
 ///
-/// The YAML goes to standard output, and is the same for the same options, so it can be kept and read.
+/// The YAML goes to standard output. The same options always give the same YAML.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gputune cluster k8s tune.toml --image registry/train:1 --workdir /workspace --workers 2 --gpus 4 > search.yaml
@@ -98,7 +98,7 @@ struct K8s {
     /// Leave out the pod failure policy, which Kubernetes before 1.26 does not know
     #[arg(long)]
     without_failure_policy: bool,
-    /// Submit it by kubectl, with a new token, instead of printing it
+    /// Submit with kubectl instead of printing. Creates a token unless --token-file is given or the Secret exists
     #[arg(long)]
     apply: bool,
 }
@@ -130,12 +130,14 @@ fn wanted(options: &K8s) -> Result<Wanted<'_>, Failed> {
             .hint("call the spec by letters, digits, `-`, `_` and `.`"));
     }
     if spec.text.len() > LARGEST_SPEC {
-        return Err(Failed::usage(format!("{file} does not fit into a ConfigMap")).hint("which holds 1 MiB"));
+        return Err(
+            Failed::usage(format!("{file} does not fit into a ConfigMap")).hint("a ConfigMap holds at most 1 MiB")
+        );
     }
     let name = options.name.clone().unwrap_or_else(|| name_of(&file));
     let is_start = name.starts_with(|letter: char| letter.is_ascii_lowercase());
     let is_name = is_start && is_label(&name) && name.len() <= LONGEST_NAME;
-    checked("--name", &name, is_name, "at most 50 of a-z, 0-9 and -, a letter first")?;
+    checked("--name", &name, is_name, "up to 50 characters (a-z, 0-9, -), starting with a letter")?;
     if let Some(namespace) = namespace {
         checked("--namespace", namespace, is_label(namespace), "a-z, 0-9 and -")?;
     }
@@ -151,7 +153,8 @@ fn wanted(options: &K8s) -> Result<Wanted<'_>, Failed> {
     checked("--image", image, is_word(image), "the name of an image, without spaces")?;
     checked("--workdir", workdir, is_path(workdir), "an absolute path")?;
     checked("--gputune", gputune, is_word(gputune), "a program in the image")?;
-    checked("--deadline", "0s", *deadline >= Duration::from_secs(1), "at least a second")?;
+    let time = quantity::show_duration(*deadline);
+    checked("--deadline", &time, *deadline >= Duration::from_secs(1), "at least one second")?;
     let mounts = pairs("--mount", &options.mount, ':', |claim, path| parts(claim) && is_path(path), "CLAIM:DIR")?;
     let selectors = pairs("--select", &options.select, '=', |key, _| is_word(key), "KEY=VALUE")?;
     let token = options.token_file.as_ref().map(|file| Token::read(file)).transpose()?;
@@ -163,11 +166,11 @@ fn name_of(file: &str) -> String {
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem).to_ascii_lowercase();
     let stem: String = stem.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
     let stem: String = stem.trim_matches('-').chars().take(LONGEST_NAME - "gputune-".len()).collect();
-    format!("gputune-{}", stem.trim_matches('-')).trim_end_matches('-').to_owned()
+    format!("gputune-{stem}").trim_end_matches('-').to_owned()
 }
 
 fn cannot_be(option: &str, text: &str, form: &str) -> Failed {
-    Failed::usage(format!("`{text}` cannot be `{option}`")).hint(format!("it is {form}"))
+    Failed::usage(format!("`{text}` cannot be `{option}`")).hint(format!("use {form}"))
 }
 
 fn checked(option: &str, text: &str, is_good: bool, form: &str) -> Result<(), Failed> {
@@ -220,7 +223,7 @@ fn apply(wanted: &Wanted<'_>) -> super::Result {
     let (name, namespace) = (&wanted.name, wanted.options.namespace.as_deref());
     let kubectl = |words: &[&str], input: &str| kubectl(namespace, words, input);
     let is_there = |kind: &str, name: &str| -> Result<bool, Failed> {
-        Ok(kubectl(&["get", kind, name, "-o", "name", "--ignore-not-found"], "")?.contains(name))
+        Ok(!kubectl(&["get", kind, name, "-o", "name", "--ignore-not-found"], "")?.is_empty())
     };
     let driver = format!("{name}-driver");
     if is_there("job", &driver)? {
@@ -229,8 +232,7 @@ fn apply(wanted: &Wanted<'_>) -> super::Result {
             "choose another --name, or remove it: kubectl delete jobs,services,configmaps,secrets -l {labels}"
         )));
     }
-    let is_known = is_there("secret", &manifests::secret_name(name))?;
-    if wanted.token.is_none() && !is_known {
+    if wanted.token.is_none() && !is_there("secret", &manifests::secret_name(name))? {
         kubectl(&["apply", "-f", "-"], &manifests::secret(wanted, &Token::fresh()?))?;
     }
     say_part!("{}", kubectl(&["apply", "-f", "-"], &manifests::yaml(wanted))?);

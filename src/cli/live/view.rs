@@ -251,7 +251,7 @@ fn rival(status: &Status) -> Option<f64> {
     best.throughput.filter(|throughput| *throughput == best.estimate).map(|throughput| throughput.value)
 }
 
-/// Draws the interval on a line from zero, with the best so far as a mark: `──────[──●──]─────│────`.
+/// Draws the interval on a line from zero, with the best so far as a mark: `──────[━━●━━]─────│────`.
 fn scale(rate: Option<Estimate>, best: Option<f64>, columns: usize) -> String {
     /// How far the line extends beyond the larger of both numbers: a round number that leaves some room.
     const BEYOND: f64 = 1.15;

@@ -38,7 +38,7 @@ static SYNCS: Threshold = Threshold {
     source: "torch.cuda.set_sync_debug_mode: a loss that is read each step is one",
 };
 static MANY: Threshold = Threshold {
-    what: "without a GPU: calls in a step from which on the host's work between phases counts as theirs",
+    what: "calls (without a GPU) or log writes in a step, at least, to attribute the time between phases to them",
     value: 8.0,
     source: "own choice: a loss and a few metrics are fewer",
 };
@@ -173,7 +173,7 @@ pub(super) static CAUSES: [Cause; 6] = [
         title: "logging in every step",
         about: "Writing to the terminal or to log files takes a share of each step.",
         signature: "writes in each step take a share of it",
-        thresholds: &[&LOGS],
+        thresholds: &[&LOGS, &MANY],
         kind: Kind::Bottleneck,
         scope: Scope::Any,
         find: logging,
@@ -198,7 +198,8 @@ fn shown_interval(account: &Account, leaf: &Leaf) -> String {
     let after_start = account.wall_s - account.start_s;
     match (leaf.seconds.low, leaf.seconds.high) {
         (Some(low), Some(high)) if high > low => {
-            format!(" (in another such run {} to {})", shown_share(low / after_start), shown_share(high / after_start))
+            let [low, high] = [low, high].map(|seconds| shown_share(seconds / after_start));
+            format!(" ({low} to {high} expected in another run)")
         }
         _ => String::new(),
     }
@@ -232,7 +233,7 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
     if share < OUTSIDE.value {
         return None;
     }
-    // Part of it is computing if torch's operations between the phases were not timed on a CPU.
+    // On a CPU, untimed torch operations between phases look like the loop's own code.
     let is_known = evidence.is_gpu() || evidence.number("operation_seconds_per_step").is_some();
     if !is_known && within < OUTSIDE.value && between < UNTIMED.value {
         return None;
@@ -263,7 +264,7 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
         found.add(Strength::Hint, format!("{} in each step, in which the device idles", show_seconds(each)));
     }
     if let Some(gain) = doubled.filter(|gain| gain.times >= OUTSIDE.value + 1.0) {
-        let words = "twice the batch, replayed, shares it among as many samples again";
+        let words = "a doubled batch, replayed, spreads this cost over twice the samples";
         found.add(Strength::Told, format!("{words}: {} as many samples per second", shown_times(gain.times)));
     }
     Some(found)
@@ -330,7 +331,7 @@ pub(super) fn synchronising_calls(evidence: &Evidence) -> Option<Found> {
         let words = format!("the GPU is idle {} of the time{besides}", shown_share(idle));
         found = Found::by(Worth::estimated(times_without(idle), words), Strength::Sign);
     } else {
-        // If nothing waits, many calls cost the host's computing for each: Python code between the phases.
+        // On a CPU no call waits, but many calls spend Python time between the phases.
         let around = evidence.overhead().filter(|_| calls >= MANY.value);
         let share = within.into_iter().chain(around).fold(0.0, f64::max);
         if share < IDLE.value {

@@ -62,8 +62,8 @@ impl HostMeter {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"), root, group)
     }
 
-    /// Makes a meter of this process. Threads that read at the same time share one reading. Otherwise 64 slots, each with
-    /// its meter, would each read the files of 64 threads.
+    /// Makes a meter of this process. Threads that read at the same time share one reading. Otherwise each of 64
+    /// meters would read the `/proc/PID/task` files of all 64 threads.
     pub fn own() -> Self {
         Self { is_shared: true, ..Self::new(std::process::id(), None) }
     }
@@ -169,10 +169,10 @@ impl HostMeter {
         (first.at < last.at).then_some((first, last))
     }
 
-    /// Returns the ends of the time that the probe was in its group, if it covers nearly all of the time between two
-    /// moments. The probe is moved into the group after its start.
+    /// Returns the first and last sample in the probe's group, if they span at least 80% of the period. The probe is moved
+    /// into the group after its start.
     fn in_group(&self, from: Instant, to: Instant) -> Option<(&Sample, Pressure, &Sample, Pressure)> {
-        /// The share of the time that counts as nearly all of it: a round number.
+        /// The share of the period that counts as nearly all of it: a round number.
         const NEARLY_ALL: f64 = 0.8;
         let (first, last) = self.ends(from, to, |sample| sample.group.is_some())?;
         let is_covered = last.at.duration_since(first.at) >= to.saturating_duration_since(from).mul_f64(NEARLY_ALL);
@@ -195,7 +195,7 @@ fn usage_between(first: &Sample, last: &Sample, readings: &mut Readings) {
             put(readings, Metric::ReadRate, rise(then, now) / seconds, Source::Proc);
         }
     }
-    // The most throttling quota counts if quotas are nested.
+    // If quotas are nested, use the highest throttled share.
     let throttled = first.periods.iter().zip(&last.periods);
     let shares = throttled.filter_map(|(then, now)| then.as_ref()?.share(now.as_ref()?));
     if let Some(share) = shares.max_by(f64::total_cmp) {

@@ -7,7 +7,7 @@ use super::goal::{Goal, with_half_width};
 use crate::model::outcome::Estimate;
 use crate::model::space::permutation::{GAMMA, mix, share};
 
-/// Goals with weights that add up to one, for the product of ratios, each to the power of its weight.
+/// Goals with weights that sum to 1. The score is the product of metric ratios, each raised to its goal's weight.
 ///
 /// The product has no scale: another unit or another reference changes all scores by the same factor. Its logarithm is a weighted
 /// sum of logarithms. Sources: Bridgman, "Dimensional analysis", 1922; Miller and Starr, "Executive decisions and operations
@@ -60,7 +60,8 @@ pub(super) struct Scalarised {
     pub(super) goals: Vec<Goal>,
     pub(super) weights: Vec<f64>,
     axes: Vec<Axis>,
-    /// The weighted mean of the ranges. The logarithm of a score has this scale, so that gains are shares.
+    /// The weighted mean of the ranges. Multiplies the distance in the score's exponent, so a difference between scores reads
+    /// as a relative gain.
     size: f64,
 }
 
@@ -115,7 +116,7 @@ impl Scalarised {
 
 impl Axis {
     fn of(is_ratio: bool, front: Option<(f64, f64)>, all: Option<(f64, f64)>) -> Self {
-        /// Narrower ranges, as a share, carry no information yet. A round number; nothing was measured for it.
+        /// The smallest relative range; a narrower range is replaced. A round number; nothing was measured for it.
         const NARROWEST: f64 = 0.01;
         let Some((_, best)) = all else { return Self { is_ratio, best: 0.0, range: 1.0 } };
         let narrowest = if is_ratio { NARROWEST } else { NARROWEST * best.abs().max(f64::MIN_POSITIVE) };
@@ -128,7 +129,7 @@ impl Axis {
         if self.is_ratio { self.range } else { (self.range / self.best.abs().max(self.range)).min(1.0) }
     }
 
-    /// Returns the distance from the best in ranges; negative for a number better than the best.
+    /// Returns the distance from the best in units of the range; negative for a number better than the best.
     fn cost(&self, goal: &Goal, number: f64) -> f64 {
         /// Bounds the distance so that no logarithm or exponential overflows; larger differences do not matter.
         const FARTHEST: f64 = 20.0;
@@ -146,10 +147,10 @@ fn transformed(is_ratio: bool, number: f64) -> f64 {
     if is_ratio { libm::log(number.max(f64::MIN_POSITIVE)) } else { number }
 }
 
-/// Returns non-negative weights that add up to one, spread evenly over all such weights.
+/// Returns non-negative weights that sum to 1, spread evenly over all such weights.
 ///
 /// They follow a sequence that fills the range evenly (Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
-/// The gaps between sorted numbers from 0 to 1 are uniform over the weights (Devroye, "Non-uniform random variate
+/// Gaps between sorted uniform numbers are uniformly distributed over all such weights (Devroye, "Non-uniform random variate
 /// generation", 1986, chapter V).
 fn weights(goals: usize, trials: usize, seed: u64) -> Vec<f64> {
     let free = goals.saturating_sub(1);

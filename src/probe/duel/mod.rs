@@ -35,7 +35,7 @@ pub const BLOCK: Duration = Duration::from_millis(250);
 pub struct Duel<'a> {
     /// The configs, two or more. The speed of the first is compared with each other speed.
     pub jobs: &'a [Job<'a>],
-    /// The relative half width of the ratios' intervals at which the duel ends early: the half width of a tie.
+    /// The duel ends early when the ratios' intervals have this relative half width; usually the precision.
     pub half_width: f64,
     /// The maximum number of rounds, usually [`ROUNDS`]. A round is two blocks per config in the order A, B, B, A, or one process
     /// per config.
@@ -137,7 +137,8 @@ impl Way {
         if self == Self::Processes { asked.min(OF_PROCESSES) } else { asked }
     }
 
-    /// Returns the number of blocks in a round of `sides` configs: two per config, or one process, because two take minutes.
+    /// Returns the number of blocks in a round of `sides` configs: two per config, or one if each turn is a process, which takes
+    /// minutes.
     pub fn turns(self, sides: usize) -> usize {
         match self {
             Self::InTurn | Self::Switched => 2 * sides,
@@ -237,8 +238,8 @@ impl Duelled {
         }
     }
 
-    /// Returns the rates of a side's slices in complete rounds. If the time was up before the first round was complete, these are the
-    /// first slices of all sides, or none if a side has no slice.
+    /// Returns the rates of a side's blocks in complete rounds. Before the first complete round: the side's first block if every
+    /// side has one, else nothing.
     pub fn slices(&self, side: Side) -> Vec<f64> {
         let sides = self.sides.len();
         let turns = match self.rounds {
@@ -253,7 +254,7 @@ impl Duelled {
         self.sides.get(side.place())?.as_ref()
     }
 
-    /// Returns the speedup of one side over another after a round, from two rounds on with its 95% interval.
+    /// Returns the speedup of one side over another. `None` before a complete round. Has a 95% interval from two rounds on.
     pub fn ratio(&self, of: Side, to: Side) -> Option<Estimate> {
         self.levels.ratio(of, to)
     }
@@ -263,7 +264,7 @@ impl Duelled {
         self.levels.error()
     }
 
-    /// Returns the faster of the first two sides, if the interval excludes a tie.
+    /// Returns the faster of the first two sides, if the interval of their ratio excludes 1.
     pub fn faster(&self) -> Option<Side> {
         let ratio = self.ratio(Side::A, Side::B)?;
         match (ratio.low?, ratio.high?) {

@@ -45,7 +45,7 @@ pub(in crate::probe) struct Patience {
 }
 
 impl Patience {
-    /// Returns a new value for a probe. `settings` has the config under the names that show how much a loader may queue.
+    /// Returns the patience for a probe. `settings`: the config under its targets' names, for [`queued_steps`].
     pub(in crate::probe) fn new(job: &Job<'_>, settings: &Settings) -> Self {
         let within = Self::within(job.limits, job.effort);
         // The script's work outside of steps is rare, and shows only in a long window.
@@ -62,7 +62,7 @@ impl Patience {
         const SHORTEST: Duration = Duration::from_millis(500);
         /// The longest time to measure a config whose rate comes from rounds.
         const BRIEF: Duration = Duration::from_secs(1);
-        /// The part of the measuring time after which few steps are enough. A round number.
+        /// Few steps are enough after the measuring time divided by this. A round number.
         const PART: u32 = 10;
         let longest = match effort {
             Effort::Probe | Effort::Losses { .. } => limits.measure_time,
@@ -70,7 +70,7 @@ impl Patience {
             Effort::Brief => limits.measure_time.min(BRIEF),
         };
         let is_short = longest < limits.measure_time;
-        // If any interval width is enough, the process only warms up for a comparison, and its rate does not matter.
+        // A precision of 1 accepts every interval: the process only warms up for a comparison, and its rate does not matter.
         let only_warms_up = limits.precision() >= 1.0;
         Self {
             precision: limits.precision(),
@@ -128,9 +128,10 @@ impl Patience {
         self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= self.worth_keeping)
     }
 
-    /// Returns true if no step came for longer than the measuring time, and than any normal step.
+    /// Returns true if the script has left training: enough steps came, and `outside`, the time since the last step, is at least
+    /// the measuring time, 3 s and 20 times the longest step.
     pub(in crate::probe) fn has_left(&self, outside: Duration) -> bool {
-        /// The shortest such time, and its minimum in multiples of the longest step: round numbers.
+        /// Round numbers.
         const SHORTEST: Duration = Duration::from_secs(3);
         const STEPS: f64 = 20.0;
         let longest_step = self.latest.1.as_ref().map_or(f64::INFINITY, |throughput| throughput.longest_step);
@@ -156,7 +157,7 @@ impl Patience {
 
     /// Returns true if the interval is narrow enough, or the time for measuring is over.
     ///
-    /// The interval is valid at the moment at which it is found narrow enough ([`MeanRate::interval`]). Its width is checked only
+    /// The interval stays valid although measuring stops once it is narrow ([`MeanRate::interval`]). Its width is checked only
     /// after each increase of the steps by a fifth. There are few checks, so the remaining effect of chance is small.
     ///
     /// [`MeanRate::interval`]: crate::probe::stats::MeanRate::interval
@@ -165,7 +166,7 @@ impl Patience {
         const MANY_STEPS: u64 = 200;
         let measured = throughput.measured;
         if throughput.epochs == 1 && measured < self.for_epochs {
-            // The next end shows the length of an epoch.
+            // Wait for the second epoch's end, which shows an epoch's length.
             return false;
         }
         if measured >= self.longest * 2 && throughput.steps >= 3 {

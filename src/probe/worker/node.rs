@@ -36,11 +36,11 @@ pub enum NodeError {
         source: io::Error,
     },
     /// The worker ended, or sent an unexpected message.
-    #[error("the worker on {host} has not answered: {reason}")]
+    #[error("no usable answer from the worker on {host}: {reason}")]
     Silent {
         /// The node.
         host: String,
-        /// The end or the message.
+        /// The reason.
         reason: String,
     },
     /// The worker cannot serve this search.
@@ -116,7 +116,7 @@ impl Node {
             Ok(Ok(Some(FromWorker::Refused(refusal)))) => {
                 return Err(NodeError::Refused { host: host.to_owned(), refusal });
             }
-            Ok(Ok(Some(other))) => return Err(silent(format!("it said {other:?}"))),
+            Ok(Ok(Some(_))) => return Err(silent("unexpected message".to_owned())),
             Ok(Ok(None)) => return Err(silent("it has ended".to_owned())),
             Ok(Err(error)) => return Err(silent(error.to_string())),
             Err(_) => return Err(silent(format!("nothing came for {} s", LONGEST_START.as_secs()))),
@@ -144,7 +144,7 @@ impl Node {
         Ok(Self { host: host.to_owned(), welcome, link, inboxes })
     }
 
-    /// Returns a handle that shows if the worker is alive when its slots are assigned.
+    /// Returns a handle that shows whether the worker is still alive.
     pub fn life(&self) -> Life {
         Life(Arc::downgrade(&self.link))
     }
@@ -170,7 +170,7 @@ impl Node {
         &self.welcome
     }
 
-    /// Returns how long the node may be used, counted from its start here.
+    /// Returns how long the node may be used, from now on.
     pub fn allocation(&self) -> Option<Allocation> {
         Allocation::lasting(Duration::try_from_secs_f64(self.welcome.time_left_s?).ok()?)
     }
@@ -352,7 +352,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// Tells the worker that the search is over or closes its input. A command that hangs is killed.
+    /// Tells the worker that the search is over, and closes its input. A command that hangs is killed.
     fn drop(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         let _ = self.say(&ToWorker::Goodbye);

@@ -29,8 +29,15 @@ pub(super) struct Mount {
 pub(super) enum Kind {
     Disk,
     Memory,
-    /// Information of the kernel and of services, devices and sockets: no files of users.
+    /// Kernel data, devices and sockets; no user files.
     System,
+}
+
+impl Mount {
+    /// Returns true if it may have user files, and a job could write to them.
+    fn is_writable(&self) -> bool {
+        self.kind != Kind::System && !self.is_read_only
+    }
 }
 
 /// The kernel's own file systems (`nodev` in /proc/filesystems), which hold no files of users.
@@ -59,10 +66,11 @@ const OF_THE_KERNEL: &[&str] = &[
     "fuse.portal",
 ];
 
-/// Folders of devices, the kernel and running services, for any mount on them (FHS 3.0, sections 3.5, 3.15 and 6.1).
+/// Folders of devices, the kernel and running services (FHS 3.0, sections 3.5, 3.15 and 6.1). Every mount in these folders is
+/// [`Kind::System`].
 const OF_SERVICES: &[&str] = &["/proc", "/sys", "/dev", "/run"];
 
-/// Returns all visible mounts (proc_pid_mountinfo(5)), in the order of their creation. At each place, only the last mount is returned.
+/// Returns the last mount at each place (proc_pid_mountinfo(5)), parents first.
 pub(super) fn read_mounts() -> io::Result<Vec<Mount>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
@@ -73,7 +81,7 @@ fn parse(text: &[u8]) -> Vec<Mount> {
         mounts.retain(|earlier| earlier.target != mount.target);
         mounts.push(mount);
     }
-    // A mount hides earlier mounts below it.
+    // Parents first: covering a parent hides the mounts below it, so they are covered after it.
     mounts.sort_by_key(|mount| mount.target.components().count());
     mounts
 }
@@ -132,7 +140,7 @@ pub(super) fn any_below(mounts: &[Mount], folder: &Path) -> bool {
 const DEPTH: usize = 3;
 const MOST_LOOKED_AT: usize = 4000;
 
-/// The folders in which layers, and so writes, are possible.
+/// How each folder is treated: covered by a layer, left unchanged, or read-only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Places {
     /// Folders to cover, parents first, each with its kind of file system.
@@ -164,11 +172,11 @@ pub(super) fn of_mounts(mounts: &[Mount], own: &Path) -> Places {
 /// Returns the places for a user who may mount only in a user namespace; `named` are folders that the job is known to use.
 pub(super) fn of_user(mounts: &[Mount], named: &[PathBuf]) -> Places {
     let mut places = Places::default();
-    let real = |mount: &&Mount| mount.kind != Kind::System && !mount.is_read_only;
-    places.read_only = mounts.iter().filter(real).cloned().collect();
+    let writable = || mounts.iter().filter(|mount| mount.is_writable());
+    places.read_only = writable().cloned().collect();
     let mut found: BTreeSet<PathBuf> = named.iter().filter_map(|folder| topmost(folder, mounts)).collect();
     let mut queue: VecDeque<(PathBuf, usize)> =
-        mounts.iter().filter(real).filter(|mount| mount.target.is_dir()).map(|m| (m.target.clone(), 0)).collect();
+        writable().filter(|mount| mount.target.is_dir()).map(|mount| (mount.target.clone(), 0)).collect();
     let mut looked_at = 0;
     while let Some((folder, depth)) = queue.pop_front().filter(|_| looked_at < MOST_LOOKED_AT) {
         looked_at += 1;
@@ -212,15 +220,18 @@ fn topmost(folder: &Path, mounts: &[Mount]) -> Option<PathBuf> {
 }
 
 fn is_coverable(folder: &Path, mounts: &[Mount]) -> bool {
-    let is_real = mount_of(folder, mounts).is_some_and(|mount| mount.kind != Kind::System && !mount.is_read_only);
+    let is_writable = mount_of(folder, mounts).is_some_and(Mount::is_writable);
     let may_write = || rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK | Access::READ_OK).is_ok();
-    is_real && folder != Path::new("/") && may_write() && !any_below(mounts, folder)
+    is_writable && folder != Path::new("/") && may_write() && !any_below(mounts, folder)
 }
 
 fn folders_in<'m>(folder: &Path, mounts: &'m [Mount]) -> impl Iterator<Item = PathBuf> + use<'m> {
+    subfolders(folder).filter(|inner| mounts.iter().all(|mount| mount.target != *inner))
+}
+
+fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
-    folders.filter(|inner| mounts.iter().all(|mount| mount.target != *inner))
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
 pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mount> {
@@ -230,8 +241,7 @@ pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mou
 
 /// Returns folders in shared memory: data that a user put there. Segments next to them belong to other programs, and stay.
 fn shared_memory_folders() -> impl Iterator<Item = (PathBuf, Kind)> {
-    let entries = fs::read_dir(crate::machine::shared::FOLDER).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
+    let folders = subfolders(Path::new(crate::machine::shared::FOLDER));
     folders.filter(|folder| rustix::fs::access(folder, Access::WRITE_OK).is_ok()).map(|folder| (folder, Kind::Memory))
 }
 

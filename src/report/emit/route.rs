@@ -169,7 +169,7 @@ impl Run<'_> {
     /// not have are appended to it.
     ///
     /// # Errors
-    /// It has an option of a setting with another value, or a setting has no place in it.
+    /// The new command already has an option that a setting would add, or a setting has no place in it.
     pub fn with_command(&self, words: &[String], settings: &Settings) -> Result<StepTemplate, Unwritable> {
         let known = |name: &str| settings.get(name).is_some() || BUILTINS.iter().any(|(builtin, _)| *builtin == name);
         let read = |word: &String| {
@@ -214,7 +214,7 @@ impl Run<'_> {
             let has_option = word.is_switch() || word.is_assignment() || option.is_some();
             if !has_option || behind.is_err() || behind.is_ok_and(|behind| at < behind) {
                 let message =
-                    format!("the spec's command has a setting in `{}`, and the new command has not", word.text());
+                    format!("the new command lacks `{}`, which carries a setting in the spec's command", word.text());
                 return Err(Unwritable::new(
                     message,
                     "write the word into the new command, in quotes, where it belongs",
@@ -237,7 +237,7 @@ fn option_of(templates: &[Template]) -> Option<String> {
     }
 }
 
-/// Refuses a command that has an option of a setting: which of both counts would depend on the script.
+/// Refuses a command that has an option of a setting: if the option appeared twice, the script would decide which value counts.
 fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
     let name = option.trim_end_matches('=');
     let is_there = |word: &&Template| {
@@ -258,7 +258,7 @@ pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     let behind = run.arguments_from().map_err(|reason| {
         Unwritable::new(
             format!("{reason}, so the script's arguments are unknown"),
-            "`--format command` prints the whole of it",
+            "`--format command` prints the whole command",
         )
     })?;
     let words = run.words(chosen.settings);
@@ -304,7 +304,7 @@ pub(super) fn variables(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     Ok(written)
 }
 
-/// Returns notes about settings none of whose routes is `here`; `what` names these routes.
+/// Returns notes about settings that have no route that `here` accepts; `what` names the accepted routes.
 fn elsewhere(chosen: &Chosen<'_>, run: &Run<'_>, here: impl Fn(&Route) -> bool, what: &str) -> Vec<String> {
     let mut elsewhere = Elsewhere::default();
     for (name, value) in chosen.settings.iter() {

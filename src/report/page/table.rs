@@ -157,7 +157,7 @@ fn shown(level: f64) -> String {
 /// Describes the hardware of a slot in one line.
 pub(super) fn described(slot: &Slot) -> String {
     let host = (!slot.host.is_empty()).then(|| slot.host.clone());
-    let processors = (!slot.cores.is_empty()).then(|| format!("processors {}", slot.processors()));
+    let processors = (!slot.cores.is_empty()).then(|| format!("CPUs {}", slot.processors()));
     let memory = slot.memory_bytes.map(|bytes| format!("{} of memory", show_bytes(bytes)));
     let parts: Vec<String> =
         host.into_iter().chain(slot.gpus.iter().cloned()).chain(processors).chain(memory).collect();

@@ -68,7 +68,7 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     let is_better_so_far = |entry: &Ranked| {
         baseline.is_none_or(|baseline| {
             let is_unknown = entry.rounds.min(baseline.rounds) == 0;
-            is_proven(entry) || is_unknown && seems_better(study, entry, baseline, (noise, ranking))
+            is_proven(entry) || is_unknown && self::seems_better(study, entry, baseline, (noise, ranking))
         })
     };
     let mut tied: Vec<&Ranked> = ranking.iter().filter(|entry| is_tied(top, entry, noise)).collect();
@@ -81,12 +81,18 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
         (entry.rounds > 0 || !any_compared) && loses_little(top, entry, noise) && is_better_so_far(entry)
     };
     let named = tied.iter().find(may_be_named).copied().or(Some(top).filter(|top| is_better_so_far(top)));
+    // What leads after one round may hide a config that won several.
+    let named = named.or_else(|| ranking.iter().find(|entry| is_proven(entry)));
+    let seems_better =
+        |entry: &&Ranked| baseline.is_some_and(|baseline| seems_better(study, entry, baseline, (noise, ranking)));
+    let likely = || ranking.iter().filter(|entry| entry.rounds > 0 || !any_compared).find(seems_better);
     let (winner, verdict) = match (baseline, named) {
         (None, named) => (named.unwrap_or(top), Verdict::NoBaseline),
         (Some(_), Some(named)) if is_proven(named) => (named, Verdict::Faster),
         (Some(_), Some(named)) => (named, Verdict::Unproven),
-        (Some(baseline), None) if seems_better(study, top, baseline, (noise, ranking)) => (top, Verdict::Unproven),
-        (Some(baseline), None) => (baseline, Verdict::TiedWithBaseline),
+        (Some(baseline), None) => {
+            likely().map_or((baseline, Verdict::TiedWithBaseline), |likely| (likely, Verdict::Unproven))
+        }
     };
     let is_tie = |entry: &&&Ranked| entry.config != winner.config;
     let mut ties: Vec<Ranked> = tied.iter().filter(is_tie).map(|entry| (*entry).clone()).collect();

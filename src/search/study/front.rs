@@ -168,7 +168,7 @@ impl Study {
         let count = columns.first().map_or(0, |column| column.ranked.len());
         let rows: Vec<Vec<f64>> = (0..count).map(|at| scores(columns, at)).collect();
         let are_tied = |a: usize, b: usize| columns.iter().all(|column| column.is_tied(a, b));
-        // A config that another one equals or exceeds in all metrics is a candidate only if the two are tied.
+        // A dominated config is a candidate only if it is tied with a non-dominated config.
         let exact = non_dominated(&rows);
         let mut candidates: Vec<usize> =
             (0..count).filter(|at| exact.contains(at) || exact.iter().any(|&other| are_tied(other, *at))).collect();
@@ -192,7 +192,8 @@ impl Study {
         (kept, tied)
     }
 
-    /// Sorts configs that cannot be distinguished: configs with rounds first, then by cost, or by the first metric.
+    /// Sorts candidates by the tie rule: configs in rounds first, then the cheapest (`Cheapest` only), then the best in the first
+    /// metric.
     fn sort_by_tie_rule(&self, places: &mut [usize], columns: &[Column]) {
         let Some(first) = columns.first() else { return };
         let entry = |at: usize| &first.ranked[at];
@@ -225,8 +226,7 @@ fn place_of(column: &Column, config: &Config) -> Option<usize> {
     column.ranked.iter().position(|entry| entry.config == *config)
 }
 
-/// Keeps each place that no remaining place beats and drops the places that it beats, until none remains. If the remaining places beat
-/// each other in a circle, the first of them is kept.
+/// Repeatedly keeps an unbeaten place and drops the places that it beats. If every remaining place is beaten, keeps the first.
 fn keep_unbeaten(count: usize, beats: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     let beaten: Vec<Vec<bool>> = (0..count).map(|a| (0..count).map(|b| a != b && beats(a, b)).collect()).collect();
     let mut left: Vec<usize> = (0..count).collect();

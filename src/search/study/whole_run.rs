@@ -176,5 +176,7 @@ mod tests {
         run.throughput = Some(Estimate::point(6400.0));
         run.metrics.insert(HANDED_OUT.to_owned(), 100.0);
         assert_eq!(run.samples_per_epoch(), Some(630.0 * 64.0));
+        run.facts.insert(0, "loader.samples", crate::model::Fact::Number(1e10));
+        assert_eq!(run.samples_per_epoch(), None, "1e10 samples drawn with replacement");
     }
 }

@@ -1,8 +1,9 @@
 //! The places where probes run: one place in this thread, or several slots, each with its own prober and thread.
 //!
-//! A thread lives as long as the search, because a process may ask to die with the thread that started it (prctl(2),
+//! A slot's thread lives as long as the slot, because a process may ask to die with the thread that started it (prctl(2),
 //! `PR_SET_PDEATHSIG`).
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
@@ -15,7 +16,7 @@ use crate::probe::{Holds, ProbeError, Prober};
 /// The receiver of a search's events.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
 
-/// A prober in a slot, or with the whole machine.
+/// A prober and its slot; `None` if it has the whole machine.
 pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
 
 /// A probe that is over.
@@ -38,11 +39,9 @@ pub(super) struct Slots<'s, 'p> {
     stop: &'s AtomicBool,
     /// The time at which everything is cut short, so that the search ends in time.
     deadline: Option<Instant>,
-    running: Vec<Option<Work>>,
-    /// True for each slot that takes part. At first only the first slot does.
-    open: Vec<bool>,
-    /// True for each slot that is gone or was ended.
-    lost: Vec<bool>,
+    places: Vec<Place>,
+    /// The hosts whose loss was reported, and that have not returned.
+    lost_hosts: BTreeSet<String>,
     /// `Some` if a new slot may join now; true if it takes part at once.
     pub(super) welcomes: Option<bool>,
     /// True if the last slots went because their allocation ends.
@@ -53,44 +52,48 @@ pub(super) struct Slots<'s, 'p> {
     in_round: Vec<Config>,
 }
 
+/// A slot, or the only place.
+#[derive(Default)]
+struct Place {
+    /// The slot that a trial records; `None` for the whole machine.
+    slot: Option<Slot>,
+    /// The channel to the slot's thread.
+    orders: Option<Sender<Work>>,
+    running: Option<Work>,
+    /// True if it takes part.
+    is_open: bool,
+    /// True if it is gone or was ended.
+    is_lost: bool,
+}
+
 enum Kind<'s, 'p> {
     One(Box<dyn Prober + 'p>),
     Many(Box<Many<'s, 'p>>),
 }
 
-/// Starts a thread for a slot's prober, with the slot's place. Returns the channel for its work.
+/// Starts a thread for a slot's prober, and returns the channel for its work. The `usize` is the slot's index.
 type Spawn<'s, 'p> = dyn Fn(Box<dyn Prober + Send + 'p>, usize) -> Sender<Work> + 's;
 
 /// Slots with a thread each.
 struct Many<'s, 'p> {
-    places: Vec<Option<Slot>>,
-    orders: Vec<Option<Sender<Work>>>,
     told: Receiver<(usize, Told)>,
     /// Starts the thread of a slot.
     spawn: Box<Spawn<'s, 'p>>,
     arrivals: Option<Arrivals<'p>>,
-    /// Set when the search cannot go on, whatever is under way.
+    /// Set to stop all running probes, because the search ends.
     is_over: &'s AtomicBool,
-}
-
-impl<'p> Many<'_, 'p> {
-    fn add(&mut self, (slot, prober): InSlot<'p>) {
-        self.orders.push(Some((self.spawn)(prober, self.places.len())));
-        self.places.push(slot);
-    }
-
-    fn slot(&self, at: usize) -> Option<&Slot> {
-        self.places.get(at)?.as_ref()
-    }
 }
 
 impl<'s, 'p> Slots<'s, 'p> {
     /// One place, in this thread.
     pub(super) fn one(prober: Box<dyn Prober + 'p>, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
-        Self::of(Kind::One(prober), 1, stop, deadline)
+        let mut slots = Self::of(Kind::One(prober), stop, deadline);
+        slots.places.push(Place { is_open: true, ..Place::default() });
+        slots
     }
 
-    /// Starts a thread for each prober, and for each prober that joins later. The threads end when this is dropped.
+    /// Starts a thread for each prober, and for each prober that joins later. The threads end when this is dropped. At first only
+    /// the first slot takes part.
     pub(super) fn many<'scope>(
         probers: Vec<InSlot<'p>>,
         arrivals: Option<Arrivals<'p>>,
@@ -112,22 +115,21 @@ impl<'s, 'p> Slots<'s, 'p> {
             });
             orders
         };
-        let (places, orders) = (Vec::new(), Vec::new());
-        let mut many = Many { places, orders, told, spawn: Box::new(spawn), arrivals, is_over };
-        probers.into_iter().for_each(|prober| many.add(prober));
-        let count = many.places.len();
-        Self::of(Kind::Many(Box::new(many)), count, stop, deadline)
+        let many = Many { told, spawn: Box::new(spawn), arrivals, is_over };
+        let mut slots = Self::of(Kind::Many(Box::new(many)), stop, deadline);
+        for prober in probers {
+            slots.add(prober, slots.places.is_empty());
+        }
+        slots
     }
 
-    /// So many slots, of which the first takes part.
-    fn of(kind: Kind<'s, 'p>, count: usize, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
+    fn of(kind: Kind<'s, 'p>, stop: &'s AtomicBool, deadline: Option<Instant>) -> Self {
         Self {
             kind,
             stop,
             deadline,
-            running: vec![None; count],
-            open: (0..count).map(|at| at == 0).collect(),
-            lost: vec![false; count],
+            places: Vec::new(),
+            lost_hosts: BTreeSet::new(),
             welcomes: None,
             is_out_of_time: false,
             holds: Holds::Processes,
@@ -135,14 +137,20 @@ impl<'s, 'p> Slots<'s, 'p> {
         }
     }
 
+    fn add(&mut self, (slot, prober): InSlot<'p>, is_open: bool) {
+        let Kind::Many(many) = &self.kind else { return };
+        let orders = Some((many.spawn)(prober, self.places.len()));
+        self.places.push(Place { slot, orders, is_open, ..Place::default() });
+    }
+
     /// Returns the number of slots, lost slots included.
     pub(super) fn count(&self) -> usize {
-        self.running.len()
+        self.places.len()
     }
 
     /// Returns the number of slots that are not lost.
     pub(super) fn there(&self) -> usize {
-        self.lost.iter().filter(|lost| !**lost).count()
+        self.places.iter().filter(|place| !place.is_lost).count()
     }
 
     pub(super) fn may_grow(&self) -> bool {
@@ -151,23 +159,26 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     /// Returns the number of slots that take part now.
     pub(super) fn open(&self) -> usize {
-        self.open.iter().filter(|open| **open).count()
+        self.places.iter().filter(|place| place.is_open).count()
     }
 
     /// Lets slots take part, or not. A lost slot never does.
     pub(super) fn set_open(&mut self, slots: impl IntoIterator<Item = usize>, is_open: bool) {
-        slots.into_iter().for_each(|slot| self.open[slot] = is_open && !self.lost[slot]);
+        for slot in slots {
+            let place = &mut self.places[slot];
+            place.is_open = is_open && !place.is_lost;
+        }
     }
 
     /// Returns the slot for probes that must run alone: the first that is not lost.
     pub(super) fn home(&self) -> usize {
-        self.lost.iter().position(|lost| !lost).unwrap_or(0)
+        self.places.iter().position(|place| !place.is_lost).unwrap_or(0)
     }
 
-    /// Returns the slots that are parts of the machine and not lost: all, unless the first has the whole machine.
+    /// Returns the slots that are not lost. Excludes a first slot with the whole machine, unless it is the only slot.
     pub(super) fn parts(&self) -> Vec<usize> {
         let first = usize::from(self.slot(0).is_none()).min(self.count() - 1);
-        (first..self.count()).filter(|&at| !self.lost[at]).collect()
+        (first..self.count()).filter(|&at| !self.places[at].is_lost).collect()
     }
 
     pub(super) fn open_parts(&mut self) {
@@ -175,26 +186,29 @@ impl<'s, 'p> Slots<'s, 'p> {
         self.set_open(self.parts(), true);
     }
 
-    /// Leaves only the first slot open, while nothing runs. Other slots on its machine end, and with them the processes that they keep.
-    /// Slots on other machines stay, in case the first is lost.
+    /// Opens the first slot that is not lost, and closes all other slots. Call it only while no probe runs.
+    ///
+    /// Other slots on its machine end, with the processes that they keep. Slots on other machines stay, in case the first is
+    /// lost.
     pub(super) fn leave_the_first(&mut self) {
         self.leave_only(&[self.home()]);
     }
 
-    /// Leaves only some slots open, while nothing runs. Other slots on their machines end, except [`home`](Self::home).
+    /// Opens these slots, and closes all other slots. Call it only while no probe runs. Other slots on their machines end, except
+    /// [`home`](Self::home).
     pub(super) fn leave_only(&mut self, left: &[usize]) {
         let home = self.home();
-        self.set_open(0..self.running.len(), false);
+        self.set_open(0..self.count(), false);
         self.set_open(left.iter().copied(), true);
         let host = |at: usize| self.slot(at).map(|slot| &slot.host);
         let is_beside = |at: usize| left.iter().any(|&other| host(other).is_none() || host(at) == host(other));
         let beside: Vec<usize> =
             (0..self.count()).filter(|at| *at != home && !left.contains(at) && is_beside(*at)).collect();
-        let Kind::Many(many) = &mut self.kind else { return };
+        let Kind::Many(many) = &self.kind else { return };
         let mut ending = Vec::new();
         for at in beside {
-            self.lost[at] = true;
-            ending.extend(many.orders[at].take().map(|_| at));
+            self.places[at].is_lost = true;
+            ending.extend(self.places[at].orders.take().map(|_| at));
         }
         while !ending.is_empty() {
             match many.told.recv() {
@@ -207,18 +221,16 @@ impl<'s, 'p> Slots<'s, 'p> {
 
     /// Returns the slot that a trial records; `None` if there is only one place.
     pub(super) fn slot(&self, at: usize) -> Option<&Slot> {
-        match &self.kind {
-            Kind::One(_) => None,
-            Kind::Many(many) => many.slot(at),
-        }
+        self.places.get(at)?.slot.as_ref()
     }
 
     pub(super) fn free(&self) -> Vec<usize> {
-        (0..self.count()).filter(|&at| self.open[at] && self.running[at].is_none()).collect()
+        let is_free = |place: &Place| place.is_open && place.running.is_none();
+        (0..self.count()).filter(|&at| is_free(&self.places[at])).collect()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.running.iter().all(Option::is_none)
+        self.places.iter().all(|place| place.running.is_none())
     }
 
     /// Returns how many of these configs need a new process in a last round.
@@ -232,13 +244,12 @@ impl<'s, 'p> Slots<'s, 'p> {
             Work::Probe(_) => Vec::new(),
             Work::Round(round) => round.requests.iter().map(Request::config).cloned().collect(),
         };
-        if let Kind::Many(many) = &self.kind {
-            // A thread that ended has reported its end.
-            if let Some(orders) = &many.orders[slot] {
-                let _ = orders.send(work.clone());
-            }
+        let place = &mut self.places[slot];
+        if let Some(orders) = &place.orders {
+            // Ignore a failed send: the ended thread has already reported its end.
+            let _ = orders.send(work.clone());
         }
-        self.running[slot] = Some(work);
+        place.running = Some(work);
     }
 
     /// Waits until a probe is over, or a slot has joined.
@@ -251,7 +262,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         }
         let ended = match &mut self.kind {
             Kind::One(prober) => {
-                let order = self.running[0].take().ok_or_else(gone)?;
+                let order = self.places[0].running.take().ok_or_else(gone)?;
                 let stop = || is_set(self.stop) || is_past(self.deadline);
                 let number = order.number();
                 let told = order.run(prober.as_mut(), stop, &mut |news| pass_on(number, news, on_event));
@@ -282,10 +293,10 @@ impl<'s, 'p> Slots<'s, 'p> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
             };
-            let number = self.running[slot].as_ref().map_or(0, Work::number);
+            let number = self.places[slot].running.as_ref().map_or(0, Work::number);
             match told {
                 Told::Ended(ended, holds) => {
-                    self.running[slot] = None;
+                    self.places[slot].running = None;
                     self.holds = holds;
                     return match *ended {
                         Err(error) if error.is_of_the_place() => self.lose(slot, error, on_event),
@@ -293,7 +304,7 @@ impl<'s, 'p> Slots<'s, 'p> {
                     };
                 }
                 Told::Lost => {
-                    self.running[slot] = None;
+                    self.places[slot].running = None;
                     return Err(gone());
                 }
                 Told::Gone => {}
@@ -313,12 +324,10 @@ impl<'s, 'p> Slots<'s, 'p> {
         let (slot, prober) = arrivals.take()?;
         if let Some(slot) = &slot {
             on_event(Event::Remark { text: &format!("{slot} on {} has joined", slot.host) });
+            self.lost_hosts.remove(&slot.host);
         }
-        many.add((slot, prober));
-        self.running.push(None);
-        self.open.push(is_open);
-        self.lost.push(false);
-        Some(self.lost.len() - 1)
+        self.add((slot, prober), is_open);
+        Some(self.count() - 1)
     }
 
     /// Records that a slot is gone. If it was the last, waits for another slot.
@@ -326,25 +335,20 @@ impl<'s, 'p> Slots<'s, 'p> {
     /// # Errors
     /// No slot is left, and none arrives in time.
     fn lose(&mut self, slot: usize, error: ProbeError, on_event: OnEvent<'_>) -> Result<Ended, ProbeError> {
-        let are_others = (0..self.open.len()).any(|at| at != slot && !self.lost[at]);
-        let Kind::Many(many) = &mut self.kind else { return Err(error) };
+        let are_others = (0..self.count()).any(|at| at != slot && !self.places[at].is_lost);
         let is_out_of_time = !are_others && error.is_late();
-        if !(are_others || is_out_of_time || many.arrivals.is_some()) {
+        if !(are_others || is_out_of_time || self.may_grow()) {
             return Err(error);
         }
-        many.orders[slot] = None;
-        // The slots of a host are lost together, and may join again.
-        let last = |at: usize| many.slot(at).map(|slot| (&slot.host, slot.number));
-        let is_known = (0..self.lost.len())
-            .any(|at| self.lost[at] && last(at).zip(last(slot)).is_some_and(|(a, b)| a.0 == b.0 && a.1 != b.1));
-        if !is_known {
-            on_event(Event::Remark { text: &format!("{error}; what ran there is tried elsewhere") });
+        let place = &mut self.places[slot];
+        (place.orders, place.is_open, place.is_lost) = (None, false, true);
+        // The slots of a host are lost together. One remark is enough.
+        if place.slot.as_ref().is_none_or(|slot| self.lost_hosts.insert(slot.host.clone())) {
+            on_event(Event::Remark { text: &format!("{error}; its probes are repeated in other slots") });
         }
-        (self.lost[slot], self.open[slot]) = (true, false);
         // If probes run one at a time, another slot takes over.
-        let home = self.lost.iter().position(|lost| !lost);
-        if let Some(home) = home.filter(|_| !self.open.contains(&true)) {
-            self.open[home] = true;
+        if are_others && self.open() == 0 {
+            self.set_open([self.home()], true);
         }
         if are_others || is_out_of_time {
             self.is_out_of_time = is_out_of_time;
@@ -373,7 +377,7 @@ impl<'s, 'p> Slots<'s, 'p> {
         loop {
             let home = self.home();
             self.start(home, Work::Probe(Box::new(request.clone())));
-            while self.running[home].is_some() {
+            while self.places[home].running.is_some() {
                 let ended = self.next(on_event)?;
                 if let Some(Done::Probe(outcome)) = ended.done.filter(|_| ended.slot == home) {
                     return Ok(*outcome);
@@ -388,9 +392,9 @@ impl<'s, 'p> Slots<'s, 'p> {
     fn end_all(&mut self) {
         let Kind::Many(many) = &self.kind else { return };
         many.is_over.store(true, Ordering::Relaxed);
-        while self.running.iter().any(Option::is_some) {
+        while !self.is_idle() {
             match many.told.recv() {
-                Ok((slot, Told::Ended(..) | Told::Lost)) => self.running[slot] = None,
+                Ok((slot, Told::Ended(..) | Told::Lost)) => self.places[slot].running = None,
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -422,4 +426,48 @@ fn pass_on(number: u32, news: News<'_>, on_event: OnEvent<'_>) {
         News::Disturbed(reason) => Event::Disturbed { number, reason },
         News::Remark(text) => Event::Remark { text },
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::Arrival;
+    use super::*;
+    use crate::probe::{Job, Watch};
+
+    struct Idle;
+
+    impl Prober for Idle {
+        fn probe(&mut self, _job: &Job<'_>, _watch: Watch<'_>) -> Result<Outcome, ProbeError> {
+            Err(gone())
+        }
+    }
+
+    #[test]
+    fn the_loss_of_a_host_is_reported_once_and_again_after_its_return() {
+        let slot = |number, host: &str| Slot { host: host.to_owned(), ..Slot::numbered(number) };
+        let in_slot = |(number, host)| -> InSlot<'static> { (Some(slot(number, host)), Box::new(Idle)) };
+        let probers = [(1, "one"), (2, "one"), (3, "two")].map(in_slot);
+        let mut returns = Some(Arrival::Slot(slot(1, "one"), Box::new(Idle)));
+        let arrivals = Arrivals::from(Box::new(move || returns.take()));
+        let (stop, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut remarks = Vec::new();
+        let mut hear = |event: Event<'_>| {
+            if let Event::Remark { text } = event {
+                remarks.push(text.to_owned());
+            }
+        };
+        std::thread::scope(|scope| {
+            let mut slots = Slots::many(probers.into(), Some(arrivals), scope, &stop, &is_over, None);
+            slots.welcomes = Some(true);
+            let lost = || ProbeError::Lost { host: "one".to_owned(), reason: "it has ended".to_owned() };
+            for at in [0, 1] {
+                slots.lose(at, lost(), &mut hear).unwrap();
+            }
+            let again = slots.joined(&mut hear).unwrap();
+            slots.lose(again, lost(), &mut hear).unwrap();
+        });
+        let starts = ["the worker on one is gone", "slot 1 on one has joined", "the worker on one is gone"];
+        assert_eq!(remarks.len(), starts.len(), "{remarks:?}");
+        assert!(remarks.iter().zip(starts).all(|(remark, start)| remark.starts_with(start)), "{remarks:?}");
+    }
 }

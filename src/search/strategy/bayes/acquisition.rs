@@ -12,7 +12,7 @@ use super::process::{Belief, Feasibility, Process};
 use crate::model::Config;
 use crate::probe::stats::normal_tail;
 
-/// A function that adds alternative means for a config, as differences, each with its probability.
+/// Appends (difference from the main mean, probability) for each alternative mean of a config.
 pub(super) type Others<'m> = dyn Fn(&Config, &mut Vec<(f64, f64)>) + 'm;
 
 pub(super) struct Judge<'m> {
@@ -20,9 +20,9 @@ pub(super) struct Judge<'m> {
     pub(super) feasibility: Option<&'m Feasibility>,
     /// The best standardised value so far.
     pub(super) best: f64,
-    /// The factor by which every value may deviate more from its mean than the process says; 1 to trust the process.
+    /// Multiplies each predicted standard deviation; 1 trusts the process.
     pub(super) doubt: f64,
-    /// The mean that the process's mean is added to, with its variance.
+    /// A config's prior mean, and its variance, which only the rough bound uses.
     pub(super) offset: &'m dyn Fn(&Config) -> (f64, f64),
     /// The parameters that the offset depends on.
     pub(super) reads: &'m [usize],
@@ -50,9 +50,9 @@ pub(super) struct Choice {
 const MOST_EXACT: usize = 3000;
 /// The same limit where alternative means are weighed, which takes longer.
 const MOST_WEIGHED: usize = 1000;
-/// The same limit where one look over all makes many proposals.
+/// The same limit when one pass makes many proposals.
 const MOST_OF_MANY: usize = 500;
-/// The limit for all refinements together, including those by a part of the data.
+/// After this many refinements, the next refinement of each candidate is exact, without a bound from part of the data.
 const MOST_LOOKS: usize = 20_000;
 /// The kernel factors of a whole chunk are kept for refinements up to this number of places, on all axes together. With more
 /// places, they are computed for each refined candidate.
@@ -117,7 +117,7 @@ impl Judge<'_> {
     /// only the likeliest mean.
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
         let mut waiting = BinaryHeap::from(self.bounds(chunks));
-        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
+        let mut close = Close::new(self, chunks);
         let mut best: Option<(Bounded, Choice)> = None;
         let most = if self.is_unsure { MOST_WEIGHED } else { MOST_EXACT };
         let (mut looks, mut exact) = (0, 0);
@@ -149,7 +149,7 @@ impl Judge<'_> {
     pub(super) fn several(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Vec<Choice> {
         let mut bounds = self.bounds(chunks);
         bounds.sort_unstable_by(|a, b| b.cmp(a));
-        let mut close = Close { judge: self, prepared: chunks.iter().map(|_| None).collect() };
+        let mut close = Close::new(self, chunks);
         let open = bounds.into_iter().filter(|top| is_open(&chunks[top.chunk as usize].configs[top.at as usize]));
         let looked = open.take(MOST_OF_MANY).filter_map(|mut top| {
             top.stage = Stage::Part;
@@ -202,8 +202,8 @@ impl Judge<'_> {
                 let widest = (belief.deviation * belief.deviation + variance).sqrt() * self.doubt;
                 let chance = runs.as_mut().map_or(1.0, |(model, sweep)| model.chance_of(sweep.at(point).mean));
                 let bound = improvement.bound(belief.mean + offset, widest, self.best) + ln(chance);
-                // A bound that is not a number would sort first; such a candidate is worth nothing.
-                let bound = if bound.is_nan() { f64::NEG_INFINITY } else { bound };
+                // NaN would sort first; `max` replaces it.
+                let bound = bound.max(f64::NEG_INFINITY);
                 bounds.push(Bounded { bound, chance, stage: Stage::Rough, chunk: number, at });
             }
         }
@@ -217,10 +217,14 @@ struct Close<'j, 'm> {
     prepared: Vec<Option<Vec<Factor>>>,
 }
 
-/// The number of known values from which on a bound by a part of them is worth computing. A round number.
+/// With this many known values, a bound from a quarter of them pays off. A round number.
 const MANY: usize = 32;
 
-impl Close<'_, '_> {
+impl<'j, 'm> Close<'j, 'm> {
+    fn new(judge: &'j Judge<'m>, chunks: &[Chunk]) -> Self {
+        Self { judge, prepared: chunks.iter().map(|_| None).collect() }
+    }
+
     /// Lowers a candidate's bound by one step; returns the candidate after the last step.
     fn look(&mut self, chunk: &Chunk, bounded: &mut Bounded) -> Option<Choice> {
         let (number, at) = (bounded.chunk as usize, bounded.at as usize);
@@ -253,8 +257,7 @@ impl Close<'_, '_> {
         let rows = if is_part { process.len() / 4 } else { process.len() };
         let belief = Belief { mean, deviation: process.deviation(rows, &mut along) * doubt };
         let improvement = self.judge.expected(config, belief);
-        let worth = improvement + risk;
-        let worth = if worth.is_nan() { f64::NEG_INFINITY } else { worth };
+        let worth = (improvement + risk).max(f64::NEG_INFINITY);
         if is_part {
             bounded.bound = bounded.bound.min(worth);
             bounded.stage = Stage::Part;
