@@ -124,7 +124,7 @@ def distributed():
 
 
 def uncached(descriptor):
-    """Has the kernel forget what it cached of an open file, as if the data set were larger than memory."""
+    """Has the kernel forget what it cached of an open file, as if the dataset were larger than memory."""
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 

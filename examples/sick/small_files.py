@@ -1,6 +1,6 @@
 """Every sample is read from several small files in random order, on a disk that answers slowly.
 
-The files are made at the first run. To have a data set larger than memory without one, each file is dropped from the page
+The files are made at the first run. To have a dataset larger than memory without one, each file is dropped from the page
 cache once it was read (`posix_fadvise`), so the next epoch reads from the disk again. What a network disk adds for each file,
 its way there and back, is simulated: `--latency-ms`. With 0 the disk's own latency is left, real and often short."""
 

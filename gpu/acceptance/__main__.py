@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--state",
-        help="folder for searches, logs and data sets, from which a later call goes on; it has to be the user's own "
+        help="folder for searches, logs and datasets, from which a later call goes on; it has to be the user's own "
         "[gputune/acceptance in $XDG_STATE_HOME or ~/.local/state]",
     )
     made.add_argument("--plan", action="store_true", help="show the three calls with their times and end")

@@ -122,8 +122,8 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
         Differential::Cold => {
             let opens_files = evidence.text("files.kind").is_some_and(|kind| kind != "none");
             first(&[
-                (!allowed.can_drop_cache, "the data set opens no files that can be dropped from the page cache"),
-                (!opens_files, "the data set opens no files"),
+                (!allowed.can_drop_cache, "the dataset opens no files that can be dropped from the page cache"),
+                (!opens_files, "the dataset opens no files"),
                 (is_clear(&diagnose(evidence)), "the cause is clear"),
             ])
         }

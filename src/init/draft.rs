@@ -71,7 +71,7 @@ pub fn write(plan: &Plan, frame: &Frame<'_>) -> Result<String, Unwritable> {
     );
     write_step(plan, frame, &mut out)?;
     write_space(plan, &mut out);
-    write_baseline(plan, &mut out);
+    write_baseline(plan, frame, &mut out);
     out += &format!(
         "\n[limits]\nprobe_time = \"2m\"   # of one probe, imports and warm-up included; the steps measured by then count\n\
          stall_time = \"90s\"  # longest silence, imports included\n\n[search]\ntime = {}\n",
@@ -195,20 +195,28 @@ fn way(plan: &Plan, parameter: &Planned) -> String {
     }
 }
 
-/// Writes only settings that the command states; the first probe observes the rest by running the unmodified job.
-fn write_baseline(plan: &Plan, out: &mut String) {
-    let stated: Vec<_> = plan
-        .parameters
-        .iter()
-        .filter_map(|parameter| Some((&parameter.name, parameter.today.as_ref()?, parameter.stated.as_ref()?)))
-        .collect();
+/// Writes only settings that the command states, and the batch size if the samples of a step follow from it. The first probe observes
+/// the rest by running the unmodified job.
+fn write_baseline(plan: &Plan, frame: &Frame<'_>, out: &mut String) {
+    let counts_batches = match &frame.rate {
+        Rate::Adapter(_) => plan.samples_per_step.is_some(),
+        Rate::Printed { unit, .. } => is_of_steps(unit),
+        Rate::Events | Rate::Missing => false,
+    };
+    let row = |parameter: &Planned| {
+        let is_counted = counts_batches && parameter.name == "batch_size";
+        let of_script = || is_counted.then(|| "the script's own value".to_owned());
+        let words = parameter.stated.clone().or_else(of_script)?;
+        Some((parameter.name.clone(), parameter.today.clone()?, words))
+    };
+    let stated: Vec<_> = plan.parameters.iter().filter_map(row).collect();
     if stated.is_empty() {
         *out += "\n# No [baseline]: the first probe runs the unmodified command, and the search compares with it.\n";
         return;
     }
     *out += "\n# The settings of the command: gputune probes them first, and measures the speedup against them.\n[baseline]\n";
     for (name, today, words) in stated {
-        *out += &format!("{name} = {today} # {}\n", one_line(words));
+        *out += &format!("{name} = {today} # {}\n", one_line(&words));
     }
 }
 

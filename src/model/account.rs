@@ -48,7 +48,7 @@ impl Account {
 pub struct Spent {
     /// Importing modules, in probes and in processes to fork from.
     pub importing_s: f64,
-    /// The rest of the time up to the end of the first step: reading data sets, building models.
+    /// The rest of the time up to the end of the first step: reading datasets, building models.
     pub starting_s: f64,
     /// Steps excluded from a throughput because they came too early.
     pub warming_up_s: f64,

@@ -16,7 +16,7 @@ impl Measurement {
     /// of the whole training, if it is known. `goes_on` says that another run of the config grew for longer than an epoch.
     pub fn warnings(&self, run_seconds: Option<f64>, goes_on: bool) -> Vec<String> {
         let surplus = self.surplus_workers().map(|(delivering, workers)| {
-            format!("{delivering} of {workers} workers deliver data: the data set has no part for the others")
+            format!("{delivering} of {workers} workers deliver data: the dataset has no part for the others")
         });
         let found = self.recovery().or_else(|| self.flaw()).into_iter();
         found.chain(surplus).chain(self.exhaustion(run_seconds, goes_on)).chain(self.trend_words()).collect()
@@ -59,7 +59,7 @@ impl Measurement {
         }
         let samples = facts.number("loader.samples")?;
         if batch > samples {
-            return Some(format!("the data set has {samples} samples, fewer than a batch of {batch}"));
+            return Some(format!("the dataset has {samples} samples, fewer than a batch of {batch}"));
         }
         let is_left_over = facts.flag("loader.drop_last") == Some(false) && samples % batch == 1.0 && batch > 1.0;
         (is_left_over && facts.flag("batch_norm_1d") == Some(true)).then(|| {
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn facts_tell_what_cannot_be_right() {
         for (samples, batch, drop_last, batch_norm, expected) in [
-            (100.0, 128.0, false, false, Some("the data set has 100 samples")),
+            (100.0, 128.0, false, false, Some("the dataset has 100 samples")),
             (129.0, 64.0, false, true, Some("the last batch of an epoch has 1 sample")),
             (129.0, 64.0, true, true, None),
             (129.0, 64.0, false, false, None),
@@ -267,8 +267,8 @@ mod tests {
         assert_eq!(with(&[]).largest_batch_words(), None);
         let seen = "largest of 12,000 batches that were seen: 1.7 times the mean; peak 61.0 GiB with it";
         assert_eq!(words(&[]), seen);
-        let not_read = words(&[(NOT_READ, Fact::from("its data set is iterable"))]);
-        assert!(not_read.ends_with("(the loader cannot be read ahead: its data set is iterable)"));
+        let not_read = words(&[(NOT_READ, Fact::from("its dataset is iterable"))]);
+        assert!(not_read.ends_with("(the loader cannot be read ahead: its dataset is iterable)"));
         let trained = words(&[(TRAINED_LARGEST, Fact::from(true))]);
         assert_eq!(trained, "largest of 12,000 batches: 1.7 times the mean; peak 61.0 GiB with it");
     }

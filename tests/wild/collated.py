@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("shape", choices=["time_first", "packed", "points", "plain"])
-parser.add_argument("--data", default="map", choices=["map", "iterable", "whole"], help="whole: the data set makes batches")
+parser.add_argument("--data", default="map", choices=["map", "iterable", "whole"], help="whole: the dataset makes batches")
 parser.add_argument("--batch_size", type=int, default=6)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--samples", type=int, default=1000)

@@ -40,7 +40,7 @@ const CASES: &[Case] = &[
         way: "small",
         option: "batch_size",
         values: &[50, 128],
-        reason: Some("the data set has 100 samples"),
+        reason: Some("the dataset has 100 samples"),
     },
     Case {
         script: "implausible.py",

@@ -72,7 +72,7 @@ FIRST_KINDS = (
          scaling=BEYOND, setting=("workers", 4), also=("prefetch",)),
     Kind("threads_in_worker", HELD_OUT, data.threads_in_worker, DATA, "interpreter", (3.0, 5.0), "tokenise once, before training", 1.5,
          ONE, scaling=CORES, setting=("workers", 2), also=("computing",)),
-    Kind("collate_waits", HELD_OUT, data.collate_waits, DATA, "waiting", (3.0, 6.0), "keep the features in the data set", 2.0, ONE,
+    Kind("collate_waits", HELD_OUT, data.collate_waits, DATA, "waiting", (3.0, 6.0), "keep the features in the dataset", 2.0, ONE,
          scaling=BEYOND, setting=("workers", 4), also=("storage",)),
     # The loop's own code.
     Kind("python_in_loop", SEEN, loop.python_in_loop, LOOP, "python", (1.5, 4.0), "tokenise once, before training", 1.6, (0, 1)),

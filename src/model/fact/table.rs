@@ -37,7 +37,7 @@ pub const KINDS_OF_FILES: &[(&str, &str)] = &[
     ("npy", "NumPy arrays, mapped or read"),
     ("text", "text, CSV or JSON lines"),
     ("other", "anything else"),
-    ("none", "the data set opens no files"),
+    ("none", "the dataset opens no files"),
 ];
 
 const fn number(name: &'static str, unit: &'static str, about: &'static str) -> FactRow {
@@ -103,7 +103,7 @@ pub const FACTS: &[FactRow] = &[
     )),
     free(flag("loader.pin_memory", "whether the loader is to put batches into page-locked memory")),
     free(flag("loader.persistent_workers", "whether workers live on from epoch to epoch")),
-    free(text("loader.dataset", "class of the data set")),
+    free(text("loader.dataset", "class of the dataset")),
     free(text(
         "samples.counted_by",
         "who counts samples: `sampler`, `batch size` (of the loader), `leading dimension of the batch`, `leading dimension \
@@ -145,11 +145,11 @@ pub const FACTS: &[FactRow] = &[
     free(number(
         "loader.workers_delivering",
         "workers",
-        "workers that have a part of an iterable data set; absent if all of them have one",
+        "workers that have a part of an iterable dataset; absent if all of them have one",
     )),
     free(text(
         "loader.repeats",
-        "the `__iter__` of an iterable data set whose workers all yield the same samples; absent where they do not",
+        "the `__iter__` of an iterable dataset whose workers all yield the same samples; absent where they do not",
     )),
     free(flag(
         "batch_norm_1d",
@@ -158,13 +158,13 @@ pub const FACTS: &[FactRow] = &[
     free(number("loader.batch_bytes", "bytes", "size of the tensors in a batch")),
     free(flag("loader.batch_pinned", "whether the tensors of a batch are in page-locked memory")),
     free(number("loader.first_batch_seconds", "s", "from the start of the first iteration to its first batch")),
-    number("loader.item_seconds", "s", "wall time of one sample in the data set, mean, in whatever process"),
-    number("loader.item_cpu_seconds", "s", "processor time of one sample in the data set, mean"),
+    number("loader.item_seconds", "s", "wall time of one sample in the dataset, mean, in whatever process"),
+    number("loader.item_cpu_seconds", "s", "processor time of one sample in the dataset, mean"),
     number(
         "loader.item_seconds_p95",
         "s",
         "wall time of one sample that 95 % stay below, of means over a batch where \
-            the data set is asked for a batch at once",
+            the dataset is asked for a batch at once",
     ),
     number("loader.collate_seconds", "s", "wall time to make a batch of its samples, mean"),
     number("loader.collate_cpu_seconds", "s", "processor time to make a batch of its samples, mean"),
@@ -204,10 +204,10 @@ pub const FACTS: &[FactRow] = &[
         "wall time of torch's operations that the loop calls between the phases of a step, where the CPU trains",
     ),
     free(number("main_cpu_share", "share, 0 to 1", "processor time of the main thread over wall time")),
-    text("files.kind", "what the data set reads: one of the kinds of files"),
-    number("files.opened_per_sample", "files", "files that the data set opens for a sample"),
-    number("files.mean_bytes", "bytes", "mean size of the files that the data set opened"),
-    text("files.path", "the folder below which the data set opened files"),
+    text("files.kind", "what the dataset reads: one of the kinds of files"),
+    number("files.opened_per_sample", "files", "files that the dataset opens for a sample"),
+    number("files.mean_bytes", "bytes", "mean size of the files that the dataset opened"),
+    text("files.path", "the folder below which the dataset opened files"),
     number("files.read_bytes_per_second", "bytes/s", "what the processes read by system calls, cached or not"),
     number("files.cached_share", "share, 0 to 1", "the share of the read bytes that did not come from storage"),
     free(text("distributed.backend", "what the ranks talk by, such as `nccl` or `gloo`; absent with one process")),

@@ -172,7 +172,7 @@ mod tests {
     fn what_a_slot_has_is_one_line() {
         let gpus = vec!["GPU-1".to_owned(), "GPU-2".to_owned()];
         let slot = Slot { host: "node7".to_owned(), gpus, cores: vec![8, 9, 11], ..Slot::numbered(2) };
-        assert_eq!(described(&slot), "node7, GPU-1, GPU-2, processors 8-9,11");
+        assert_eq!(described(&slot), "node7, GPU-1, GPU-2, CPUs 8-9,11");
         assert_eq!(described(&Slot::numbered(3)), "slot 3");
         assert_eq!(shown(0.981), "0.98x");
     }

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 FAILURE = sys.argv[1]
-#: The sample at which the data set fails: well behind the first steps.
+#: The sample at which the dataset fails: well behind the first steps.
 BAD_SAMPLE = 200
 
 
@@ -31,7 +31,7 @@ def join_group(folder):
 
 
 def fail():
-    """What the data set does at the bad sample, once the training loop waits for it."""
+    """What the dataset does at the bad sample, once the training loop waits for it."""
     time.sleep(1)
     if FAILURE == "worker-killed":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Computes where it is told to: in the data set, in its collate function, in a sampler, between steps, within the model, or in a call that keeps the
+"""Computes where it is told to: in the dataset, in its collate function, in a sampler, between steps, within the model, or in a call that keeps the
 interpreter's lock."""
 
 import ctypes
