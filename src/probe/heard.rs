@@ -11,7 +11,7 @@ use super::orders::{Ending, Report, start_error};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
 use super::totals::{HandedOut, StepKind, Totals};
-use super::{CommandStep, ProbeError, Rate};
+use super::{CommandStep, ProbeError, Rate, terminal};
 use crate::model::{Account, FLOPS, Facts};
 
 pub(super) enum Message {
@@ -225,7 +225,7 @@ impl Heard {
                     self.closes = parameters;
                 }
                 // The first error counts: in a distributed job the other errors follow from it.
-                self.reported.get_or_insert((kind, message));
+                self.reported.get_or_insert_with(|| (kind, terminal::plain(&message)));
                 return Ok(Some(News::Ended));
             }
             Event::Done => {

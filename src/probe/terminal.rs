@@ -39,6 +39,11 @@ fn terminal() -> io::Result<Ends> {
     Ok((File::from(master), slave))
 }
 
+/// Returns a text without control sequences and control characters.
+pub(super) fn plain(text: &str) -> String {
+    String::from_utf8_lossy(&PlainText::default().of(text.as_bytes())).into_owned()
+}
+
 /// Removes control sequences (ECMA-48) from bytes that arrive in pieces.
 #[derive(Debug, Default)]
 pub(super) struct PlainText(Inside);
@@ -93,7 +98,7 @@ impl Inside {
 mod tests {
     use super::*;
 
-    fn plain(pieces: &[&[u8]]) -> String {
+    fn plain_pieces(pieces: &[&[u8]]) -> String {
         let mut text = PlainText::default();
         let bytes: Vec<u8> = pieces.iter().flat_map(|piece| text.of(piece)).collect();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -108,10 +113,10 @@ mod tests {
             ("\x1b(B\x1b7a\x1b8\x1bc\x08\x08b", "ab"),
             ("\x1b[\nbroken \x1b]0;off\nline\x1b", "\nbroken \nline"),
         ] {
-            assert_eq!(plain(&[printed.as_bytes()]), text, "{printed:?}");
+            assert_eq!(plain(printed), text, "{printed:?}");
             let bytes: Vec<&[u8]> = printed.as_bytes().chunks(1).collect();
-            assert_eq!(plain(&bytes), text, "{printed:?} in pieces");
+            assert_eq!(plain_pieces(&bytes), text, "{printed:?} in pieces");
         }
-        assert_eq!(plain(&[b"\xff\xfe two"]), "\u{fffd}\u{fffd} two");
+        assert_eq!(plain_pieces(&[b"\xff\xfe two"]), "\u{fffd}\u{fffd} two");
     }
 }

@@ -125,7 +125,7 @@ fn while_one_has_its_turn_the_workers_of_the_other_stand_still() {
 
 #[test]
 fn who_does_not_wait_is_compared_by_processes_in_turn() {
-    let search = Search::of(&["forever:{samples}:500"], SPACE);
+    let search = Search::of(&["forever:{samples}:5000"], SPACE);
     let output = compare(&search, &["samples=16", "samples=8", "--rounds", "2", "--json"]).output().unwrap();
     let report = json(&output);
     assert_eq!((&report["way"], &report["rounds"]), (&"processes".into(), &2.into()));

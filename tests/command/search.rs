@@ -382,7 +382,7 @@ fn a_leader_that_fails_in_a_round_makes_way_for_the_next() {
 #[test]
 fn an_extended_search_compares_its_new_leaders() {
     let more = "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[search]\nstrategy = \"grid\"\nprobes = 3\n";
-    let search = Search::of(&["forever:{x}:500"], more);
+    let search = Search::of(&["forever:{x}:5000"], more);
     search.run();
     let path = search.folder.path().join("spec.toml");
     fs::write(&path, fs::read_to_string(&path).unwrap().replace("probes = 3", "probes = 5")).unwrap();
