@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gputune::init::{By, Command, Guess, Seen, Words};
 use gputune::model::{Headroom, Outcome};
@@ -11,6 +11,11 @@ use gputune::probe::{CommandProber, Effort, Experiment, FirstRun, Job, Limits, M
 use super::exit::{Exit, Failed};
 use super::steps::Bare;
 use super::{diagnostic, interrupt, paths};
+
+/// The share of a search's time that the first run may take, and the share that a second run may take, which follows only if the first
+/// took no longer: round numbers.
+const MOST: f64 = 0.5;
+const BRIEF: f64 = 0.25;
 
 /// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.
 const LIMITS: Limits = Limits {
@@ -34,18 +39,22 @@ macro_rules! tell {
 }
 
 /// Runs a command until it has made three training steps. A second run follows if only trying shows which option or variable sets
-/// the loader. Returns `None` if the command cannot be started, or if nothing would protect the user's files.
+/// the loader. Returns `None` if the command cannot be started, or if nothing would protect the user's files. `time` is that of the
+/// search, if it is known: the runs take at most half of it.
 ///
 /// # Errors
 /// The user stopped it.
-pub(super) fn of(command: &Command, is_quiet: bool) -> Result<Option<Seen>, Failed> {
+pub(super) fn of(command: &Command, time: Option<Duration>, is_quiet: bool) -> Result<Option<Seen>, Failed> {
+    let begin = Instant::now();
+    let share = |share: f64| time.map_or(LIMITS.probe_time, |time| time.mul_f64(share)).min(LIMITS.probe_time);
+    let limits = Limits { probe_time: share(MOST), ..LIMITS };
     let Ok(words) = Words::of(command).written() else { return Ok(None) };
     tell!(
         is_quiet,
         "running `{}` for three steps to see what it uses; its writes are discarded",
         paths::line(&command.words)
     );
-    let Some(run) = run(command, Bare::of(&words)?, is_quiet)? else { return Ok(None) };
+    let Some(run) = run(command, Bare::of(&words)?, &limits, is_quiet)? else { return Ok(None) };
     match &run.outcome {
         _ if run.has_trained => {}
         Outcome::Crashed(failure) | Outcome::OutOfMemory { failure, .. } => {
@@ -56,15 +65,15 @@ pub(super) fn of(command: &Command, is_quiet: bool) -> Result<Option<Seen>, Fail
     }
     let seen = Seen::from(run);
     let guesses = if command.takes_arguments() { seen.guesses() } else { Vec::new() };
-    if guesses.is_empty() {
+    if guesses.is_empty() || begin.elapsed() > share(BRIEF) {
         return Ok(Some(seen));
     }
-    let second = tried(command, &seen, &guesses, is_quiet)?;
+    let second = tried(command, &seen, &guesses, &Limits { probe_time: share(BRIEF), ..LIMITS }, is_quiet)?;
     Ok(Some(seen.with_tried(guesses, &second)))
 }
 
 /// Runs the command again with another value for each guess.
-fn tried(command: &Command, seen: &Seen, guesses: &[Guess], is_quiet: bool) -> Result<Seen, Failed> {
+fn tried(command: &Command, seen: &Seen, guesses: &[Guess], limits: &Limits, is_quiet: bool) -> Result<Seen, Failed> {
     let (mut words, mut variables, mut names) = (Words::of(command), Vec::new(), Vec::new());
     let arguments = seen.arguments();
     for Guess { of, value } in guesses {
@@ -84,10 +93,13 @@ fn tried(command: &Command, seen: &Seen, guesses: &[Guess], is_quiet: bool) -> R
     tell!(is_quiet, "running it again with other values of {}, to see which of them the loader gets", names.join(", "));
     let mut bare = Bare::of(&words.written().unwrap_or_default())?;
     bare.step.template.env = variables;
-    run(command, bare, is_quiet)?.map(Seen::from).ok_or_else(|| Failed::impossible("the second run did not start"))
+    run(command, bare, limits, is_quiet)?
+        .map(Seen::from)
+        .ok_or_else(|| Failed::impossible("the second run did not start"))
 }
 
-fn run(command: &Command, Bare { space, step, .. }: Bare, is_quiet: bool) -> Result<Option<FirstRun>, Failed> {
+fn run(command: &Command, bare: Bare, limits: &Limits, is_quiet: bool) -> Result<Option<FirstRun>, Failed> {
+    let Bare { space, step, .. } = bare;
     let folder = tempfile::Builder::new().prefix("gputune-").tempdir()?;
     let mut prober = CommandProber::new(step, folder.path());
     let writes = prober.protect().map_or(Writes::Allow, |protection| protection.writes());
@@ -104,7 +116,7 @@ fn run(command: &Command, Bare { space, step, .. }: Bare, is_quiet: bool) -> Res
         number: 1,
         config: &config,
         settings: &settings,
-        limits: &LIMITS,
+        limits,
         effort: Effort::Probe,
         experiment: Some(&asked),
         keeps: false,

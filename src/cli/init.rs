@@ -123,7 +123,8 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     if written::is_there_for(args, &command.words) {
         return Ok(None);
     }
-    let seen = if args.no_run { None } else { first_run::of(&command, args.quiet)? };
+    let time = args.time.as_deref().and_then(|time| quantity::parse_duration(time).ok());
+    let seen = if args.no_run { None } else { first_run::of(&command, time, args.quiet)? };
     let (source, preset) = recognised(args, &command, source, seen.as_ref(), asks)?;
     let asked = Asked {
         command: &command,

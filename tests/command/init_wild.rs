@@ -84,7 +84,10 @@ fn a_file_of_settings_says_what_the_script_would_else_do() {
     let (text, _) = written(folder.path(), &["python3", "train.py", "config/small.py"]);
     assert!(text.contains("by its argument --batch_size, by default 24"), "{text}");
     // The command does not say it, but the samples of a step follow from it.
-    assert!(text.contains("[baseline]\nbatch_size = 24 # the script's own value\n\n"), "nothing else is stated: {text}");
+    assert!(
+        text.contains("[baseline]\nbatch_size = 24 # the script's own value\n\n"),
+        "nothing else is stated: {text}"
+    );
     let (text, _) = written(folder.path(), &["python3", "train.py"]);
     assert!(text.contains("--batch_size, by default 16") && text.contains("\"batch_size * 4\""), "{text}");
     // Without settings, the command is the user's own.
