@@ -96,8 +96,12 @@ impl Ledger {
         let phases = self.blocks.iter().flat_map(|block| [&block.phases, &block.usual.phases]);
         let names: BTreeSet<&String> = phases.flat_map(BTreeMap::keys).collect();
         let sum = |name: &String| {
-            let sum: f64 = self.blocks.iter().map(|block| block.of(name, factor)).sum();
-            (name.clone(), sum, self.half_width(steps_s, sum, |block| block.of(name, factor)))
+            let of = |block: &Block| block.of(name, factor);
+            let sum: f64 = self.blocks.iter().map(of).sum();
+            // What came once may be rare in another run, however much of this run it took.
+            let is_single = self.blocks.iter().filter(|block| of(block) > 0.0).count() == 1;
+            let half = self.half_width(steps_s, sum, of);
+            (name.clone(), sum, if is_single && half.is_finite() { half.max(sum) } else { half })
         };
         let sums: Vec<(String, f64, f64)> = names.into_iter().map(sum).collect();
         let told: f64 = sums.iter().map(|(_, sum, _)| sum).sum();
@@ -169,6 +173,17 @@ mod tests {
         let account = ledger.account(Duration::ZERO).unwrap();
         let width = |name: &str| account.phases[name].high.unwrap() - account.phases[name].low.unwrap();
         assert!(width("steady") < 1e-9 && width("odd") > 2.0, "{account:?}");
+    }
+
+    #[test]
+    fn what_came_once_may_be_rare_however_long_it_took() {
+        let mut ledger = Ledger::default();
+        for step in 0..32 {
+            let evaluation = if step == 1 { 60.0 } else { 0.0 };
+            ledger.step(0.1 + evaluation, &phases(&[("forward", 0.1), ("evaluation", evaluation)]), USUAL);
+        }
+        let share = ledger.account(Duration::ZERO).unwrap().share("evaluation");
+        assert!(share.value > 0.9 && share.low == Some(0.0), "{share:?}");
     }
 
     #[test]

@@ -215,8 +215,15 @@ fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
     let account = Account::of(evidence)?;
     let leaf = account.leaf(name).filter(|leaf| leaf.share_after_start >= OUTSIDE.value)?;
     let share = leaf.share_after_start;
-    let words = format!("{what} takes {} of the time after the start", shown_share(share));
     let seconds = show_seconds(leaf.seconds.value);
+    // What came once, such as an evaluation before the first epoch, may be rare in the whole training.
+    if leaf.seconds.low == Some(0.0) {
+        let words = format!("{what} took {} of this probe, and how often it comes is not known", shown_share(share));
+        let mut found = Found::new(Worth::unknown(words.clone()));
+        found.add(Strength::Sign, format!("{words}: {seconds}"));
+        return Some(found);
+    }
+    let words = format!("{what} takes {} of the time after the start", shown_share(share));
     let clue = format!("{words}: {seconds}{}", shown_interval(&account, leaf));
     let mut found = Found::new(Worth::estimated(times_without(share), words).by_parameters(Some(1.0)));
     found.add(strength(leaf), clue);
