@@ -33,10 +33,25 @@ const THINGS: &[&str] = &[
 /// The pattern is tried on the line with plain numbers (`1461.2` for `1,461.2`, `1500` for `1.5k`), then on the line as it was printed.
 /// Progress bars print `s/it` instead of `it/s` if a step takes more than a second. So the last try swaps the unit of each number
 /// (`0.8it/s` for `1.25s/it`).
+///
+/// A line about an evaluation says nothing of the training, unless the pattern asks for it.
 pub(super) fn find_rate(pattern: &bytes::Regex, line: &str) -> Option<f64> {
     let plain = with_plain_numbers(line);
+    if is_of_evaluation(pattern, &plain) {
+        return None;
+    }
     let found = number_in(pattern, &plain).or_else(|| number_in(pattern, line));
     found.or_else(|| number_in(pattern, &with_swapped_units(&plain)))
+}
+
+/// Returns true if the words before what the pattern finds speak of an evaluation, and neither they nor the pattern of training.
+fn is_of_evaluation(pattern: &bytes::Regex, line: &str) -> bool {
+    static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"(?i)\b(eval|evaluat(e|ing|ion)|val|valid|validat(e|ing|ion)|test|testing)\b").ok()
+    });
+    let Some(words) = WORDS.as_ref().filter(|words| !words.is_match(pattern.as_str())) else { return false };
+    let before = pattern.find(line.as_bytes()).and_then(|found| line.get(..found.start())).unwrap_or_default();
+    words.is_match(before) && !before.to_lowercase().contains("train")
 }
 
 /// Returns the last line with a number. Prefers lines that name the unit.
@@ -61,13 +76,17 @@ fn number_in(pattern: &bytes::Regex, line: &str) -> Option<f64> {
     while to > 0 && is_digit(to - 1) && (is_digit(to) || is_separator(to) && is_digit(to + 1)) {
         to += if is_digit(to) { 1 } else { 2 };
     }
-    let text = line.get(from..to)?.trim();
+    // A pattern such as `[0-9.,]+` also takes the comma behind the number.
+    let text = line.get(from..to)?.trim().trim_end_matches(['.', ',']);
     let before = line.get(..from)?.trim_start().strip_suffix('-');
     let is_negative = before.is_some_and(|before| before.is_empty() || before.ends_with([' ', '=', ':']));
     value(text).or_else(|| text.parse().ok()).filter(|number| number.is_finite() && !is_negative)
 }
 
 const SEPARATORS: &[char] = &['.', ',', '_', '\''];
+
+/// Spaces that separate thousands: no-break, narrow no-break, and thin. A plain space separates numbers.
+const SPACES: &[char] = &['\u{a0}', '\u{202f}', '\u{2009}'];
 
 /// Returns the line in which numbers with separators, exponents or a factor such as `k` are plain decimals.
 fn with_plain_numbers(line: &str) -> String {
@@ -85,7 +104,7 @@ fn with_plain_numbers(line: &str) -> String {
         let (factor, behind) = factor(behind);
         rest = behind;
         match value(number) {
-            Some(value) if factor > 1.0 || number.contains([',', '_', '\'', 'e', 'E']) => {
+            Some(value) if factor > 1.0 || number.contains([',', '_', '\'', 'e', 'E']) || number.contains(SPACES) => {
                 let _ = write!(text, "{}", value * factor);
             }
             _ => text.push_str(number),
@@ -100,8 +119,14 @@ fn length_of_number(text: &str) -> usize {
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let is = |at: usize, signs: &[char]| bytes.get(at).is_some_and(|byte| signs.contains(&char::from(*byte)));
     let mut at = 0;
-    while is_digit(at) || is(at, SEPARATORS) && is_digit(at + 1) {
-        at += 1;
+    let is_group = |at: usize| (at..at + 3).all(is_digit) && !is_digit(at + 3);
+    loop {
+        let space = text.get(at..).and_then(|rest| rest.chars().next()).filter(|sign| SPACES.contains(sign));
+        match space {
+            Some(space) if is_group(at + space.len_utf8()) => at += space.len_utf8() + 3,
+            None if is_digit(at) || is(at, SEPARATORS) && is_digit(at + 1) => at += 1,
+            _ => break,
+        }
     }
     let digits = at + 1 + usize::from(is(at + 1, &['+', '-']));
     if is(at, &['e', 'E']) && is_digit(digits) {
@@ -137,7 +162,7 @@ fn factor(behind: &str) -> (f64, &str) {
 /// If the number has points and commas, the last separator is the decimal separator. A single separator before exactly three digits
 /// separates thousands if it is a comma, and is decimal if it is a point.
 fn value(text: &str) -> Option<f64> {
-    let text = text.replace(['_', '\''], "");
+    let text = text.replace(['_', '\''], "").replace(SPACES, "");
     let (digits, exponent) = text.split_at(text.find(['e', 'E']).unwrap_or(text.len()));
     let commas = digits.matches(',').count();
     let points = digits.matches('.').count();
@@ -284,11 +309,12 @@ mod tests {
     #[test]
     fn a_number_is_read_as_a_whole() {
         let plain = [("812.3", 812.3), ("430,1", 430.1), ("0,461", 0.461), ("1.461", 1.461), ("5e-1", 0.5)];
+        let spaced = ["1\u{a0}461.2", "1\u{202f}461.2", "1\u{2009}461,2"].map(|printed| (printed, 1461.2));
         let thousands = ["1,461.2", "1_461.2", "1'461.2", "1.461,2"].map(|printed| (printed, 1461.2));
         let whole = ["1,461", "1.461e+03", "1.461E3"].map(|printed| (printed, 1461.0));
         let millions = ["1,234,567", "1.234.567"].map(|printed| (printed, 1_234_567.0));
         let factors = [("1.46k", 1460.0), ("1.46K", 1460.0), ("2M", 2e6), ("1.5 k", 1500.0)];
-        for (printed, number) in [&plain[..], &thousands, &whole, &millions, &factors].concat() {
+        for (printed, number) in [&plain[..], &spaced, &thousands, &whole, &millions, &factors].concat() {
             for (before, behind) in [("step 40: ", " samples/s"), ("[", "samples/s]"), ("x=", " samples/s")] {
                 let line = format!("{before}{printed}{behind}");
                 assert_eq!(samples(&line), Some(number), "{line}");
@@ -314,6 +340,21 @@ mod tests {
         assert_eq!(number(r"([0-9.]+)k samples", "1.46k samples"), Some(1.46), "the factor is in the pattern");
         assert_eq!(number(r"samples/s: ([0-9.]+)", "step 40 samples/s: 1,812.3"), Some(1812.3));
         assert_eq!(number(r"[0-9.]+", "x 12.5 y"), Some(12.5));
+        assert_eq!(number(r"samples/s: ([0-9.,]+)", "samples/s: 568.6, loss: 0.31"), Some(568.6));
+    }
+
+    #[test]
+    fn lines_of_an_evaluation_do_not_count() {
+        for line in ["eval 8200.0 samples/s", "Validating: 100%|##| 8200.0 samples/s", "[test] 8200.0 samples/s"] {
+            assert_eq!(samples(line), None, "{line}");
+        }
+        for line in
+            ["train (latest) 571.0 samples/s", "val_loss 0.3, 571.0 samples/s", "train 3 test 0 571.0 samples/s"]
+        {
+            assert_eq!(samples(line), Some(571.0), "{line}");
+        }
+        let asked = bytes::Regex::new(r"eval ([0-9.]+) samples/s").unwrap();
+        assert_eq!(find_rate(&asked, "eval 8200.0 samples/s"), Some(8200.0));
     }
 
     #[test]

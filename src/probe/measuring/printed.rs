@@ -19,6 +19,8 @@ pub(in crate::probe) struct Printed {
     last: Option<f64>,
     /// The latest stretches, without those of the first lines.
     recent: VecDeque<Stretch>,
+    /// True if a pause was taken out of the time before the last lines.
+    had_pause: bool,
 }
 
 impl Printed {
@@ -44,7 +46,9 @@ impl Printed {
     /// would count for all that time. Such a stretch meets two conditions: it is three times as long as usual, and at its rate
     /// contains three times the usual work. Without a pause, lines at fixed times never meet the first condition. Lines after
     /// fixed numbers of steps never meet the second condition.
-    fn without_pause(&self, seconds: f64, rates: &[f64]) -> f64 {
+    ///
+    /// Two such stretches in a row are no pauses: lines have become rarer. A script may print each of its first steps, or old lines.
+    fn without_pause(&mut self, seconds: f64, rates: &[f64]) -> f64 {
         /// Round numbers: the length of a stretch with a pause, in usual stretches, and the stretches that define the usual length.
         const LONG: f64 = 3.0;
         const FEWEST: usize = 5;
@@ -54,8 +58,13 @@ impl Printed {
         let stretches = shared(seconds, rates);
         let work: f64 = stretches.iter().map(|stretch| stretch.seconds * stretch.rate).sum();
         let lines = count(rates.len());
-        let is_pause = seconds > LONG * lines * usual_seconds && work > LONG * lines * usual_work;
-        if is_pause { seconds * (lines * usual_work / work) } else { seconds }
+        let is_long = seconds > LONG * lines * usual_seconds && work > LONG * lines * usual_work;
+        let is_rarer = is_long && self.had_pause;
+        if is_rarer {
+            self.recent.clear();
+        }
+        self.had_pause = is_long && !is_rarer;
+        if self.had_pause { seconds * (lines * usual_work / work) } else { seconds }
     }
 
     /// Returns the median of the latest stretches, weighted by time: lines of other ranks arrive an instant later.
@@ -198,6 +207,19 @@ mod tests {
         }
         assert_eq!(printed.take(40.0, &[200.0]).1, one(0.5, 200.0), "as much as in any other stretch");
         assert_eq!(printed.take(50.0, &[10.0]).1, one(10.0, 10.0), "a slow stretch is none");
+    }
+
+    #[test]
+    fn lines_that_become_rarer_count_in_full() {
+        let mut printed = Printed::default();
+        for line in 0..10 {
+            printed.take(0.1 * f64::from(line), &[100.0]);
+        }
+        let seconds = |printed: &mut Printed, at: f64| printed.take(at, &[100.0]).1[0].seconds;
+        assert!(seconds(&mut printed, 2.9) < 0.2, "the first may follow a pause");
+        for line in 1..5 {
+            assert!((seconds(&mut printed, 2.9 + 2.0 * f64::from(line)) - 2.0).abs() < 1e-9, "{line}");
+        }
     }
 
     fn one(seconds: f64, rate: f64) -> Vec<Stretch> {
