@@ -52,10 +52,19 @@ TRAINING_ARGUMENTS = {
     "--gradient_checkpointing": "False",
 }
 RATE_UNIT = re.compile(
-    r"\b(?:samples|images|imgs|img|examples|sequences|seqs|tokens|tok|steps|it|iters|batches)/(?:s|sec|second)\b"
+    r"\b(?:(?:samples|images|imgs|img|examples|sequences|seqs|tokens|tok|(?P<steps>steps|it|iters|batches))"
+    r"(?:/|_per_| per )(?:s|sec|second)|(?P<time>ms|s|sec|seconds)(?:/|_per_| per )(?:step|it|iter|batch))\b"
 )
 #: The number of a rate, however it is written.
-NUMBER = r"([0-9.,]+(?:[eE][+-]?[0-9]+)?)"
+NUMBER = r"([0-9](?:[0-9.,]*[0-9])?(?:[eE][+-]?[0-9]+)?)"
+#: A value in a string that `%` or `format` fills in.
+PLACEHOLDER = re.compile(r"""%(?:\(\w+\))?[-+#0-9.*]*[diufFeEgGsr]|\{[\w.\[\]]*(?:![rsa])?(?::[^{}"']*)?\}""")
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+#: What may stand between a number and its unit, apart from spaces.
+BETWEEN = r"[\s,(\[|│┃]*"
+#: The words before a rate that say which part of the training it is of.
+OF_TRAINING = re.compile(r"(?i)(?<![a-z])(?:train\w*|total|throughput)")
+OF_OTHERS = re.compile(r"(?i)(?<![a-z])(?:eval\w*|valid\w*|val|test\w*|load\w*|data\w*)(?![a-z])")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -319,24 +328,57 @@ class Script:
         return next((name for name in LAUNCHER_VARIABLES if reads and name in listed), None)
 
     def printed_rate(self):
-        """A pattern for the number of a rate that the script prints, and its unit such as `images/sec`."""
+        """A pattern for the number of a rate that the script prints, and its unit such as `images/sec`.
+
+        Rates of the training in a loop come first, then rates of samples before rates of steps.
+        """
+        units = {name: value for name, value in self.values()[0].items() if value and RATE_UNIT.fullmatch(value)}
+        looped = self.looped()
+        strings = []
         for file in self.files:
-            documents = {id(node.value) for node in file.of(ast.Expr)}
-            documents |= {id(part) for node in file.of(ast.JoinedStr) for part in node.values}
-            printed = set()
+            skipped = {id(node.value) for node in file.of(ast.Expr)}
+            skipped |= {id(part) for node in file.of(ast.JoinedStr) for part in node.values}
+            printed, before_value = set(), set()
             for node in file.of(ast.Call):
-                if any(word in last(node).lower() for word in ("print", "log", "write", "format", "info", "desc")):
+                if last(node) in ("add_argument", "ArgumentParser", "option", "Option"):
+                    skipped |= {id(part) for part in ast.walk(node)}
+                elif any(word in last(node).lower() for word in ("print", "log", "write", "format", "info", "desc")):
                     printed |= {id(part) for part in ast.walk(node)}
+                    before_value |= {id(node.args[0])} if len(node.args) > 1 else set()
             keys = {id(key) for node in file.of(ast.Dict) for key in node.keys}
             for node in file.of(ast.JoinedStr, ast.Constant):
-                text = shown_text(node)
-                unit = RATE_UNIT.search(text) if text and id(node) not in documents else None
-                if unit and (id(node) in printed or isinstance(node, ast.JoinedStr) or "%" in text or "{" in text):
-                    behind = text[unit.end() :].lstrip("'\" ")
-                    is_label = behind.startswith((":", "=")) or (not behind and id(node) in keys)
-                    label = unit.group() + r"""['"]?\s*[:=]\s*""" + NUMBER
-                    return [label if is_label else NUMBER + r"\s*" + unit.group(), unit.group()]
-        return None
+                text = shown_text(node, units)
+                if id(node) in skipped or not (id(node) in printed or isinstance(node, ast.JoinedStr) or "{}" in text):
+                    continue
+                if "{}" not in text and (id(node) in keys or id(node) in before_value):
+                    text += ": {}" if id(node) in keys else " {}"
+                rates = rates_in(text)
+                if rates:
+                    rate = min(rates, key=lambda rate: (rate["is_other"], rate["is_of_steps"], not rate["is_training"]))
+                    strings.append({"text": text, "is_looped": id(node) in looped, "rates": rates, **rate})
+        if not strings:
+            return None
+        found = min(strings, key=lambda rate: (rate["is_other"], not rate["is_looped"], rate["is_of_steps"]))
+        pattern = found["pattern"]
+        others = [other["text"].replace("{}", "1") for other in strings if other["is_other"] and not found["is_other"]]
+        earlier = [rate["pattern"] for rate in found["rates"] if rate["start"] < found["start"]]
+        if pattern in earlier or any(re.search(pattern, text) for text in others):
+            pattern = found["words"] + pattern
+            if found["begins"] and any(re.search(pattern, text) for text in others):
+                pattern = r"^\W*" + pattern
+        return [pattern, found["unit"]]
+
+    def looped(self):
+        """The nodes in loops, and in functions that are called in loops."""
+        functions = [node for file in self.files for node in file.of(*FUNCTIONS)]
+        waiting = [node for file in self.files for node in file.of(ast.For, ast.AsyncFor, ast.While)]
+        looped = set()
+        while waiting:
+            parts = [part for node in waiting for part in ast.walk(node) if id(part) not in looped]
+            looped |= set(map(id, parts))
+            called = {last(part) for part in parts if isinstance(part, ast.Call)}
+            waiting = [node for node in functions if node.name in called and id(node) not in looped]
+        return looped
 
     def values(self):
         """Names, and attributes and keys, to which all of the text assigns the same literal, with the literal."""
@@ -490,11 +532,63 @@ def of_variable(node):
     return name if dotted(node.value).endswith("environ") else None
 
 
-def shown_text(node):
-    """The text of a string; the values in an f-string are left out."""
+def shown_text(node, units):
+    """The text of a string without colours, with `{}` for each value; `units` are the variables that hold a unit."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
-    return node.value if isinstance(node.value, str) else ""
+        shown = lambda part: units.get(dotted(getattr(part, "value", None)), "{}")  # noqa: E731
+        text = "".join(part.value if isinstance(part, ast.Constant) else shown(part) for part in node.values)
+    else:
+        text = PLACEHOLDER.sub("{}", node.value).replace("%%", "%") if isinstance(node.value, str) else ""
+    return COLOUR.sub("", text)
+
+
+def rates_in(text):
+    """The rates in a shown text: their units, their patterns, and the words before each."""
+    found, end = [], 0
+    for unit in RATE_UNIT.finditer(text):
+        before, behind = text[end : unit.start()], text[unit.end() :]
+        name = re.sub(r"\s+", r"\\s+", unit.group())
+        value = re.search(r"(?:\{\}|[0-9][0-9.,]*)\s*[kKMG]?(" + BETWEEN + ")$", before)
+        if "_per_" in name and not (value and value.group(1)):
+            value, before = None, before or name  # `f"{prefix}samples_per_sec"` is a key
+        is_near = value and not value.group(1).strip(" ([")
+        # In `step {} samples/s {}`, the first value is the step.
+        counts = re.search(r"(?i)\b(?:step|it|iter|iteration|epoch|batch)[\s=:#\[(]*\{\}\s*$", before)
+        sign = re.match(r"""['"\s)\]]*[:=]""", behind)
+        follows = re.match(r"\s*\{\}", behind)
+        after = re.match(r"[\s)\]|│┃]*\{\}", behind)
+        if sign:
+            pattern = name + r"""['"]?[)\]]?\s*[:=]\s*""" + NUMBER
+        elif follows and (not is_near or counts):
+            pattern = name + r"\s*" + NUMBER
+        elif value or not before.strip(" ,([|│┃'\""):
+            gap = value.group(1) if value else before
+            pattern = NUMBER + (BETWEEN if gap.strip() else r"\s*") + name
+            before = before[: value.start()] if value else ""
+        elif after:
+            pattern = name + r"[\s)\]|│┃]*" + NUMBER
+        else:
+            continue
+        is_label = not pattern.startswith(NUMBER)
+        # The line's first words and the words next to the rate say what the rate is of.
+        before = re.split(r"[\r\n]", before)[-1]
+        chunks = before.split("{}")
+        label = chunks[-1] if end else chunks[0] + " " + chunks[-1]
+        words = re.sub(r"^(?:\{\}|[^A-Za-z{])*", "", before)
+        literals = [re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", chunk) for chunk in words.split("{}")]
+        found.append({
+            "start": unit.start(),
+            "unit": re.sub("_per_| per ", "/", unit.group()),
+            "pattern": pattern,
+            "words": re.sub(r"\s+", r"\\s*", ".*?".join(literals)),
+            "begins": not end and (words or before).strip() == before.strip(),
+            "is_of_steps": bool(unit.group("steps") or unit.group("time")),
+            "is_training": bool(OF_TRAINING.search(label)),
+            "is_other": bool(OF_OTHERS.search(label)) and not OF_TRAINING.search(label),
+        })
+        value = re.match(r"""[^{]*\{\}""", behind) if is_label else None
+        end = unit.end() + (value.end() if value else 0)
+    return found
 
 
 def parameters(arguments):

@@ -63,7 +63,7 @@ pub(super) fn of(command: &Command, time: Option<Duration>, is_quiet: bool) -> R
         _ if run.notes.modules.contains("torch") => tell!(is_quiet, "  gputune saw no training step"),
         _ => {}
     }
-    let seen = Seen::from(run);
+    let seen = Seen::from(run).run_by(command);
     let guesses = if command.takes_arguments() { seen.guesses() } else { Vec::new() };
     if guesses.is_empty() || begin.elapsed() > share(BRIEF) {
         return Ok(Some(seen));

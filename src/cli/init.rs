@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -117,7 +118,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     let words =
         args.script.iter().chain(&args.command).map(|word| word.clone().into_string().map_err(|word| not_text(&word)));
     let words = words.collect::<Result<Vec<String>, Failed>>()?;
-    let words = if words.is_empty() { scripts::of_folder(&cwd, asks, "init")? } else { words };
+    let words = if words.is_empty() { scripts::of_folder(&cwd, asks, "init")? } else { runnable(words, &cwd) };
     let command = Command::new(words, &python).looked_into(&cwd, &python);
     let source = read_source(&command, &cwd)?;
     if written::is_there_for(args, &command.words) {
@@ -153,7 +154,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     if templates.is_empty() {
         templates = setting_files::render(&mut plan, &found, &cwd);
     }
-    refuse_what_no_search_can_tune(args, &plan, &rate(preset, &source))?;
+    refuse_what_no_search_can_tune(args, &plan, &rate(preset, &source), source.fixed_by_constant(&cwd))?;
     let folder = paths::folder_of(&args.out);
     let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
     let frame = Frame {
@@ -192,7 +193,13 @@ fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
 }
 
 /// Refuses a plan that searches nothing. A command whose throughput cannot be seen is refused if the search follows at once.
-fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, rate: &Rate) -> Result<(), Failed> {
+/// `constant`: the place and the code of a constant that fixes a parameter.
+fn refuse_what_no_search_can_tune(
+    args: &Args,
+    plan: &Plan,
+    rate: &Rate,
+    constant: Option<(String, String)>,
+) -> Result<(), Failed> {
     let reason = match (plan.parameters.is_empty(), rate) {
         (true, _) => "gputune found no setting that this command accepts",
         (false, Rate::Missing) if args.keep => "gputune cannot see how fast this command trains",
@@ -203,7 +210,11 @@ fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, rate: &Rate) -> Resu
         foreign.map(|name| format!("; its hook sets and sees PyTorch only, and this script trains with {name}"));
     let closed = plan.closed.iter().map(|(name, reason)| format!("; {name} is not searched, since {reason}"));
     let notes: String = plan.notes.iter().map(|note| format!("; {note}")).chain(closed).collect();
-    Err(Failed::usage(format!("{reason}{}{notes}", foreign.unwrap_or_default())).hint(format!(
+    let constant = constant.filter(|_| plan.parameters.is_empty()).map(|(place, code)| {
+        format!("; {place} has `{code}`: let the script read it from an option or the environment")
+    });
+    let (foreign, constant) = (foreign.unwrap_or_default(), constant.unwrap_or_default());
+    Err(Failed::usage(format!("{reason}{constant}{foreign}{notes}")).hint(format!(
         "add three lines to the script (`pip install` gputune's package, see {}):\n  import gputune\n  \
          settings = gputune.config(batch_size=64, workers=4)          # at the start; train with these\n  \
          gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",
@@ -218,11 +229,36 @@ fn not_text(word: &std::ffi::OsStr) -> Failed {
 
 /// Returns the interpreter for a bare script: `python3` if it is installed, else `python`.
 pub(super) fn python() -> String {
-    let is_there = |name: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
-    };
-    ["python3", "python"].into_iter().find(|name| is_there(name)).unwrap_or("python3").to_owned()
+    ["python3", "python"].into_iter().find(|name| is_program(name)).unwrap_or("python3").to_owned()
+}
+
+/// Returns true if a program of this name is in a folder of the `PATH`.
+fn is_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// Names a script of this folder by its path if no program has its name: `train.sh` becomes `./train.sh`. A shell script that is
+/// not executable gets `sh` or `bash` in front.
+fn runnable(mut words: Vec<String>, cwd: &Path) -> Vec<String> {
+    let Some(first) = words.first_mut() else { return words };
+    let file = cwd.join(&*first);
+    let is_shell = first.ends_with(".sh");
+    if first.starts_with('-')
+        || first.ends_with(".py")
+        || !file.is_file()
+        || (!first.contains('/') && is_program(first))
+    {
+        return words;
+    }
+    let is_executable = file.metadata().is_ok_and(|data| data.permissions().mode() & 0o111 != 0);
+    if is_shell && !is_executable {
+        let shell = ["bash", "sh"].into_iter().find(|name| is_program(name)).unwrap_or("sh");
+        words.insert(0, shell.to_owned());
+    } else if !first.contains('/') {
+        *first = format!("./{first}");
+    }
+    words
 }
 
 fn read_source(command: &Command, cwd: &Path) -> Result<Source, Failed> {
@@ -319,5 +355,35 @@ fn rate(preset: &Preset, source: &Source) -> Rate {
     match &source.printed_rate {
         Some((pattern, unit)) => Rate::Printed { pattern: pattern.clone(), unit: unit.clone() },
         None => Rate::Missing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_of_the_folder_is_run_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, mode) in
+            [("train.sh", 0o755), ("plain.sh", 0o644), ("train", 0o755), ("train.py", 0o644), ("sh", 0o755)]
+        {
+            let file = folder.path().join(name);
+            std::fs::write(&file, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        for (first, expected) in [
+            ("train.sh", "./train.sh --a"),
+            ("./train.sh", "./train.sh --a"),
+            ("train", "./train --a"),
+            ("train.py", "train.py --a"),
+            ("sh", "sh --a"),
+            ("none.sh", "none.sh --a"),
+        ] {
+            let words = runnable(vec![first.to_owned(), "--a".to_owned()], folder.path());
+            assert_eq!(words.join(" "), expected);
+        }
+        let words = runnable(vec!["plain.sh".to_owned()], folder.path()).join(" ");
+        assert!(words.ends_with("sh plain.sh") && !words.contains('/'), "{words}");
     }
 }

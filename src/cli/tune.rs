@@ -36,12 +36,37 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> super::Result {
-    let (begin, Args { mut asked, words }) = (Instant::now(), args);
+    let (begin, Args { asked, words }) = (Instant::now(), args);
     let words = if words.is_empty() { init::words_of_folder()? } else { words };
     if let Some(option) = words.first().filter(|word| word.to_string_lossy().starts_with('-')) {
         let message = format!("there is no option `{}`", option.display());
         return Err(Failed::usage(message).hint("see `gputune tune --help`; a script's own options stand behind it"));
     }
+    let misplaced = misplaced(&words);
+    let searched = searched(begin, asked, words);
+    searched.map_err(|failed| {
+        let said = if let Failed::Error { message, .. } = &failed { message.as_str() } else { "" };
+        let option = misplaced.filter(|option| is_unknown(option, said));
+        let hint = |option| format!("`{option}` went to the script: options of gputune stand before the script");
+        failed.maybe_hint(option.map(hint))
+    })
+}
+
+/// Returns the first word behind the script that is also an option of `gputune tune`.
+fn misplaced(words: &[OsString]) -> Option<String> {
+    const OPTIONS: &[&str] = &["--time", "--probes", "--out", "--set", "--fresh"];
+    let names = words.iter().skip(1).filter_map(|word| word.to_str()?.split('=').next());
+    names.filter(|name| OPTIONS.contains(name)).map(str::to_owned).next()
+}
+
+/// Returns true if the script's parser does not know an option, in the words of argparse or Click.
+fn is_unknown(option: &str, said: &str) -> bool {
+    let known = ["unrecognized arguments: ", "o such option: "].iter().find_map(|text| said.split_once(text));
+    known.is_some_and(|(_, rest)| rest.contains(option))
+}
+
+/// Writes the spec and searches it.
+fn searched(begin: Instant, mut asked: Asked, words: Vec<OsString>) -> super::Result {
     let out = asked.out.clone().unwrap_or_else(|| Path::new(folder::ALL).join(name_of(&words)));
     folder::prepare(&out)?;
     let spec = out.join(folder::OWN_SPEC);
@@ -65,4 +90,21 @@ fn name_of(words: &[OsString]) -> String {
     let name = script.and_then(Path::file_stem).or_else(|| module().map(OsString::as_os_str));
     let name = name.or_else(|| paths().next().and_then(Path::file_name)).unwrap_or_default();
     name.to_string_lossy().replace(|sign: char| !(sign.is_alphanumeric() || "._-".contains(sign)), "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_of_gputune_behind_the_script_is_recognised() {
+        let misplaced = |line: &str| misplaced(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(misplaced("train.py --lr 1 --time 40s").as_deref(), Some("--time"));
+        assert_eq!(misplaced("train.py --probes=3").as_deref(), Some("--probes"));
+        assert_eq!(misplaced("train.py --times 3"), None);
+        assert!(is_unknown("--time", "exit code 2: train.py: error: unrecognized arguments: --time 40s"));
+        assert!(is_unknown("--time", "exit code 2: Error: No such option: --time"));
+        assert!(!is_unknown("--time", "exit code 2: train.py: error: unrecognized arguments: --tme"));
+        assert!(!is_unknown("--time", "argument --time: invalid int value: '40s'"));
+    }
 }

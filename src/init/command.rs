@@ -213,6 +213,8 @@ struct Wrapped {
     forwards: bool,
     /// The variables that the script sets whatever the environment has.
     sets: Vec<String>,
+    /// The variables that the script gives a default, and otherwise takes from the environment.
+    defaults: Vec<String>,
 }
 
 impl Command {
@@ -223,13 +225,14 @@ impl Command {
         self.wrapped = text.and_then(|text| {
             let commands: Vec<_> = shell_lines(&text).iter().flat_map(|line| shell_commands(line)).collect();
             let sets = commands.iter().flat_map(|words| variables_of(words)).collect();
+            let defaults = commands.iter().flatten().flat_map(|word| defaults_in(word)).collect();
             let mut folder = PathBuf::new();
             let mut wrapped = commands.iter().find_map(|words| {
                 folder.extend(changed_folder(words));
                 trains(words, python)
             })?;
             wrapped.command.seen_from(&folder, cwd);
-            Some(Wrapped { sets, ..wrapped })
+            Some(Wrapped { sets, defaults, ..wrapped })
         });
         self
     }
@@ -246,6 +249,12 @@ impl Command {
     /// Returns true if the shell script around the command sets this variable itself.
     pub(super) fn sets(&self, variable: &str) -> bool {
         self.wrapped.as_ref().is_some_and(|wrapped| wrapped.sets.iter().any(|name| name == variable))
+    }
+
+    /// Returns true if the shell script around the command gives this variable a default only: `${A:-1}`.
+    pub(super) fn defaults(&self, variable: &str) -> bool {
+        let has_default = |wrapped: &Wrapped| wrapped.defaults.iter().any(|name| name == variable);
+        self.wrapped.as_ref().is_some_and(has_default) && !self.sets(variable)
     }
 }
 
@@ -275,7 +284,7 @@ fn trains(words: &[String], python: &str) -> Option<Wrapped> {
         words.iter().skip(front(words)).cloned().partition(|word| ALL_ARGUMENTS.contains(&word.as_str()));
     let command = Command::new(own, python);
     command.script_word()?;
-    Some(Wrapped { command: Box::new(command), forwards: !all.is_empty(), sets: Vec::new() })
+    Some(Wrapped { command: Box::new(command), forwards: !all.is_empty(), sets: Vec::new(), defaults: Vec::new() })
 }
 
 /// Returns the number of words in front of a command's program: keywords, assignments, and runners with their options.
@@ -324,6 +333,15 @@ fn variables_of(words: &[String]) -> Vec<String> {
     let is_own =
         |(name, value): &(&str, &str)| !value.contains(&format!("${name}")) && !value.contains(&format!("${{{name}"));
     set.filter(is_own).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Returns the variables that have a default in a word: `${A:-1}`, `${A-1}`, `${A:=1}`, `${A=1}`.
+fn defaults_in(word: &str) -> impl Iterator<Item = String> {
+    word.split("${").skip(1).filter_map(|text| {
+        let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+        let (name, rest) = text.split_at(end);
+        [":-", "-", ":=", "="].iter().any(|sign| rest.starts_with(sign)).then(|| name.to_owned())
+    })
 }
 
 /// Splits a line of a shell script into commands, and their words without quotes and redirections; variables stay as written.
@@ -495,6 +513,17 @@ mod tests {
         let commands: Vec<Vec<String>> = text.lines().flat_map(shell_commands).collect();
         let sets: Vec<String> = commands.iter().flat_map(|words| variables_of(words)).collect();
         assert_eq!(sets, ["A", "B", "C", "G", "H", "J"]);
+        for (text, defaults) in [
+            ("export B=${B:-16}", true),
+            ("export B=\"${B-16}\"", true),
+            (": ${B:=16}; export B", true),
+            ("export B=16", false),
+            ("export B=${B}", false),
+            ("export B=16; echo ${B:-1}", false),
+        ] {
+            let command = looked_into("bash run.sh", &format!("{text}\npython t.py\n"));
+            assert_eq!(command.defaults("B"), defaults, "{text}");
+        }
         assert_eq!(looked_into("./run.sh", "#!/bin/sh\ntouch ran\n").wrapped, None);
     }
 }

@@ -68,6 +68,15 @@ impl From<FirstRun> for Seen {
 }
 
 impl Seen {
+    /// Counts a variable as not set if a shell script around the job only gives it a default.
+    #[must_use]
+    pub fn run_by(mut self, command: &Command) -> Self {
+        for variable in self.notes.variables.iter_mut().filter(|variable| command.defaults(&variable.name)) {
+            variable.is_set = false;
+        }
+        self
+    }
+
     /// Returns the preset of the framework that trains; `None` if no step was seen.
     pub fn preset(&self, command: &Command) -> Option<&'static Preset> {
         let trainer = self.notes.trainer.as_deref().filter(|_| self.has_trained)?;

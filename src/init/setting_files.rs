@@ -1,4 +1,4 @@
-//! Turns files of settings that a script reads into templates: YAML, JSON and TOML, whose text stays otherwise unchanged.
+//! Turns files of settings that a script reads into templates: YAML, JSON, TOML, INI and `.env`. The other text stays unchanged.
 
 use std::fs;
 use std::ops::Range;
@@ -54,7 +54,10 @@ struct Entry {
 /// then left to the adapter.
 pub fn render(plan: &mut Plan, found: &Found<'_>, cwd: &Path) -> Vec<Template> {
     let read = found.seen.map(|seen| seen.notes.files.as_slice()).unwrap_or_default();
-    read.iter().filter_map(|file| of_file(plan, found, file, cwd)).collect()
+    let mut files: Vec<&PathBuf> = read.iter().rev().collect();
+    // The file that is read last usually overrides the others, but a file that the command names may include its base.
+    files.sort_by_key(|file| named(found, file, cwd).is_none());
+    files.into_iter().filter_map(|file| of_file(plan, found, file, cwd)).collect()
 }
 
 fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Template> {
@@ -168,17 +171,20 @@ fn named(found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Named> {
     told.or_else(by_default).filter(|_| found.command.takes_arguments())
 }
 
-/// Returns the whole numbers of a file with their keys: `batch_size: 16`, `"batch_size": 16`, `batch_size = 16`.
+/// Returns the whole numbers of a file with their keys: `batch_size: 16`, `"batch_size": "16"`, `batch_size = 16`.
 fn entries(text: &str) -> Vec<Entry> {
-    static ENTRY: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r#"(?:^|[\s{,])["']?([A-Za-z_][\w.-]*)["']?\s*[:=]\s*(\d+)\s*(?:$|[,}#])"#).ok());
+    static ENTRY: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r#"(?:^|[\s{,])["']?([A-Za-z_][\w.-]*)["']?\s*[:=]\s*["']?(\d+)["']?\s*(?:$|[,}#;])"#).ok()
+    });
     static SECTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r#"^\s*(?:\[\[?([\w.-]+)\]\]?|["']?([A-Za-z_][\w.-]*)["']?\s*:\s*[{]?)\s*(?:#.*)?$"#).ok()
     });
     let (Some(entry), Some(section)) = (ENTRY.as_ref(), SECTION.as_ref()) else { return Vec::new() };
     let (mut found, mut open, mut begin): (Vec<Entry>, Vec<(usize, String)>, usize) = Default::default();
     for line in text.split_inclusive('\n') {
-        let code = line.split('#').next().unwrap_or_default().trim_end();
+        // In INI files, `;` also begins a comment.
+        let is_comment = line.trim_start().starts_with(';');
+        let code = line.split('#').next().filter(|_| !is_comment).unwrap_or_default().trim_end();
         let indent = code.len() - code.trim_start().len();
         if let Some(named) = section.captures(code) {
             open.retain(|(outer, _)| *outer < indent);
@@ -223,7 +229,13 @@ mod tests {
                 "seed = 1\n[data]\nbatch_size = 32\n# batch_size = 3\n[data.eval]\nbs = 5\n",
                 "seed=1 data.batch_size=32 data.eval.bs=5",
             ),
-            ("x: 1.5\ny: '3'\nz: [1, 2]\n", ""),
+            ("x: 1.5\ny: '3'\nz: [1, 2]\n", "y=3"),
+            ("train:\n    \"batch-size\": \"16\"\n", "train.batch-size=16"),
+            (
+                "[training]\nbatch_size = 16 ; samples\n; batch_size = 3\n[validation]\nbatch_size=8\n",
+                "training.batch_size=16 validation.batch_size=8",
+            ),
+            ("export BATCH_SIZE=16\nLR=0.1\n", "BATCH_SIZE=16"),
         ] {
             let shown = |entry: &Entry| {
                 assert_eq!(text[entry.place.clone()], entry.value.to_string());

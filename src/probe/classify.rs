@@ -71,13 +71,14 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
         let reason = format!("{}; {full}", evidence.ending);
         return Outcome::OutOfMemory { memory: Memory::Shared, failure: failure(reason) };
     }
-    crashed(crash_reason(evidence.ending, deciding) + &bad_lines_words(evidence.bad_lines), failure)
+    let reason = crash_reason(evidence.ending, deciding) + &bad_lines_words(evidence.bad_lines);
+    crashed(reason, evidence.last_lines, failure)
 }
 
 /// Returns the outcome of a crash. If another process holds a port or a lock, the config did not cause the crash.
-fn crashed(reason: String, failure: impl Fn(String) -> Failure) -> Outcome {
+fn crashed(reason: String, last_lines: &[String], failure: impl Fn(String) -> Failure) -> Outcome {
     if is_taken(&reason) {
-        return Outcome::Disturbed(failure(environment::with_holder(cut(&reason))));
+        return Outcome::Disturbed(failure(environment::with_holder(cut(&reason), last_lines)));
     }
     Outcome::Crashed(failure(reason))
 }
@@ -115,7 +116,7 @@ fn reported(
                 let rank = facts.lost_rank.filter(|_| is_complaint(&said))?;
                 Some(format!("rank {rank} is gone; {said}"))
             });
-            crashed(first.or_else(|| known_crash(&lines)).unwrap_or(said), failure)
+            crashed(first.or_else(|| known_crash(&lines)).unwrap_or(said), output, failure)
         }
     }
 }

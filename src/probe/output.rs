@@ -202,6 +202,10 @@ mod tests {
         let text = b"epoch 1: 1,234.5 samples/s\r 99 samples/s\n1e3 samples/s\nnan samples/s\n";
         let (_, _, numbers) = read(text, Some(r"([0-9.,e]+|nan) samples/s"), None);
         assert_eq!(numbers, [1234.5, 99.0, 1000.0]);
+        let moved =
+            b"\x1b[1G\x1b[2K8 samples/s\x1b[1G\x1b[2K9 samples/s\x08\x08\x08\x08\x08\x08\x08\x08\x08\x0810 samples/s";
+        let (_, lines, numbers) = read(moved, Some(r"([0-9]+) samples/s"), None);
+        assert_eq!(numbers, [8.0, 9.0, 10.0], "{lines:?}");
     }
 
     #[test]

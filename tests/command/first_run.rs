@@ -115,11 +115,40 @@ fn a_file_at_a_fixed_path_is_replaced_when_the_script_opens_it_and_variables_of_
 }
 
 #[test]
+fn a_setting_is_found_in_any_file_and_as_a_default_of_a_shell_script() {
+    const LOOP: &str = "\nwhile True:\n    time.sleep(0.01)\n    print(f'{B / 0.01:.1f} samples/s', flush=True)\n";
+    let json = "import json, time\nc = json.load(open('base.json'))\nc.update(json.load(open('exp.json')))\nB = c['batch_size']";
+    let ini = "import configparser, time\nc = configparser.ConfigParser()\nc.read('train.ini')\n\
+               B = c.getint('training', 'batch_size')";
+    let environment = "import os, time\nB = int(os.environ['BATCH_SIZE'])";
+    let settings = "{\"batch_size\": 16}";
+    let sections = "[training]\nbatch_size = 16\n[validation]\nbatch_size = 32\n";
+    let shell = "#!/bin/sh\nexport BATCH_SIZE=${BATCH_SIZE:-16}\nexec python3 train.py\n";
+    for (code, files, words, expected) in [
+        (
+            json,
+            &[("base.json", settings), ("exp.json", settings)][..],
+            ["python3", "train.py"],
+            "replaces = \"exp.json\"",
+        ),
+        (ini, &[("train.ini", sections)], ["python3", "train.py"], "replaces = \"train.ini\""),
+        (environment, &[("train.sh", shell)], ["sh", "train.sh"], "apply = \"env.BATCH_SIZE\""),
+    ] {
+        let script = format!("{code}{LOOP}");
+        let folder = folder(&[&[("train.py", script.as_str())][..], files].concat());
+        let output = gputune(folder.path(), &["init", "--", words[0], words[1]]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = fs::read_to_string(folder.path().join("gputune.toml")).unwrap();
+        assert!(text.contains(expected) && !text.contains("base.json"), "{text}");
+    }
+}
+
+#[test]
 fn a_script_without_any_setting_gets_the_lines_to_add() {
-    let folder = folder(&[("train.py", "import time\nwhile True:\n    time.sleep(1)\n")]);
+    let folder = folder(&[("train.py", "import time\nBATCH_SIZE = 16\nwhile True:\n    time.sleep(1)\n")]);
     let output = gputune(folder.path(), &["init", "--", "python3", "train.py"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    for words in ["found no setting", "import gputune", "gputune.step("] {
+    for words in ["found no setting", "train.py:2 has `BATCH_SIZE = 16`", "import gputune", "gputune.step("] {
         assert!(stderr(&output).contains(words), "{words}: {}", stderr(&output));
     }
     assert!(!folder.path().join("gputune.toml").exists());

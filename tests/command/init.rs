@@ -57,7 +57,9 @@ fn a_script_with_arguments_gets_a_spec_that_check_accepts() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(
-        text.contains(r"throughput = { pattern = '([0-9.,]+(?:[eE][+-]?[0-9]+)?)\s*images/sec', unit = "),
+        text.contains(
+            r"throughput = { pattern = '([0-9](?:[0-9.,]*[0-9])?(?:[eE][+-]?[0-9]+)?)\s*images/sec', unit = "
+        ),
         "{text}"
     );
     assert!(stdout(&output).contains("gputune search gputune.toml"), "{}", stdout(&output));

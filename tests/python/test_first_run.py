@@ -37,6 +37,19 @@ class FirstRun(unittest.TestCase):
         self.assertEqual(result.applied, {"dataloader.batch_size"})
 
 
+class Files(unittest.TestCase):
+    def test_files_of_settings_are_known_by_their_endings(self):
+        sys.path.insert(0, str(harness.PYTHON))
+        from gputune._hook import first_run
+
+        run, noted = first_run.FirstRun(), []
+        run.note = lambda what, value: noted.append((what, os.path.basename(value)))
+        for name in ("a.yaml", "b.ini", "c.cfg", "d.conf", ".env", "prod.env", "e.txt", "env"):
+            run._note_file(f"/nowhere/{name}")
+        expected = ["a.yaml", "b.ini", "c.cfg", "d.conf", ".env", "prod.env"]
+        self.assertEqual(noted, [("file", name) for name in expected])
+
+
 class Options(unittest.TestCase):
     def test_each_kind_of_option_is_described(self):
         sys.path.insert(0, str(harness.PYTHON))

@@ -157,6 +157,19 @@ class Reading(unittest.TestCase):
             ('print(f"step {step} samples/s: {rate:.1f}")', "step 40 samples/s: 812.3", "812.3"),
             ('print("step %d images/sec = %.1f" % (step, rate))', "step 40 images/sec = 812.3", "812.3"),
             ('log({"tokens/s": rate})', "{'tokens/s': 1.5e3}", "1.5e3"),
+            ('print({"samples/s": rate, "step": step})', "{'samples/s': 568.6, 'step': 40}", "568.6"),
+            ('print(f"samples/s: {rate:.1f}, loss: 0.31")', "samples/s: 568.6, loss: 0.31", "568.6"),
+            ('print(f"step {step} samples/s {rate:.1f}")', "step 40 samples/s 812.3", "812.3"),
+            ('print("step %d | samples/s %.1f | loss" % (step, rate))', "step 40 | samples/s 812.3 | loss", "812.3"),
+            ('print("samples/s", rate, step)', "samples/s 812.3 40", "812.3"),
+            ('print(f"step {step} throughput (samples/s): {rate}")', "step 40 throughput (samples/s): 812.3", "812.3"),
+            ('print(f"step {step}: {rate} [samples/s]")', "step 40: 812.3 [samples/s]", "812.3"),
+            ('print(f"speed {rate}, samples/s, step {step}")', "speed 812.3, samples/s, step 40", "812.3"),
+            ('print(f"│ {step} │ {rate} │ samples/s │")', "│ 40 │ 812.3 │ samples/s │", "812.3"),
+            ('print(f"\\x1b[32m{rate}\\x1b[0m samples/s")', "812.3 samples/s", "812.3"),
+            ('print(f"load {a} samples/s, train {b} samples/s")', "load 5625.0 samples/s, train 571.0 samples/s", "571.0"),
+            ('print(f"{a} samples/s (mean {b} samples/s)")', "571.0 samples/s (mean 9.0 samples/s)", "571.0"),
+            ('print(f"eta {a} s/it, {b} samples/s")', "eta 0.3 s/it, 571.0 samples/s", "571.0"),
         ]:
             with self.subTest(text):
                 pattern, _ = source(text)["printed_rate"]
@@ -167,9 +180,41 @@ class Reading(unittest.TestCase):
             '"""Prints {rate} samples/s."""',
             "def f():\n    '''Returns the\n    {rate} in samples/s.'''\n    print(1)",
             "rate = samples/s",
+            "parser.add_argument('--rate', help=f'at most {most} samples/s')",
+            "print('| step | samples/s |\\n' + f'| {step} | {rate} |')",
         ]:
             with self.subTest(text):
                 self.assertIsNone(source(text)["printed_rate"])
+
+    def test_the_unit_of_a_rate_has_several_spellings(self):
+        for text, printed, unit in [
+            ('print(f"step {step}: {ms:.1f} ms/step")', "step 4: 20.5 ms/step", "ms/step"),
+            ('print(f"step {step}: {s:.3f} s/it")', "step 4: 20.5 s/it", "s/it"),
+            ('print(f"{rate} samples per second")', "20.5 samples per second", "samples/second"),
+            ('print(json.dumps({"samples_per_sec": rate, "loss": 1}))', '{"samples_per_sec": 20.5, "loss": 1}', "samples/sec"),
+            ('unit = "samples/s"\nprint(f"step {step}: {rate} {unit}")', "step 4: 20.5 samples/s", "samples/s"),
+        ]:
+            with self.subTest(text):
+                pattern, found = source(text)["printed_rate"]
+                self.assertEqual((re.search(pattern, printed).group(1), found), ("20.5", unit))
+
+    def test_the_rate_of_the_training_is_preferred(self):
+        for text, printed, passed in [
+            ("print('disk at 90.0 samples/s')\nwhile True:\n    print(f'{rate} img/s')", "5 img/s", "90.0 samples/s"),
+            ("print(f'{a} samples/s')\ndef show():\n    print(f'{b} img/s')\nfor x in y: show()", "5 img/s", "9 samples/s"),
+            ("p.add_argument('--x', help=f'{most} samples/s')\nprint(f'{rate} img/s')", "5 img/s", "9 samples/s"),
+            ("print(f'eval {a} samples/s')\nprint(f'train {b} samples/s')", "train 5 samples/s", "eval  9 samples/s"),
+            ("print(f'test: {a} it/s')\nprint(f'step {i}: {b} it/s')", "step 4: 5 it/s", "test: 9 it/s"),
+            ("print(f'test step {i}: {a} it/s')\nprint(f'step {i}: {b} it/s')", "step 4: 5 it/s", "test step 4: 9 it/s"),
+            ("print(f'val samples/s: {a}')\nprint(f'train samples/s: {b}')", "train samples/s: 5", "val samples/s: 9"),
+            ("print(f'Eval {i} speed {a} it/s')\nprint(f'Train {i} speed {b} it/s')", "Train 4 speed 5 it/s", "Eval 4 speed 9 it/s"),
+        ]:
+            with self.subTest(text):
+                pattern, _ = source(text)["printed_rate"]
+                self.assertEqual(re.search(pattern, printed).group(1), "5")
+                self.assertIsNone(re.search(pattern, passed))
+        pattern, _ = source("print(f'eval {rate} samples/s')")["printed_rate"]
+        self.assertEqual(re.search(pattern, "eval 9 samples/s").group(1), "9")
 
     def test_values_are_known_if_all_assignments_agree(self):
         found = source("BATCH = 24\nn = 1\nn = 2\ncfg.size = 8\nd = {'depth': 3}\ndef f(width: int = 5): ...\nx = f()")

@@ -20,7 +20,7 @@ from gputune._hook.imports import PACKAGES, is_installed
 #: The file of a process has this name, then the process id.
 FILE = "first-run-"
 
-_KINDS = (".yaml", ".yml", ".json", ".toml")
+_KINDS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
 _OURS = os.path.join("gputune", "_hook") + os.sep
 #: Frames of packages between a parser and the script that made it: a package may wrap argparse. A round number.
 _NEAR = 10

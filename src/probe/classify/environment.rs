@@ -47,6 +47,15 @@ const TAKEN: &[&str] = &[
     "database is locked",
     "could not acquire lock",
     "the file lock",
+    " lock file",
+    "pid file",
+    // A failed fork has the same number without a file: too many workers.
+    "errno 11] resource temporarily unavailable: '",
+    "instance is already running",
+    "licensed number of users",
+    "licences are in use",
+    "licenses are in use",
+    "could not check out a licen",
     "disk quota exceeded",
     "temporary failure in name resolution",
     "max retries exceeded with url",
@@ -59,13 +68,20 @@ pub(in super::super) fn is_taken(reason: &str) -> bool {
     TAKEN.iter().any(|text| reason.contains(text))
 }
 
-/// Adds the process that listens on the error's port, if the error has a port and the process is visible.
-pub(super) fn with_holder(reason: String) -> String {
+/// Adds the process that listens on the error's port, if it is visible. The port is in the error, or in a line of the traceback.
+pub(super) fn with_holder(reason: String, last_lines: &[String]) -> String {
     static PORT: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?i)(?:\bport\D{0,3}|[\]\w.]:)([1-9][0-9]{1,4})\b").ok());
-    let port = PORT.as_ref().and_then(|port| port.captures(&reason)?[1].parse::<u16>().ok());
-    let holder = port.and_then(|port| Some((port, process_table::listener(port)?)));
-    match holder {
+    static QUOTED: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"(?:\bport ?= ?|, )([1-9][0-9]{1,4})\)").ok());
+    let port = |pattern: &LazyLock<Option<Regex>>, text: &str| {
+        pattern.as_ref().and_then(|pattern| pattern.captures(text)?[1].parse::<u16>().ok())
+    };
+    let held = |port: u16| Some((port, process_table::listener(port)?));
+    let is_of_address =
+        ["address already in use", "eaddrinuse"].iter().any(|text| reason.to_lowercase().contains(text));
+    let mut quoted = last_lines.iter().rev().filter(|_| is_of_address).filter_map(|line| port(&QUOTED, line));
+    match port(&PORT, &reason).and_then(held).or_else(|| quoted.find_map(held)) {
         Some((port, pid)) => format!("{reason}; {} listens on port {port}", process_table::named(pid)),
         None => reason,
     }
@@ -140,18 +156,34 @@ mod tests {
             torch(29500).as_str(),
             "OSError: [Errno 98] Address already in use",
             "sqlite3.OperationalError: database is locked",
+            "BlockingIOError: [Errno 11] Resource temporarily unavailable: '/data/train.lock'",
+            "FlexNet: Licensed number of users already reached for feature solver (-4,132), server 27000@licences",
+            "RuntimeError: another instance is already running (pid file /tmp/train.pid)",
         ] {
             assert!(is_taken(reason), "{reason}");
         }
-        assert!(!is_taken("ValueError: batch size 98 is already in use"));
+        for reason in [
+            "ValueError: batch size 98 is already in use",
+            "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+            "libgomp: Thread creation failed: Resource temporarily unavailable",
+            "RuntimeError: This event loop is already running",
+        ] {
+            assert!(!is_taken(reason), "{reason}");
+        }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let own = format!("listens on port {port}");
-        assert!(with_holder(torch(port)).ends_with(&own), "{}", with_holder(torch(port)));
-        assert!(with_holder(torch(port)).contains(&format!("process {}", std::process::id())));
+        assert!(with_holder(torch(port), &[]).ends_with(&own), "{}", with_holder(torch(port), &[]));
+        assert!(with_holder(torch(port), &[]).contains(&format!("process {}", std::process::id())));
+        let quoted =
+            lines(&format!("  File \"t.py\", line 2\n    server = HTTPServer((\"127.0.0.1\", {port}), Handler)"));
+        let in_use = "OSError: [Errno 98] Address already in use";
+        assert!(with_holder(in_use.to_owned(), &quoted).ends_with(&own));
+        assert_eq!(with_holder("database is locked".to_owned(), &quoted), "database is locked");
         drop(listener);
-        assert_eq!(with_holder(torch(port)), torch(port));
-        assert_eq!(with_holder("database is locked".to_owned()), "database is locked");
+        assert_eq!(with_holder(in_use.to_owned(), &quoted), in_use);
+        assert_eq!(with_holder(torch(port), &[]), torch(port));
+        assert_eq!(with_holder("database is locked".to_owned(), &[]), "database is locked");
     }
 
     #[test]
