@@ -11,11 +11,11 @@ use crate::support::{gputune, stderr, stdout};
 
 const MIB: u64 = 1 << 20;
 
-/// Searches `longest.py`, and returns the named batch size, everything that was shown, and the journal.
+/// Searches `longest.py` in fresh processes, whose memory is their own, and returns the named batch size, everything that was shown, and the journal.
 fn search(python: &Path, folder: &Path, limits: &str) -> (u64, String, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wild/longest.py");
     let spec = format!(
-        "[step]\ncommand = [{python:?}, {script:?}, \"--batch-size\", \"{{batch_size}}\"]\nadapter = \"torch\"\n\
+        "[step]\ncommand = [{python:?}, {script:?}, \"--batch-size\", \"{{batch_size}}\"]\nadapter = \"torch\"\nstart = \"fresh\"\n\
          [space]\nbatch_size = {{ values = [1, 16] }}\n[baseline]\nbatch_size = 1\n\
          [limits]\nmeasure_time = \"1s\"\n{limits}\n[search]\nstrategy = \"grid\"\ntime = \"3m\"\nrounds = 0\n"
     );
