@@ -14,7 +14,7 @@ use regex::bytes::Regex;
 
 use super::heard::Message;
 use super::locked;
-use super::printed::find_rate;
+use super::printed::{find_rate, is_of_evaluation};
 use super::terminal::PlainText;
 
 /// The number of lines kept for error messages and for recognising failures. A round number: enough for several tracebacks.
@@ -49,6 +49,7 @@ impl Output {
         let state = Arc::new(State::default());
         let mut copier = Copier {
             plain: PlainText::default(),
+            has_trained: false,
             log,
             left: settings.log_size.unwrap_or(u64::MAX),
             pattern: settings.pattern,
@@ -87,6 +88,8 @@ struct Copier {
     pattern: Option<Regex>,
     line: Vec<u8>,
     numbers: Vec<f64>,
+    /// True after the first rate that is not of an evaluation.
+    has_trained: bool,
     state: Arc<State>,
     messages: SyncSender<Message>,
 }
@@ -149,7 +152,13 @@ impl Copier {
             return;
         }
         let line = String::from_utf8_lossy(&self.line).trim_end().to_owned();
-        self.numbers.extend(self.pattern.as_ref().and_then(|pattern| find_rate(pattern, &line)));
+        let found = self.pattern.as_ref().and_then(|pattern| Some((find_rate(pattern, &line)?, pattern)));
+        if let Some((number, pattern)) = found {
+            // Beside lines of the training, lines of an evaluation do not count.
+            let is_training = !is_of_evaluation(pattern, &line);
+            self.has_trained |= is_training;
+            self.numbers.extend((is_training || !self.has_trained).then_some(number));
+        }
         let mut lines = locked(&self.state.lines);
         if lines.len() == LAST_LINES {
             lines.pop_front();
@@ -194,6 +203,8 @@ mod tests {
         let (log, lines, _) = read(text, None, None);
         assert_eq!(log, b"ValueError: bad\n\tindented\n\n");
         assert_eq!(lines, ["ValueError: bad", "\tindented"]);
+        let evaluated = b"eval 9 samples/s\ntrain 5 samples/s\neval 9 samples/s\ntrain 6 samples/s\n";
+        assert_eq!(read(evaluated, Some(r"([0-9.]+) samples/s"), None).2, [9.0, 5.0, 6.0]);
         assert_eq!(read(b"\x1b[1m812.5\x1b[0m samples/s\n", Some(r"([0-9.]+) samples/s"), None).2, [812.5]);
     }
 
