@@ -71,11 +71,16 @@ fn number_in(pattern: &bytes::Regex, line: &str) -> Option<f64> {
     while to > 0 && is_digit(to - 1) && (is_digit(to) || is_separator(to) && is_digit(to + 1)) {
         to += if is_digit(to) { 1 } else { 2 };
     }
-    // A pattern such as `[0-9.,]+` also takes the comma behind the number.
-    let text = line.get(from..to)?.trim().trim_end_matches(['.', ',']);
     let before = line.get(..from)?.trim_start().strip_suffix('-');
     let is_negative = before.is_some_and(|before| before.is_empty() || before.ends_with([' ', '=', ':']));
-    value(text).or_else(|| text.parse().ok()).filter(|number| number.is_finite() && !is_negative)
+    let number = |text: &str| {
+        // A pattern such as `[0-9.,]+` also takes the comma behind the number.
+        let text = text.trim().trim_end_matches(['.', ',']);
+        value(text).or_else(|| text.parse().ok())
+    };
+    // In `568.6,0.31` the comma separates two numbers.
+    let found = number(line.get(from..to)?).or_else(|| number(line.get(group.start()..group.end())?));
+    found.filter(|number| number.is_finite() && !is_negative)
 }
 
 const SEPARATORS: &[char] = &['.', ',', '_', '\''];
@@ -336,6 +341,7 @@ mod tests {
         assert_eq!(number(r"samples/s: ([0-9.]+)", "step 40 samples/s: 1,812.3"), Some(1812.3));
         assert_eq!(number(r"[0-9.]+", "x 12.5 y"), Some(12.5));
         assert_eq!(number(r"samples/s: ([0-9.,]+)", "samples/s: 568.6, loss: 0.31"), Some(568.6));
+        assert_eq!(number(r"^[0-9]+,([0-9.]+)", "40,568.6,0.31"), Some(568.6));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 pub(super) mod patience;
 pub(super) mod printed;
+mod running_mean;
 #[cfg(test)]
 mod simulations;
 pub mod stats;

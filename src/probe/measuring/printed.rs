@@ -1,43 +1,47 @@
 //! Turns the rates that a step prints into stretches of time, each with its rate.
 //!
 //! A printed rate describes the time since the previous line, so it is weighted by that time. The plain mean of the rates would
-//! weight ten fast steps as much as ten slow steps, and would be too high.
+//! weight ten fast steps as much as ten slow steps, and would be too high. A mean since the start of the script is recognised, and
+//! the difference of two such means describes the time between them.
 
 use std::collections::VecDeque;
 
+use super::running_mean::{Line, RunningMean, Stretch};
 use super::stats::count;
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::probe) struct Stretch {
-    pub(in crate::probe) seconds: f64,
-    pub(in crate::probe) rate: f64,
-}
 
 #[derive(Debug, Default)]
 pub(in crate::probe) struct Printed {
     /// The arrival of the last lines, in seconds since the probe began.
     last: Option<f64>,
+    /// True if only the first lines came. Their start is unknown, so their times are right only relative to each other.
+    is_first_only: bool,
     /// The latest stretches, without those of the first lines.
     recent: VecDeque<Stretch>,
     /// True if a pause was taken out of the time before the last lines.
     had_pause: bool,
+    mean: RunningMean,
 }
 
 impl Printed {
     /// Takes the rates of lines that arrived together at a moment. Buffered output delivers several lines.
     ///
-    /// Also returns true for the first lines: their start is unknown, so their times are right only relative to each other.
+    /// Returns true if these stretches replace all earlier ones: the first lines are used only until other lines arrive, and means
+    /// since the start of the script are recognised only after some lines.
     pub(in crate::probe) fn take(&mut self, at: f64, rates: &[f64]) -> (bool, Vec<Stretch>) {
         let last = self.last.replace(at);
         let rates: Vec<f64> = rates.iter().copied().filter(|rate| rate.is_finite() && *rate >= 0.0).collect();
+        if let Some(of_mean) = rates.last().and_then(|&rate| self.mean.take(Line { at, rate })) {
+            return of_mean;
+        }
         let Some(last) = last else {
+            self.is_first_only = true;
             // Assume that each line took a second on average.
-            return (true, shared(count(rates.len()), &rates));
+            return (false, shared(at, count(rates.len()), &rates));
         };
         let seconds = self.without_pause(at - last, &rates);
-        let stretches = shared(seconds, &rates);
+        let stretches = shared(at, seconds, &rates);
         self.remember(&stretches);
-        (false, stretches)
+        (std::mem::take(&mut self.is_first_only), stretches)
     }
 
     /// Returns the time between lines, without a pause that the rates do not include.
@@ -55,7 +59,7 @@ impl Printed {
         let usual = self.usual(|stretch| stretch.seconds).zip(self.usual(|stretch| stretch.seconds * stretch.rate));
         let is_known = self.recent.len() >= FEWEST && !rates.is_empty();
         let Some((usual_seconds, usual_work)) = usual.filter(|_| is_known) else { return seconds };
-        let stretches = shared(seconds, rates);
+        let stretches = shared(0.0, seconds, rates);
         let work: f64 = stretches.iter().map(|stretch| stretch.seconds * stretch.rate).sum();
         let lines = count(rates.len());
         let is_long = seconds > LONG * lines * usual_seconds && work > LONG * lines * usual_work;
@@ -90,10 +94,10 @@ impl Printed {
 
 /// Divides time among lines that arrived together, as if each described the same number of steps. Scripts usually print a line at a
 /// fixed number of steps. If a line has no work, its time is unknown, and all lines get the same time.
-fn shared(seconds: f64, rates: &[f64]) -> Vec<Stretch> {
+fn shared(at: f64, seconds: f64, rates: &[f64]) -> Vec<Stretch> {
     let whole: f64 = rates.iter().map(|rate| rate.recip()).sum();
     let part = |rate: f64| if whole.is_finite() { rate.recip() / whole } else { count(rates.len()).recip() };
-    rates.iter().map(|&rate| Stretch { seconds: seconds * part(rate), rate }).collect()
+    rates.iter().map(|&rate| Stretch { at, seconds: seconds * part(rate), rate }).collect()
 }
 
 #[cfg(test)]
@@ -205,8 +209,8 @@ mod tests {
         for line in 0..10 {
             printed.take(f64::from(line), &[100.0]);
         }
-        assert_eq!(printed.take(40.0, &[200.0]).1, one(0.5, 200.0), "as much as in any other stretch");
-        assert_eq!(printed.take(50.0, &[10.0]).1, one(10.0, 10.0), "a slow stretch is none");
+        assert_eq!(printed.take(40.0, &[200.0]).1, one(40.0, 0.5, 200.0), "as much as in any other stretch");
+        assert_eq!(printed.take(50.0, &[10.0]).1, one(50.0, 10.0, 10.0), "a slow stretch is none");
     }
 
     #[test]
@@ -222,21 +226,21 @@ mod tests {
         }
     }
 
-    fn one(seconds: f64, rate: f64) -> Vec<Stretch> {
-        vec![Stretch { seconds, rate }]
+    fn one(at: f64, seconds: f64, rate: f64) -> Vec<Stretch> {
+        vec![Stretch { at, seconds, rate }]
     }
 
     #[test]
     fn the_first_lines_say_nothing_of_their_time() {
         let mut printed = Printed::default();
-        assert_eq!(printed.take(60.0, &[10.0]), (true, one(1.0, 10.0)));
-        assert_eq!(printed.take(62.0, &[20.0]), (false, one(2.0, 20.0)));
+        assert_eq!(printed.take(60.0, &[10.0]), (false, one(60.0, 1.0, 10.0)));
+        assert_eq!(printed.take(62.0, &[20.0]), (true, one(62.0, 2.0, 20.0)));
         assert_eq!(printed.take(63.0, &[f64::INFINITY, -1.0]), (false, Vec::new()));
-        assert_eq!(printed.take(65.0, &[20.0]), (false, one(2.0, 20.0)));
+        assert_eq!(printed.take(65.0, &[20.0]), (false, one(65.0, 2.0, 20.0)));
         // All lines arrive at once, at the end; they describe equal work.
         for (rates, seconds) in [([10.0, 30.0], [1.5, 0.5]), ([0.0, 30.0], [1.0, 1.0])] {
-            let (is_first, all) = Printed::default().take(9.0, &rates);
-            assert_eq!((is_first, [all[0].seconds, all[1].seconds]), (true, seconds));
+            let (replaces, all) = Printed::default().take(9.0, &rates);
+            assert_eq!((replaces, [all[0].seconds, all[1].seconds]), (false, seconds));
         }
     }
 }

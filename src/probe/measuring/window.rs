@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::printed::{Printed, Stretch};
+use super::printed::Printed;
+use super::running_mean::Stretch;
 use super::throughput::{Before, EPOCH, Observation, Throughput, behind_compilations, count, exceptions};
 use crate::probe::stats::Work;
 
@@ -62,7 +63,6 @@ pub(in crate::probe) struct Window {
     steps: u64,
     before: Before,
     printed: Printed,
-    is_first_only: bool,
 }
 
 impl Window {
@@ -127,13 +127,13 @@ impl Window {
     }
 
     pub(in crate::probe) fn push_rates(&mut self, at: Duration, rates: &[f64]) {
-        let (is_first, stretches) = self.printed.take(at.as_secs_f64(), rates);
-        // The first lines cover an unknown time that includes start-up. They are used only until other lines arrive.
-        if std::mem::replace(&mut self.is_first_only, is_first) {
+        let (replaces, stretches) = self.printed.take(at.as_secs_f64(), rates);
+        if replaces {
             (self.open, self.stride) = (None, 0);
             self.observations.clear();
         }
-        for Stretch { seconds, rate } in stretches {
+        for Stretch { at, seconds, rate } in stretches {
+            let at = Duration::try_from_secs_f64(at).unwrap_or_default();
             self.push(StepReport { at, seconds, amount: rate * seconds, waited: 0.0, mark: None });
         }
     }

@@ -1,0 +1,178 @@
+//! Recognises a printed rate that is a mean since the start of the script, and takes it apart.
+//!
+//! The mean is `n / (t - s)`: `n` samples since a start `s`. Time for preparations counts as time, and samples from before a resumed
+//! run count as samples. So the mean rises or falls towards the true rate `R` like `1 / (t - s)`, for minutes.
+
+use super::stats::count;
+
+/// A stretch of time with its rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Stretch {
+    /// The end of the stretch, in seconds since the probe began.
+    pub(super) at: f64,
+    pub(super) seconds: f64,
+    pub(super) rate: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Line {
+    /// The arrival, in seconds since the probe began.
+    pub(super) at: f64,
+    pub(super) rate: f64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct RunningMean {
+    /// The first lines.
+    lines: Vec<Line>,
+    /// The start of the mean, if the lines have the shape of a mean.
+    start: Option<f64>,
+    /// The last line that ended a stretch.
+    last: Option<Line>,
+    /// True after a line that no mean can have.
+    is_refuted: bool,
+}
+
+impl RunningMean {
+    /// Takes a line. Returns the stretches that end with it, if the lines are means; the first time, those of all lines.
+    ///
+    /// Also returns true if these stretches replace all earlier ones.
+    pub(super) fn take(&mut self, line: Line) -> Option<(bool, Vec<Stretch>)> {
+        /// The first lines say most about the start.
+        const KEPT: usize = 64;
+        if self.is_refuted {
+            return None;
+        }
+        if self.lines.len() < KEPT {
+            self.lines.push(line);
+            self.start = start(&self.lines).or(self.start);
+        }
+        let start = self.start?;
+        let Some(last) = self.last else {
+            let first = *self.lines.first()?;
+            self.last = Some(first);
+            let stretches = self.lines.clone().into_iter().filter_map(|line| self.since_last(start, line)).collect();
+            return Some((true, stretches));
+        };
+        self.is_refuted = is_impossible(start, last, line);
+        (!self.is_refuted).then(|| (false, self.since_last(start, line).into_iter().collect()))
+    }
+
+    /// Returns the stretch since the last line. A line that comes at once, from another rank, or adds nothing ends no stretch.
+    fn since_last(&mut self, start: f64, line: Line) -> Option<Stretch> {
+        const AT_ONCE_S: f64 = 0.01;
+        let last = self.last?;
+        let (seconds, samples) = (line.at - last.at, samples(start, line) - samples(start, last));
+        if seconds < AT_ONCE_S || samples <= 0.0 {
+            return None;
+        }
+        self.last = Some(line);
+        Some(Stretch { at: line.at, seconds, rate: samples / seconds })
+    }
+}
+
+/// Returns how many samples a mean stands for.
+fn samples(start: f64, line: Line) -> f64 {
+    line.rate * (line.at - start)
+}
+
+/// Returns true if fewer samples were trained than at an earlier line. The tolerance is for lines that arrive late.
+fn is_impossible(start: f64, earlier: Line, line: Line) -> bool {
+    const TOLERANCE: f64 = 0.01;
+    samples(start, line) < samples(start, earlier) * (1.0 - TOLERANCE)
+}
+
+/// Returns the start of a mean that has the shape of these lines.
+///
+/// With `n = c + R t`, the mean `r = n / (t - s)` is `r t = c + R t + s r`: linear in `c`, `R` and `s`, which least squares find.
+fn start(lines: &[Line]) -> Option<f64> {
+    /// Round numbers: lines for three unknowns, the least change of the rate, and the largest residual as a share of the change.
+    const FEWEST: usize = 8;
+    const CHANGE: f64 = 0.1;
+    const RESIDUAL: f64 = 0.03;
+    /// A script cannot have started much before its probe.
+    const EARLIEST: f64 = -1.0;
+    let (first, last) = lines.first().zip(lines.last()).filter(|_| lines.len() >= FEWEST)?;
+    let change = (last.rate - first.rate).abs();
+    if change < CHANGE * last.rate {
+        return None;
+    }
+    let mean = |of: fn(&Line) -> f64| lines.iter().map(of).sum::<f64>() / count(lines.len());
+    let (at, rate, product) = (mean(|line| line.at), mean(|line| line.rate), mean(|line| line.at * line.rate));
+    let sum = |of: &dyn Fn(f64, f64, f64) -> f64| {
+        let centred = |line: &Line| of(line.at - at, line.rate - rate, line.at * line.rate - product);
+        lines.iter().map(centred).sum::<f64>()
+    };
+    let (tt, tr, rr) = (sum(&|t, _, _| t * t), sum(&|t, r, _| t * r), sum(&|_, r, _| r * r));
+    let (ty, ry) = (sum(&|t, _, y| t * y), sum(&|_, r, y| r * y));
+    let determinant = tt * rr - tr * tr;
+    let (true_rate, start) = ((ty * rr - ry * tr) / determinant, (ry * tt - ty * tr) / determinant);
+    let is_possible = true_rate > 0.0 && (EARLIEST..first.at).contains(&start);
+    let residual = sum(&|t, r, y| (y - true_rate * t - start * r).powi(2)) / count(lines.len());
+    // The residual of the product, at the mean distance from the start, as a residual of the rate.
+    (is_possible && residual.sqrt() / (at - start) <= RESIDUAL * change).then_some(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::stats::simulation::Random;
+
+    /// Returns lines each 0.2 s, from 3 s to 13 s, of a step that takes 1,000 samples in a second after 2 s of preparations.
+    fn lines(rate: impl Fn(f64) -> f64) -> Vec<Line> {
+        (0..50).map(|line| 3.0 + 0.2 * f64::from(line)).map(|at| Line { at, rate: rate(at) }).collect()
+    }
+
+    /// Returns the rate over all stretches that count at the end, or nothing if the lines are no means.
+    fn rate(lines: &[Line]) -> Option<f64> {
+        let mut mean = RunningMean::default();
+        let (mut stretches, mut is_mean) = (Vec::new(), false);
+        for line in lines {
+            let taken = mean.take(*line);
+            is_mean = taken.is_some();
+            stretches.extend(taken.into_iter().flat_map(|(_, stretches)| stretches));
+        }
+        let seconds: f64 = stretches.iter().map(|stretch| stretch.seconds).sum();
+        let samples: f64 = stretches.iter().map(|stretch| stretch.seconds * stretch.rate).sum();
+        is_mean.then(|| samples / seconds)
+    }
+
+    #[test]
+    fn a_mean_since_the_start_gives_the_rate_between_its_lines() {
+        let prepared = |at: f64| 1000.0 * (at - 2.0) / (at - 0.5);
+        let resumed = |at: f64| (50_000.0 + 1000.0 * (at - 2.0)) / (at - 2.0);
+        for (name, lines) in [("prepared", lines(prepared)), ("resumed", lines(resumed))] {
+            let found = rate(&lines).unwrap_or_default();
+            assert!((found / 1000.0 - 1.0).abs() < 0.001, "{name}: {found}");
+            // Printed with one decimal, and up to 2 ms late.
+            let mut random = Random(3);
+            let printed = lines.iter().map(|line| Line {
+                at: line.at + 0.002 * random.uniform(),
+                rate: (line.rate * 10.0).round() / 10.0,
+            });
+            let found = rate(&printed.collect::<Vec<_>>()).unwrap_or_default();
+            assert!((found / 1000.0 - 1.0).abs() < 0.02, "{name}: {found}");
+        }
+    }
+
+    #[test]
+    fn other_rates_are_no_means() {
+        let mut random = Random(5);
+        let noises: Vec<f64> = (0..50).map(|_| random.normal()).collect();
+        let noise = |at: f64| noises[((at - 3.0) / 0.2).round() as usize];
+        assert_eq!(rate(&lines(|_| 1000.0)), None, "steady");
+        assert_eq!(rate(&lines(|at| 1000.0 + 50.0 * noise(at))), None, "noise");
+        assert_eq!(rate(&lines(|at| 2000.0 - 50.0 * at)), None, "slower and slower");
+        assert_eq!(rate(&lines(|at| 2000.0 - 50.0 * at + 20.0 * noise(at))), None, "slower and slower, with noise");
+        assert_eq!(rate(&lines(|at| if at < 5.0 { 500.0 } else { 1000.0 })), None, "a step");
+        assert_eq!(rate(&lines(|at| 1000.0 - 800.0 * (-(at - 3.0) / 0.5).exp())), None, "smoothed by a progress bar");
+    }
+
+    #[test]
+    fn a_line_that_no_mean_can_have_ends_it() {
+        let mut all = lines(|at| 1000.0 * (at - 2.0) / (at - 0.5));
+        assert!(rate(&all).is_some());
+        all.push(Line { at: 13.2, rate: 500.0 });
+        assert_eq!(rate(&all), None);
+    }
+}
