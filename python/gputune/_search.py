@@ -72,9 +72,9 @@ def search(
 ) -> Study:
     """Finds the config that trains fastest, as `gputune search` does.
 
-    `spec` is a file, or the tables of a spec by name. The tables are written to `gputune.toml` in the folder `out`, by
-    default `gputune-out/spec`. Then `cwd` is relative to the current folder, as is the command. Ctrl-C and errors are as
-    for `tune`.
+    `spec` is a file, or a mapping with the tables of a spec. A mapping is written to `gputune.toml` in the folder
+    `out`, by default `gputune-out/spec`. In a mapping, `cwd` is relative to the current folder, which is also its
+    default. Ctrl-C and errors are as for `tune`.
     """
     if isinstance(spec, Mapping):
         out = _OUT / "spec" if out is None else Path(out)
@@ -127,8 +127,9 @@ def _run(arguments: list[str], folder: _Path | None, is_shown: bool) -> Study:
     program, begin_ms, is_stopped = _program.path(), time.time() * 1000, False
     prctl = ctypes.CDLL(None).prctl  # loaded here, as little may be done between fork and exec
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
-        # In its own session the search gets one signal for one Ctrl-C, from this process: a second one would end it at
-        # once. If this process is killed, such as a notebook's kernel, the search gets SIGTERM and keeps its results.
+        # In its own session the search gets no Ctrl-C from the terminal, only the signal that this process sends. With
+        # both, the second signal would end the search at once. If this process is killed, such as a notebook's kernel,
+        # the search gets SIGTERM and keeps its results.
         process = subprocess.Popen(
             [program, *arguments],
             stdin=subprocess.DEVNULL,

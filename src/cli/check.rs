@@ -100,7 +100,7 @@ fn text(spec: &Spec, earlier: &[Earlier], first: &[First], protection: &Protecti
     text
 }
 
-/// Describes the objective, if it is not just throughput.
+/// Describes the objective: its goals, their weights and its constraints.
 fn objective_words(objective: &Objective) -> String {
     let way = |direction| if direction == Direction::Maximize { "largest" } else { "smallest" };
     let goals: Vec<String> =
@@ -159,13 +159,13 @@ fn earlier(spec: &Spec, out: &Path) -> Result<Vec<Earlier>, SpecError> {
     Ok(studies.iter().filter_map(|study| study.seen_from(&spec.space, &spec.objective).ok()).collect())
 }
 
-/// A command that a search runs whatever its results are.
+/// A command that a search chooses before it has any result.
 #[derive(Serialize)]
 struct First {
     command: String,
     /// The settings that the hook applies.
     applied: BTreeMap<String, Value>,
-    /// The files that are rendered for it.
+    /// The files that gputune renders for the command.
     files: Vec<String>,
 }
 
@@ -232,7 +232,7 @@ struct Report<'r> {
     parameters: Vec<ParameterReport<'r>>,
     derived: Vec<DerivedReport<'r>>,
     rules: Vec<&'r str>,
-    /// `null` if bounded work could not count them.
+    /// The number of configs; `null` if counting them takes too long.
     configs: Option<u128>,
     baseline: Option<&'r Settings>,
     is_baseline_unmodified_job: bool,

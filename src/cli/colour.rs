@@ -20,11 +20,12 @@ pub(super) enum When {
 
 static WHEN: OnceLock<When> = OnceLock::new();
 
+/// Stores the value of `--color`; only the first call counts.
 pub(super) fn ask(when: When) {
     let _ = WHEN.set(when);
 }
 
-/// Returns true if text is coloured, on a terminal or elsewhere (<https://no-color.org>).
+/// Returns true if text for a stream is coloured (<https://no-color.org>). `is_terminal`: the stream is a terminal.
 fn colours(is_terminal: bool) -> bool {
     let unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is_dumb();
     match WHEN.get().copied().unwrap_or_default() {
@@ -44,22 +45,22 @@ pub(super) fn on_stderr() -> bool {
 }
 
 pub(super) fn stderr() -> Screen {
-    const ELSEWHERE: usize = 100;
-    screen(&Term::stderr(), on_stderr(), ELSEWHERE)
+    const DEFAULT_COLUMNS: usize = 100;
+    screen(&Term::stderr(), on_stderr(), DEFAULT_COLUMNS)
 }
 
-/// The widest lines of a text that is laid out for standard output, in columns. Longer lines are hard to read.
+/// The most columns of a text such as a diagnosis, even if the terminal is wider. Longer lines are hard to read.
 pub(super) const WIDEST: usize = 120;
 
 pub(super) fn stdout() -> Screen {
-    const ELSEWHERE: usize = 80;
-    screen(&Term::stdout(), colours(std::io::stdout().is_terminal()), ELSEWHERE)
+    const DEFAULT_COLUMNS: usize = 80;
+    screen(&Term::stdout(), colours(std::io::stdout().is_terminal()), DEFAULT_COLUMNS)
 }
 
-/// Returns a screen as wide as the terminal, else as the value of `COLUMNS`, else as a default.
-fn screen(term: &Term, colours: bool, elsewhere: usize) -> Screen {
+/// Returns a screen as wide as the terminal. Without a terminal, the width is `COLUMNS`, else `fallback`.
+fn screen(term: &Term, colours: bool, fallback: usize) -> Screen {
     const LEAST: usize = 40;
-    let told = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+    let variable = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
     let terminal = term.size_checked().map(|(_, columns)| usize::from(columns)).filter(|columns| *columns > 0);
-    Screen { columns: terminal.or_else(told).unwrap_or(elsewhere).max(LEAST), colours, is_verbose: false }
+    Screen { columns: terminal.or_else(variable).unwrap_or(fallback).max(LEAST), colours, is_verbose: false }
 }

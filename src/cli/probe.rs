@@ -54,7 +54,8 @@ pub(super) fn run(args: &Args) -> super::Result {
     spec.budget = Budget { probes: 1, rounds: 0, ..spec.budget };
     let mut progress = Progress::new(args.quiet, (&spec, 0), &Recovered::default(), &stop);
     let settings = spec.space.settings(&config).chosen(&spec.space);
-    let as_it_is =
+    // The settings of the unmodified job; `None` if the probe sets parameters.
+    let unmodified =
         (spec.is_baseline_as_it_is && args.set.is_empty()).then(|| spec.baseline.clone().unwrap_or_default());
     let prober = steps::prober(steps::of_spec(spec.step, &device), &out, args.quiet)?;
     let tuner = Tuner::with_prober(spec.space, prober)
@@ -63,11 +64,11 @@ pub(super) fn run(args: &Args) -> super::Result {
         .full_precision(full_precision)
         .budget(spec.budget)
         .stop_flag(stop);
-    let tuner = match &as_it_is {
+    let tuner = match &unmodified {
         Some(set) => tuner.baseline_as_it_is(set),
         None => tuner.baseline(&settings),
     };
-    // The full result is printed below, so its line is left out.
+    // The full result is printed below, so the progress line of the result is left out.
     let study = tuner?.run(|event| {
         if !matches!(event, Event::Finished { .. }) {
             progress.hear(&event)
@@ -90,7 +91,8 @@ pub(super) fn run(args: &Args) -> super::Result {
     Ok(if is_feasible && matches!(trial.outcome, Outcome::Measured(_)) { Exit::Found } else { Exit::NothingFeasible })
 }
 
-/// Returns the config of the requested settings; all other parameters keep the baseline's settings.
+/// Returns the config with the settings in `set`. All other parameters keep the settings of the baseline. Without a
+/// baseline they keep the settings of the space's first config.
 pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String, String)]) -> Result<Config, Failed> {
     let mut wanted: Vec<(String, Value)> = Vec::new();
     for (name, text) in set {

@@ -1,5 +1,7 @@
-//! Handles boolean arguments and the arguments for the number format. Booleans are switches, pairs such as `--amp` and `--no-amp`, and
-//! values such as `--amp True`. A number format is a name, a switch for each format, or a switch for mixed precision.
+//! Handles boolean arguments and the arguments for the number format.
+//!
+//! A boolean argument is a switch, a pair such as `--amp` and `--no-amp`, or a value such as `--amp True`. A script
+//! takes the number format as a name, as a switch for each format, or as one switch for mixed precision.
 
 use super::argument::{Argument, Kind};
 use super::knobs::{AMP_FORMATS, AMP_SWITCHES, Knob, PRECISION_SWITCHES, Settings, VOCABULARIES};
@@ -16,7 +18,7 @@ struct Flag {
     is_on: bool,
     /// The words of the command that state it.
     given: Option<Given>,
-    /// Derived values that it needs, with their expressions.
+    /// The names and expressions of the derived values that the flag needs.
     derived: Vec<(String, String)>,
 }
 
@@ -37,15 +39,17 @@ impl Planner<'_> {
         let off = self.argument(knob.off).filter(|argument| argument.kind == Kind::Switch);
         let Some(off) = off else { return false };
         let not = format!("no_{name}");
-        let refused = self.plan.words.switch(&off, off.spelled(), &not);
-        let today = Today::told(Some(refused.is_none().to_string()), refused.as_ref());
+        let given_off = self.plan.words.switch(&off, off.spelled(), &not);
+        let today = Today::told(Some(given_off.is_none().to_string()), given_off.as_ref());
         self.push(name, knob.about, definition, Way::Argument(off.spelled().to_owned()), today);
         self.derive(not, format!("not {name}"));
         true
     }
 
-    /// Puts a flag into the command that is on if `condition` holds. `name` is the name of the boolean: the condition itself, or a
-    /// value derived from it. Returns `None` if the argument cannot be switched both ways.
+    /// Puts a flag into the command. The flag is on if `condition` holds. Its placeholder is the boolean `name`, which
+    /// is the condition itself or becomes a derived value.
+    ///
+    /// Returns `None` if the argument cannot be turned both on and off.
     fn put_flag(&mut self, argument: &Argument, name: &str, condition: &str) -> Option<Flag> {
         let on = argument.is_on_by_default();
         let itself = (name.to_owned(), condition.to_owned());
@@ -56,11 +60,11 @@ impl Planner<'_> {
             }
             Kind::Pair { off } => {
                 let not = format!("no_{name}");
-                let refusing = Argument { names: vec![off.clone()], kind: Kind::Switch, ..argument.clone() };
+                let off_argument = Argument { names: vec![off.clone()], kind: Kind::Switch, ..argument.clone() };
                 let given = self.plan.words.switch(argument, argument.spelled(), name);
-                let refused = self.plan.words.switch(&refusing, off, &not);
-                let is_on = given.as_ref().map_or(on && refused.is_none(), Given::is_on);
-                Some(Flag { is_on, given: given.or(refused), derived: vec![itself, (not, negated(condition))] })
+                let given_off = self.plan.words.switch(&off_argument, off, &not);
+                let is_on = given.as_ref().map_or(on && given_off.is_none(), Given::is_on);
+                Some(Flag { is_on, given: given.or(given_off), derived: vec![itself, (not, negated(condition))] })
             }
             Kind::Switch => None,
             Kind::MaybeValue | Kind::Override | Kind::Value { .. } | Kind::Assigned { .. } | Kind::Place(_) => {
@@ -69,7 +73,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Puts an argument into the command that takes one of two words.
+    /// Puts an argument into the command whose value is one word for on and another word for off.
     fn put_words(&mut self, argument: &Argument, name: &str, condition: &str) -> Option<Flag> {
         let mut words = self.plan.words.clone();
         let text = format!("{name}_word");
@@ -87,7 +91,7 @@ impl Planner<'_> {
 fn spelled(argument: &Argument, said: Option<&str>) -> Option<[String; 2]> {
     let choices = argument.kind.choices();
     if !choices.is_empty() {
-        let of = |is: bool| choices.iter().find(|choice| truth(choice) == Some(is) && !is_digit(choice)).cloned();
+        let of = |is: bool| choices.iter().find(|choice| truth(choice) == Some(is) && !is_number(choice)).cloned();
         return Some([of(false)?, of(true)?]);
     }
     let said = match (said, &argument.kind) {
@@ -95,7 +99,7 @@ fn spelled(argument: &Argument, said: Option<&str>) -> Option<[String; 2]> {
         (None, Kind::MaybeValue | Kind::Override) => "false",
         (None, _) => return None,
     };
-    truth(said).filter(|_| !is_digit(said))?;
+    truth(said).filter(|_| !is_number(said))?;
     let pairs = [["False", "True"], ["false", "true"], ["no", "yes"], ["off", "on"]];
     let pair = pairs.into_iter().find(|pair| pair.contains(&said))?;
     Some(pair.map(str::to_owned))
@@ -105,8 +109,8 @@ fn negated(condition: &str) -> String {
     if condition.contains(' ') { format!("not ({condition})") } else { format!("not {condition}") }
 }
 
-/// Returns true if a string has only digits; it is then a number and no boolean.
-fn is_digit(text: &str) -> bool {
+/// Returns true if a string has only digits: it is a number, not a boolean.
+fn is_number(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_digit())
 }
 
@@ -137,9 +141,9 @@ impl Planner<'_> {
             return true;
         }
         self.plan.words = words;
-        let is_told = |value: &String| names.contains(value);
+        let is_accepted = |value: &String| names.contains(value);
         let said = given.as_ref().map(|given| given.value.clone()).or_else(|| argument.default.clone());
-        let today = said.filter(is_told).or_else(|| {
+        let today = said.filter(is_accepted).or_else(|| {
             (argument.default.is_none() && is_lightning(&argument, self.found.source))
                 .then(|| offered.full.clone())
                 .flatten()
@@ -150,15 +154,17 @@ impl Planner<'_> {
         true
     }
 
-    /// Returns the format names that an argument accepts. They are its listed choices, the names of the library that defines it, or
-    /// the family of today's name.
+    /// Returns the format names that an argument accepts: its listed choices, else Lightning's names for an argument of
+    /// Lightning, else the family in [`VOCABULARIES`] that has today's name.
     fn names_of(&self, argument: &Argument) -> Vec<String> {
         if !argument.kind.choices().is_empty() {
             return argument.kind.choices().to_vec();
         }
         if is_lightning(argument, self.found.source) {
+            // The third family has Lightning's names.
             return VOCABULARIES[2].iter().map(|&name| name.to_owned()).collect();
         }
+        // Reads the command's value with a copy, so that the command stays unchanged.
         let said = self.plan.words.clone().set(argument, "x").map(|given| given.value);
         let today = said.or_else(|| argument.default.clone());
         settings::family(today.as_deref().unwrap_or_default(), self.found.preset)
@@ -236,7 +242,8 @@ impl Planner<'_> {
         true
     }
 
-    /// Adds `--amp` alone; the script decides on the format.
+    /// Adds a flag for mixed precision, such as `--amp`, that has no argument for its format. The script chooses the
+    /// format.
     fn add_amp(&mut self, knob: &Knob) -> bool {
         let Some(argument) = self.argument(AMP_SWITCHES).filter(is_flag) else { return false };
         let Some(format) = mixed_format(self.found.source, self.found.means.gpus > 0) else {
@@ -256,11 +263,11 @@ impl Planner<'_> {
         true
     }
 
-    /// Leaves a flag for mixed precision unchanged.
+    /// Leaves a flag for mixed precision unchanged. Returns true if the command has the flag: then nothing else may set
+    /// the precision, because the adapter's setting would contradict the flag.
     fn leave_amp(&mut self, argument: &Argument) -> bool {
         let reason = "this machine does not compute faster in its mixed precision";
         self.close(argument.spelled(), reason);
-        // If the command has the flag, the adapter's setting would contradict it.
         self.plan.words.has(argument)
     }
 }
@@ -283,7 +290,8 @@ fn formats_of(formats: &[&str]) -> String {
 
 /// Returns the format of a script's mixed precision; `None` if it has no effect on this device.
 ///
-/// If the script names no format, torch's default counts ("Automatic Mixed Precision package"): float16 on CUDA, bfloat16 on a CPU.
+/// If the script names no format, torch's default counts: float16 on CUDA, bfloat16 on a CPU ("Automatic Mixed
+/// Precision package").
 fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     let usual = if has_gpu { Precision::Fp16 } else { Precision::Bf16 };
     let regions = source.named("autocast");
@@ -306,7 +314,8 @@ fn mixed_format(source: &Source, has_gpu: bool) -> Option<Precision> {
     }
 }
 
-/// Returns true if an argument belongs to the Trainer of a LightningCLI, or of a config made for it.
+/// Returns true if an argument sets the precision of Lightning's Trainer. An override (Hydra) counts only if the script
+/// imports Lightning.
 fn is_lightning(argument: &Argument, source: &Source) -> bool {
     let of_trainer = argument.names.iter().any(|name| name.trim_start_matches('-') == "trainer.precision");
     let imports = source.imports("lightning") || source.imports("pytorch_lightning");

@@ -38,7 +38,8 @@ pub struct Bottleneck {
     /// The time of each branch for the baseline and for the best config.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub account: Vec<Spending>,
-    /// The work that the account covers: `1,000 samples`, or `1,000 steps` if samples are not counted. Empty without an account.
+    /// The work that the account covers: `1,000 samples`, or `1,000 steps` if samples are not counted. Empty without an
+    /// account.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub account_of: String,
 }
@@ -58,7 +59,7 @@ impl HeldBack {
         })
     }
 
-    /// Returns the bottleneck of the best config in words, with what its removal is worth.
+    /// Returns the bottleneck in words, with its confidence and the speedup that its removal can bring.
     fn line(&self) -> String {
         let worth = self.worth.filter(|times| *times >= 1.05);
         let worth = worth.map(|times| format!(", worth up to {times:.1}x")).unwrap_or_default();
@@ -85,7 +86,7 @@ impl Bottleneck {
         (limit.was.is_some() || limit.is.is_some()).then_some(limit)
     }
 
-    /// Returns the lines for the terminal, each indented by a label of ten characters.
+    /// Returns the lines for the terminal. Each line begins with a label or spaces, ten characters wide.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = self.limit_lines();
         lines.extend(Spending::lines(&self.account, &self.account_of));
@@ -138,8 +139,11 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// Returns the branches of the baseline and the best config, the largest remaining branch first, and the work that they cover.
-    /// Returns `None` if either has no account, or only one counts samples.
+    /// Returns the rows of the account, and the work that they cover. The first row takes the most time of the best
+    /// config.
+    ///
+    /// Returns `None` if the baseline is the best config, if one of the two has no account, or if only one counts
+    /// samples.
     pub(super) fn of(study: &Study) -> Option<(Vec<Self>, &'static str)> {
         let (best, baseline) = (study.best()?, study.baseline.as_ref()?);
         if best.winner.config == *baseline {
@@ -176,7 +180,8 @@ impl Spending {
         Some(format!("the next factor is in {}: {share:.0} % of the remaining time", next.branch))
     }
 
-    /// Returns the lines for the terminal, each indented by a label of ten characters; `work` is the work that they cover.
+    /// Returns the lines for the terminal. Each line begins with a label or spaces, ten characters wide. `work` is the
+    /// work that the rows cover.
     pub(super) fn lines(rows: &[Self], work: &str) -> Vec<String> {
         let Some(next) = Self::next(rows) else { return Vec::new() };
         let title = format!("of {work}");
@@ -198,10 +203,11 @@ impl Spending {
     }
 }
 
-/// The smallest share of an account that is shown; half a percent is rounded to one.
+/// The smallest share of an account that is shown: 0.5%.
 const LEAST: f64 = 0.005;
 
-/// Returns the seconds of each branch per thousand samples (per thousand steps if samples are not counted), and that work.
+/// Returns the seconds of each branch, and the work that takes them: a thousand samples, or a thousand steps if samples
+/// are not counted.
 fn spent(study: &Study, config: &Config, measurement: &Measurement) -> Option<(Vec<(String, f64)>, &'static str)> {
     let settings = study.settings(config);
     let evidence = diagnosis::evidence_of(&study.space, &settings, measurement, Around::default());
@@ -209,7 +215,7 @@ fn spent(study: &Study, config: &Config, measurement: &Measurement) -> Option<(V
     let step = evidence.step()?;
     let samples = measurement.timing.samples_per_step.filter(|samples| *samples > 0.0);
     let work = if samples.is_some() { "1,000 samples" } else { "1,000 steps" };
-    // The time outside of steps is added to the time of the steps.
+    // The account also covers the time outside of steps, so `all` is the time of the steps plus the time outside.
     let outside = account.share(diagnosis::Branch::Outside).min(0.99);
     let all = step / samples.unwrap_or(1.0) * 1000.0 / (1.0 - outside);
     let of_branch = |(branch, share): (diagnosis::Branch, f64)| (branch.row().label.to_owned(), share * all);
@@ -234,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_and_what_is_are_told() {
+    fn bottlenecks_of_baseline_and_best_config_are_shown() {
         let limit = Bottleneck {
             was: Some(held("loader", &[])),
             is: Some(held("device", &["buy one"])),
@@ -257,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrank_and_what_is_left_stand_side_by_side() {
+    fn account_shows_both_times_of_each_branch() {
         let row = |branch: &str, was_s: f64, is_s: f64| Spending { branch: branch.to_owned(), was_s, is_s };
         let rows = [row("device busy", 2.0, 1.9), row("waiting for data", 6.0, 0.1), row("copies", 0.001, 0.001)];
         let lines = Spending::lines(&rows, "1,000 steps");

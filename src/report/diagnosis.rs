@@ -80,7 +80,7 @@ pub fn diagnosis_text(examined: &Examined, occasion: &Occasion<'_>) -> String {
     page.into_text()
 }
 
-/// Returns what cannot be right in the job or in a run of its diagnosis, each once.
+/// Returns the warnings about the job, and the flaws that its differential probes showed, without duplicates.
 fn flaws(evidence: &Evidence) -> Vec<String> {
     let of_run = |(_, ran): &(Differential, Ran)| match ran {
         Ran::Measured(run) => run.flaw(),
@@ -112,7 +112,8 @@ fn measured(evidence: &Evidence) -> String {
     words
 }
 
-/// Returns how the samples are counted if the sampler does not count them, and any mismatch of that count.
+/// Returns how the samples of a step were counted, with any mismatch between the counts. Returns advice if only steps
+/// are counted, and `None` if a sampler counted the samples without a mismatch.
 fn samples(evidence: &Evidence) -> Option<String> {
     if evidence.is_in_steps() {
         return Some(
@@ -154,7 +155,7 @@ fn device_lines(evidence: &Evidence) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Returns the share of the best measured rate that the job reaches.
+/// Returns how much of the best measured rate the job reaches, in percent.
 fn ceiling(evidence: &Evidence) -> Option<String> {
     let (best, differential) = best_measured(evidence)?;
     let rate = evidence.rate()?.value;
@@ -177,6 +178,7 @@ fn exchange(evidence: &Evidence) -> Option<String> {
     Some(format!("{ranks}; communication is {}; without it {:.2}x as fast ({by})", exposed.words(), exposed.times))
 }
 
+/// Returns the higher rate of two differential probes: replayed batches, and batches in page-locked memory.
 fn best_measured(evidence: &Evidence) -> Option<(f64, Differential)> {
     let all = [Differential::Replay, Differential::Pinned].into_iter();
     let rates = all.filter_map(|which| Some((evidence.rate_of(which)?.value, which)));
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_that_are_told_are_not_said_to_be_unknown() {
+    fn without_a_cause_the_largest_phase_is_named() {
         let mut evidence = Evidence::default();
         evidence.observed.timing.step_seconds = Some(1.0);
         evidence.observed.phase_seconds =

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// A figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// The unique name among the study's figures; valid in the id of an element.
+    /// The name, unique among the study's figures, and valid in the id of an HTML element.
     pub name: String,
     /// The row of [`FIGURES`](super::FIGURES) that the figure belongs to.
     pub kind: &'static str,
@@ -54,8 +54,8 @@ pub struct Axis {
     pub scale: Scale,
     /// The unit of the numbers.
     pub unit: Unit,
-    /// Numbers that are always written at the axis; if empty, round numbers are chosen. For categories, the names of 0, 1, 2 and so
-    /// on.
+    /// Numbers that are always written at the axis; if empty, the page chooses round numbers. For categories, the names
+    /// of 0, 1, 2 and so on.
     pub ticks: Vec<Tick>,
 }
 
@@ -88,7 +88,7 @@ pub enum Unit {
     Number,
     /// A size in bytes, written in GiB and similar units.
     Bytes,
-    /// A per cent value.
+    /// A fraction, written in percent.
     Share,
     /// A duration, written in milliseconds and similar units.
     Seconds,

@@ -1,4 +1,4 @@
-//! Writes the front as a table, and the best config's value of each metric.
+//! Writes the front as a table, and lines that compare the best config with the baseline and the rest of the front.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,9 @@ use crate::search::{Best, OnFront, Part, Study};
 /// The most rows of a front's table.
 const ROWS: usize = 20;
 
-/// Writes the configs of the front with the value of each metric, the best in the first metric first; empty if the objective is no
-/// front. Parameters that are equal in all configs are listed below. If there are too many rows, an even selection is shown.
+/// Writes a table of the configs of the front, with their value of each metric. The best config in the first metric
+/// comes first. Parameters that are equal in all configs are listed below the table. If there are too many rows, an
+/// even selection is shown. Returns an empty string if the objective is no front.
 pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     if !study.objective.is_pareto() {
         return String::new();
@@ -22,6 +23,7 @@ pub fn front_table(study: &Study, screen: impl Into<Screen>) -> String {
     let front = study.front();
     let Rows { names, header, rows } = Rows::of(study, &front);
     let columns = header.into_iter().enumerate().map(|(at, header)| {
+        // A narrow table leaves out parameters, but no metrics.
         let dispensable = if (1..=names).contains(&at) { 1 } else { 0 };
         let mut column = Column::new(plain(&header), at > 0, dispensable);
         column.cells = spread(rows.len(), ROWS)
@@ -94,6 +96,7 @@ fn differing<'s>(study: &'s Study, front: &[OnFront]) -> Vec<&'s str> {
     parameters.filter(|(at, _)| differs(*at)).map(|(_, name)| name).collect()
 }
 
+/// Returns the settings that are equal in all configs of the front; `None` if every parameter differs.
 pub(super) fn same_in_all(study: &Study, front: &[OnFront]) -> Option<String> {
     let settings = study.settings(&front.first()?.config);
     let differing = differing(study, front);
@@ -104,7 +107,7 @@ pub(super) fn same_in_all(study: &Study, front: &[OnFront]) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-/// Selects at most this many indices of a list, spread evenly and including both ends.
+/// Selects at most `most` indices of a list of `count` items, spread evenly and including both ends.
 fn spread(count: usize, most: usize) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
@@ -112,7 +115,8 @@ fn spread(count: usize, most: usize) -> Vec<usize> {
     (0..most).map(|at| at * (count - 1) / (most - 1)).collect()
 }
 
-/// Returns lines that compare the best config with the rest of the front; empty with a single goal.
+/// Returns a line that compares the best config with the baseline, and lines on the ends of the front. Empty with a
+/// single goal.
 pub(super) fn front_lines(study: &Study, best: &Best) -> Vec<String> {
     let mut lines = Vec::new();
     if study.objective.goals().len() < 2 {

@@ -1,5 +1,5 @@
-//! Removes secrets from files that are made for sharing. Values whose names suggest a secret become `REDACTED`, as do passwords in
-//! URLs.
+//! Removes secrets from files that are made for sharing. Values whose names suggest a secret become `REDACTED`, as do
+//! passwords in URLs and well-known tokens.
 //!
 //! One reader serves specs, commands, JSON and logs. It recognises a name, a separator and a value in the notations of TOML, YAML,
 //! JSON, Python, shells and command lines.
@@ -47,7 +47,7 @@ pub(super) fn redacted(text: &str) -> String {
             safe.push_str(word);
             safe.push_str(&after[..value.begin]);
             safe.push_str(REDACTED);
-            (rest, before) = (&after[value.end..], Some('D'));
+            (rest, before) = (&after[value.end..], REDACTED.chars().last());
         } else {
             safe.push_str(if is_known(word) { REDACTED } else { word });
             (rest, before) = (after, word.chars().last());
@@ -84,20 +84,23 @@ fn value_of(name: &str, after: &str, before: Option<char>) -> Option<Place> {
     if !speaks_of_a_secret(name) {
         return None;
     }
+    // The closing quotes of a quoted name.
     let quote = after.len() - after.trim_start_matches(['\\', '"', '\'']).len();
     let rest = &after[quote..];
     let blank = rest.len() - rest.trim_start_matches([' ', '\t']).len();
-    let (is_assigned, parting) = parting(&rest[blank..]);
-    let begin = quote + blank + parting;
+    let (is_assigned, length) = separator(&rest[blank..]);
+    let begin = quote + blank + length;
     let is_option = before == Some('-');
-    if !is_assigned && (!is_option || is_switch(name) || parting + blank == 0) {
+    // Without `=`, `:` or `>`, only an option has a value: the next word.
+    if !is_assigned && (!is_option || is_switch(name) || length + blank == 0) {
         return None;
     }
     value_at(after, begin, is_assigned)
 }
 
-/// Returns true if `=`, `:` or `>` separates a name from its value (not `==`, `://` or `::`), and the distance to the value.
-fn parting(text: &str) -> (bool, usize) {
+/// Returns true if `=`, `:` or `>` separates a name from its value (not `==`, `://` or `::`), and the distance to the
+/// value. `text` begins after the name.
+fn separator(text: &str) -> (bool, usize) {
     let signs = text.len() - text.trim_start_matches(['=', ':', '>']).len();
     if signs > 0 {
         let rest = &text[signs..];
@@ -131,7 +134,7 @@ fn value_at(after: &str, begin: usize, is_assigned: bool) -> Option<Place> {
 fn quoted_length(text: &str, quote: &str) -> usize {
     let mut from = 0;
     while let Some(at) = text[from..].find(quote).map(|at| from + at) {
-        // An escaped quote is part of a value in `"`.
+        // A backslash escapes `"`, which then does not end the value.
         if quote.starts_with(['\\', '\'']) || !text[..at].ends_with('\\') {
             return at;
         }
@@ -152,7 +155,7 @@ fn bare(begin: usize, text: &str) -> (usize, usize) {
     }
 }
 
-/// Returns the end of `scheme://user:password@`, if a text begins with it.
+/// Returns the position of `@` in `scheme://user:password@`, if a text begins with such a URL. A token can be the user.
 fn url_password(text: &str) -> Option<usize> {
     let scheme = text.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c)))?;
     text[scheme..].starts_with("://").then_some(())?;
@@ -214,7 +217,8 @@ mod tests {
         "login(token='X1', add=True)",
     ];
 
-    const OTHERS: &[&str] = &[
+    /// Texts without secrets.
+    const HARMLESS: &[&str] = &[
         "tokenizer=gpt2",
         "--tokenizer gpt2 --max-tokens 512 --num_tokens=3",
         "key_dim=64 tokens_per_step=1024 keyboard=qwerty",
@@ -242,7 +246,7 @@ mod tests {
             let parts: Vec<&str> = text.split("X1").filter(|part| part.len() > 5).collect();
             assert!(parts.iter().all(|part| safe.contains(part)), "{text}\n{safe}");
         }
-        for text in OTHERS {
+        for text in HARMLESS {
             assert_eq!(redacted(text), *text);
         }
     }
@@ -263,7 +267,7 @@ mod tests {
             proptest::prop_assert_eq!(redacted(&once), once);
         }
 
-        /// The secret is removed, whatever it is and however it and its name are written.
+        /// The secret is removed in each notation.
         #[test]
         fn no_secret_is_left(
             name in "(hf|wandb|my|db)(_|-)(token|api_key|password|secret)",

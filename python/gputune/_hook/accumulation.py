@@ -28,21 +28,26 @@ _TRAINERS = {
 
 
 class Accumulation(Treatment):
-    """Splits a step into parts: the loader gives smaller batches, losses are divided, and only the last part steps."""
+    """Splits a step into parts, and lets the optimizer step only after the last part.
+
+    The loader gives a smaller batch for each part, and each loss is divided by the number of parts.
+    """
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
         self._session = hook.session
         self._parts: int = hook.session.value(ACCUMULATION)
         self._done = 0  # parts since the last step
-        self._optimizer: Optional[int] = None
-        self._is_caller_known = False
-        self._probe: Optional[torch.Tensor] = None  # a parameter whose gradient must survive until the next part
+        self._optimizer: Optional[int] = None  # id of the optimizer that steps
+        self._has_checked_trainers = False
+        # A parameter with a gradient. If the gradient is gone in the next part, the script has cleared the gradients.
+        self._kept_parameter: Optional[torch.Tensor] = None
         self._own_gradients = OwnGradients(hook.session)
-        self._calls: dict[int, int] = {}  # parts since the last call of a scheduler
+        self._parts_since_call: dict[int, int] = {}  # by the id of the learning-rate scheduler that is called
 
     def install(self) -> None:
         if self._parts <= 1:
+            # One part changes nothing, so it counts as applied. A live process may get more parts later.
             self._hook.steps.checks.append(lambda: self._session.apply(ACCUMULATION))
             if not self._hook.is_live:
                 return
@@ -58,7 +63,7 @@ class Accumulation(Treatment):
         replace(clip_grad, "clip_grad_value_", self._around_clip_value)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             setattr(nn.utils, name, getattr(clip_grad, name))
-        if hasattr(nn.utils, "clip_grads_with_norm_"):  # torch 2.6
+        if hasattr(nn.utils, "clip_grads_with_norm_"):  # since torch 2.6
             replace(nn.utils, "clip_grads_with_norm_", self._around_clip_value)
         schedulers = torch.optim.lr_scheduler
         base = getattr(schedulers, "LRScheduler", schedulers._LRScheduler)
@@ -69,8 +74,8 @@ class Accumulation(Treatment):
     def _change(self, parts: Optional[int]) -> None:
         """Changes the number of parts between two steps. Loaders give parts from their next batch on."""
         self._parts = parts = parts or 1
-        self._probe = None
-        self._calls.clear()
+        self._kept_parameter = None
+        self._parts_since_call.clear()
         if parts <= 1:
             self._session.apply(ACCUMULATION)
         for module in self._hook.modules.found:
@@ -99,10 +104,10 @@ class Accumulation(Treatment):
             return loss
         if is_scaled:
             self._refuse("the script has a GradScaler, which scales the gradients back with each part")
-        if not self._is_caller_known:
-            self._is_caller_known = True
+        if not self._has_checked_trainers:
+            self._has_checked_trainers = True
             self._refuse_trainers()
-        if self._done > 0 and self._probe is not None and self._probe.grad is None:
+        if self._done > 0 and self._kept_parameter is not None and self._kept_parameter.grad is None:
             self._refuse("the script clears the gradients itself, not by zero_grad()")
         return loss / self._parts
 
@@ -116,22 +121,23 @@ class Accumulation(Treatment):
         while frame is not None:
             callers.add(frame.f_globals.get("__name__", ""))
             frame = frame.f_back
-        for prefix, cure in _TRAINERS.items():
+        for prefix, remedy in _TRAINERS.items():
             if any(name.startswith(prefix) for name in callers):
-                self._refuse(f'the trainer accumulates itself; pass the script the number for {cure} (apply = "arg")')
+                self._refuse(f'the trainer accumulates itself; pass the script the number for {remedy} (apply = "arg")')
                 return
 
     def _may_step(self, optimizer: Any) -> bool:
+        """Counts a part. Returns true if it is the last part, after which the optimizer steps."""
         if self._parts > 1 and self._optimizer not in (None, id(optimizer)):
             self._refuse("the script has more than one optimizer")
         self._optimizer = id(optimizer)
-        for scheduler in self._calls:
-            self._calls[scheduler] += 1
+        for scheduler in self._parts_since_call:
+            self._parts_since_call[scheduler] += 1
         is_last = self._is_last()
         self._done = 0 if is_last or self._parts == 1 else self._done + 1
         if not is_last:
             parameters = (p for group in optimizer.param_groups for p in group["params"])
-            self._probe = next((parameter for parameter in parameters if parameter.grad is not None), None)
+            self._kept_parameter = next((parameter for parameter in parameters if parameter.grad is not None), None)
         return is_last or self._parts == 1
 
     def _around_zero_grad(self, original: Function) -> Function:
@@ -139,7 +145,7 @@ class Accumulation(Treatment):
             if self._done > 0:
                 return
             if self._parts > 1 and self._own_gradients.are_needed:
-                original(owner, set_to_none=False)
+                original(owner, set_to_none=False)  # keeps the memory that `OwnGradients` gave the gradients
             else:
                 original(owner, *args, **kwargs)
 
@@ -161,11 +167,14 @@ class Accumulation(Treatment):
         return clip
 
     def _around_scheduler(self, original: Function) -> Function:
-        """Skips a scheduler that is called with each part until the last part; rarer calls are per epoch and stay."""
+        """If a scheduler is called after each part, skips all its calls but the call after the last part.
+
+        A scheduler that is called less often, such as after each epoch, keeps all its calls.
+        """
 
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-            parts = self._calls.get(id(scheduler))
-            self._calls[id(scheduler)] = 0
+            parts = self._parts_since_call.get(id(scheduler))
+            self._parts_since_call[id(scheduler)] = 0
             if parts == 1 and self._done > 0:
                 return None
             return original(scheduler, *args, **kwargs)

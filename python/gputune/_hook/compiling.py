@@ -21,16 +21,17 @@ _WITH_MODES = "inductor"
 class Compiling(Treatment):
     """Applies `off` or a mode of `torch.compile`.
 
-    Compiling checks for CUDA even if the module is on the CPU. So a module on the CPU runs uncompiled until the
-    training device is known, such as in a trial call before the model is moved.
+    `torch.compile` queries CUDA even for a module on the CPU. To avoid an early query, a module on the CPU runs
+    uncompiled until the training device is known. A script may call its model on the CPU as a trial, before it moves
+    the model to a GPU.
     """
 
     def __init__(self, hook: Hook) -> None:
         self._phases = hook.phases
-        self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # for the training device
+        self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # modules that are not compiled yet
         self._session = hook.session
         self._mode: str = hook.session.value(COMPILE)
-        self._is_done = False  # the script compiles its model itself
+        self._is_compiled_by_script = False
         self._compile: Any = getattr(torch, "compile", None)
 
     def install(self, hook: Hook) -> None:
@@ -46,16 +47,17 @@ class Compiling(Treatment):
         if self._compile is None:
             self._session.reject(COMPILE, f"torch {torch.__version__} has no torch.compile, which came with 2.0")
             return call
-        if self._is_done:
+        if self._is_compiled_by_script:
             self._session.apply(COMPILE)
             return call
-        return self._compiled_in_time(module, call)
+        return self._compiled_when_placed(module, call)
 
-    def _compiled_in_time(self, module: nn.Module, call: Function) -> Function:
+    def _compiled_when_placed(self, module: nn.Module, call: Function) -> Function:
+        """Returns a call that compiles the module once it is off the CPU, or once the training device is known."""
         found = weakref.ref(module)
         compiled: Optional[Function] = None
 
-        def call_in_time(*args: Any, **kwargs: Any) -> Any:
+        def call_when_placed(*args: Any, **kwargs: Any) -> Any:
             nonlocal compiled
             if compiled is None:
                 alive: Any = found()
@@ -67,7 +69,7 @@ class Compiling(Treatment):
             return compiled(*args, **kwargs)
 
         self._waiting.add(module)
-        return call_in_time
+        return call_when_placed
 
     def _look(self) -> None:
         """At the end of the first step: notes the setting as applied for modules that trained on the CPU.
@@ -87,14 +89,14 @@ class Compiling(Treatment):
                 return model
             is_of_script = isinstance(model, nn.Module) or not _is_of_library(model)
             if is_of_script:
-                self._is_done = True
+                self._is_compiled_by_script = True
             backend = kwargs.get("backend", _WITH_MODES)
             if backend != _WITH_MODES:
                 if is_of_script:
                     name = backend if isinstance(backend, str) else getattr(backend, "__name__", "of its own")
                     self._session.reject(COMPILE, f"the script compiles with the backend {name}, which has no modes")
                 return original(model, **kwargs)
-            kwargs.update(mode=self._mode, options=None)  # torch takes only one of the two
+            kwargs.update(mode=self._mode, options=None)  # torch accepts a mode or options, not both
             return original(model, **kwargs)
 
         return compile
@@ -105,7 +107,7 @@ def _is_on_host(module: nn.Module) -> bool:
 
 
 def _is_of_library(function: Any) -> bool:
-    """True if an installed package compiles its own function, which is not the script's model."""
+    """True if `function` belongs to an installed package and is no method of a module: it is not the script's model."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     owner = getattr(function, "__self__", None)
     is_installed = code is not None and ("site-packages" in code.co_filename or "dist-packages" in code.co_filename)

@@ -1,7 +1,7 @@
 """Finds the files that a dataset reads: files opened for a sample, and files held open or mapped.
 
-Python reports each file that it opens (PEP 578); C libraries do not. Files that they hold open or mapped, such as HDF5
-and Arrow files, are read from /proc. Files that they open and close within a sample stay unseen.
+Python reports each file that it opens (PEP 578), but C libraries do not. /proc lists the files that C libraries hold
+open or mapped, such as HDF5 and Arrow files. Files that a C library opens and closes within a sample stay unseen.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ _LEAST_DEPTH = 2
 _RAW = ("bin", "dat", "raw")
 
 _prefixes = {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()}
-_OTHERS = tuple(
+#: Folders of programs, libraries and the system; their files are no data.
+_SYSTEM_FOLDERS = tuple(
     path.rstrip("/") + "/"
     for path in (*_prefixes, "/usr/lib", "/usr/share", "/usr/bin", "/usr/local/lib", "/lib", "/proc", "/sys", "/dev", "/etc")
     if path not in ("", "/", "/usr")
 )
+#: Suffixes of programs and libraries; such files are no data in any folder.
 _CODE = (".so", ".py", ".pyc", ".pyi", ".pth", ".egg", ".whl", ".cubin", ".ptx")
 
 
@@ -61,12 +63,14 @@ def kind_of(path: str, is_mapped: bool = False) -> str:
     return _KIND_OF.get(suffix, "other")
 
 
-_heard: Optional[Callable[[str, int], None]] = None
+#: The function that gets the path and the flags of each opened file. An audit hook cannot be removed, so there is one
+#: audit hook, which calls this function.
+_listener: Optional[Callable[[str, int], None]] = None
 _is_listening = False
 
 
 class DataFiles:
-    """The files of the datasets of this process; the names go to a file of the probe."""
+    """The files that the datasets of this process read. Their names are written to a list in the probe's folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -81,15 +85,15 @@ class DataFiles:
 
     def listen(self, is_inside: Callable[[], bool]) -> None:
         """Notes each file that is opened while `is_inside()` is true."""
-        global _heard, _is_listening
+        global _listener, _is_listening
         self._is_inside = is_inside
-        _heard = self._hear
+        _listener = self._hear
         if not _is_listening:
             _is_listening = True
             sys.addaudithook(_audit)
 
     def _hear(self, path: str, flags: int) -> None:
-        if not self._is_inside() or flags & os.O_ACCMODE == os.O_WRONLY or _is_other(path):
+        if not self._is_inside() or flags & os.O_ACCMODE == os.O_WRONLY or _is_system_file(path):
             return
         self._opened += 1
         if (_OPENED, path) in self._known:
@@ -100,7 +104,7 @@ class DataFiles:
             self._sized += 1
 
     def _note(self, how: str, path: str) -> Optional[int]:
-        """Records a file. Returns its size; `None` if `path` is no regular file."""
+        """Records a file. Returns its size; `None` if `path` is no regular file, or if too many files are known."""
         if len(self._known) >= _MOST:
             return None
         self._known.add((how, path))
@@ -115,7 +119,7 @@ class DataFiles:
         return found.st_size
 
     def between_batches(self) -> tuple[int, int, int]:
-        """Counts since the last call: files opened, and the bytes and number of new files."""
+        """Counts since the last call: opened files, bytes of the new files among them, and the number of new files."""
         self._batches += 1
         if self._batches in _LOOKS:
             self.look()
@@ -138,23 +142,23 @@ class DataFiles:
         try:
             with open(self._path, "a", encoding="utf-8", errors="surrogateescape") as file:
                 file.write("".join(waiting))
-        except OSError:  # no space is left: the list ends here
+        except OSError:  # such as a full disk: these names are lost
             pass
 
 
 def _audit(event: str, args: Any) -> None:
-    if event == "open" and _heard is not None:
+    if event == "open" and _listener is not None:
         try:
             path, _, flags = args
             if not isinstance(path, int):
-                _heard(os.fsdecode(path), flags if isinstance(flags, int) else 0)
+                _listener(os.fsdecode(path), flags if isinstance(flags, int) else 0)
         except Exception:  # never fail the script's own `open`
             pass
 
 
-def _is_other(path: str) -> bool:
+def _is_system_file(path: str) -> bool:
     """True if a file belongs to programs, libraries or the system."""
-    return path.startswith(_OTHERS) or path.endswith(_CODE) or ".so." in path
+    return path.startswith(_SYSTEM_FOLDERS) or path.endswith(_CODE) or ".so." in path
 
 
 def held_files() -> list[str]:
@@ -164,14 +168,14 @@ def held_files() -> list[str]:
         for name in os.listdir("/proc/self/fd"):
             try:
                 path = os.readlink(f"/proc/self/fd/{name}")
-                if path.startswith("/") and not _is_other(path) and _reads(name):
+                if path.startswith("/") and not _is_system_file(path) and _reads(name):
                     found[path] = None
             except (OSError, ValueError):
                 continue
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
             for line in maps:
                 path = line.rstrip("\n").partition("/")[2]
-                if path and not path.endswith(" (deleted)") and not _is_other("/" + path):
+                if path and not path.endswith(" (deleted)") and not _is_system_file("/" + path):
                     found["/" + path] = None
     except OSError:
         pass
@@ -189,7 +193,7 @@ def _reads(descriptor: str) -> bool:
 
 
 class FilesFound:
-    """The lists of all processes of the probe, read as they grow."""
+    """Reads the file lists that all processes of the probe write. Each read continues at the end of the last read."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -217,7 +221,10 @@ class FilesFound:
             pass
 
     def verdict(self) -> tuple[str, Optional[str], Optional[float]]:
-        """The kind of the files, their folder and their mean size."""
+        """The most frequent kind of the files, and the folder and mean size of the files of that kind.
+
+        Opened files count once each. Without opened files, held files count by their size.
+        """
         files = self.opened or self.held
         weights: dict[str, float] = {}
         for path, size in files.items():

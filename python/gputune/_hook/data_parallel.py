@@ -22,9 +22,9 @@ COMPRESSION = PREFIX + "compression"
 _MIB = 1024 * 1024
 #: Constructor arguments; each is the last word of a target.
 _ARGUMENTS = ("bucket_cap_mb", "gradient_as_bucket_view", "static_graph")
-#: Torch's hooks that a setting of `ddp.compression` replaces, by their names in DDP's logging data
+#: The value of `ddp.compression` for each of torch's own communication hooks. The names are those of DDP's logging data
 #: (torch.distributed.algorithms.ddp_comm_hooks.default_hooks; torch.distributed.BuiltinCommHookType).
-_OF_TORCH = {
+_COMPRESSION_OF = {
     "": "none",
     "allreduce_hook": "none",
     "BuiltinCommHookType.ALLREDUCE": "none",
@@ -91,19 +91,19 @@ class DataParallel:
 
     def _around_register(self, original: Function) -> Function:
         def register_comm_hook(parallel: Any, state: Any, hook: Any) -> None:
-            self._replace(getattr(hook, "__qualname__", type(hook).__name__))
+            self._drop_hook(getattr(hook, "__qualname__", type(hook).__name__))
 
         return register_comm_hook
 
     def _around_builtin(self, original: Function) -> Function:
         def register_builtin(parallel: Any, kind: Any) -> None:
-            self._replace(str(kind))
+            self._drop_hook(str(kind))
 
         return register_builtin
 
-    def _replace(self, name: str) -> None:
-        """Drops a hook of torch that the script registers; rejects the setting for any other hook."""
-        if name not in _OF_TORCH:
+    def _drop_hook(self, name: str) -> None:
+        """Leaves out a hook that the script registers. Rejects the setting if the hook is not torch's own."""
+        if name not in _COMPRESSION_OF:
             reason = f"the script registers a communication hook of its own ({name}), which would be lost"
             self._session.reject(COMPRESSION, reason)
 
@@ -114,14 +114,14 @@ class DataParallel:
         modules = [inner for module in self._hook.modules.found for inner in module.modules()]
         for parallel in self._made:
             if any(inner is parallel for inner in modules):
-                self._look_at(_told(parallel), parallel)
+                self._look_at(_logging_data(parallel), parallel)
 
-    def _look_at(self, told: dict[str, Any], parallel: Any) -> None:
+    def _look_at(self, logged: dict[str, Any], parallel: Any) -> None:
         found = {
-            BUCKET: _number(told.get("bucket_cap_bytes", getattr(parallel, "bucket_bytes_cap", None))),
-            VIEW: bool(told.get("gradient_as_bucket_view", getattr(parallel, "gradient_as_bucket_view", False))),
+            BUCKET: _mib(logged.get("bucket_cap_bytes", getattr(parallel, "bucket_bytes_cap", None))),
+            VIEW: bool(logged.get("gradient_as_bucket_view", getattr(parallel, "gradient_as_bucket_view", False))),
             STATIC: bool(getattr(parallel, "static_graph", False)),
-            COMPRESSION: _compression(told.get("comm_hook", "")),
+            COMPRESSION: _compression(logged.get("comm_hook", "")),
         }
         if rank_and_ranks()[0] == 0:
             say = self._facts.say
@@ -141,18 +141,18 @@ def say_backend(facts: Any) -> None:
         facts.say("distributed.backend", str(distributed.get_backend()))
 
 
-def _told(parallel: Any) -> dict[str, Any]:
+def _logging_data(parallel: Any) -> dict[str, Any]:
     try:
         return dict(parallel._get_ddp_logging_data())
     except Exception:  # an older torch
         return {}
 
 
-def _number(size: Optional[float]) -> Optional[float]:
+def _mib(size: Optional[float]) -> Optional[float]:
     if size is None:
         return None
     return size // _MIB if size % _MIB == 0 else size / _MIB
 
 
 def _compression(hook: str) -> str:
-    return _OF_TORCH.get(hook, hook)
+    return _COMPRESSION_OF.get(hook, hook)

@@ -1,7 +1,7 @@
 """Counts the floating-point operations of one step, by the formulas of `torch.utils.flop_counter`.
 
-The second step is counted, and after a change of settings the first: gputune drops both as warm-up. Counting runs Python
-code for each operation, so the step has a mark.
+The hook counts the second step of a process, and the first step after a change of settings. gputune drops both steps as
+warm-up. Counting runs Python code for each operation, which makes the step slower, so the hook marks the step.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Flops:
             self._enter()
 
     def _enter(self) -> None:
-        if rank_and_ranks()[0] != 0 or not self._is_seen():
+        if rank_and_ranks()[0] != 0 or not self._can_count():
             return
         mode = _counting_mode(self._hook)
         if mode is not None:
@@ -59,17 +59,19 @@ class Flops:
             self._hook.steps.mark(MARK)
 
     def _leave(self) -> Any:
-        """Ends counting. Returns the mode if it saw the whole step."""
+        """Ends counting. Returns the dispatch mode, which has the count; `None` if nothing was counted."""
         mode, self._mode = self._mode, None
         if mode is None:
             return None
-        if _innermost() is not mode:  # the script has entered a mode since, or this is another thread's child
+        # The script may have entered a mode of its own, or another thread may have forked this process.
+        if _innermost() is not mode:
             mode.is_whole = False
             return None
         mode.__exit__(None, None, None)
         return mode
 
-    def _is_seen(self) -> bool:
+    def _can_count(self) -> bool:
+        """True if Python sees all operations of a step."""
         modules = self._hook.modules.found
         if self._hook.session.value(_COMPILE, "off") != "off" or model_facts.is_compiled(modules):
             return False
@@ -79,18 +81,18 @@ class Flops:
 
 
 def _innermost() -> Any:
-    """The mode that sees an operation first."""
+    """The dispatch mode that gets each operation first; `None` without a mode."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 
     return _get_current_dispatch_mode()
 
 
 def _counting_mode(hook: Hook) -> Any:
-    """A mode that adds up the operations; `None` if this torch has no formulas (they came with 2.1)."""
+    """A dispatch mode that adds up the operations; `None` if torch is older than 2.1, which brought the formulas."""
     try:
         from torch.utils._python_dispatch import TorchDispatchMode
         from torch.utils.flop_counter import flop_registry
-    except Exception:  # it also imports Triton, which may be broken
+    except Exception:  # `flop_counter` also imports Triton, which may be broken
         return None
 
     class Counting(TorchDispatchMode):
@@ -110,7 +112,7 @@ def _counting_mode(hook: Hook) -> Any:
 
         def _count(self, function: Any, types: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
             packet = getattr(function, "_overloadpacket", None)
-            if packet is None:  # an operator of a higher order, whose own operations are not seen
+            if packet is None:  # a higher-order operator, which hides the operations inside it
                 self.is_whole = False
             formula = flop_registry.get(packet)
             if formula is None:
@@ -119,7 +121,7 @@ def _counting_mode(hook: Hook) -> Any:
                 self.total += int(formula(*args, **kwargs, out_val=result))
             except Exception:  # arguments that the formula does not know
                 self.is_whole = False
-            if types:  # sharded or quantised tensors, whose sizes are not those of this process
+            if types:  # sharded or quantised tensors, whose sizes differ from the sizes that this process computes
                 self.is_whole = False
 
     return Counting()

@@ -35,8 +35,8 @@ class Observer:
         self._communication = Communication(hook.phases)
         self._rank = 0
         self._reported_at = 0.0
-        self._is_anew = False  # the next step has other settings
-        self._first = (0, 0.0, 0.0)  # step, wall time and thread time at the start
+        self._is_anew = False  # the settings have changed since the last report
+        self._first = (0, 0.0, 0.0)  # step, wall time and thread time when counting began
 
     def install(self) -> None:
         self._autocast.install()
@@ -64,7 +64,7 @@ class Observer:
         self._is_anew = True
 
     def say_model(self) -> None:
-        """Reports the facts that no longer change."""
+        """Reports the facts that change only with the settings or the training device."""
         hook, say = self._hook, self._facts.say
         modules = hook.modules.found
         device = "cpu" if hook.phases.device is None else hook.phases.device.type
@@ -105,10 +105,10 @@ class Observer:
             self.report(steps, wall)
 
     def begin(self) -> None:
-        """Starts counting."""
+        """Starts counting. Only a subclass has counts."""
 
     def report(self, steps: int, wall: float) -> None:
-        """Reports the counts over `steps` steps and `wall` seconds."""
+        """Reports the counts over `steps` steps and `wall` seconds. Only a subclass has counts."""
 
 
 class Evidence(Observer):
@@ -127,8 +127,8 @@ class Evidence(Observer):
         self._read_before: dict[int, tuple[int, int]] = {}
         self._lines: Optional[lines.Sampler] = None
         self._lines_of_workers = lines.LinesOfWorkers(folder)
-        self._looks = self._running = self._on_storage = 0  # samples of worker states
-        self._read = (0, 0)  # bytes by system calls, and from storage
+        self._looks = self._running = self._on_storage = 0  # observed worker states: all, running, waiting for storage
+        self._read = (0, 0)  # bytes read by system calls, and the part of them that came from storage
 
     def install(self) -> None:
         super().install()
@@ -227,6 +227,7 @@ class Evidence(Observer):
             now = _bytes_read(pid)
             if now is None:
                 continue
+            # A worker has read for this loader since its start. This process has read much before the first call.
             before = self._read_before.get(pid, now if pid == os.getpid() else (0, 0))
             self._read_before[pid] = now
             self._read = (self._read[0] + now[0] - before[0], self._read[1] + now[1] - before[1])
@@ -236,7 +237,7 @@ def _state(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(") ")[2][:1]
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return ""
 
 
@@ -245,10 +246,10 @@ def _bytes_read(pid: int) -> Optional[tuple[int, int]]:
         with open(f"/proc/{pid}/io", encoding="ascii") as file:
             numbers = dict(line.split(":") for line in file)
         return int(numbers["rchar"]), int(numbers["read_bytes"])
-    except (OSError, ValueError, KeyError):  # it has ended
+    except (OSError, ValueError, KeyError):  # the process has ended
         return None
 
 
 def make(hook: Hook, folder: str, is_asked: bool) -> Any:
-    """The observer of a probe."""
+    """The observer of a probe. `is_asked`: an experiment asks for all facts."""
     return Evidence(hook, folder) if is_asked else Observer(hook, folder)

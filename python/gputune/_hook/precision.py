@@ -28,7 +28,7 @@ _DTYPES = {
     "fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, PURE_BF16: None, FP8: torch.bfloat16
 }  # fmt: skip
 
-#: Settings that stay for a whole process, with the reason.
+#: Settings that a process cannot change to or from while it trains, with the reason.
 _FIXED = {
     "fp16": "fp16 needs a GradScaler, which a script makes when it starts",
     PURE_BF16: "the weights are converted when training starts",
@@ -48,8 +48,8 @@ class Precision(Treatment):
         self._ran_on: set[str] = set()  # kinds of devices on which training ran in this precision
         self._seen: set[str] = set()  # kinds of devices whose abilities are known
         self._refusals: dict[str, str] = {}  # reasons why a kind of device lacks this precision
-        self._is_ours = False  # the current region is the hook's
-        self._converted: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # modules with other weights
+        self._is_ours = False  # the current call runs in a region that the hook has added
+        self._converted: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # modules that the hook has converted
 
     def install(self) -> None:
         replace(torch.autocast, "__enter__", self._around_enter)
@@ -64,7 +64,7 @@ class Precision(Treatment):
         self._hook.changes[PRECISION] = self._change
 
     def _change(self, value: str) -> None:
-        """Changes the precision between two steps; not to or from a setting that acts when training starts."""
+        """Changes the precision between two steps. Raises `CannotChange` for a setting in `_FIXED`."""
         for fixed in (value, self._value):
             if fixed in _FIXED:
                 raise CannotChange(_FIXED[fixed])
@@ -119,7 +119,7 @@ class Precision(Treatment):
             self._refusals[kind] = reason
 
     def _note_full(self) -> None:
-        """Notes the run at once for fp32 and TF32, which need no autocast region."""
+        """Notes the run at once for fp32, TF32 and pure bf16, which need no autocast region."""
         if self._dtype is None and self._kind is not None and self._kind not in self._refusals:
             self._note_run(self._kind)
 
@@ -135,7 +135,7 @@ class Precision(Treatment):
         return _widen_all(outputs) if self._is_ours else outputs
 
     def _note_run(self, kind: str) -> None:
-        """Notes that training runs in this precision on such a device."""
+        """Notes that training runs in this precision on this kind of device."""
         if kind not in self._ran_on:
             self._ran_on.add(kind)
             if self._session.is_checked:
@@ -151,7 +151,7 @@ class Precision(Treatment):
             self._session.apply(PRECISION)
 
     def _refusal(self, kind: str) -> Optional[str]:
-        """The reason why such a device lacks this precision, else `None`."""
+        """The reason why this kind of device lacks this precision, else `None`."""
         if self._value == "tf32" and kind != "cuda":
             return f"TF32 exists on NVIDIA GPUs only, and the model is on the {kind}"
         if self._value == "tf32" and torch.cuda.get_device_capability()[0] < 8:
@@ -171,7 +171,8 @@ class Precision(Treatment):
 
     def _around_enter(self, original: Function) -> Function:
         def __enter__(region: Any) -> Any:
-            if self._may_train(region.device) and not self._hook.backward.is_inside:  # backward restores regions
+            # Within backward, torch enters the regions of the forward pass again, which the hook has already set.
+            if self._may_train(region.device) and not self._hook.backward.is_inside:
                 self._override(region)
             return original(region)
 
@@ -205,7 +206,10 @@ class Precision(Treatment):
         return __init__
 
     def _set_tf32(self) -> None:
-        """Sets TF32, again after the script has changed it. Skips the CPU, where the switches differ in meaning."""
+        """Sets TF32. Each step calls this again, as the script may have changed TF32.
+
+        Skips the CPU, where the switches differ in meaning.
+        """
         if self._kind == "cuda":
             set_tf32(self._value != "fp32")
 
@@ -214,9 +218,9 @@ def set_tf32(is_on: bool) -> None:
     """Sets TF32 for matrix products, convolutions and recurrent layers, whatever switches the script has used.
 
     Torch 2.9 added a switch `fp32_precision` for each old switch. Reading an old switch raises if the two differ. The
-    old setter of matrix products does nothing if its own value stays the same, so it gets the other value first. The new
-    switches come last: the old ones leave convolutions on their parent, which may be "tf32" (pytorch's
-    `aten/src/ATen/Context.cpp`).
+    old setter of matrix products does nothing if its own value stays the same, so it gets the opposite value first. The
+    new switches are set last: the old switches let convolutions inherit the value of a parent switch, which may be
+    "tf32" (pytorch's `aten/src/ATen/Context.cpp`).
     """
     wanted = "tf32" if is_on else "ieee"
     products, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -244,14 +248,15 @@ def _widen_all(outputs: Any) -> Any:
 
 
 def _widened(module: nn.Module, args: Any, outputs: Any) -> Any:
-    """A forward hook."""
+    """A forward hook that converts the outputs to float32."""
     return _widen_all(outputs)
 
 
 def _has_loss(outputs: Any) -> bool:
     """True if the outputs contain the loss, so that the script need not compute it.
 
-    Named outputs must have `loss`: the `aux_loss` of a mixture of experts, for example, is only added to a loss.
+    In a dict only the entry `loss` counts. In a named tuple with a field `loss`, only that field counts. Other scalars,
+    such as the `aux_loss` of a mixture of experts, are only added to a loss.
     """
     if isinstance(outputs, dict):
         outputs = outputs.get("loss")

@@ -39,7 +39,7 @@ class RunLength:
         """Reports the length as a number of epochs or of steps, if it is known."""
         of_arguments = _first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS)
         epochs, steps = _of_trainer() or of_arguments
-        if steps is not None:  # a limit on steps ends a training whose epochs have a default
+        if steps is not None:  # comes first: a number of epochs may be a default, which the limit on steps overrides
             self._facts.say("run.steps", steps)
             for name in _STEPS:
                 if getattr(self._arguments, name, None) == steps and name in self._options:

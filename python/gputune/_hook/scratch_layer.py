@@ -65,7 +65,11 @@ def failure(number: int, path: Any, other: Any = None) -> OSError:
 
 
 class ScratchLayer:
-    """The layer in this process."""
+    """The layer in this process.
+
+    A key is the absolute path of a file as the script sees it, with the links in the path of its folder resolved.
+    `ours` is a folder of the probe, where writes need no layer.
+    """
 
     def __init__(self, scratch: str, ours: str) -> None:
         scratch = os.path.realpath(scratch)
@@ -76,16 +80,19 @@ class ScratchLayer:
         self._journal = LayerJournal(scratch)
         self.length = self._journal.length
         self.known = [0]
-        """Bytes of the journal that this process knows; -1 if each path must be resolved."""
+        """Bytes of the journal that this process knows; -1 if each path must be resolved.
+
+        It is a list of one number, so that the fast path of `file_calls` can share it."""
         self.entries: dict[str, Entry] = {}
         self.below: dict[str, dict[str, None]] = {}
         """Names with an entry, by their folder."""
         self.names = {"", ".", ".."}
         """Names of all paths that ever had an entry, and the special names `.`, `..` and empty."""
-        self.must_resolve = False  # a link was made, or the working folder is in the layer
-        self._folders: dict[str, str] = {}
+        self.must_resolve = False
+        """True if each path must be resolved: a link was made, or the working folder is in the layer."""
+        self._folders: dict[str, str] = {}  # results of `_real_folder`
         self.lock = threading.RLock()
-        self._cwd: Optional[str] = None
+        self._cwd: Optional[str] = None  # the working folder as the script sees it, if it is in the layer
         try:
             cwd = Real.getcwd()
         except FileNotFoundError:  # it was removed
@@ -100,7 +107,7 @@ class ScratchLayer:
     # Locating paths.
 
     def locate(self, path: Path, follow: bool = True, folder_fd: Optional[int] = None) -> Optional[str]:
-        """The absolute path, without links in its folder; `None` for paths in /dev, /proc and /sys (except /dev/shm)."""
+        """The key of a path; `None` for paths in /dev, /proc and /sys (except /dev/shm)."""
         text = os.fsdecode(path)
         if not text:
             raise failure(errno.ENOENT, path)
@@ -132,6 +139,7 @@ class ScratchLayer:
         return normal
 
     def _real_folder(self, folder: str, depth: int = 0) -> str:
+        """A folder with all links in its path resolved."""
         if folder == "/":
             return folder
         known = self._folders.get(folder)
@@ -198,7 +206,10 @@ class ScratchLayer:
     # Reading.
 
     def reading(self, path: Any, follow: bool = True, folder_fd: Optional[int] = None) -> Any:
-        """The path to open for reading: the changed file, the resolved path if links matter, else `path`."""
+        """The path to open for reading: the file of a changed path, else `path` itself.
+
+        An unchanged path is replaced by its key if paths must be resolved, or if it is relative to `folder_fd`.
+        """
         if self.length[0] != self._journal.read_to:
             self.refresh()
         if not self.entries and not self.must_resolve:
@@ -225,7 +236,7 @@ class ScratchLayer:
     # Writing.
 
     def guarded(self, path: Any, follow: bool = True, folder_fd: Optional[int] = None) -> Optional[str]:
-        """The absolute path if it is guarded, else `None`."""
+        """The key of `path` if it is guarded (see `guarded_places.py`), else `None`."""
         if isinstance(path, int):
             return None
         key = self.locate(path, follow, folder_fd)
@@ -269,6 +280,7 @@ class ScratchLayer:
         return self.files + key
 
     def _make_logical_folders(self, key: str) -> None:
+        """Makes a folder and its missing parents, as the script sees them, in the layer."""
         if not self.is_folder(key):
             self._make_logical_folders(os.path.dirname(key))
             self._make_folders(self.files + key)
@@ -302,6 +314,7 @@ class ScratchLayer:
             self._know()
 
     def _know(self) -> None:
+        """Updates `known`."""
         self.known[0] = -1 if self.must_resolve else self._journal.read_to
 
     def _apply(self, key: str, is_changed: bool, file: Optional[str], target: Optional[str]) -> None:
@@ -338,6 +351,7 @@ class ScratchLayer:
             self._shift(key)
 
     def _shift(self, cwd: str) -> None:
+        """Notes that the working folder is in the layer."""
         self._cwd = cwd
         self.must_resolve = True
         self._know()

@@ -1,7 +1,8 @@
-"""Silences trackers and hubs without an environment variable for it, or whose variable a script overrides.
+"""Silences trackers and hubs that no environment variable can silence, or whose variable a script can override.
 
-gputune sets the documented variables of each tracker. If the spec sets a variable to another
-value, gputune changes neither that variable nor its functions here. `GPUTUNE_TRACKERS=allow` turns all of this off.
+gputune sets the documented variables of each tracker. If the spec sets such a variable to another value, gputune keeps
+that value, and this module does not replace the functions of the variable. `GPUTUNE_TRACKERS=allow` turns all of this
+off.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ Function = Callable[..., Any]
 #: Set to `silent` in each probe.
 TRACKERS = "GPUTUNE_TRACKERS"
 
-#: Functions whose argument overrides the variable: module, name, argument, its forced value, variable and its value.
+#: Functions whose argument overrides a variable: module, name, argument, and the value that the argument gets. The last
+#: two members are a condition: the argument is replaced only if this variable has this value.
 _ARGUMENTS: tuple[tuple[str, str, str, Any, str, str], ...] = (
     ("wandb", "init", "mode", "disabled", "WANDB_MODE", "disabled"),
     ("neptune", "init_run", "mode", "debug", "NEPTUNE_MODE", "debug"),
@@ -65,6 +67,7 @@ def _fix_arguments(name: str, module: ModuleType) -> None:
 
 
 def _fix(module: ModuleType, dotted: str, argument: str, value: Any) -> None:
+    """Replaces a function by a function that calls it with `value` for the argument."""
     owner: Any = module
     *owners, name = dotted.split(".")
     for part in owners:
@@ -81,7 +84,7 @@ def _fix(module: ModuleType, dotted: str, argument: str, value: Any) -> None:
         elif value is not None or argument in kwargs:
             kwargs[argument] = value
         if name.startswith("set_") and value is None:
-            return None  # it sets only this value
+            return None  # such a function sets only this value, so there is nothing to set
         return original(*args, **kwargs)
 
     setattr(owner, name, functools.update_wrapper(call, original))
@@ -107,7 +110,7 @@ def _stop_pushes(module: ModuleType) -> None:
         setattr(kind, name, functools.update_wrapper(_pushing_nothing(module, name), getattr(kind, name)))
         if api is not None and hasattr(module, name):
             setattr(module, name, getattr(api, name))  # the module's functions are bound methods of `api`
-    _stop_clones(module)
+    _stop_git_pushes(module)
 
 
 def _pushing_nothing(module: Any, name: str) -> Function:
@@ -142,8 +145,8 @@ def _finished(value: Any) -> Any:
     return future
 
 
-def _stop_clones(module: ModuleType) -> None:
-    """Stops pushes by git, which versions before 1 also offer."""
+def _stop_git_pushes(module: ModuleType) -> None:
+    """Stops pushes by git, which huggingface_hub before version 1 also offers."""
 
     def stop(repository: ModuleType) -> None:
         kind: Any = getattr(repository, "Repository", None)

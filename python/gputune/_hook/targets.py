@@ -65,7 +65,7 @@ TARGETS = (
         )
     ),
     Target(PRECISION, lambda hook: Precision(hook).install(), _NO_MODULE),
-    # Before `torch.compile`, which calls the function that this target wraps.
+    # This target comes before the target `torch.compile`, which calls the function that this target wraps.
     Target(
         DYNAMIC,
         lambda hook: DynamicShapes(hook).install(),

@@ -1,7 +1,8 @@
 """Turns a fork of the zygote into a supervisor with a child that runs the whole script, as Python would.
 
-The supervisor is gputune's executable, as for a fresh probe; only its command is a process that already runs. That
-process takes over the inputs of a new process: mounts, working folder, environment, arguments, output.
+The supervisor is gputune's executable, as for a fresh probe. But it supervises a process that already runs, instead of
+starting a command. Before the script begins, that process gets everything that a new process would get: mounts, working
+folder, environment, arguments and output.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _CAPABILITY_VERSION = 0x20080522
 
 @dataclass(frozen=True)
 class Start:
-    """The zygote's knowledge of the script's start."""
+    """The zygote's task, and its environment before and after the imports."""
 
     environment: dict[bytes, bytes]
     """The variables before the imports."""
@@ -65,7 +66,7 @@ def become_supervisor(descriptors: list[int], task: dict[str, Any], start: Start
             die_with_parent()
             ours.close()
             os.close(link)
-            if os.getppid() == parent:
+            if os.getppid() == parent:  # else the parent ended before `die_with_parent`
                 _run(theirs, output, start)
             os._exit(1)
         theirs.close()
@@ -101,10 +102,10 @@ def _run(link: socket.socket, output: int, start: Start) -> NoReturn:
             _enter_mounts(order["mounts"])
         if start.task["drops_capabilities"]:
             _drop_capabilities()
-            die_with_parent()  # a change of credentials clears it
+            die_with_parent()  # again, as a change of credentials clears the signal
         os.chdir(order["cwd"])
         _set_environment(order["env"], start)
-        hook = order["env"]["PYTHONPATH"].split(os.pathsep)[0]  # the probe's own comes first
+        hook = order["env"]["PYTHONPATH"].split(os.pathsep)[0]  # the probe's own hook folder comes first
         _set_paths(hook, start.task["hook"], invocation)
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[:] = order["arguments"]
@@ -130,13 +131,15 @@ def _order(link: socket.socket) -> Optional[dict[str, Any]]:
 
 def _set_environment(env: dict[str, str], start: Start) -> None:
     whole = dict(start.environment)
-    for name, value in start.task["of_config"].items():  # another config may not set it
+    # Variables of the first probe's config get gputune's own values back, as this config may not set them.
+    for name, value in start.task["of_config"].items():
         if value is None:
             whole.pop(os.fsencode(name), None)
         else:
             whole[os.fsencode(name)] = os.fsencode(value)
     given = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     whole.update(given)
+    # A variable that the imports have set keeps its value, unless this probe asks for another value.
     for name, value in start.changed.items():
         if name not in given or given[name] == start.environment.get(name):
             whole[name] = value
