@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import signal
 import subprocess
@@ -98,6 +99,8 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(f'{_toml(name)} = {_toml(part)}' for name, part in value.items())} }}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
     if isinstance(value, (str, int, float)):
         return json.dumps(value, ensure_ascii=False)
     raise TypeError(f"a spec cannot have the value {value!r}")

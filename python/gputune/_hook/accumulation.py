@@ -75,7 +75,7 @@ class Accumulation(Treatment):
         """Changes the number of parts between two steps. Loaders give parts from their next batch on."""
         self._parts = parts = parts or 1
         self._kept_parameter = None
-        self._parts_since_call.clear()
+        self._parts_since_call = dict.fromkeys(self._parts_since_call, 0)
         if parts <= 1:
             self._session.apply(ACCUMULATION)
         for module in self._hook.modules.found:

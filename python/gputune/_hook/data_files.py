@@ -180,7 +180,7 @@ def held_files() -> list[str]:
     except OSError:
         pass
     ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [path for path in found if not path.startswith(ours) and os.path.isfile(path)]
+    return [path for path in found if not path.startswith(ours + os.sep) and os.path.isfile(path)]
 
 
 def _reads(descriptor: str) -> bool:

@@ -37,8 +37,9 @@ class RunLength:
 
     def say(self) -> None:
         """Reports the length as a number of epochs or of steps, if it is known."""
-        of_arguments = _first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS)
-        epochs, steps = _of_trainer() or of_arguments
+        epochs, steps = _of_trainer()
+        if epochs is None and steps is None:
+            epochs, steps = _first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS)
         if steps is not None:  # comes first: a number of epochs may be a default, which the limit on steps overrides
             self._facts.say("run.steps", steps)
             for name in _STEPS:
@@ -57,8 +58,8 @@ def _first(owner: Any, names: tuple[str, ...]) -> Optional[float]:
     return None
 
 
-def _of_trainer() -> Optional[tuple[Optional[float], Optional[float]]]:
-    """The epochs and the steps of the transformers or Lightning trainer that trains; `None` without one."""
+def _of_trainer() -> tuple[Optional[float], Optional[float]]:
+    """The epochs and the steps of the transformers or Lightning trainer that trains, where they have a limit."""
     frame: Any = sys._getframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
@@ -69,4 +70,4 @@ def _of_trainer() -> Optional[tuple[Optional[float], Optional[float]]]:
         if "lightning" in module.split(".")[0] and hasattr(owner, "fit_loop"):
             return _first(owner, ("max_epochs",)), _first(owner, ("max_steps",))
         frame = frame.f_back
-    return None
+    return None, None
