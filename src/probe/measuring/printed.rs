@@ -10,7 +10,7 @@ use super::running_mean::{Line, RunningMean, Stretch};
 use super::stats::count;
 
 #[derive(Debug, Default)]
-pub(in crate::probe) struct Printed {
+pub(super) struct Printed {
     /// The arrival of the last lines, in seconds since the probe began.
     last: Option<f64>,
     /// True if only the first lines came. Their start is unknown, so their times are right only relative to each other.
@@ -27,7 +27,7 @@ impl Printed {
     ///
     /// Returns true if these stretches replace all earlier ones: the first lines are used only until other lines arrive, and means
     /// since the start of the script are recognised only after some lines.
-    pub(in crate::probe) fn take(&mut self, at: f64, rates: &[f64]) -> (bool, Vec<Stretch>) {
+    pub(super) fn take(&mut self, at: f64, rates: &[f64]) -> (bool, Vec<Stretch>) {
         let last = self.last.replace(at);
         let rates: Vec<f64> = rates.iter().copied().filter(|rate| rate.is_finite() && *rate >= 0.0).collect();
         if let Some(of_mean) = rates.last().and_then(|&rate| self.mean.take(Line { at, rate })) {

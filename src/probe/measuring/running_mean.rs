@@ -82,21 +82,34 @@ fn is_impossible(start: f64, earlier: Line, line: Line) -> bool {
     samples(start, line) < samples(start, earlier) * (1.0 - TOLERANCE)
 }
 
-/// Returns the start of a mean that has the shape of these lines.
+/// Returns the start of a mean that has the shape of these lines. Half of the lines must tell the same rate as all: a rate that is
+/// smoothed, or that changes in another way, tells another rate with each line.
+fn start(lines: &[Line]) -> Option<f64> {
+    /// Round numbers: the fewest lines, the least change of the rate, and the largest difference between the two rates.
+    const FEWEST: usize = 10;
+    const CHANGE: f64 = 0.1;
+    const DIFFERENCE: f64 = 0.02;
+    let (first, last) = lines.first().zip(lines.last()).filter(|_| lines.len() >= FEWEST)?;
+    let has_changed = (last.rate - first.rate).abs() >= CHANGE * last.rate;
+    let (half, all) = (fit(&lines[..lines.len() / 2])?, fit(lines)?);
+    let is_steady = (half.rate / all.rate - 1.0).abs() <= DIFFERENCE;
+    (has_changed && is_steady).then_some(all.start)
+}
+
+struct Fit {
+    rate: f64,
+    start: f64,
+}
+
+/// Fits a mean to lines, if its shape is theirs.
 ///
 /// With `n = c + R t`, the mean `r = n / (t - s)` is `r t = c + R t + s r`: linear in `c`, `R` and `s`, which least squares find.
-fn start(lines: &[Line]) -> Option<f64> {
-    /// Round numbers: lines for three unknowns, the least change of the rate, and the largest residual as a share of the change.
-    const FEWEST: usize = 8;
-    const CHANGE: f64 = 0.1;
-    const RESIDUAL: f64 = 0.03;
+fn fit(lines: &[Line]) -> Option<Fit> {
+    /// The largest residual as a share of the change: a round number.
+    const RESIDUAL: f64 = 0.02;
     /// A script cannot have started much before its probe.
     const EARLIEST: f64 = -1.0;
-    let (first, last) = lines.first().zip(lines.last()).filter(|_| lines.len() >= FEWEST)?;
-    let change = (last.rate - first.rate).abs();
-    if change < CHANGE * last.rate {
-        return None;
-    }
+    let (first, last) = lines.first().zip(lines.last())?;
     let mean = |of: fn(&Line) -> f64| lines.iter().map(of).sum::<f64>() / count(lines.len());
     let (at, rate, product) = (mean(|line| line.at), mean(|line| line.rate), mean(|line| line.at * line.rate));
     let sum = |of: &dyn Fn(f64, f64, f64) -> f64| {
@@ -106,11 +119,12 @@ fn start(lines: &[Line]) -> Option<f64> {
     let (tt, tr, rr) = (sum(&|t, _, _| t * t), sum(&|t, r, _| t * r), sum(&|_, r, _| r * r));
     let (ty, ry) = (sum(&|t, _, y| t * y), sum(&|_, r, y| r * y));
     let determinant = tt * rr - tr * tr;
-    let (true_rate, start) = ((ty * rr - ry * tr) / determinant, (ry * tt - ty * tr) / determinant);
-    let is_possible = true_rate > 0.0 && (EARLIEST..first.at).contains(&start);
-    let residual = sum(&|t, r, y| (y - true_rate * t - start * r).powi(2)) / count(lines.len());
-    // The residual of the product, at the mean distance from the start, as a residual of the rate.
-    (is_possible && residual.sqrt() / (at - start) <= RESIDUAL * change).then_some(start)
+    let (rate, start) = ((ty * rr - ry * tr) / determinant, (ry * tt - ty * tr) / determinant);
+    let is_possible = rate > 0.0 && (EARLIEST..first.at).contains(&start);
+    let residual = sum(&|t, r, y| (y - rate * t - start * r).powi(2)) / count(lines.len());
+    // The residual of the product, at the mean distance from the start, is that of the rate.
+    let is_close = residual.sqrt() / (at - start) <= RESIDUAL * (last.rate - first.rate).abs();
+    (is_possible && is_close).then_some(Fit { rate, start })
 }
 
 #[cfg(test)]
@@ -146,10 +160,9 @@ mod tests {
             assert!((found / 1000.0 - 1.0).abs() < 0.001, "{name}: {found}");
             // Printed with one decimal, and up to 2 ms late.
             let mut random = Random(3);
-            let printed = lines.iter().map(|line| Line {
-                at: line.at + 0.002 * random.uniform(),
-                rate: (line.rate * 10.0).round() / 10.0,
-            });
+            let printed = lines
+                .iter()
+                .map(|line| Line { at: line.at + 0.002 * random.uniform(), rate: (line.rate * 10.0).round() / 10.0 });
             let found = rate(&printed.collect::<Vec<_>>()).unwrap_or_default();
             assert!((found / 1000.0 - 1.0).abs() < 0.02, "{name}: {found}");
         }
@@ -165,7 +178,10 @@ mod tests {
         assert_eq!(rate(&lines(|at| 2000.0 - 50.0 * at)), None, "slower and slower");
         assert_eq!(rate(&lines(|at| 2000.0 - 50.0 * at + 20.0 * noise(at))), None, "slower and slower, with noise");
         assert_eq!(rate(&lines(|at| if at < 5.0 { 500.0 } else { 1000.0 })), None, "a step");
-        assert_eq!(rate(&lines(|at| 1000.0 - 800.0 * (-(at - 3.0) / 0.5).exp())), None, "smoothed by a progress bar");
+        for (change, seconds) in [(-800.0, 0.5), (-800.0, 2.0), (-800.0, 10.0), (800.0, 1.0), (800.0, 5.0)] {
+            let smoothed = |at: f64| 1000.0 + change * (-(at - 3.0) / seconds).exp();
+            assert_eq!(rate(&lines(smoothed)), None, "smoothed, {change} {seconds}");
+        }
     }
 
     #[test]
