@@ -85,14 +85,15 @@ fn is_impossible(start: f64, earlier: Line, line: Line) -> bool {
 /// Returns the start of a mean that has the shape of these lines. Half of the lines must tell the same rate as all: a rate that is
 /// smoothed, or that changes in another way, tells another rate with each line.
 fn start(lines: &[Line]) -> Option<f64> {
-    /// Round numbers: the fewest lines, the least change of the rate, and the largest difference between the two rates.
+    /// Round numbers: the fewest lines, the least change, and the largest difference between the two rates as shares of the last
+    /// line's.
     const FEWEST: usize = 10;
     const CHANGE: f64 = 0.1;
     const DIFFERENCE: f64 = 0.02;
     let (first, last) = lines.first().zip(lines.last()).filter(|_| lines.len() >= FEWEST)?;
     let has_changed = (last.rate - first.rate).abs() >= CHANGE * last.rate;
     let (half, all) = (fit(&lines[..lines.len() / 2])?, fit(lines)?);
-    let is_steady = (half.rate / all.rate - 1.0).abs() <= DIFFERENCE;
+    let is_steady = (half.rate - all.rate).abs() <= DIFFERENCE * last.rate;
     (has_changed && is_steady).then_some(all.start)
 }
 
