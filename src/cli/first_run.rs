@@ -43,8 +43,13 @@ macro_rules! tell {
 /// search, if it is known: the runs take at most half of it.
 ///
 /// # Errors
-/// The user stopped it.
-pub(super) fn of(command: &Command, time: Option<Duration>, is_quiet: bool) -> Result<Option<Seen>, Failed> {
+/// The user stopped it. Or the command failed before its first training step, and a search follows.
+pub(super) fn of(
+    command: &Command,
+    time: Option<Duration>,
+    is_quiet: bool,
+    search_follows: bool,
+) -> Result<Option<Seen>, Failed> {
     let begin = Instant::now();
     let share = |share: f64| time.map_or(LIMITS.probe_time, |time| time.mul_f64(share)).min(LIMITS.probe_time);
     let limits = Limits { probe_time: share(MOST), ..LIMITS };
@@ -57,6 +62,11 @@ pub(super) fn of(command: &Command, time: Option<Duration>, is_quiet: bool) -> R
     let Some(run) = run(command, Bare::of(&words)?, &limits, is_quiet)? else { return Ok(None) };
     match &run.outcome {
         _ if run.has_trained => {}
+        Outcome::Crashed(failure) if run.has_failed && search_follows => {
+            let hint = format!("run `{}` without gputune, and mend what it says", paths::line(&command.words));
+            let message = format!("the command failed before its first training step: {}", failure.reason);
+            return Err(Failed::impossible(message).last_lines(failure.last_lines.clone()).hint(hint));
+        }
         Outcome::Crashed(failure) | Outcome::OutOfMemory { failure, .. } => {
             tell!(is_quiet, "  it ended before its first training step: {}", failure.reason);
         }

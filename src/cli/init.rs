@@ -125,7 +125,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
         return Ok(None);
     }
     let time = args.time.as_deref().and_then(|time| quantity::parse_duration(time).ok());
-    let seen = if args.no_run { None } else { first_run::of(&command, time, args.quiet)? };
+    let seen = if args.no_run { None } else { first_run::of(&command, time, args.quiet, args.keep)? };
     let (source, preset) = recognised(args, &command, source, seen.as_ref(), asks)?;
     let asked = Asked {
         command: &command,

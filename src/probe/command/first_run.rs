@@ -8,8 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Deserialize;
 
+use super::super::orders::Ending;
 use super::session::{Opening, Session};
 use super::starting::Process;
+use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch};
 use crate::model::{Facts, Outcome};
 
@@ -32,6 +34,8 @@ pub struct FirstRun {
     pub outcome: Outcome,
     /// True if it made a training step that the hook saw.
     pub has_trained: bool,
+    /// True if it ended by itself with an error.
+    pub has_failed: bool,
     /// The facts that the hook reported.
     pub facts: Facts,
     /// The notes of its processes.
@@ -185,7 +189,8 @@ impl CommandProber {
         let (verdict, _, _) = session.measure_and_hold(false, watch)?;
         let (facts, notes) = (session.heard.facts.clone(), Notes::read(&session.notes()));
         let has_trained = session.heard.any_step();
-        Ok(FirstRun { outcome: session.outcome(&verdict), has_trained, facts, notes })
+        let has_failed = matches!(verdict, Verdict::Exited) && !session.heard.ending.is_some_and(Ending::is_success);
+        Ok(FirstRun { outcome: session.outcome(&verdict), has_trained, has_failed, facts, notes })
     }
 }
 
