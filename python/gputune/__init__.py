@@ -7,9 +7,9 @@
         loss = train(batch)
         gputune.step(samples=len(batch), loss=loss)
 
-Outside a probe `config` returns the script's own values. The other functions do nothing: they check no argument and
-import nothing. Inside a probe a wrong argument raises `TypeError` or `ValueError`. A lost connection to gputune is no
-error.
+Outside a probe `config` returns the script's own values, and `step`, `phase`, `memory` and `done` do nothing: they
+check no argument and import nothing. Inside a probe a wrong argument raises `TypeError` or `ValueError`. A lost
+connection to gputune is no error.
 
 `gputune.tune("train.py")` and `gputune.search("gputune.toml")` find the fastest settings, and `gputune.load` reads the
 result of a search.
@@ -49,18 +49,18 @@ __version__ = "0.1.0"
 
 _PHASES = {"data": "data_wait", "h2d": "host_to_device"}
 
-#: Steps whose loss is always reported: gputune judges a change of numerics by these losses.
+#: First steps, whose loss is always reported: gputune compares these losses to judge settings that change numerics.
 _FIRST_LOSSES = 16
 #: Seconds between two reads of device values: waiting for the device at every step would slow training down.
 _LOOK_TIME = 0.5
 
-#: Steps after which the peaks of CUDA memory are reset, once: the script's own readings stay right from then on.
+#: Steps after which the peaks of CUDA memory are reset. A second reset would falsify the peaks that the script reads.
 _WARM_UP_STEPS = 3
 
 _steps = 0
 _looked_at = -math.inf
-_goes_on = False  # the peaks also cover the time of the last report
-_is_reset = False
+_goes_on = False  # the peaks were not reset since the last report, so they include its time
+_is_reset = False  # the peaks were reset
 _nothing: AbstractContextManager[None] = nullcontext()
 
 
@@ -68,7 +68,7 @@ def config(**defaults: Any) -> dict[str, Any]:
     """Returns the settings to train with: the probe's settings override `defaults`.
 
     Outside a probe the environment variable `GPUTUNE_CONFIG` (a JSON object), if set by hand, overrides `defaults`.
-    In a probe an inactive parameter has its default, or is absent.
+    In a probe an inactive parameter has its value from `defaults`, or is absent.
     """
     reporter = _client.Reporter.current()
     tried = _client.config_of_environment() if reporter is None else reporter.probe.get("config") or {}
@@ -158,9 +158,9 @@ def memory(
 ) -> None:
     """Reports device memory, in bytes: peaks since the last report, use by other processes, and the capacity.
 
-    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device. It resets the peaks once,
-    after the third step. It reports nothing if PyTorch is not loaded or has not used CUDA yet. `retries` is the total
-    number of times that the allocator freed its caches and tried again.
+    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device. It resets the peaks
+    once, after the third step. It reports nothing if PyTorch is not loaded or has not used CUDA yet. `retries` is the
+    total number of times that the allocator freed its caches and tried again.
     """
     reporter = _client.Reporter.current()
     if reporter is None:

@@ -1,7 +1,7 @@
 """The connection between this process and its probe.
 
-`docs/protocol.md` describes the lines. The package and the torch hook send them through `Reporter`, so a process has
-one connection. The first event opens it.
+`docs/protocol.md` describes the lines of the connection. The package and the torch hook both send through `Reporter`,
+so a process has one connection. The first event opens it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ RANKS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
-#: Seconds that an ordered end may take; then the process ends without its clean-up.
+#: Seconds for the script's clean-up after gputune ends the run; then the process ends without it.
 EXIT_TIME = 10.0
 
-#: Longest wait per poll. Another thread may already have read the order, so check again.
+#: Longest wait per poll. It is short, as another thread may already have read the awaited order.
 _LONGEST_WAIT_MS = 200
 
 #: True if the script reports its steps itself (`gputune.step`). Then the torch hook reports no steps.
@@ -62,7 +62,7 @@ class Reporter:
         self._folder = folder
         self._socket: socket.socket | None = None
         self._is_dead = False
-        self._is_over = False  # `bye` was said
+        self._is_over = False  # `bye` was sent
         self._lock = threading.Lock()
         self._unread = b""
         self._is_stopped = False
@@ -123,7 +123,7 @@ class Reporter:
 
     @classmethod
     def _forget(cls) -> None:
-        """Drops the connection after a fork, as it belongs to the parent."""
+        """Drops the connection. After a fork it belongs to the parent, after `move_to` to the old probe."""
         global user_steps
         user_steps = False
         reporter, cls._current, cls._is_found = cls._current, None, False
@@ -203,7 +203,7 @@ class Reporter:
                     order = json.loads(line)
                     name = order["order"]
                 except (ValueError, KeyError, TypeError):
-                    continue  # of a later version
+                    continue  # an order of a later protocol version
                 if name == "stop":
                     self._is_stopped = True
                 else:
@@ -251,7 +251,8 @@ class Reporter:
 
     def _hello(self) -> dict[str, Any]:
         rank, ranks = rank_and_ranks()
-        hello: dict[str, Any] = {"framework": framework(), "rank": rank, "ranks": ranks, "orders": True, "version": self.version}
+        hello: dict[str, Any] = {"framework": framework(), "rank": rank, "ranks": ranks}
+        hello.update(orders=True, version=self.version)
         if self._folder is not None and _write_stacks_on_signal(self._folder):
             hello["pid"] = os.getpid()
         return hello
@@ -289,7 +290,7 @@ def rank_and_ranks() -> tuple[int, int]:
     try:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
-    except Exception:  # half imported, or not what it seems
+    except Exception:  # partly imported, or another module of this name
         pass
     for rank, ranks in RANKS:
         try:
@@ -306,7 +307,7 @@ def framework() -> str:
     names = ["torch", "tensorflow", "jax"]
     try:
         names.insert(0, sys.modules["keras"].backend.backend())  # Keras also loads frameworks that it does not use
-    except Exception:  # not loaded, or not what it seems
+    except Exception:  # not loaded, or another module of this name
         pass
     for name in names:
         version = getattr(sys.modules.get(name), "__version__", None)

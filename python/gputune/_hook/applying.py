@@ -1,6 +1,6 @@
-"""The hook of `gputune run`: applies settings, and neither times, reports nor ends the run.
+"""The hook of `gputune run`: applies settings, but does not time steps, report to gputune or end the run.
 
-The first step shows which loader, module and device train. From then on the wrappers only pass calls on.
+The first step shows which loader, module and device train. From then on the wrappers only call the originals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Session(session.Session):
 
 
 class Phases(timeline.Phases):
-    """Knows the open phases and the training device, and takes no time."""
+    """Tracks the open phases and the training device, and measures no time."""
 
     def _use(self, device: torch.device) -> None:
         self.device = device
@@ -46,7 +46,7 @@ class Phases(timeline.Phases):
 
 
 class Loaders(loader.Loaders):
-    """Sets loaders, and counts their batches until the first step is over."""
+    """Applies settings to loaders, and counts their batches until the first step is over."""
 
     def install(self) -> None:
         replace(DataLoader, "__init__", self._around_init)

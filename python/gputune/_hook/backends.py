@@ -43,7 +43,7 @@ class ChannelsLast(Treatment):
         return tensor.contiguous(memory_format=self._format)
 
     def _around_distributed(self, original: Function) -> Function:
-        """Changes the layout before the gradient buckets are made, as they copy the layout of the parameters."""
+        """Changes the layout before the gradient buckets are made: the buckets copy the layout of the parameters."""
 
         def __init__(parallel: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
             self.prepare(module)
@@ -84,8 +84,9 @@ class CudnnBenchmark(Treatment):
 
 
 _KERNELS = ("flash", "mem_efficient", "math", "cudnn")
-#: None: all kernels that torch may choose without the setting.
-_WANTED: dict[str, str | None] = {"any": None, "flash": "flash", "memory-efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
+#: The kernel of each value of the setting. `None`: torch may choose as without the setting.
+_WANTED: dict[str, str | None] = {"any": None, "memory-efficient": "mem_efficient"}
+_WANTED.update((kernel, kernel) for kernel in ("flash", "math", "cudnn"))
 
 
 class Attention:

@@ -37,7 +37,7 @@ class Backward:
 
     def _around_backward(self, original: Function) -> Function:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.is_inside or is_compiling():  # checkpointing differentiates within
+            if self.is_inside or is_compiling():  # checkpointing calls backward within backward
                 return original(tensors, *args, **kwargs)
             first = tensors if isinstance(tensors, torch.Tensor) else _only(tensors)
             self._phases.decide(None if first is None else first.device)

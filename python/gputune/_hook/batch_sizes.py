@@ -1,4 +1,4 @@
-"""Compares the sizes of a loader's batches: padding and images of several sizes make some batches much larger than others."""
+"""Compares the sizes of a loader's batches: padding and images of several sizes make some batches much larger."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch.utils.data import IterableDataset
 from gputune._hook.batches import tensors_in
 from gputune._hook.facts import Facts
 
-#: Batches after which no more are compared if all have the same size.
+#: If this many batches from the start have the same size, no more batches are compared.
 _LOOKS = 16
-#: How many times as large as the mean the largest batch is at least, to be reported.
-_LEAST = 1.1
+#: Least ratio of the largest batch to the mean batch that is reported.
+_LEAST_RATIO = 1.1
 
 
 class BatchSizes:
@@ -24,7 +24,7 @@ class BatchSizes:
         self._largest = 0
 
     def add(self, batch: Any) -> bool:
-        """Compares a batch with those before. Returns true if it is the largest."""
+        """Compares a batch with the earlier batches. Returns true if it is the largest."""
         if self.batches == _LOOKS and self._largest * self.batches == self._sum:
             return False
         size = sum(tensor.numel() for tensor in tensors_in(batch))
@@ -35,8 +35,8 @@ class BatchSizes:
         return is_largest
 
     def say_facts(self, facts: Facts, not_read: Optional[str]) -> None:
-        """Reports how much larger the largest batch is, if sizes differ."""
-        if self._sum == 0 or self._largest * self.batches < _LEAST * self._sum:
+        """Reports the ratio of the largest batch to the mean, if sizes differ. `not_read`: see `why_not_read`."""
+        if self._sum == 0 or self._largest * self.batches < _LEAST_RATIO * self._sum:
             return
         facts.say("batches.compared", self.batches)
         facts.say("batches.largest", self._largest * self.batches / self._sum)
@@ -44,7 +44,7 @@ class BatchSizes:
 
 
 def why_not_read(loader: Any) -> Optional[str]:
-    """Why a loader cannot be read ahead without taking data from the script; `None` if it can."""
+    """Why reading a loader ahead would take data from the script; `None` if it would not."""
     if isinstance(loader.dataset, IterableDataset):
         return "its dataset is iterable"
     if hasattr(loader.batch_sampler, "__next__") or hasattr(loader.sampler, "__next__"):

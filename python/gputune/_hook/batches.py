@@ -9,10 +9,10 @@ import torch
 
 
 def samples_in(batch: Any, expected: Optional[int] = None) -> Optional[int]:
-    """The leading dimension of the first tensor in `batch`, through containers.
+    """The leading dimension of the first tensor in `batch`, also within containers.
 
-    `expected` is the batch size of the loader. It is the result if the batch is a list with that many entries, or a
-    tuple of such lists. Collate functions for images of several sizes make such batches.
+    `expected` is the batch size of the loader. The result is `expected` if the batch is a list of that length, or a
+    tuple of lists of that length. Collate functions for images of several sizes make such batches.
     """
     found = _leading(batch)
     if expected is None or found == expected or not isinstance(batch, (list, tuple)) or not batch:
@@ -25,7 +25,7 @@ def samples_in(batch: Any, expected: Optional[int] = None) -> Optional[int]:
 def samples_in_call(args: Any, kwargs: Any) -> Optional[int]:
     """The leading dimension of the tensors that a module is called with; `None` if the tensors differ.
 
-    If they differ, the sample dimension is unknown: recurrent networks and transformers may have time first.
+    If they differ, the sample dimension is unknown: in recurrent networks and transformers the first may be time.
     """
     sizes = {size for size in map(_leading, (*args, *kwargs.values())) if size is not None}
     return sizes.pop() if len(sizes) == 1 else None
@@ -61,7 +61,7 @@ def _first(values: Any) -> Optional[int]:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors of a batch, through containers and objects."""
+    """The tensors of a batch, also within containers and objects."""
     found: list[torch.Tensor] = []
     _collect(value, found, 8)
     return found

@@ -11,15 +11,15 @@ from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 from gputune._hook.precision import PRECISION
 
-#: Rounds of computing and zeroing gradients without a step after which no optimizer is expected. Scripts with several
-#: optimizers may zero one model's gradients before another model's first step.
+#: Rounds of computing and zeroing gradients, without a step, after which the script counts as one without optimizer.
+#: Scripts with several optimizers may zero one model's gradients before another model's first step.
 _ROUNDS = 3
 
 _REASON = "the script has no optimizer of torch.optim: it changes the weights itself"
 
 
 class ByHand:
-    """Ends a step when the script zeroes the used gradients with `module.zero_grad()`."""
+    """Counts a call of `module.zero_grad()` after a backward pass as the end of a step."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook

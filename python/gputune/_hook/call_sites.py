@@ -21,19 +21,18 @@ OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/"
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + "/"
 #: Files of torch through which a script reads and prints tensors.
 _READING = (TORCH + "_tensor.py", TORCH + "_tensor_str.py")
-_LIBRARIES = tuple(
-    {path.rstrip("/") + "/" for path in (*sysconfig.get_paths().values(), *site.getsitepackages()) if path != sys.prefix}
-)
-#: Code between a call such as `torch.Tensor.item(tensor)` and its wrapper.
+_FOLDERS = (*sysconfig.get_paths().values(), *site.getsitepackages())
+_LIBRARIES = tuple({path.rstrip("/") + "/" for path in _FOLDERS if path != sys.prefix})
+#: The function between a call such as `torch.Tensor.item(tensor)` and its wrapper.
 _CALLED_BY_CLASS = TensorMethod.__call__.__code__
 #: Most sites in a report.
 _MOST_TOLD = 5
-#: Least share of the time for reporting a line that only flushes or closes.
+#: Least share of the time for reporting a line without a counted call, such as a line that only flushes or closes.
 _LEAST_TOLD = 0.05
 
 
 class Site:
-    """A line of the script that makes such calls."""
+    """A line of the script with calls of the kind."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -69,7 +68,10 @@ class CallSites:
         is_counted: Union[bool, Callable[[Any], bool]] = True,
         matters: Optional[Callable[[Any], bool]] = None,
     ) -> Callable[[Function], Function]:
-        """Makes wrappers that time and count calls as `name`; both conditions receive the first argument."""
+        """Makes wrappers for calls of `name`: they time a call if `matters`, and count a timed call if `is_counted`.
+
+        Both conditions receive the first argument of the call.
+        """
         counts = is_counted if callable(is_counted) else lambda first: is_counted
         clock, thread = time.perf_counter, threading.get_ident
 
@@ -97,7 +99,7 @@ class CallSites:
                         self.calls += 1
                         found.calls += 1
 
-            # The stack then shows the kind of the call.
+            # `training_stacks.py` reads the kind of the call from this name in the stack.
             call.__code__ = call.__code__.replace(co_name=self._kind)
             return call
 

@@ -31,8 +31,8 @@ _COLLECTIVES = (
     "scatter",
     "send",
 )
-#: On the CPU DistributedDataParallel times every fifth step; its default is the first ten steps and every hundredth. On
-#: a device the default stays, as timing waits for the last step's events (torch/csrc/distributed/c10d/logger.cpp).
+#: On a CPU the hook makes DistributedDataParallel time every fifth step, instead of the first ten and every hundredth.
+#: Not on a device: timing waits for the events of the last step (torch/csrc/distributed/c10d/logger.cpp).
 _SAMPLED = 5
 
 
@@ -80,8 +80,8 @@ class Communication:
         seconds = None
         for parallel in self._parallel:
             try:
-                told = parallel._get_ddp_logging_data()
-                waited = told["avg_backward_comm_time"] - told["avg_backward_compute_comm_overlap_time"]
+                times = parallel._get_ddp_logging_data()
+                waited = times["avg_backward_comm_time"] - times["avg_backward_compute_comm_overlap_time"]
             except Exception:  # an older torch, or nothing was sampled yet
                 continue
             if waited > 0:

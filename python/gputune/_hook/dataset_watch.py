@@ -1,7 +1,7 @@
 """Watches datasets in the process that loads: how long samples take, and which files they come from.
 
-A worker writes its numbers into a mapped file next to `probe.json`, and the training process reads that file. So no
-worker has to answer, and the numbers of a killed worker remain.
+A worker writes its numbers into a mapped file next to `probe.json`. The training process reads that file without
+asking the worker, and the numbers of a killed worker remain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from gputune._hook.batches import samples_in
 from gputune._hook.data_files import DataFiles
 from gputune._hook.patching import Function, replace
 
-#: Indices of the numbers.
+#: Indices of the numbers. An item is a sample. OPENED, OPENED_BYTES and SIZED are the counts of
+#: `DataFiles.between_batches`; IDLE_SECONDS and HANDING_CPU_SECONDS are the time and the CPU time between two batches.
 (ITEMS, ITEM_SECONDS, ITEM_CPU_SECONDS, BATCHES, BUSY_SECONDS, COLLATE_SECONDS, OPENED, OPENED_BYTES, SIZED) = range(9)
 (COLLATE_CPU_SECONDS, IDLE_SECONDS, HANDING_CPU_SECONDS) = range(9, 12)
 #: Index at which the histogram of sample times begins: eight bins per doubling, from 1 us on.
@@ -178,7 +179,7 @@ def quantile(numbers: list[float], share: float) -> Optional[float]:
 
 
 class AtWorkerStart:
-    """Starts a measurement in a worker. Replaces the loader's `worker_init_fn`, and calls it."""
+    """Starts a measurement in a worker. Replaces the loader's `worker_init_fn`, and calls that function last."""
 
     def __init__(self, own: Optional[Function], folder: str, loader: int) -> None:
         self._own = own

@@ -23,7 +23,7 @@ def module_of(device: Optional[torch.device]) -> Any:
 
 
 def placed(module: nn.Module) -> nn.Parameter:
-    """The parameter that shows a module's device: the first off the host (embeddings may stay there), or the first."""
+    """The parameter that shows a module's device: the first off the host, where embeddings may stay; else the first."""
     first = next(module.parameters())
     return next((parameter for parameter in module.parameters() if parameter.device.type not in _HOSTS), first)
 

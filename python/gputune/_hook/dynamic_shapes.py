@@ -16,7 +16,7 @@ _VALUES = {"auto": None, "always": True, "never": False}
 
 
 class DynamicShapes:
-    """Gives the argument to each call of `torch.compile`: the script's, and that of the target `torch.compile`."""
+    """Passes the argument to each call of `torch.compile`, by the script or by the target `torch.compile`."""
 
     def __init__(self, hook: Hook) -> None:
         self._session = hook.session
@@ -26,7 +26,7 @@ class DynamicShapes:
         if not hasattr(torch, "compile"):
             self._session.reject(DYNAMIC, f"torch {torch.__version__} has no torch.compile, which came with 2.0")
             return
-        # That target compiles with this argument, on a CPU after the first step; or its setting is `off`.
+        # The target `torch.compile` may be `off`, or compile only after the first step: this setting counts as applied.
         if self._session.value(COMPILE) is not None:
             self._session.apply(DYNAMIC)
         replace(torch, "compile", self._around_compile)

@@ -1,6 +1,6 @@
 """Starts the hook once torch is imported.
 
-Since 2.5 torch loads the hook through an entry point, unless entry points are off; else the hook waits for the import.
+Since 2.5 torch loads the hook through an entry point, if entry points are on. Otherwise `await_torch` starts it.
 """
 
 from __future__ import annotations

@@ -22,14 +22,14 @@ _OUT_OF_MEMORY = (
     "NVML_SUCCESS == r INTERNAL ASSERT FAILED",  # the allocator gets no numbers for its message (pytorch#112377)
 )
 
-#: Messages that mean a lack of memory only if an allocation has failed: cuDNN found no algorithm, perhaps as none had enough
-#: memory for its workspace (pytorch#108645).
+#: Messages that mean a lack of memory only if an allocation has failed: cuDNN found no algorithm, perhaps because its
+#: workspace did not fit (pytorch#108645).
 _IF_ALLOCATIONS_FAILED = ("unable to find an engine to execute this computation",)
 
-#: Messages of attention if the kernels that `torch.sdpa` allows do not accept its inputs. The last is that of torch 2.11 on CUDA.
+#: Messages of attention if no kernel that `torch.sdpa` allows accepts its inputs. The last is from torch 2.11 on CUDA.
 _NO_KERNEL = ("No available kernel", "No viable backend for scaled_dot_product_attention", "Invalid backend")
 
-#: Launchers repeat the error of a rank, which has reported it itself.
+#: Errors of launchers that repeat the error of a rank. The rank has reported its error itself.
 _REPEATED = ("ChildFailedError",)
 
 
@@ -55,7 +55,7 @@ class Errors:
         previous = sys.excepthook
 
         def excepthook(kind: Any, error: Any, trace: Any) -> None:
-            for _ in range(2):  # torch's signal handler for a dead worker may raise in the first
+            for _ in range(2):  # torch's signal handler for a dead worker may interrupt the first attempt
                 try:
                     if self._stopping.is_ordered and self._session.is_ours:
                         end_now()  # a rank that left earlier makes other ranks fail
@@ -78,9 +78,9 @@ class Errors:
         message = f"rank {rank}: {text}" if ranks > 1 else text
         explained = [words for words in (explain(error) for explain in self.explanations) if words is not None]
         message = ": ".join([*explained, message])
-        is_full = lacks_memory(error, self._memory)
-        if is_full:
+        is_out_of_memory = lacks_memory(error, self._memory)
+        if is_out_of_memory:
             self._memory.snapshot.write()
         elif self._memory.lacks:
-            is_full, message = True, f"{message} (memory ran out before, and the script made no step)"
-        self._session.send("error", kind="out_of_memory" if is_full else "failed", message=message)
+            is_out_of_memory, message = True, f"{message} (memory ran out before, and the script made no step)"
+        self._session.send("error", kind="out_of_memory" if is_out_of_memory else "failed", message=message)

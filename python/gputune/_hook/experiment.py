@@ -1,4 +1,4 @@
-"""The tasks of a probe in addition to, or instead of, training: `experiment` in `probe.json`."""
+"""Experiments: tasks of a probe besides training, or in its place. `experiment` in `probe.json` holds the task."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Facts:
         self._said: dict[str, Any] = {}
 
     def say(self, name: str, value: Any) -> None:
-        """Reports a fact if its value has changed. `None` and numbers that are not finite mean unknown."""
+        """Reports a fact if its value is known (not `None`, NaN or infinite) and has changed."""
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return
         if name in self._said and self._said[name] == value:

@@ -33,7 +33,7 @@ _UNTOUCHED += ("gputune._hook.layer_journal", "gputune._hook.guarded_places")
 
 
 class Replacement(staticmethod):  # type: ignore[type-arg]
-    """Replaces a C function: as a class attribute it is no method, and it pickles by name."""
+    """Replaces a C function, and behaves like it: as a class attribute it gets no `self`, and it pickles by name."""
 
     def __init__(self, function: Function, original: Function, module: str) -> None:
         functools.update_wrapper(function, original)
@@ -134,7 +134,7 @@ class FileCalls:
         reading, writing = layer.reading, layer.writing
         length, known, names, modes = layer.length, layer.known, layer.names, READING_MODES
 
-        def open(  # same signature as `io.open`: forwarding `**kwargs` would cost most
+        def open(  # same signature as `io.open`, as forwarding `**kwargs` would be slow
             file: Any,
             mode: Any = "r",
             buffering: Any = -1,
@@ -145,7 +145,8 @@ class FileCalls:
             opener: Any = None,
         ) -> Any:
             if isinstance(mode, str) and mode in modes:
-                # Fast path: the probe has written nothing yet, or no file of this name, as for most data files.
+                # Fast path for most data files: the probe has changed no path, or this process has read the whole
+                # journal (`known`) and no changed path has this name.
                 size = length[0]
                 if not size or (size == known[0] and type(file) is str and file.rpartition("/")[2] not in names):
                     return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
@@ -191,7 +192,7 @@ class FileCalls:
         """The folder for a file without a name (`O_TMPFILE`)."""
         return path if self._layer.guarded(path, True, folder_fd) is None else self._layer.files
 
-    # Looking.
+    # Reading.
 
     def _reader(self, original: Function, follows: bool = True) -> Function:
         reading = self._layer.reading
@@ -221,7 +222,8 @@ class FileCalls:
         if isinstance(path, int) or not (layer.entries or layer.must_resolve):
             return None
         key = layer.locate(path)
-        return key if key is not None and (layer.below.get(key) or key in layer.entries) and layer.is_folder(key) else None
+        has_entries = key is not None and (layer.below.get(key) or key in layer.entries)
+        return key if key is not None and has_entries and layer.is_folder(key) else None
 
     def _listdir(self, original: Function) -> Function:
         def listdir(path: Any = None) -> Any:
@@ -335,7 +337,9 @@ class FileCalls:
     def _link(self, original: Function) -> Function:
         layer = self._layer
 
-        def link(src: Any, dst: Any, *, src_dir_fd: Any = None, dst_dir_fd: Any = None, follow_symlinks: bool = True) -> None:
+        def link(
+            src: Any, dst: Any, *, src_dir_fd: Any = None, dst_dir_fd: Any = None, follow_symlinks: bool = True
+        ) -> None:
             source, key = layer.locate(src, follow_symlinks, src_dir_fd), layer.guarded(dst, False, dst_dir_fd)
             if source is None or (key is None and not layer.places.is_guarded(source)):
                 original(layer.reading(src, False, src_dir_fd), layer.reading(dst, False, dst_dir_fd))
@@ -376,4 +380,3 @@ def _named(path: Any, found: Any, function: Function, *args: Any, **kwargs: Any)
         if error.filename == found and found is not path:
             error.filename = path
         raise
-

@@ -1,7 +1,7 @@
-"""Notes what a script uses, in the first run: frameworks, arguments, files of settings, and variables.
+"""Notes the modules, arguments, settings files, environment variables and loaders that a script uses in the first run.
 
-Each process appends lines of JSON to a file next to `probe.json`. A process that is killed has then written all that it
-knew. The loader and the precision are facts, as in any probe.
+Each process appends each note at once, as a line of JSON, to a file next to `probe.json`. So a killed process loses no
+notes. The training loader and the precision are reported as facts, as in any probe.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FILE = "first-run-"
 
 _KINDS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
 _OURS = os.path.join("gputune", "_hook") + os.sep
-#: Frames of packages between a parser and the script that made it: a package may wrap argparse. A round number.
+#: Most frames of packages between a parser and the script that uses it: a package may wrap argparse. A round number.
 _NEAR = 10
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _STANDARD: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
 
-#: The packages whose code calls the optimizer, by the name that gputune knows them by. The outermost in the stack counts.
+#: Packages that may call the optimizer for the script. The outermost of them in the stack is the trainer.
 _TRAINERS = ("deepspeed", "lightning", "pytorch_lightning", "transformers", "trl", "keras", "accelerate")
 
 
@@ -50,7 +50,7 @@ class FirstRun:
         importing.after("argparse", lambda module: self._watch_arguments(module.ArgumentParser))
 
     def note(self, what: str, value: Any) -> None:
-        """Appends a line, unless it is known or this process only helps another."""
+        """Appends a line, unless it was written before or this process is a helper of another."""
         line = json.dumps({what: value}, default=str)
         if line in self._noted or not self._folder or os.getpid() != self._pid or Reporter.current() is None:
             return
@@ -98,7 +98,8 @@ class FirstRun:
 
     def _note_file(self, path: str) -> None:
         is_ours = self._folder and path.startswith(self._folder)
-        if path.endswith(_KINDS) and not is_ours and not is_installed(path) and not path.startswith(sys.prefix + os.sep):
+        is_of_python = is_installed(path) or path.startswith(sys.prefix + os.sep)
+        if path.endswith(_KINDS) and not is_ours and not is_of_python:
             self.note("file", path)
 
     def _watch_environment(self) -> None:
@@ -133,7 +134,8 @@ class FirstRun:
                 parsed = parse(parser, *args, **kwargs)
             finally:
                 self._depth -= 1
-            # A subcommand is parsed within its parser, whose own options cannot follow it.
+            # The parser of a subcommand runs within the main parser. Then only the subcommand's options are noted, as
+            # options of the main parser cannot follow a subcommand.
             if is_of_user and not any(line.startswith('{"arguments"') for line in list(self._noted)[before:]):
                 self.note("arguments", _arguments(parser, parsed[0]))
             return parsed

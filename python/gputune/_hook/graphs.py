@@ -1,4 +1,4 @@
-"""CUDA graphs that hold whole steps: capturing computes nothing, and each replay makes the captured steps."""
+"""CUDA graphs that hold whole steps: a capture computes nothing, and each replay runs the captured steps."""
 
 from __future__ import annotations
 

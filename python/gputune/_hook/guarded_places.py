@@ -17,7 +17,7 @@ _RUNTIME = ("/dev", "/proc", "/sys", "/run", "/var/run", "/var/lock")
 _TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp", "/dev/shm")
 _TEMPORARY_VARIABLES = ("TMPDIR", "TEMP", "TMP")
 
-#: Compiled kernels and downloads: programs other than Python also use them, and they hold no files of the user.
+#: Folders of compiled kernels and downloads: programs other than Python also write there, and no user's file is there.
 _CACHES = (".cache", ".triton", ".nv", ".config/matplotlib", ".matplotlib", ".keras")
 _CACHE_VARIABLES = (
     "XDG_CACHE_HOME",
@@ -92,24 +92,24 @@ class Places:
     """Decides which paths are guarded: the nearest listed folder above the path counts."""
 
     def __init__(self, scratch: str, ours: str) -> None:
-        self._of: dict[str, bool] = dict(_agreed(os.path.join(scratch, "places.json")))
-        for path in (scratch, ours):  # of this probe
-            self._of[_real(path)] = False
+        self._guarded: dict[str, bool] = dict(_agreed(os.path.join(scratch, "places.json")))
+        for path in (scratch, ours):  # folders of this probe, which the list may count as the user's
+            self._guarded[_real(path)] = False
 
     def is_guarded(self, path: str) -> bool:
         """True if the path may belong to the user. `path` is absolute and its folder has no links."""
-        known = self._of.get(path)
+        known = self._guarded.get(path)
         if known is not None:
             return known
         folder = os.path.dirname(path)
-        answer = self._of.get(folder)
+        answer = self._guarded.get(folder)
         if answer is None:
-            answer = self._of[folder] = self.is_guarded(folder)
+            answer = self._guarded[folder] = self.is_guarded(folder)
         return answer
 
 
 def _agreed(path: str) -> dict[str, bool]:
-    """The list of the probe's first process: later processes cannot tell its temporary files from the user's."""
+    """The list that the probe's first process made: later processes cannot tell its temporary files from the user's."""
     try:
         return _load(path)
     except FileNotFoundError:

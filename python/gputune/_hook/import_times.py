@@ -6,8 +6,8 @@ import sys
 import time
 from typing import Any, Optional
 
-#: A wrapper for the part of Python that imports a module that is not loaded yet. It has the original's file name, so
-#: Python also omits it from tracebacks (`remove_importlib_frames` in Python/import.c).
+#: A wrapper for Python's function that imports modules that are not loaded yet. It gets the file name of that function,
+#: so Python also omits the wrapper from tracebacks (`remove_importlib_frames` in Python/import.c).
 _SOURCE = """
 def find_and_load(*args, **kwargs):
     times.enter()

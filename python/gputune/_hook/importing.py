@@ -22,9 +22,9 @@ def after(name: str, function: Function) -> None:
 
 
 class _Finder:
-    """Finds modules through the other finders, and makes their loaders call the waiting functions at the end.
+    """Finds modules through the other finders, and makes their loaders call the waiting functions after the import.
 
-    It changes the loader of one spec only: `importlib.util.find_spec("torch")` still gives a loader of the same class.
+    Changes only the loader object, not its class: `importlib.util.find_spec("torch").loader` keeps its usual class.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Finder:
 
         try:
             loader.exec_module = exec_module  # type: ignore[union-attr,method-assign]
-        except AttributeError:  # a loader without attributes of its own
+        except AttributeError:  # a loader whose attributes cannot be set
             pass
 
 

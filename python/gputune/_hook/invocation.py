@@ -25,7 +25,7 @@ def parse(arguments: list[str]) -> Invocation:
             continue
         if not word.startswith("-"):
             return Invocation(arguments[1:at], None, arguments[at:])
-        letters = word[1:]
+        letters = word[1:]  # flags such as `-uO`; c, m, W and X take the rest of the word or the next word
         kind = next((letter for letter in letters if letter in "cmWX"), None)
         if not letters or kind == "c":
             raise ValueError("the program is no file and no module")

@@ -1,7 +1,7 @@
-"""The experiment `largest_batch`: trains on the largest batch of an epoch, to find the memory that a step with it needs.
+"""The experiment `largest_batch`: trains on the largest batch of an epoch, to find the memory that its step needs.
 
-The loader is first read alone, for a bounded time and at most for an epoch. A later step of the script gets the largest
-of these batches in place of its own.
+The hook first reads the loader without training, for a bounded time and at most for an epoch. A later step of the
+script gets the largest of these batches in place of its own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gputune._hook.parts import Hook
 from gputune._hook.renewal import new_iterator
 from gputune._hook.replaying import stop_workers
 
-#: The step that gets the largest batch comes after the memory of warm-up was separated.
+#: Steps before the largest batch is handed out: by then the memory peaks of warm-up have been reset.
 _GIVE_AFTER = WARM_UP_STEPS + 2
-#: Steps until the batch has been used: a wrapper may fetch two batches ahead.
+#: Steps from handing the batch out until a step has used it: a wrapper may fetch two batches ahead.
 _USED_AFTER = 3
 
 
@@ -31,7 +31,7 @@ class LargestBatch:
         self._is_read = False
         self._batch: Any = None
         self._given_at: Optional[int] = None
-        """The step before the one that gets the batch."""
+        """Number of steps when the batch was handed out."""
         self._sizes = BatchSizes()
 
     def install(self) -> None:
@@ -39,7 +39,7 @@ class LargestBatch:
         self._hook.steps.endings.append(self._end_step)
 
     def read(self, loader: Any, between: Callable[[], None]) -> None:
-        """Reads the loader alone, once. `between` obeys orders, and shows that this process is alive."""
+        """Reads the loader, once. After each batch `between` obeys orders and shows that this process is alive."""
         if self._is_read:
             return
         self._is_read = True
@@ -60,7 +60,7 @@ class LargestBatch:
         self._sizes.say_facts(self._hook.facts, None)
 
     def instead_of(self, batch: Any) -> Any:
-        """The batch to hand out: the largest in place of one that follows warm-up, and all others unchanged."""
+        """The batch to hand out in place of `batch`: once after warm-up the largest batch, else `batch` itself."""
         if self._batch is None or self._hook.steps.number < _GIVE_AFTER:
             return batch
         largest, self._batch = self._batch, None

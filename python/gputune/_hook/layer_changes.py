@@ -11,7 +11,7 @@ from gputune._hook.scratch_layer import Entry, Real, ScratchLayer, copy_file, fa
 
 
 class LayerChanges:
-    """Changes guarded paths. `key` is the layer's path, `path` the path that the script named."""
+    """Changes guarded paths. `key`: a key of `ScratchLayer`; `path`: the script's path; `own`: the layer's file."""
 
     def __init__(self, layer: ScratchLayer) -> None:
         self._layer = layer
@@ -75,7 +75,7 @@ class LayerChanges:
         self._layer.record(key, Entry(own, target))
 
     def link(self, source: str, key: str, path: Any) -> None:
-        """Makes a hard link. A user's file gets no second name, but a copy once the script changes it."""
+        """Makes a hard link. For a user's file it only records an entry; a later write to `path` copies the file."""
         layer = self._layer
         file = layer.file_of(source)
         if file is None or layer.status_of(source) is None:
@@ -183,7 +183,7 @@ class LayerChanges:
                 self._record_tree(os.path.join(own, name), os.path.join(key, name))
 
     def _take(self, source: str, source_path: Any, path: Any) -> None:
-        """Moves a file to an unguarded place: copies it there, and the original looks removed."""
+        """Moves a file to an unguarded place: copies it there, and makes the original look removed."""
         if self._layer.status_of(source) is None:
             raise failure(errno.ENOENT, source_path, path)
         self._copy_out(source, os.fsdecode(self._layer.reading(path)))

@@ -1,7 +1,7 @@
 """The journal through which the processes of a probe share their scratch layer: one line for each changed path.
 
 All processes map a counter with the length of the journal, so checking for news costs no system call. A file lock
-protects the writes; a process that ends loses the lock.
+protects the writes; the system releases the lock of a process that ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LayerJournal:
         self.read_to = 0
 
     def news(self) -> list[list[Any]]:
-        """The lines since the last call."""
+        """The lines that this process has not read yet."""
         length = self.length[0]
         if length == self.read_to:
             return []
@@ -55,7 +55,7 @@ class LayerJournal:
         return [json.loads(line) for line in text.splitlines()]
 
     def append(self, record: list[Any]) -> list[list[Any]]:
-        """Writes a line. Returns all lines since the last call, the new line last."""
+        """Writes a line. Returns all lines that this process has not read yet, the new line last."""
         file = _open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(file, fcntl.LOCK_EX)

@@ -7,12 +7,12 @@ import linecache
 import os
 from typing import Any, NamedTuple, Optional
 
-#: Most rows of a table; beyond them the lighter half of all rows becomes one row per kind, without a line.
+#: Most rows of a table. In a full table the half with less time is merged into one row per kind, without a line.
 _MOST_ROWS = 512
-#: Lines in a report, and inner lines for each of them: as many as fit a screen.
+#: Lines in a report, and inner lines (`leaf`) for each line: as many as fit a screen.
 _MOST_TOLD = 8
 _MOST_INSIDE = 3
-#: Most bytes of a report: a fact's string has at most 4096.
+#: Most bytes of a report, as the string of a fact may have at most 4096 bytes.
 _MOST_BYTES = 4000
 #: Most characters of a source line.
 _LONGEST = 60
@@ -21,7 +21,7 @@ _LEAST_SHARE = 0.01
 
 #: Time in which the thread evaluates the model.
 EVALUATION = "evaluation"
-#: Kinds of the script's own work. Within a call that evaluates, this work counts as evaluation.
+#: Kinds of the script's own work. Under a line that also evaluates the model, this work counts as evaluation.
 _OF_SCRIPT = ("loop", "logging", "sync")
 
 #: The folder that relative file names refer to.
@@ -71,7 +71,7 @@ class LineTable:
             self.add(seen, seconds, looks, late)
 
     def rows(self) -> list[Any]:
-        """All rows in a form for JSON, the heaviest first."""
+        """All rows, most seconds first: kind, site, leaf, callee, seconds, samples, seconds of late samples."""
         rows = [[*seen, *row] for seen, row in list(self._rows.items())]
         return sorted(rows, key=lambda row: -row[4])
 
@@ -147,24 +147,23 @@ class _Site:
         if callee and self._callees[callee] >= self.seconds / 2:
             told["calls"] = callee
         leaves = sorted(self._leaves.items(), key=lambda pair: -pair[1])[:_MOST_INSIDE]
-        inside = [
-            {**_told_place(leaf), "share": round(held / seconds, 4)} for leaf, held in leaves if held > 0.1 * self.seconds
-        ]
+        shares = [(leaf, inner / seconds) for leaf, inner in leaves if inner > 0.1 * self.seconds]
+        inside = [{**_told_place(leaf), "share": round(share, 4)} for leaf, share in shares]
         return {**told, "inside": inside} if inside else told
 
 
 def _with_evaluation(rows: list[Any]) -> list[Any]:
-    """The rows, with the kind `evaluation` for all work of a call that evaluates the model."""
+    """The rows, with the kind `evaluation` for all work of the script under a line that evaluates the model."""
     evaluating = {site for kind, site, *_ in rows if kind == EVALUATION and site is not None}
     return [[EVALUATION, *row[1:]] if row[0] in _OF_SCRIPT and row[1] in evaluating else row for row in rows]
 
 
 def _by_site(rows: list[Any]) -> list[_Site]:
-    """Rows by their line in the loop, the heaviest first. A line of several kinds gets its heaviest kind."""
+    """Rows by their line in the loop, most seconds first. A line with several kinds of script work gets the longest."""
     own: dict[Optional[Place], str] = {}
     for row in rows:
         if row[0] in _OF_SCRIPT:
-            own.setdefault(row[1], row[0])  # the heaviest comes first
+            own.setdefault(row[1], row[0])  # the row with most seconds comes first
     sites: dict[tuple[str, Optional[Place]], _Site] = {}
     for kind, place, leaf, callee, *numbers in rows:
         if kind in _OF_SCRIPT:

@@ -7,14 +7,14 @@ late. Three measures correct for that:
 - Each sample counts for the time since the sample before. A call that holds the lock for long loses samples, but no
   time.
 - Late samples are marked: the sampler sees a long call after its end, in its own or a later line.
-- If no other Python thread would be slowed down, the interval is cut. Otherwise no sample would fall into the first
-  5 ms of code that computes in Python, but only into the code after it.
+- The switch interval is cut, unless that slows another Python thread down. With the full interval no sample would fall
+  into the first 5 ms of code that computes in Python.
 
 The delay also shows the thread's state. A thread that computes in torch has released the lock; a thread that runs
 Python keeps it for at least the interval.
 
-The sampling thread is no thread of `threading`, so no code counts it or waits for it. It ends before a fork and starts
-again after it: no child inherits a held lock or a missing thread, and Python prints no warning about threads.
+The sampling thread is started without `threading`, so no code counts it or waits for it. It ends before a fork and
+starts again after it: no child inherits a held lock, and Python prints no warning about threads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gputune._hook.stacks import Look, WorkerStacks
 
 #: Mean seconds between two samples. The time varies by half, so that samples do not keep pace with training steps.
 _BETWEEN = 0.02
-#: Share of a CPU that sampling may take. Above it samples become rarer, such as with very deep stacks.
+#: Share of a CPU that sampling may take. If samples take more, such as with very deep stacks, they become rarer.
 _MOST_COST = 0.005
 #: Reduced switch interval in seconds, the longest delay of a sample. A thread that waits for the lock wakes up once
 #: per interval, which costs some 5 us. A shorter interval would cost several percent during calls that keep the lock.
@@ -61,10 +61,11 @@ _HANDING_OVER = ("_feed", "_pin_memory_loop")
 _LATE = 0.010
 #: Seconds to wait for the thread to end, which takes a fraction of a millisecond.
 _PATIENCE = 1.0
-#: Bytes of a worker's file, and seconds between writes; the first write is sooner, as a worker may end soon.
+#: Bytes of a worker's file, most bytes of its first line, and seconds between writes; the first write is sooner, as a
+#: worker may end soon.
 _LENGTH = 1 << 16
-_FIRST_WRITE, _WRITE = 0.25, 1.0
 _HEAD = 24
+_FIRST_WRITE, _WRITE = 0.25, 1.0
 
 
 class Sampler:
@@ -122,7 +123,7 @@ class Sampler:
         _wake_in_time()
         written = clock()
         last = written if self._last is None else self._last  # the time of a fork belongs to the forking line
-        self._hurry(written)
+        self._cut_interval(written)
         spent = cpu()
         between, pause = _BETWEEN, _FIRST_WRITE
         due = written + self._random.uniform(0.5, 1.5) * between
@@ -132,7 +133,7 @@ class Sampler:
             if wake.acquire(timeout=max(waits, 0.0)):
                 break
             woken = clock()
-            seen, if_held = self._look()  # at once, as the thread may go on from here
+            seen, if_held = self._look()  # before anything else, as the thread moves on
             now = clock()
             if if_held is not None and waits > 0 and delayed is not None:
                 held = woken - due - ((delay.seconds() or 0.0) - delayed)
@@ -140,7 +141,7 @@ class Sampler:
             self.table.add(seen, now - last, 1, now - last if now - due > _LATE else 0.0)
             last = self._last = now
             if self.looks % _LOOKS_UNTIL_NEXT == 0:
-                self._hurry(now)
+                self._cut_interval(now)
             self.looks += 1
             if self.write is not None and now - written >= pause:
                 self.write(self.table)
@@ -150,8 +151,8 @@ class Sampler:
             between += 0.1 * (max(_BETWEEN, (spent - before) / _MOST_COST) - between)
             due = clock() + self._random.uniform(0.5, 1.5) * between
 
-    def _hurry(self, now: float) -> None:
-        """Cuts the switch interval if no Python thread is busy except the sampler and its target."""
+    def _cut_interval(self, now: float) -> None:
+        """Cuts the switch interval if no Python thread is busy except the sampler and its target, else restores it."""
         own = (_thread.get_ident(), self._thread)
         if any(thread not in own and _is_busy(frame) for thread, frame in sys._current_frames().items()):
             self._busy_until = now + _CALM_SECONDS
@@ -171,7 +172,7 @@ class Sampler:
 
 
 class _RunDelay:
-    """Seconds that this thread has waited for a CPU; the rest of a sample's delay is the wait for the lock."""
+    """Seconds that this thread has waited for a CPU. The rest of a sample's delay is the wait for Python's lock."""
 
     def __init__(self) -> None:
         try:
@@ -200,7 +201,7 @@ def _wake_in_time() -> None:
 
 
 def _is_busy(frame: Optional[FrameType]) -> bool:
-    """True if a thread runs, or may run, its own code: it neither waits nor hands over batches."""
+    """True if a thread may run its own code: it neither waits in Python's libraries nor hands over batches."""
     if frame is None or frame.f_code.co_filename.startswith(_WAITING):
         return False
     while frame is not None and frame.f_code.co_name not in _HANDING_OVER:
@@ -274,7 +275,7 @@ class _Written:
 
 
 def _read(path: str) -> Optional[list[Any]]:
-    """The rows that a worker has written; `None` during a write and before the first."""
+    """The rows that a worker has written; `None` during a write and before the first write."""
     try:
         with open(path, "rb") as file:
             head = file.readline(_HEAD).split()
@@ -295,7 +296,7 @@ class LinesOfWorkers:
 
     def table(self, loader: int, alive: list[int]) -> LineTable:
         self._loaders.add(str(loader))
-        all_of_them = LineTable()
+        merged = LineTable()
         for name in os.listdir(self._folder):
             kind, *words = name.split("-")
             if kind != "lines" or len(words) != 3 or words[0] not in self._loaders:
@@ -305,9 +306,9 @@ class LinesOfWorkers:
             if rows is None:
                 continue
             if int(words[2]) in alive:
-                all_of_them.add_all(rows)
+                merged.add_all(rows)
             else:
                 self._ended.add_all(rows)
                 os.unlink(path)
-        all_of_them.add_all(self._ended.rows())
-        return all_of_them
+        merged.add_all(self._ended.rows())
+        return merged

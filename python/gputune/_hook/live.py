@@ -1,7 +1,7 @@
 """A live session: one process measures several configs, and its settings change between two steps.
 
-gputune holds the process there, changes its settings, and lets it go on. The process reports settings that it cannot
-change; gputune then measures that config in a new process.
+gputune holds the process between the steps, changes its settings, and lets it go on. The process refuses settings that
+it cannot change; gputune then measures that config in a new process.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Live:
         session = self._hook.session
         try:
             self._change(session.change(order["apply"]))
-        except Exception as error:  # do not raise it into the script
+        except Exception as error:  # it must not end the script
             session.send("configured", segment=order["segment"], refused=_reason(error))
             return
         reporter.probe["config"] = order["config"]

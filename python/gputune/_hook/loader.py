@@ -34,7 +34,7 @@ from gputune._hook.timeline import Phases
 
 #: Batches that a wrapper may fetch ahead of the step that uses them: Accelerate and Lightning fetch one.
 _LONGEST_LOOKAHEAD = 2
-#: Empty loaders in a row after which no batch is expected: a script that trains finds fewer loaders for evaluation empty.
+#: Empty loaders before any batch, after which the config is rejected. A script that trains has fewer empty loaders.
 _MOST_EMPTY = 16
 
 _UNKNOWN = (
@@ -46,42 +46,42 @@ _numbers = itertools.count()
 
 
 class LoaderState:
-    """One DataLoader, kept as long as the loader or one of its iterators exists."""
+    """The state of one DataLoader, kept as long as the loader or one of its iterators exists."""
 
     def __init__(self, loader: Any, is_late: bool, made_at: int) -> None:
         self.loader = weakref.ref(loader)
         self.dataset = _reference(loader.dataset)
         kind = type(loader.dataset)
-        self.dataset_type = (kind.__module__, kind.__qualname__)  # Keras makes the class anew for each epoch
+        self.dataset_type = (kind.__module__, kind.__qualname__)  # names, as Keras makes a new class for each epoch
         self.has_evidence = is_training(loader)  # its arguments say that it is for training
         self.has_gradients = False  # it was iterated with gradients on
         self.is_late = is_late  # made after the first step
-        self.made_at = made_at  # how many batches all loaders had given
+        self.made_at = made_at  # the count of all loaders' batches at that time
         self.touched: set[str] = set()
         self.reasons: dict[str, str] = {}
         self.before: dict[str, Any] = {}  # values to restore if it turns out not to train
         self.iterations = 0
         self.pulls = 0  # batches since the last step
-        self.pulled_at = 0  # order among the loaders
-        self.wait_seconds = 0.0  # of the thread that trains, since the last step
-        self.aside_seconds = 0.0  # of other threads
-        self.is_at_edge = False  # of an epoch: the first batch is still to come
-        self.queue: deque[Optional[int]] = deque()  # samples of batches that no step has used yet
+        self.pulled_at = 0  # the count of all loaders' batches at this loader's last batch
+        self.wait_seconds = 0.0  # waiting in the thread that trains, since the last step
+        self.aside_seconds = 0.0  # waiting in other threads, since the last step
+        self.is_at_edge = False  # a training epoch after the first has begun, and its first batch is still to come
+        self.queue: deque[Optional[int]] = deque()  # the number of samples of each batch that no step has used yet
         self.batch_size: Optional[int] = None
         self.is_sized = False  # its batch size can be set
         self.counter = samples.BatchCounter()
         self.sizes = BatchSizes()
         self.not_read = why_not_read(loader)
         self.skips = samples.Skips()
-        self.said: dict[str, Any] = {}  # copy of the loader's attributes: the loader may be freed before its iterator
+        self.said: dict[str, Any] = {}  # facts about the loader, which may be freed before its iterator
         self.number = next(_numbers)
-        self.begun_at: Optional[float] = None  # the first iteration
+        self.begun_at: Optional[float] = None  # the time when the first iteration began
         self.first_batch_seconds: Optional[float] = None
         self.batch: Optional[tuple[Optional[int], int, bool]] = None  # samples, bytes, pinning of the first batch
-        self.iterator: Callable[[], Any] = lambda: None  # the newest
+        self.iterator: Callable[[], Any] = lambda: None  # a reference to the newest iterator
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # all iterators that the script holds
         self.kept: Optional[Kept] = None  # batches that are replayed
-        self.parts: Optional[shards.Parts] = None  # if its workers must share out the samples
+        self.parts: Optional[shards.Parts] = None  # set if the dataset itself must divide the samples among the workers
         self.numbers: Any = array("d", bytes(8 * dataset_watch.LENGTH))
         """The counters of `dataset_watch` (samples, seconds, bytes) for this loader in this process."""
 
@@ -144,8 +144,8 @@ class Loaders:
         self._states: weakref.WeakKeyDictionary[Any, LoaderState] = weakref.WeakKeyDictionary()
         self._alive: weakref.WeakSet[LoaderState] = weakref.WeakSet()
         self._training: Optional[LoaderState] = None
-        self._size_before: Optional[int] = None
-        self._pulls = 0
+        self._size_before: Optional[int] = None  # the batch size before the script changed it
+        self._pulls = 0  # batches that all loaders have given
         self.pulled_size: Optional[int] = None
         """The batch size of the loader that gave the last batch."""
         self.epochs = 0
@@ -153,12 +153,12 @@ class Loaders:
         self._lookahead: Optional[int] = None
         self._is_first_step_over = False
         self._beginning: Any = None  # the loader whose iteration begins now
-        self._empty = 0  # how many loaders ended without a batch, while no loader had given a batch
-        self._rejection: Optional[str] = None  # why the last of them did, until this is reported
+        self._empty = 0  # loaders that ended without a batch, while no loader had given a batch
+        self._rejection: Optional[str] = None  # why the last empty loader was empty, until this is reported
 
     @property
     def folder(self) -> str:
-        """The folder of the probe; empty without a connection. A warm child has its own folder."""
+        """The folder of the probe; empty if unknown. Not a constant, as a warm child moves to a folder of its own."""
         reporter = Reporter.current()
         return (reporter.folder if reporter is not None else None) or ""
 
@@ -281,8 +281,8 @@ class Loaders:
     def _note_empty(self, state: LoaderState) -> None:
         """Before the first step: reports a loader whose samples do not fill one batch.
 
-        A loader for evaluation may be empty. So the config is rejected at once only if no other loader can be the one that
-        trains, else at the end of a run without a batch, or after many empty loaders.
+        A loader for evaluation may be empty. So the config is rejected at once only if this loader alone is for
+        training. Otherwise it is rejected at the end of a run without a batch, or after many empty loaders.
         """
         samples, size = state.said.get("loader.samples"), state.batch_size
         if self._is_first_step_over or self._pulls or not torch.is_grad_enabled():
@@ -337,7 +337,7 @@ class Loaders:
             self._outside.trains()
 
     def _around_workers(self, original: Function) -> Function:
-        """Makes workers watch their dataset, and note whether they ask for their part of it."""
+        """Makes workers watch their dataset, and note whether code in them asks which worker it runs in."""
 
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             state = self._states.get(loader)
@@ -381,7 +381,7 @@ class Loaders:
         """True if the experiment applies to this loader, which is iterated now."""
         if not torch.is_grad_enabled() or not self._session.is_ours:
             return False
-        # If no loader has evidence, any loader is a candidate. Otherwise a loader without evidence must first be found to train.
+        # If no loader has evidence, any loader is a candidate. Otherwise a loader without evidence must first train.
         return (state.has_evidence and not state.is_late) or state is self._training or self._may_train(state)
 
     def _between_batches(self) -> None:
@@ -441,7 +441,7 @@ class Loaders:
         return state is not None and state is self._training
 
     def numbers(self, number: int) -> Any:
-        """The counters of `dataset_watch` (samples, seconds, bytes) for this loader in this process."""
+        """The counters of `dataset_watch` in this process for the loader with this number."""
         return next(state.numbers for state in self._alive if state.number == number)
 
     def worker_pids(self) -> list[int]:
@@ -500,7 +500,7 @@ class Loaders:
         state.batch = (samples_in_it, size, is_pinned)
 
     def _before_iteration(self, loader: Any, state: LoaderState) -> bool:
-        """Returns true if a training epoch after the first begins."""
+        """Applies settings before an iteration. Returns true if a training epoch after the first begins."""
         state.iterations += 1
         state.has_gradients = state.has_gradients or torch.is_grad_enabled()
         if self._may_train(state):
@@ -584,10 +584,10 @@ class Loaders:
         pulling = [state for state in self._alive if state.pulls]
         if pulling:
             last = max(pulling, key=lambda state: state.pulled_at)
-            # Of zipped loaders, the first counts.
+            # Zipped loaders have given as many batches, and look as much like training. The first of them counts.
             use = (last.pulls, last.has_evidence, last.has_gradients)
             zipped = [state for state in pulling if (state.pulls, state.has_evidence, state.has_gradients) == use]
-            # Skip loaders last used before `last` was made: the script has replaced them, such as by smaller batches.
+            # Skip loaders last used before `last` was made: `last` has replaced them, for example with smaller batches.
             zipped = [state for state in zipped if state.pulled_at > last.made_at]
             self._train_with(min(zipped, key=lambda state: state.pulled_at))
         return self._training
@@ -603,7 +603,7 @@ class Loaders:
             self._size_before = before
 
     def end_first_step(self) -> None:
-        """Reports the settings that the training loader took; restores loaders that do not train."""
+        """Reports the settings that were applied to the training loader; restores loaders that do not train."""
         self._is_first_step_over = True
         training = self._training
         for state in list(self._alive):

@@ -1,4 +1,4 @@
-"""Subclasses of DataLoader that do not call its methods, such as torchdata's StatefulDataLoader."""
+"""Wraps methods of DataLoader's subclasses that do not call DataLoader's own, as in torchdata's StatefulDataLoader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gputune._hook.patching import Function, replace
 
 
 def watch(around: dict[str, Callable[[Function], Function]]) -> None:
-    """Wraps these methods in present and future subclasses that do not call DataLoader's methods."""
+    """Wraps the methods with these names in present and future subclasses. `around` has the wrapper of each method."""
 
     def look(kind: type) -> None:
         for name, make in around.items():
@@ -30,7 +30,7 @@ def watch(around: dict[str, Callable[[Function], Function]]) -> None:
 
 
 def _does_without(method: FunctionType, name: str) -> bool:
-    """True if a method's code shows no call of the overridden method. Generators are excluded: they handle batches."""
+    """True if a method's code does not call the overridden method. False for generators, which yield the batches."""
     code = inspect.unwrap(method).__code__
     return "super" not in code.co_names and name not in code.co_names and not inspect.isgeneratorfunction(method)
 

@@ -20,7 +20,7 @@ _START_SECONDS = 25.0
 
 
 class SweepIterator(ExperimentIterator):
-    """Measures the loader at the first request for a batch, then ends the run: trainers expect no earlier end."""
+    """Measures the loader and ends the run at the first request for a batch: an earlier end would surprise trainers."""
 
     def __init__(self, loader: Any, sweep: Callable[[], None]) -> None:
         super().__init__(loader)
@@ -32,7 +32,7 @@ class SweepIterator(ExperimentIterator):
 
 
 class LoaderOnly:
-    """Iterates a loader, which it changes in place for each number of workers."""
+    """Measures a loader, which it changes in place for each number of workers."""
 
     def __init__(
         self, experiment: Experiment, facts: Facts, between: Callable[[], None], repeats: Callable[[], bool]
@@ -43,7 +43,7 @@ class LoaderOnly:
         self._repeats = repeats  # whether all workers yield the same samples
 
     def run(self, loader: Any, batch_size: Optional[int]) -> None:
-        """Measures each number of workers. An error at the first number is raised; later errors skip the number."""
+        """Measures each number of workers. Raises an error before the first rate, and reports later errors as facts."""
         rates: dict[int, float] = {}
         _, ranks = rank_and_ranks()
         own = (loader.prefetch_factor or 2, loader.timeout or _START_SECONDS)
@@ -107,7 +107,7 @@ class LoaderOnly:
     @staticmethod
     def _next_epoch(loader: Any, iterator: Any, workers: int) -> Any:
         if workers > 0:
-            iterator._reset(loader)  # as persistent workers do
+            iterator._reset(loader)  # as torch does with persistent workers
             return iterator
         return _begin(loader)
 
@@ -120,7 +120,7 @@ def _processor_seconds(iterator: Any) -> float:
             with open(f"/proc/{worker.pid}/stat", encoding="utf-8", errors="replace") as file:
                 fields = file.read().rpartition(") ")[2].split()
             seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, IndexError, ValueError):  # it has ended
+        except (OSError, IndexError, ValueError):  # the worker has ended
             continue
     return seconds
 
@@ -132,7 +132,7 @@ def _begin(loader: Any) -> Any:
 
 
 def _rate(arrivals: list[tuple[float, int]], dropped: int, workers: int) -> Optional[float]:
-    """The rate over whole rounds, as workers give their batches one after the other."""
+    """Samples per second over whole rounds of the workers, each of which gives one batch per round."""
     if len(arrivals) < 2:
         return None
     first = min(dropped, len(arrivals) - 1) - 1

@@ -17,20 +17,19 @@ ACCUMULATION = "torch.grad_accumulation"
 #: `prefetch_factor` without workers: torch 1 accepts only 2.
 _NO_PREFETCH = None if VERSION >= (2, 0) else 2
 
-
 #: How workers are started: the name of a method, which torch turns into a context.
 _CONTEXT = "multiprocessing_context"
 #: Attributes that a later torch has added (`in_order`: 2.6), or that need workers.
 _LATER = ("in_order", _CONTEXT)
-#: Values that a loader without workers has anyway, if it is not False.
+#: Settings that a loader without workers fulfils, by name. For other names it fulfils `False`.
 _WITHOUT_WORKERS = {"in_order": True}
 
-#: Key of the sampler and its batch size in the saved values; no attribute of a loader.
+#: Key of a pair in the saved values: the batch sampler and its old batch size. The other keys name attributes.
 _SAMPLER = "sampler, size"
 
 
 class LoaderSettings:
-    """The settings and the rules between them (no prefetching and no persistence without workers)."""
+    """The settings and the rules between them: a loader without workers has no prefetching and no persistence."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -70,9 +69,9 @@ class LoaderSettings:
 
     @staticmethod
     def keep_ratio(before: dict[str, Any], first: dict[str, Any]) -> None:
-        """Gives a loader that trains beside the first loader the ratio of sizes that the script chose.
+        """Keeps the script's ratio of batch sizes between a loader and the first loader, if both train.
 
-        Both arguments are values that `attributes` changed.
+        Both arguments are old values, as `attributes` returns them.
         """
         if _SAMPLER in before and _SAMPLER in first:
             sampler, size = before[_SAMPLER]
@@ -96,7 +95,7 @@ class LoaderSettings:
         return int(self._session.value(PREFIX + "num_workers"))
 
     def _without_workers(self, touched: set[str], reasons: dict[str, str]) -> None:
-        """Drops prefetching and persistence; reports them as not applied if the script chose to have no workers."""
+        """Marks settings that need workers as not applied, with a reason, if the script itself chose no workers."""
         if PREFIX + "num_workers" in touched:
             return
         for name in ("prefetch_factor", "persistent_workers", *_LATER):
@@ -154,7 +153,7 @@ class LoaderSettings:
 
 
 def _sized(sampler: Any) -> Any:
-    """The innermost batch sampler, which has the batch size; other samplers may wrap it."""
+    """The innermost batch sampler, which has the batch size; `None` if none has. Other samplers may wrap it."""
     for _ in range(8):
         inner = getattr(sampler, "batch_sampler", None)
         if inner is None:

@@ -25,7 +25,7 @@ class Logs:
         self._changed: list[tuple[Any, tuple[str, ...]]] = []
 
     def install(self) -> None:
-        # `_log` finds the caller and makes the record; `handle` is called alone if other code makes the record.
+        # `_log` makes a record and passes it to `handle`. If other code makes the record, only `handle` is called.
         replace(logging.Logger, "_log", self.sites.around("logging"))
         replace(logging.Handler, "handle", self.sites.around("logging"))
         for name in ("fsync", "fdatasync"):
@@ -34,7 +34,7 @@ class Logs:
         builtins.open = io.open = self._around_open(opened)  # type: ignore[assignment]
 
     def _restore(self) -> None:
-        """Unwraps the streams at exit: Python flushes them when modules are already gone."""
+        """Unwraps stdout and stderr at exit: Python flushes them after it has removed the modules."""
         for stream, names in self._changed:
             for name in names:
                 stream.__dict__.pop(name, None)
@@ -69,7 +69,7 @@ class Logs:
         """Wraps an open file, so that its writes are counted."""
         try:
             write = stream.write
-            # `print` writes each argument separately; a progress bar rewrites its line.
+            # Counts lines: `print` writes each argument separately, and a progress bar rewrites its line.
             counts = (lambda text: "\n" in text or "\r" in text) if is_terminal else True
             stream.write = self.sites.around(name, counts)(write)
             stream.flush = self.sites.around("flush", is_counted=False)(stream.flush)

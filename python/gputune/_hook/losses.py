@@ -1,4 +1,4 @@
-"""Losses of a step: numbers on the CPU; on a device copies, which are read once the device has computed them."""
+"""Losses of a step: on a CPU their numbers, on a device copies, which are read once the device has computed them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIRST_LOSSES = 16
 
 
 class Losses:
-    """The losses since the last step. On a device they are kept in the first steps, and on request."""
+    """The losses since the last step. Losses on a device are kept in the first steps and after a call of `want`."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -19,7 +19,7 @@ class Losses:
         self._is_wanted = True
 
     def add(self, loss: torch.Tensor) -> None:
-        """Records a loss before backward. Copies it at once, as the next replay of a CUDA graph overwrites it."""
+        """Records a loss before backward. Copies it at once, as a replay of a CUDA graph overwrites the loss."""
         self.count += 1
         loss = loss.detach()
         if loss.device.type == "cpu":
@@ -46,7 +46,7 @@ class Losses:
 
 
 def mean(losses: list[Any], read: Callable[[torch.Tensor], float]) -> Optional[float]:
-    """The mean over the micro-steps of a step that the device has finished."""
+    """The mean loss of a step over its micro-steps, after the device has finished the step."""
     if not losses:
         return None
     return sum(read(loss) if isinstance(loss, torch.Tensor) else loss for loss in losses) / len(losses)

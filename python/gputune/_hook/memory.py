@@ -1,8 +1,8 @@
 """Reports the memory of the device's allocator. On a CPU it reports nothing: gputune sees the processes' memory.
 
-Compilers and autotuners fill the allocator's cache in the first steps. After a reset, the peak of reserved memory begins
-at the size of the cache. So the hook empties the cache and resets the peaks once, after the first steps with the same settings.
-Each reset also changes the peaks that the script reads.
+Compilers and autotuners fill the allocator's cache in the first steps. After a reset, the peak of reserved memory
+begins at the size of the cache. So the hook empties the cache and resets the peaks once, after the first steps with the
+same settings. It does not reset them more often, as each reset also changes the peaks that the script reads.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class _Reported:
     """The state of one device at its last report."""
 
     retries: int = 0
-    """Retries that do not count, as they happened with other settings."""
+    """Retries with earlier settings, which do not count."""
     failures: int = 0
     goes_on: bool = False
-    """True if the peaks of the next report also cover the time of the last report."""
+    """True if the peaks were not reset since the last report, so they include its time."""
     share: float = 1.0
-    """The share of the device that the script allows itself, if torch has no getter."""
+    """The share of the device that the script may reserve. Used only if torch has no getter."""
 
 
 class Memory:
@@ -50,7 +50,7 @@ class Memory:
         self._facts = facts
         self._module: Any = None
         self.snapshot = MemorySnapshot()
-        self._is_anew = True  # warm-up goes on
+        self._is_anew = True  # warm-up under the current settings has not ended
         self.lacks = 0
         """How often the script ran out of memory before the first step."""
         self._reported: defaultdict[int, _Reported] = defaultdict(_Reported)
@@ -130,7 +130,7 @@ class Memory:
         return self._is_anew and self._module is not None
 
     def empty_cache(self) -> None:
-        """Frees the cache, which waits for the device."""
+        """Frees the cache. Waits for the device."""
         self._module.empty_cache()
 
     def end_warm_up(self) -> None:
@@ -182,7 +182,7 @@ class Memory:
 
 
 def _retries(stats: Any) -> int:
-    """Retries plus out-of-memory errors that the script caught: both mean that the config does not fit."""
+    """Retries plus failed allocations, even if the script caught the error: both mean that the config does not fit."""
     return int(stats.get("num_alloc_retries", 0) + stats.get("num_ooms", 0))
 
 

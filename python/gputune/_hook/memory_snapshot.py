@@ -1,7 +1,7 @@
 """Writes the allocator's segments and blocks when memory runs out, for https://pytorch.org/memory_viz.
 
-The allocator always knows them. Their history would show which line made each block, but recording it slows every
-allocation down, so the hook does not record it. Tested on a stand-in; no GPU has run it yet.
+The allocator always knows its blocks. A history would show which line made each block. The hook does not record one,
+as that slows every allocation down. Tested on a stand-in; no GPU has run it yet.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from gputune._hook.devices import is_in_use
 #: The file, next to `probe.json`. gputune moves it next to the log if the probe ends by lack of memory.
 FILE = "memory.pickle"
 
-#: The largest file, and the most blocks: a pickled block takes about 100 bytes. Both are round numbers.
+#: Limits of a file, both round numbers: a pickled block takes about 100 bytes.
 MOST_BYTES = 32 << 20
 MOST_BLOCKS = 300_000
 
 
 class MemorySnapshot:
-    """Writes one file per process and settings: the first lack of memory counts."""
+    """Writes a file at the first lack of memory under the current settings."""
 
     def __init__(self) -> None:
         self._is_written = False
 
     def begin_anew(self) -> None:
-        """Removes the file of the last settings, which ran on in spite of a lack of memory."""
+        """Removes the file of the last settings: the script went on after the lack of memory."""
         if self._is_written:
             self._is_written = False
             _remove(_path())
