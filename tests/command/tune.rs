@@ -92,6 +92,19 @@ fn what_no_search_can_tune_is_refused_with_the_lines_to_add() {
 }
 
 #[test]
+fn a_script_that_fails_at_once_is_run_once() {
+    let folder = folder(&SCRIPT.replace("begin = time.perf_counter()", "open('imgs')"));
+    let output = gputune(folder.path(), &["tune", "train.py", "--epochs", "3"]);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    let reason = "the command failed before its first training step: exit code 1: FileNotFoundError";
+    for part in [reason, "'imgs'", "run `python3 train.py --epochs 3` without gputune"] {
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+    assert!(!folder.path().join("gputune-out/train/journal.jsonl").exists());
+}
+
+#[test]
 fn wrong_words_are_named() {
     let folder = folder(SCRIPT);
     let folder = folder.path();

@@ -7,6 +7,9 @@ from typing import Any, Optional
 
 import torch
 
+#: Containers within containers that are looked into. A round number; a batch may also hold itself.
+_DEPTH = 8
+
 
 def samples_in(batch: Any, expected: Optional[int] = None) -> Optional[int]:
     """The leading dimension of the first tensor in `batch`, also within containers.
@@ -31,7 +34,7 @@ def samples_in_call(args: Any, kwargs: Any) -> Optional[int]:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _leading(value: Any) -> Optional[int]:
+def _leading(value: Any, depth: int = _DEPTH) -> Optional[int]:
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         return int(value.batch_sizes[0])
     shape = getattr(value, "shape", None)  # tensors, and arrays of other libraries
@@ -44,17 +47,17 @@ def _leading(value: Any) -> Optional[int]:
     if isinstance(graphs, int):
         return graphs
     if isinstance(value, Mapping):
-        return _first(value.values())
+        return _first(value.values(), depth)
     if isinstance(value, (list, tuple)):
-        return _first(value)
+        return _first(value, depth)
     if isinstance(value, (str, bytes, int, float, type(None))):
         return None
-    return _first(getattr(value, "__dict__", {}).values())
+    return _first(getattr(value, "__dict__", {}).values(), depth)
 
 
-def _first(values: Any) -> Optional[int]:
-    for value in values:
-        found = _leading(value)
+def _first(values: Any, depth: int) -> Optional[int]:
+    for value in values if depth > 0 else ():
+        found = _leading(value, depth - 1)
         if found is not None:
             return found
     return None
@@ -63,7 +66,7 @@ def _first(values: Any) -> Optional[int]:
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors of a batch, also within containers and objects."""
     found: list[torch.Tensor] = []
-    _collect(value, found, 8)
+    _collect(value, found, _DEPTH)
     return found
 
 

@@ -342,12 +342,13 @@ class FileCalls:
         ) -> None:
             source, key = layer.locate(src, follow_symlinks, src_dir_fd), layer.guarded(dst, False, dst_dir_fd)
             if source is None or (key is None and not layer.places.is_guarded(source)):
-                original(layer.reading(src, False, src_dir_fd), layer.reading(dst, False, dst_dir_fd))
+                paths = layer.reading(src, False, src_dir_fd), layer.reading(dst, False, dst_dir_fd)
+                original(*paths, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=follow_symlinks)
                 return
             if key is None:  # a link in a temporary folder would allow writes to the user's file
                 import shutil
 
-                shutil.copy2(src, dst)
+                shutil.copy2(layer.reading(source), layer.locate(dst, False, dst_dir_fd) or dst)
                 return
             with layer.lock:
                 self._changes.link(source, key, dst)

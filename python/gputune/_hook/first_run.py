@@ -35,10 +35,9 @@ class FirstRun:
     """The notes of this process."""
 
     def __init__(self) -> None:
-        self._noted: set[str] = set()
+        self._noted: dict[str, None] = {}
         self._folder = ""
         self._pid = 0
-        self._depth = 0
         self._local = threading.local()
 
     def install(self) -> None:
@@ -54,7 +53,7 @@ class FirstRun:
         line = json.dumps({what: value}, default=str)
         if line in self._noted or not self._folder or os.getpid() != self._pid or Reporter.current() is None:
             return
-        self._noted.add(line)
+        self._noted[line] = None
         self._local.is_ours = True
         try:
             with open(os.path.join(self._folder, f"{FILE}{self._pid}.jsonl"), "a", encoding="utf-8") as file:
@@ -128,12 +127,8 @@ class FirstRun:
 
         def parse_known_args(parser: Any, *args: Any, **kwargs: Any) -> Any:
             is_of_user = _users_frame(sys._getframe(1), _NEAR) is not None
-            self._depth += 1
             before = len(self._noted)
-            try:
-                parsed = parse(parser, *args, **kwargs)
-            finally:
-                self._depth -= 1
+            parsed = parse(parser, *args, **kwargs)
             # The parser of a subcommand runs within the main parser. Then only the subcommand's options are noted, as
             # options of the main parser cannot follow a subcommand.
             if is_of_user and not any(line.startswith('{"arguments"') for line in list(self._noted)[before:]):
