@@ -35,7 +35,7 @@ def output(*arguments: str) -> str:
 
 
 def failure(message: str, code: int) -> GputuneError:
-    """The error for what a command printed, and the code that `subprocess` reports."""
+    """The error from the command's standard error, and from its return code as `subprocess` gives it."""
     exit_code = code if code >= 0 else 128 - code
     lines = f"\n{message.strip()}"
     text = lines.partition("\nerror: ")[2] or lines[1:]

@@ -52,7 +52,7 @@ def precision(device: str, modules: Iterable[nn.Module], autocast: Autocast) -> 
 def _is_tf32() -> bool:
     try:
         return bool(torch.backends.cuda.matmul.allow_tf32)
-    except RuntimeError:  # torch 2.9 and later, once the script has used the successor of this switch
+    except RuntimeError:  # torch 2.9 and later, if the script has set the newer switch
         return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
@@ -60,7 +60,7 @@ def is_tf32_in_convolutions() -> bool:
     """True if cuDNN may use TF32, which is torch's default."""
     try:
         return bool(torch.backends.cudnn.allow_tf32)
-    except RuntimeError:  # torch 2.9 and later, once the script has used the successor of this switch
+    except RuntimeError:  # torch 2.9 and later, if the script has set the newer switch
         return str(torch.backends.cudnn.conv.fp32_precision) == "tf32"
 
 
@@ -70,7 +70,7 @@ def parameters(modules: Iterable[nn.Module]) -> int:
 
 
 def has_images(modules: Iterable[nn.Module]) -> bool:
-    """True if a parameter has four dimensions (a 2D convolution), which channels last affects."""
+    """True if a parameter has four dimensions (a 2D convolution), so the memory format channels last can affect it."""
     return any(parameter.dim() == 4 for module in modules for parameter in module.parameters())
 
 
@@ -81,7 +81,7 @@ def has_batch_norm_1d(modules: Iterable[nn.Module]) -> bool:
 
 
 def is_compiled(modules: Iterable[nn.Module]) -> bool:
-    """True if `torch.compile` has made a graph or will make one."""
+    """True if `torch.compile` has compiled a graph, or wraps a module that it will compile."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["stats"]["unique_graphs"] > 0:
         return True
@@ -89,15 +89,15 @@ def is_compiled(modules: Iterable[nn.Module]) -> bool:
 
 
 def is_fused(optimizer: Any) -> bool:
-    """True if the optimizer is fused: by its argument, or by design, as its name shows."""
+    """True if the optimizer has the argument `fused`, or has `fused` in the name of its class."""
     groups = getattr(optimizer, "param_groups", [])
     return any(group.get("fused") for group in groups) or "fused" in type(optimizer).__name__.lower()
 
 
 def flash_attention(device: str, modules: Iterable[nn.Module]) -> Optional[str]:
-    """`yes` if attention may use a flash kernel, through `scaled_dot_product_attention` or its own library.
+    """`yes` if attention may use a flash kernel, by `scaled_dot_product_attention` or a flash library; else `no`.
 
-    `None` without attention. Calls nothing: it reads the called functions from the code of the classes.
+    `None` without attention. Runs nothing: it looks up the names that the code of each `forward` uses.
     """
     kinds = {type(inner) for module in modules for inner in module.modules()}
     attention = [kind for kind in kinds if "attention" in kind.__name__.lower() or _calls(kind, _SDPA)]
@@ -105,7 +105,7 @@ def flash_attention(device: str, modules: Iterable[nn.Module]) -> Optional[str]:
         return None
     configs = (getattr(inner, "config", None) for module in modules for inner in module.modules())
     chosen = {getattr(config, "_attn_implementation", None) for config in configs} - {None}
-    if chosen:  # a model of transformers
+    if chosen:  # a model of Hugging Face transformers
         is_flash = any(name == "sdpa" or "flash" in str(name) or "flex" in str(name) for name in chosen)
     else:
         is_flash = any(_calls(kind, _SDPA) or "flash" in kind.__name__.lower() for kind in attention)

@@ -20,7 +20,7 @@ from gputune._hook.timeline import Phases
 #: Steps in which the hook searches for modules. Later calls of other modules cost nothing.
 _SEARCH_STEPS = 2
 
-#: `nn.Module` calls this attribute, if set, instead of `_call_impl`; it is neither copied nor saved (torch 2.2).
+#: `nn.Module` calls this attribute, if set, instead of `_call_impl` (since torch 2.2). It is neither copied nor saved.
 _CALL = "_compiled_call_impl"
 
 
@@ -67,7 +67,7 @@ class _Adopted:
 
 
 class Modules:
-    """The trained modules: outermost calls with gradients, in training mode, with parameters to train."""
+    """The trained modules: the outermost modules called in training mode, with gradients and trainable parameters."""
 
     def __init__(self, phases: Phases, steps: Steps, outside: Outside) -> None:
         self.treatments: list[Treatment] = []
@@ -84,7 +84,7 @@ class Modules:
 
     @property
     def is_inside(self) -> bool:
-        """True during a call of a trained module, and in backward, which may call parts of it again."""
+        """True during a call of a trained module, and in backward: activation checkpointing calls parts of it again."""
         return self._is_called or self._phases.is_inside("backward")
 
     @property
@@ -118,7 +118,7 @@ class Modules:
         return train
 
     def _adopt(self, module: nn.Module) -> None:
-        for inner in module.modules():  # such as a model that was called before it was wrapped
+        for inner in module.modules():  # an inner module may have been called before it was wrapped
             if inner in self._calls:
                 self._release(inner)
         adopted = _Adopted(module)
@@ -132,7 +132,7 @@ class Modules:
             def call_adopted(*args: Any, **kwargs: Any) -> Any:
                 return self._call(found(), adopted, args, kwargs)
 
-            module.__dict__[_CALL] = call_adopted  # Fabric's wrapper would forward setattr to the inner module
+            module.__dict__[_CALL] = call_adopted  # setattr on Fabric's wrapper sets the inner module's
         else:
             self._patch_class(type(module))
 
@@ -196,7 +196,7 @@ class Modules:
             self._is_called = False
 
     def _device_of(self, adopted: _Adopted, args: Any, kwargs: Any) -> torch.device:
-        """The device on which a module computes: its own, or the training or input device if it is on the host."""
+        """The device on which a module computes: its own, but for a module on the CPU the training or input device."""
         device, decided = adopted.device, self._phases.device
         if device.type != "cpu":
             return device

@@ -12,7 +12,7 @@ from gputune._hook.scratch_layer import ScratchLayer
 
 Function = Callable[..., Any]
 
-#: Access to the path: read, written as a whole, changed, or a folder that gets new files.
+#: What a call does with the path: reads the file, writes it anew, changes it, or adds files to the folder.
 READ, WRITE, CHANGE, FOLDER = "read", "write", "change", "folder"
 
 
@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
     module: str
     name: str
-    """Dotted below the module."""
+    """Name within the module, with a dot between class and method."""
     position: int
     """Position of the path among the arguments, counting `self`."""
     keyword: str
@@ -30,7 +30,7 @@ class Call(NamedTuple):
     """Position of the argument `mode`, which has the values of `open`."""
 
 
-#: Calls that pass the path to code that does not use Python's `open`, found in the sources of the libraries. The hook
+#: Calls that pass the path to native code instead of Python's `open`, found in the sources of the libraries. The hook
 #: replaces each call after the import of its module.
 CALLS = (
     Call("torch", "save", 1, "f"),
@@ -112,7 +112,7 @@ class NativeWriters:
         return functools.update_wrapper(function, original)
 
     def _class(self, call: Call, original: type) -> type:
-        """A stand-in whose instances are instances of the original; cannot subclass it, as it may be final."""
+        """A class whose calls create instances of the original. It is no subclass, as the original may be final."""
         redirected = self._redirected
 
         class Kind(type):

@@ -15,11 +15,11 @@ from gputune._hook.sharding import sharded_in
 
 
 class NoCommunication:
-    """DistributedDataParallel returns each bucket unchanged, and weights sharded by `fully_shard` stay gathered."""
+    """Makes DistributedDataParallel keep its gradients, and weights sharded by `fully_shard` stay gathered."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
-        self._gradients: dict[int, Any] = {}  # of sharded weights, from the first step
+        self._gradients: dict[int, Any] = {}  # gradients of sharded weights in the first step, by the parameter's id
         self.is_silent = False
         """True if a module was found that would communicate."""
 
@@ -33,14 +33,14 @@ class NoCommunication:
                 replace(kind, name, _ignored)
         replace(kind, "__init__", lambda original: self._around_init(original, register))
         self._hook.steps.checks.append(self._silence_sharded)
-        self._hook.optimizers.before_step.append(self._lay_back)
+        self._hook.optimizers.before_step.append(self._restore_gradients)
 
     def _around_init(self, original: Function, register: Function) -> Function:
         def __init__(parallel: Any, *args: Any, **kwargs: Any) -> None:
             original(parallel, *args, **kwargs)
             from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
-            parallel.broadcast_buffers = False  # buffers of batch normalisation, before each pass
+            parallel.broadcast_buffers = False  # else it sends batch normalisation's buffers before each pass
             register(parallel, None, noop_hook)
             self.is_silent = True
 
@@ -57,7 +57,7 @@ class NoCommunication:
         parameters = (parameter for module in sharded for parameter in module.parameters())
         self._gradients = {id(parameter): parameter.grad for parameter in parameters if parameter.grad is not None}
 
-    def _lay_back(self, optimizer: Any) -> None:
+    def _restore_gradients(self, optimizer: Any) -> None:
         """Gives the optimizer the first step's gradients, so that it does its usual work without an exchange."""
         if not self._gradients:
             return

@@ -1,4 +1,4 @@
-"""Times the torch operations that a loop calls on the CPU: losses, clipping, sums. They are computing, not Python."""
+"""Times torch operations that a loop calls on the CPU: losses, clipping, sums. They count as computing, not Python."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ except ImportError:  # an older torch
 
 from gputune._hook.timeline import Phases
 
-#: Every eighth step is timed: timing adds microseconds to each operation and to each attribute of a tensor.
+#: Every eighth step is timed: timing adds microseconds to each operation and to each read of a tensor's attribute.
 _EVERY = 8
-#: Operations not timed: reads of a number belong to the loop, and backward is a phase.
+#: Operations not timed: the time to read a number counts to the loop, and backward is a phase of its own.
 _NOT_TIMED = frozenset({"backward", "item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__get__", "__index__"})
 
 

@@ -54,7 +54,7 @@ class Optimizers:
     def _around_step(self, original: Function) -> Function:
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             key = id(optimizer)
-            if key in self._stepping:  # the step of a base class
+            if key in self._stepping:  # a subclass's step calls it, and is counted
                 return original(optimizer, *args, **kwargs)
             closure = _closure(args, kwargs)
             if not self.may_step(optimizer):

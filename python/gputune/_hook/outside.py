@@ -16,10 +16,10 @@ from gputune._hook.timeline import Phases
 EVALUATION = "evaluation"
 #: Writing weights and states.
 CHECKPOINT = "checkpoint"
-#: The end of an epoch, the start of the loader's workers, and the first batch of the next.
+#: The end of an epoch, the start of the loader's workers, and the first batch of the next epoch.
 EPOCH_EDGE = "epoch_edge"
 
-#: Further functions than `torch.save` that write checkpoints, by module; wrapped when the first step is over.
+#: Functions besides `torch.save` that write checkpoints, by module. They are wrapped after the first step.
 _WRITERS = (
     ("safetensors.torch", "save_file"),
     ("safetensors.torch", "save_model"),
@@ -28,7 +28,7 @@ _WRITERS = (
 
 
 class Outside:
-    """Opens and closes these phases. A phase within another phase is part of it, except checkpoints."""
+    """Opens and closes these phases. Evaluation inside another phase counts to that phase; a checkpoint does not."""
 
     def __init__(self, phases: Phases, marks: Marks) -> None:
         self._phases = phases
@@ -54,9 +54,9 @@ class Outside:
         return self.is_training and self._phases.thread in (None, threading.get_ident())
 
     def passes(self) -> None:
-        """Notes a pass without gradients of a module in training mode, such as a target network's.
+        """Notes a pass without gradients of a module in training mode, such as a target network.
 
-        Within a step it is part of that step, else a sign of evaluation.
+        Such a pass within a step is part of the step. Between steps it is a sign of evaluation.
         """
         if not self._is_in_step:
             self.evaluates()
@@ -80,7 +80,7 @@ class Outside:
             self._phases.leave()
 
     def enter_edge(self) -> bool:
-        """Opens the phase at the edge of an epoch. Returns true if the caller must leave it again."""
+        """Opens the phase at the edge of an epoch. Returns true if the caller must call `leave_edge`."""
         if not self.is_here():
             return False
         self.trains()

@@ -1,8 +1,8 @@
-"""Keeps gradients in memory of their own while the parts of a batch add to them under CUDA graphs of `torch.compile`.
+"""Copies gradients out of the CUDA graphs of `torch.compile`, if gradients of several parts of a batch are added up.
 
-The first backward pass of a step puts a gradient where `.grad` is `None`: into memory of the graph, which the next part
-overwrites. Torch then raises "accessing tensor output of CUDAGraphs that has been overwritten" (pytorch#169545) and
-advises buffers outside of the graph.
+The first backward pass of a step creates `.grad` in memory of the graph, which the next part of the batch overwrites.
+Torch then raises "accessing tensor output of CUDAGraphs that has been overwritten" (pytorch#169545) and advises buffers
+outside of the graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPTION = "triton.cudagraphs"
 
 
 class OwnGradients:
-    """Copies the first gradient of each parameter. Later steps set it to zero in place."""
+    """Copies the first gradient of each parameter. Later steps set it to zero in place (`accumulation.py`)."""
 
     def __init__(self, session: Session) -> None:
         self._setting: Optional[str] = session.value(COMPILE)

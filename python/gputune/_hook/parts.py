@@ -1,4 +1,4 @@
-"""The parts of the hook in one process, on which the targets and the observer act."""
+"""The class `Hook`, which creates and connects the parts of the hook in one process."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ VERSION: tuple[int, int] = tuple(int(part) for part in torch.__version__.split("
 class TensorMethod:
     """A wrapped method of `torch.Tensor` that compares equal to the original.
 
-    Torch passes the current `torch.Tensor.to` to `__torch_function__` of tensor subclasses. They look it up among the
-    original functions: torchvision's tensors keep their type by it, and uninitialized parameters allow it.
+    Torch passes the current `torch.Tensor.to` to `__torch_function__` of tensor subclasses, which look it up among the
+    original functions. Torchvision's tensors keep their type if it is found; uninitialized parameters allow the call.
     """
 
     def __init__(self, function: Function, original: Function) -> None:
@@ -57,7 +57,7 @@ is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """`value` with its tensors changed, through tuples, lists and dicts; other containers stay unchanged."""
+    """`value` with its tensors changed, inside tuples, lists and dicts. Changes a subclass of dict in place."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if type(value) in (tuple, list):
@@ -68,6 +68,6 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
         changed = {key: map_tensors(item, change) for key, item in value.items()}
         if type(value) is dict:
             return changed
-        for key, item in changed.items():  # such as the outputs of transformers, which are both dict and object
+        for key, item in changed.items():  # such as outputs of transformers, which are also attributes
             value[key] = item
     return value

@@ -10,7 +10,7 @@ class EnvironmentReads:
     """Collects the names that are read inside the `with` block.
 
     A module that reads a variable at import keeps its value: a child with another value needs a new import. Reads by
-    C code stay unseen; `START_KEYS` of the prober has the usual prefixes.
+    C code are not seen; `LOAD_TIME` (`src/probe/warm/mod.rs`) lists prefixes of variables that C code reads.
     """
 
     def __init__(self) -> None:

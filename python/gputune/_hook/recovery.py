@@ -6,7 +6,7 @@ from typing import Optional
 
 from gputune._hook.facts import Facts
 
-#: Steps after which the script trains again. Equal sizes of all of them show a new batch size, if no loader has it.
+#: Steps to observe after memory ran out. If no loader has a batch size, equal sizes of all these steps show it.
 _STEADY = 3
 
 
@@ -23,7 +23,7 @@ class Recovery:
         self._sizes.clear()
 
     def end_step(self, facts: Facts, loader_size: Optional[int], samples: Optional[int]) -> None:
-        """Reports both sizes once the script trains with smaller batches: of the loader, else of several steps."""
+        """Reports the old and the new batch size once batches are smaller: the loader's, else the size of the steps."""
         if not self._failed:
             return
         self._sizes.append(samples)

@@ -1,7 +1,7 @@
-"""The safety net below the replaced functions: Python reports each file that it opens, removes or renames (PEP 578).
+"""The safety net below the replaced file functions: an audit hook sees each file that Python opens, removes or renames.
 
-A change of a file from before the probe that arrives here has bypassed these functions. It is refused: a failed script
-can be fixed, a lost checkpoint cannot.
+If a change of a file older than the probe reaches the audit hook (PEP 578), it has bypassed the replaced functions. It
+is refused: a failed script can be fixed, a lost checkpoint cannot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Refusals:
 
     def _on_open(self, args: Any) -> None:
         path, _, flags = args
-        if isinstance(flags, int) and flags & _WRITING_FLAGS and not os.path.isdir(path):  # `tempfile` passes a folder
+        if isinstance(flags, int) and flags & _WRITING_FLAGS and not os.path.isdir(path):  # `tempfile` opens a folder
             self._on_change(path, -1, follow=True)
 
     def _on_rename(self, args: Any) -> None:
@@ -60,9 +60,9 @@ class Refusals:
         self._on_change(args[1], args[3])
 
     def _on_change(self, path: Any, folder_fd: Any, follow: bool = False) -> None:
-        """Checks a change of a path. `follow`: the change is of the file that a link leads to."""
+        """Refuses a change of an older file. With `follow` the change affects the file that a link points to."""
         if not isinstance(path, (str, bytes)) or (isinstance(folder_fd, int) and folder_fd >= 0):
-            return  # an open file or folder, checked when it was opened
+            return  # a descriptor, or a path below an open folder
         if self._must_refuse(os.fsdecode(path), follow):
             message = (
                 "gputune protects files that were there before the probe, and this one is changed in a way that it "

@@ -1,6 +1,6 @@
-"""Replaces the iterator that a script is using, for other workers or another batch size.
+"""Replaces the iterator that a script is using if the number of workers or the batch size changes.
 
-The script keeps its own iterator, which passes on the batches of its successor. The sampler continues at its position.
+The script keeps its own iterator, which passes on the batches of a new one. The sampler continues at its position.
 Batches that the old workers had loaded in advance are dropped.
 """
 
@@ -40,13 +40,13 @@ def _around_reset(original: Function) -> Function:
 
 
 def new_iterator(loader: Any) -> Any:
-    """An iterator of a loader that is no new iteration of the script."""
+    """Creates an iterator of a loader without the hook's wrapper, so that the hook does not count an epoch."""
     begin = type(loader)._get_iterator
     return getattr(begin, "__wrapped__", begin)(loader)
 
 
 def source_of(iterator: Any) -> Any:
-    """The iterator that gives the batches: the successor if it exists."""
+    """The iterator that gives the batches: the successor, else the iterator itself."""
     return iterator.__dict__.get(_SUCCESSOR, iterator)
 
 
@@ -87,7 +87,7 @@ def finish(iterator: Any, loader: Any, rest: Any, is_same_size: bool) -> None:
     if rest is not None:
         loader.__dict__[_REST] = rest
     successor = new_iterator(loader)
-    if loader.__dict__.pop(_REST, None) is not None:  # without workers the first batch is taken later
+    if loader.__dict__.pop(_REST, None) is not None:  # torch calls `_reset` only for iterators with workers
         successor._sampler_iter = rest
     iterator.__dict__[_SUCCESSOR] = successor
     if loader.persistent_workers and loader.num_workers > 0:

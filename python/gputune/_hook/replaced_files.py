@@ -10,7 +10,7 @@ from typing import Any
 
 from gputune._hook.file_calls import READING_MODES, Replacement
 
-#: The variable with the paths: a JSON object from the script's file to the rendered file.
+#: The environment variable: a JSON object that maps the path of each settings file to the path of its rendered file.
 VARIABLE = "GPUTUNE_REPLACED_FILES"
 
 #: The rendered file of each path. A process that is forked for another probe gets other files.
@@ -30,16 +30,16 @@ def install() -> None:
     _names.update(os.path.basename(path) for path in [*files, *_rendered])
     if _rendered and not _is_installed:
         _is_installed = True
-        opened = io.open
+        original = io.open
 
         def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             rendered = _replacement(file) if mode in READING_MODES else None
             if rendered is None:
-                return opened(file, mode, *args, **kwargs)
-            kwargs.pop("opener", None)  # pathlib's opens the path that it has (until Python 3.9)
-            return opened(rendered, mode, *args, **kwargs)
+                return original(file, mode, *args, **kwargs)
+            kwargs.pop("opener", None)  # pathlib's opener (until Python 3.9) opens the original path
+            return original(rendered, mode, *args, **kwargs)
 
-        builtins.open = io.open = Replacement(open, opened, "io")  # type: ignore[assignment]
+        builtins.open = io.open = Replacement(open, original, "io")  # type: ignore[assignment]
 
 
 def _replacement(file: Any) -> str | None:

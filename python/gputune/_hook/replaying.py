@@ -18,15 +18,15 @@ _MOST_BYTES = 1 << 30
 
 
 class Kept:
-    """The batches of one loader."""
+    """The batches of one loader: for each, a function that returns it, and its tensors with their copies."""
 
     def __init__(self, wanted: int, facts: Facts) -> None:
         self._wanted = wanted
         self._facts = facts
-        self._batches: list[tuple[Callable[[], Any], list[tuple[torch.Tensor, torch.Tensor]]]] = []  # tensors with copies
+        self._batches: list[tuple[Callable[[], Any], list[tuple[torch.Tensor, torch.Tensor]]]] = []
         self._versions: list[list[int]] = []
         self._samples: list[Optional[samples.HandedOut]] = []
-        self.length: Optional[int] = None  # of an epoch
+        self.length: Optional[int] = None  # batches of an epoch, if it ended during `fill`
         self._next = 0
 
     @property
@@ -95,7 +95,7 @@ class ExperimentIterator(dataloader_module._BaseDataLoaderIter):
 
 
 class ReplayIterator(ExperimentIterator):
-    """Gives kept batches, as many as an epoch has. `inner` fills them first."""
+    """Gives the kept batches for the length of an epoch. The iterator `inner` loads them at the first call."""
 
     def __init__(self, loader: Any, kept: Kept, inner: Any, flush: Any) -> None:
         super().__init__(loader)
@@ -127,8 +127,8 @@ def stop_workers(iterator: Any) -> None:
 def renewed(batch: Any) -> Callable[[], Any]:
     """Returns a function that gives the same tensors in new containers each time, which the script may modify.
 
-    A container without tensors is copied only at its top level. Copying nested lists of numbers takes longer than a
-    worker takes to hand them over, so replayed batches would be slower than the unmodified job.
+    A container without tensors is copied only at its top level. Copying nested lists of numbers takes longer than
+    receiving them from a worker, so replay would be slower than the unmodified script.
     """
     kind = type(batch)
     if kind in (list, dict) and not tensors_in(batch):

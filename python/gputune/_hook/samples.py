@@ -56,14 +56,14 @@ def _around_next_index(original: Function) -> Function:
 
 def _around_reset(original: Function) -> Function:
     def _reset(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-        iterator.__dict__.pop(_SIZES, None)  # persistent workers may begin an epoch before the last is over
+        iterator.__dict__.pop(_SIZES, None)  # persistent workers may begin an epoch before the previous epoch is over
         return original(iterator, *args, **kwargs)
 
     return _reset
 
 
 def _handed_out(iterator: Any, index: Any) -> Optional[HandedOut]:
-    # Without collation only lists and tensors stand for many samples: other indices are single keys, even tuples.
+    # Without automatic batching only lists and tensors are several indices: any other index is one key, even a tuple.
     is_many = getattr(iterator, "_auto_collation", False) or isinstance(index, (list, torch.Tensor))
     if not is_many:
         return None
@@ -100,12 +100,12 @@ class BatchCounter:
         if self.look is None:
             expected = batch_size if handed_out is None else handed_out.samples
             self.look = look_at(batch, expected)
-            self.by = self._who(handed_out)
+            self.by = self._source(handed_out)
             self.first = self._samples(handed_out, batch, batch_size)
             return self.first
         return self._samples(handed_out, batch, batch_size)
 
-    def _who(self, handed_out: Optional[HandedOut]) -> Optional[str]:
+    def _source(self, handed_out: Optional[HandedOut]) -> Optional[str]:
         leading = None if self.look is None else self.look.leading
         if handed_out is not None and (handed_out.is_exact or handed_out.samples != leading):
             return SAMPLER if handed_out.is_exact else BATCH_SIZE
@@ -127,14 +127,14 @@ class BatchCounter:
 
 
 class Skips:
-    """Leaves out batches that the script skips, such as after it has caught a lack of memory.
+    """Leaves out batches that the script skips, such as after it has caught an out-of-memory error.
 
-    A skipped batch gets no gradients. A script that sums up the losses of several batches has fewer gradients than
-    batches as well, but equally few in each step.
+    A skipped batch has no backward pass. A script that adds up the losses of several batches also has fewer backward
+    passes than batches, but with the same ratio in each step.
     """
 
     def __init__(self) -> None:
-        self._ratio: Optional[float] = None  # batches per computation of gradients, in all steps until now
+        self._ratio: Optional[float] = None  # batches per backward pass in the first step
         self._are_skipped = False
 
     def trained(self, sizes: list[int], backwards: int) -> int:
@@ -219,24 +219,24 @@ def _takes_time_first(module: nn.Module) -> bool:
 
 
 def look_at(value: Any, expected: Optional[int] = None) -> Look:
-    """Examines a batch. Called once, as it reads the values of a batch vector."""
+    """Examines a batch. Called only for the first batch, as it waits for the values of a batch vector."""
     leading = samples_in(value, expected)
     tensors = tensors_in(value)
     if leading is None or leading == expected or not tensors:
         return Look(leading, False, False)
     first = tensors[0]
-    is_packed = leading == 1 and first.dim() > 1 and first.shape[1] > 1 and _is_whole(first)
+    is_packed = leading == 1 and first.dim() > 1 and first.shape[1] > 1 and _is_integer(first)
     is_joined = is_packed or any(_is_batch_vector(tensor, leading) for tensor in tensors)
     return Look(leading, first.dim() in (2, 3), is_joined)
 
 
-def _is_whole(tensor: torch.Tensor) -> bool:
+def _is_integer(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 def _is_batch_vector(tensor: torch.Tensor, leading: int) -> bool:
     """True if a tensor holds the sample number of each point: 0, 0, 0, 1, 1, 2."""
-    if tensor.dim() != 1 or tensor.shape[0] != leading or leading < 3 or not _is_whole(tensor):
+    if tensor.dim() != 1 or tensor.shape[0] != leading or leading < 3 or not _is_integer(tensor):
         return False
     steps = tensor[1:] - tensor[:-1]
     last = int(tensor[-1])

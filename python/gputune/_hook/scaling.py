@@ -1,4 +1,4 @@
-"""Loss scaling for fp16 if the script has none: does the work of `torch.amp.GradScaler` at the same places."""
+"""Loss scaling for fp16 if the script has none: calls `torch.amp.GradScaler` at the places where a script would."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LossScaling:
         self._scaler: Optional[Any] = None
         self._kind = ""  # device kind of the scaler
         self._is_needed = True
-        self._unscaled: set[int] = set()  # optimizers, since the last update
+        self._unscaled: set[int] = set()  # ids of the optimizers whose gradients were unscaled since the last update
 
     def install(self) -> None:
         self._hook.backward.scale.append(self._scale)
@@ -69,7 +69,7 @@ class LossScaling:
         return scaled
 
     def _before_step(self, optimizer: Any) -> None:
-        """Drops gradients that overflowed and lowers the scale, so that the step changes nothing.
+        """Makes the step change nothing if gradients overflowed. The next `_scale` lowers the scale.
 
         Fused optimizers check for overflow on the device. For other optimizers the host waits for the check, as with
         torch's own scaler, and removes the gradients.
@@ -78,7 +78,7 @@ class LossScaling:
             return
         self._unscale(optimizer)
         found = list(self._scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
-        if found and _looks_itself(optimizer):
+        if found and _checks_overflow(optimizer):
             optimizer.grad_scale = None  # gradients are already unscaled
             optimizer.found_inf = sum(is_infinite.to(found[0].device, non_blocking=True) for is_infinite in found)
         elif any(bool(is_infinite) for is_infinite in found):
@@ -125,15 +125,15 @@ class LossScaling:
                 self._unscale(optimizer)
 
 
-def _looks_itself(optimizer: Any) -> bool:
+def _checks_overflow(optimizer: Any) -> bool:
     """True if the optimizer skips a step by the attribute `found_inf` (fused optimizers, since torch 2.0)."""
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return False
-    return "grad_scaler" not in inspect.signature(optimizer.step).parameters  # the older protocol
+    return "grad_scaler" not in inspect.signature(optimizer.step).parameters  # older: `step` gets the scaler
 
 
 def _new_scaler(device: str, modules: list[nn.Module]) -> Any:
-    """A scaler. Sharded modules need FSDP's: each rank sees part of the gradients, but all skip the same steps."""
+    """A scaler. Sharded modules need FSDP's: each rank sees some of the gradients, but all must skip the same steps."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     inner = (part for module in modules for part in module.modules())
     if fsdp is not None and any(isinstance(part, fsdp.FullyShardedDataParallel) for part in inner):

@@ -1,4 +1,4 @@
-"""Finds the schedule of the learning rate that the script makes for a number of steps, and its line."""
+"""Finds the learning-rate schedules that the script makes for a number of steps, and the line that makes them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gputune._hook.loader_settings import ACCUMULATION, PREFIX
 from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 
-#: Schedules with a length, and the attribute that has it.
+#: Schedules with a fixed length, and the attribute that holds it.
 _LENGTHS = {
     "OneCycleLR": "total_steps",
     "CosineAnnealingLR": "T_max",
     "LinearLR": "total_iters",
     "PolynomialLR": "total_iters",
 }
-#: The local variable with the length in functions that make a LambdaLR, such as transformers' get_linear_schedule_with_warmup.
+#: The local variable with the length in functions that make a LambdaLR (such as `get_linear_schedule_with_warmup`).
 _LENGTH = "num_training_steps"
-#: The least steps of a schedule for each step of training, if the schedule is not for epochs: a round number. Accumulation skips
-#: some steps.
+#: The least steps of a schedule for each step of training, else the schedule is for epochs. A round number below 1, as
+#: accumulation skips some steps.
 _OFTEN = 0.5
 
 
@@ -33,14 +33,14 @@ class _Made:
 
     def __init__(self, schedule: Any, name: str, place: str, steps: int, begun_at: int) -> None:
         self.schedule = weakref.ref(schedule)
-        self.stepped = self.schedule  # counts the steps: a schedule of several schedules steps only one of them
+        self.stepped = self.schedule  # the schedule whose steps count: a SequentialLR steps only one of its parts
         self.name = name
         self.place = place
         self.steps = steps
         self.begun_at = begun_at  # steps of training before it
 
     def is_for_steps(self, number: int) -> bool:
-        """True if the script steps the schedule about as often as it trains, `number` steps until now."""
+        """True if the script has stepped the schedule in about each of the `number` training steps so far."""
         taken = getattr(self.stepped(), "last_epoch", 0)
         return number > self.begun_at and taken >= _OFTEN * (number - self.begun_at)
 
@@ -104,7 +104,7 @@ class Schedules:
     def _around_rates(self, original: Function) -> Function:
         """Keeps the last rates after the end of a schedule if gputune has changed the batch size.
 
-        The script may have computed the steps before the change.
+        The script may have computed the length for the old batch size.
         """
 
         def get_lr(schedule: Any) -> Any:
@@ -128,7 +128,7 @@ class Schedules:
         if not stepped:
             return
         longest = max(stepped, key=lambda made: made.steps)
-        # A script that computes the length from its loader needs no other number for another batch size.
+        # A length that is a multiple of the steps of an epoch was computed from the loader: it follows the batch size.
         if batches is None or longest.steps % max(batches // (self._hook.steps.losses_per_step or 1), 1):
             self._hook.facts.say("schedule", longest.words)
             self._hook.facts.say("schedule.steps", longest.steps)

@@ -41,7 +41,7 @@ class Session:
         self._applied: set[str] = set()
         self._reasons: dict[str, str] = {}
         self._failed: set[str] = set()
-        self._is_copy = False  # of a parent that forked
+        self._is_copy = False  # true in a forked child that has not trained
         os.register_at_fork(after_in_child=self._note_fork)
         self._waiting: list[tuple[str, dict[str, Any]]] = []
         self._flushed_at = 0.0
@@ -123,7 +123,7 @@ class Session:
         self.is_checked = True
         if rank_and_ranks()[0] != 0:
             return
-        idle: dict[str, list[str]] = {}  # parameters by the reason that they found nothing to act on
+        idle: dict[str, list[str]] = {}  # parameters without effect, by the reason
         for target, setting in self.settings.items():
             if not target.startswith(prefix):
                 continue

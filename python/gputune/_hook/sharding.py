@@ -135,7 +135,7 @@ class Sharding(Treatment):
 
 
 def _known(value: Any, order: list[nn.Module]) -> list[nn.Module]:
-    """The sharded modules of a training process; raises `CannotChange` if unknown."""
+    """Returns `order`. Raises `CannotChange` if it is empty, or if `value` is `None`: that needs a new process."""
     if value is None or not order:
         raise CannotChange("what the script has by itself comes back in a new process only")
     return order
@@ -161,7 +161,7 @@ def resharding(sharded: list[nn.Module]) -> Optional[bool]:
             for module in inner_of(sharded) or sharded
             for group in _groups(module)
         }
-    except AttributeError:  # torch keeps it elsewhere
+    except AttributeError:  # this version of torch has other attributes
         return None
     return found.pop() if len(found) == 1 else None
 
@@ -169,7 +169,7 @@ def resharding(sharded: list[nn.Module]) -> Optional[bool]:
 def _groups(module: Any) -> list[Any]:
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None)
-    if groups is None:  # torch before 2.12 has one
+    if groups is None:  # torch before 2.12 has one group
         groups = [state._fsdp_param_group]
     return [group for group in groups if group is not None]
 

@@ -1,7 +1,7 @@
 """Finds datasets of iterable style whose workers all yield the same samples.
 
-A worker of such a dataset must choose its own part, with `get_worker_info` in `__iter__` or in `worker_init_fn`
-(torch's documentation of `torch.utils.data.IterableDataset`). A worker marks a mapped file if it asks for that.
+A worker of such a dataset must choose its own part, with `get_worker_info` in `__iter__` or in `worker_init_fn` (torch's
+documentation of `torch.utils.data.IterableDataset`). A call of `get_worker_info` sets a number in a mapped file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def install() -> None:
 
 def _around(original: Function) -> Function:
     def get_worker_info() -> Any:
-        # Torch's collation asks whether it is in a worker at all.
+        # Torch's collation calls this only to learn whether it is in a worker.
         if _asked is not None and sys._getframe(1).f_code.co_filename != collate_module.__file__:
             _asked[0] = 1.0
         return original()
@@ -52,27 +52,27 @@ class WorkerAsks(AtWorkerStart):
     def begin(self, folder: str, name: str) -> None:
         global _asked
         _asked = mapped(os.path.join(folder, f"asks-{name}"), 1)
-        install()  # for workers that were not forked
+        install()  # a worker that was not forked has no wrapper yet
 
 
 class Parts:
-    """Whether the workers of a loader repeat each other's samples. The loader itself may be gone by the time of asking."""
+    """Finds out whether the workers of a loader repeat each other's samples. Keeps no reference to the loader."""
 
     def __init__(self, loader: Any, number: int) -> None:
         self._kind = type(loader.dataset)
         self._workers = loader.num_workers
-        # A `worker_init_fn` knows its worker without asking.
+        # A `worker_init_fn` gets the worker's number as its argument.
         self._may_know = loader.worker_init_fn is not None
         self._number = number
         self._first: list[list[float]] = []
         self._batches = 0
         self.delivering: Optional[int] = None
-        """The workers that have a part of the samples, if some have none."""
+        """The number of workers that have samples, if other workers have none."""
 
     def add(self, batch: Any, iterator: Any) -> None:
         """Notes one of the first batches; workers deliver in turn.
 
-        A worker without a part ends in the first turn. If each worker has one, none has ended after as many batches.
+        A worker without samples ends in the first round. Else no worker has ended after one batch of each.
         """
         self._batches += 1
         if self._batches == self._workers:

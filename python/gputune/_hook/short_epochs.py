@@ -1,7 +1,7 @@
-"""The experiment `short_epochs`: what the end of an epoch costs, seen after a few batches instead of a whole epoch.
+"""The experiment `short_epochs`: measures what the end of an epoch costs after a few batches instead of a whole epoch.
 
-Every loader ends after a few batches and says so in its length. So the script itself goes through the end of its epochs:
-scheduler, evaluation, checkpoint, restart of the loader. The evaluation that this leaves out is added in proportion.
+Every loader ends after a few batches, and its length says so. So the script itself goes through the end of its epochs:
+scheduler, evaluation, checkpoint, restart of the loader. The time of left-out evaluation batches is estimated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gputune._hook.patching import Function, replace
 
 
 class ShortEpochs:
-    """Shortens epochs, and times what comes between them."""
+    """Shortens epochs, and times what happens between them."""
 
     def __init__(self, hook: Hook, batches: int) -> None:
         self._hook = hook
@@ -30,12 +30,12 @@ class ShortEpochs:
         self._left_out = 0.0
         self._epochs = 0
         self._steps: list[float] = []
-        """Seconds of the steps of this epoch, without its first."""
+        """Seconds of the steps of this epoch, without the first step."""
         self._first: Optional[float] = None
         """When the first step of this epoch ended; `None` in the first epoch, which has the warm-up."""
         self._last: Optional[float] = None
         """When the last step ended."""
-        self._found: Optional[tuple[float, float]] = None
+        self._found: Optional[tuple[float, float]] = None  # seconds of an epoch's end, and of its evaluation
 
     def install(self) -> None:
         iterator = dataloader_module._BaseDataLoaderIter
@@ -65,7 +65,7 @@ class ShortEpochs:
             length = self._length(loader)
             if length is not None and length > self._batches:
                 iterator._sampler_iter = itertools.islice(iterator._sampler_iter, self._batches)
-            # Batches of an epoch, batches so far, when the iteration began, and when its first batch came.
+            # Batches of the whole epoch, batches so far, when the iteration began, and when its first batch came.
             iterator._gputune_evaluation = [length, 0, time.perf_counter(), 0.0]
 
         return begin
@@ -91,8 +91,8 @@ class ShortEpochs:
             return
         now = time.perf_counter()
         seconds = now - begun
-        of_batch = (now - first) / (count - 1) if count > 1 else seconds
-        left_out = of_batch * max((length or count) - count, 0)
+        per_batch = (now - first) / (count - 1) if count > 1 else seconds
+        left_out = per_batch * max((length or count) - count, 0)
         self._left_out += left_out
         self._evaluation += seconds + left_out
 

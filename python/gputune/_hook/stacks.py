@@ -29,7 +29,7 @@ COLLATING = "collating"
 #: A worker that waits for indices, or hands over a batch.
 _IDLE = "idle"
 
-#: Owners of code.
+#: Owners of code, and the owner of each file that was looked up.
 SCRIPT, LIBRARY, OURSELVES = range(3)
 _owners: dict[str, int] = {}
 
@@ -49,7 +49,7 @@ def snapshot(thread: int) -> list[tuple[FrameType, int]]:
     """The stack of a thread with the current lines, the innermost first.
 
     All work happens in C: between two Python instructions the other thread may run and change its stack. So this does
-    not read the code of a frame, which would raise an event for audit hooks, which are Python.
+    not read `f_code`: that raises an audit event, and audit hooks are Python.
     """
     frame = map(itemgetter(thread), starmap(sys._current_frames, ((),)))
     frames: Any = accumulate(chain(frame, repeat("f_back", _DEEPEST)), getattr)
@@ -67,7 +67,7 @@ def owner_of(code: CodeType) -> int:
     path = code.co_filename
     owner = _owners.get(path)
     if owner is None:
-        if len(_owners) >= _MOST_FILES:  # a script that generates code
+        if len(_owners) >= _MOST_FILES:  # a script that generates code has ever more files
             _owners.clear()
         owner = OURSELVES if path.startswith(OURS) else LIBRARY
         if owner == LIBRARY and (not is_library(path) or _is_beside_main(path)):

@@ -14,7 +14,7 @@ _COMPUTING = ("forward", "backward", "optimizer")
 class StepTimes:
     """The times of one step. Omits parts that another stream has not finished, as the hook does not wait for them.
 
-    Create it once for each step, before the step's end becomes the clock's base.
+    Create it for each step before the call of `clock.time`, which makes the step's end the base of the clock.
     """
 
     def __init__(self, clock: Any, end: Any, segments: list[Segment]) -> None:

@@ -33,10 +33,10 @@ COMMUNICATION = "communication"
 
 #: Seconds between two window edges.
 _WINDOW_SECONDS = 0.5
-#: Seconds between the first reports of memory, and how many they are: a brief probe must show whether memory grows.
+#: Seconds between the first reports of memory, and their number: a brief probe must show whether memory grows.
 _EARLY_SECONDS = 0.15
 _EARLY_REPORTS = 20
-#: Out-of-memory errors in a row after which no step is expected: the script catches them, and skips the batches.
+#: Out-of-memory errors without a step after which no step is expected: the script catches them, and skips the batches.
 _MOST_LACKS = 16
 #: Losses without a step after which no step is expected: no known script accumulates that many.
 _MOST_LOSSES = 1024
@@ -109,13 +109,13 @@ class Steps:
         """Called before the first step with other settings."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
         """Seconds per step that backward waits for other ranks."""
-        self._warm_up_ends = WARM_UP_STEPS  # after which step
+        self._warm_up_ends = WARM_UP_STEPS  # the last step of warm-up
         self._is_told = False  # the final report was sent
-        self._waited = 0.0
+        self._waited = 0.0  # seconds per step that backward waits for other ranks
         self._computed = (0, 0.0)  # steps, and their seconds without data wait and communication
         self._last_time: Optional[float] = None
         self._edge = -math.inf
-        self._memory_reports = (0, -math.inf)  # since the settings, and the time of the last
+        self._memory_reports = (0, -math.inf)  # number since the settings changed, and time of the last
         self._world = 1
         stopping.flush = self.flush
 
@@ -127,7 +127,7 @@ class Steps:
     def note_failure(self, error: Exception) -> None:
         """Counts out-of-memory errors before the first step: a script that catches them may skip every batch.
 
-        Reports failed allocations in any step, as they explain what the script prints.
+        At any step: writes a snapshot of the memory, and prepares the report of a smaller batch size.
         """
         if not lacks_memory(error, self._memory):
             return
@@ -249,7 +249,7 @@ class Steps:
             self._memory.report()
 
     def _end_warm_up(self) -> None:
-        """Separates the memory of warm-up from the memory of later steps. The next step has to allocate again."""
+        """Separates the memory of warm-up from later memory. Marks the next step, which has to allocate again."""
         self._memory.empty_cache()
         self._report()
         self._memory.end_warm_up()

@@ -11,8 +11,8 @@ from typing import Any, Callable, Optional
 from gputune._client import Reporter, end_now, rank_and_ranks
 from gputune._hook.writes import WRITES
 
-#: Steps from the order to the end in a distributed job: more than the ranks may be apart. The seconds come on top: more
-#: than the order's arrival times may differ between ranks.
+#: In a distributed job the last step is this many steps and seconds after the order reaches rank 0. The steps are more
+#: than ranks may be apart, and the seconds more than the arrivals of the order may be apart.
 _STEPS_TO_AGREE = 2
 _AGREE_SECONDS = 0.05
 #: Least seconds between two checks: a check is a system call, which would slow short steps down.
@@ -38,7 +38,7 @@ class Stopping:
         atexit.register(self._skip_destructors)  # early, so that it runs after most of the script's handlers
 
     def between_steps(self, now: float) -> None:
-        """Checks for the order while no step ends, now and then; ranks of a job leave only at the end of a step."""
+        """Checks for the order now and then between two steps. Ranks of a job leave only at the end of a step."""
         if now - self._looked_at < 5 * _LOOK_SECONDS:
             return
         if not self.is_ordered:
@@ -70,11 +70,11 @@ class Stopping:
     def leave(self) -> None:
         """Ends the run."""
         reporter = Reporter.current()
-        if self.is_leaving or reporter is None:  # the script has caught the first
+        if self.is_leaving or reporter is None:  # the script caught the first SystemExit
             raise SystemExit(0)
         if self._begin is None:
             self._ranks = rank_and_ranks()
-        self.is_leaving = self.is_ordered = True  # errors on the way out are no errors of the script
+        self.is_leaving = self.is_ordered = True  # errors from now on are not the script's
         self.flush()
         if self._ranks[1] == 1 and os.environ.get(WRITES) in _THROWN_AWAY:
             reporter.end_at_once()

@@ -77,7 +77,7 @@ class DeviceClock:
         self._module = module
         self.is_capturing: Callable[[], bool] = getattr(module, "is_current_stream_capturing", lambda: False)
         self._pool: list[Any] = []
-        self._aside = _stream(device, module)  # nothing is queued in it
+        self._aside = _stream(device, module)  # a stream in which nothing is queued
         self._base = self._event()
         self._base.record(module.current_stream(device) if self._aside is None else self._aside)
         self._base.synchronize()
@@ -160,7 +160,7 @@ def _stream(device: torch.device, module: Any) -> Any:
 
 
 class Phases:
-    """Parts of a step, without their inner parts: a closure's forward within the optimizer's step counts once."""
+    """The phases of a step. Time counts only to the innermost phase, such as forward in a closure of the optimizer."""
 
     def __init__(self) -> None:
         self.clock: Any = HostClock()
@@ -175,7 +175,7 @@ class Phases:
         self._is_settled = False
         self._open: list[tuple[str, Any]] = []
         self.segments: list[Segment] = []
-        self._of_parent: Any = None
+        self._of_parent: Any = None  # keeps the objects alive
         self.last_end: Any = None
         """The mark at the end of the last step."""
         self.around_gaps: Optional[tuple[Callable[[], None], Callable[[], None]]] = None

@@ -1,9 +1,9 @@
 """Numbers of a Chrome trace that `torch.profiler` wrote: the longest kernels, the gaps between kernels, and copies.
 
 Kineto names the fields (https://github.com/pytorch/kineto, `libkineto/src/output_json.cpp`). The efficiency follows
-its TensorBoard plugin (`tb_plugin/docs/gpu_utilization.md`): blocks of a kernel per multiprocessor, at most one, over the
-whole time. It is an estimate, because a kernel does not fill its multiprocessors all the time. No GPU has made such a trace
-for gputune yet.
+its TensorBoard plugin (`tb_plugin/docs/gpu_utilization.md`): the mean over the whole time of a kernel's blocks per
+multiprocessor, at most one. It is an estimate, because a kernel does not fill its multiprocessors all the time. Not yet
+tested with the trace of a GPU.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Iterable
 
-#: A begin and an end in microseconds.
+#: Begin and end in microseconds.
 Span = tuple[float, float]
 
-#: Names to report, and their longest length: names of templates in C++ may have thousands of characters.
+#: The number of names to report, and their most characters: names of C++ templates may have thousands.
 _NAMES = 8
 _LONGEST = 160
 
@@ -62,25 +62,25 @@ def _span(event: dict[str, Any]) -> Span:
 def _top(times: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
     """The names with the most time, each with its share."""
     sums: defaultdict[str, float] = defaultdict(float)
-    for name, seconds in times:
-        sums[name] += seconds
+    for name, duration in times:
+        sums[name] += duration
     total = sum(sums.values()) or 1.0
     longest = sorted(sums.items(), key=lambda item: -item[1])[:_NAMES]
-    return [(name[:_LONGEST], round(seconds / total, 4)) for name, seconds in longest]
+    return [(name[:_LONGEST], round(duration / total, 4)) for name, duration in longest]
 
 
 def _self_times(events: list[dict[str, Any]]) -> list[tuple[str, float]]:
     """Each operator's time without the operators that it calls in the same thread."""
     found: list[tuple[str, float]] = []
-    open_ones: defaultdict[Any, list[list[Any]]] = defaultdict(list)  # by thread: name, end, own time
+    open_events: defaultdict[Any, list[list[Any]]] = defaultdict(list)  # by thread: name, end, own time
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
-        stack = open_ones[event.get("tid")]
+        stack = open_events[event.get("tid")]
         while stack and stack[-1][1] <= event["ts"]:
             found.append((stack[-1][0], stack.pop()[2]))
         if stack:
             stack[-1][2] -= event["dur"]
         stack.append([event["name"], event["ts"] + event["dur"], event["dur"]])
-    found += [(name, own) for stack in open_ones.values() for name, _, own in stack]
+    found += [(name, own) for stack in open_events.values() for name, _, own in stack]
     return [(name, max(own, 0.0)) for name, own in found]
 
 
@@ -99,21 +99,21 @@ def _length(spans: list[Span]) -> float:
     return sum(end - begin for begin, end in spans)
 
 
-def _common(ones: list[Span], others: list[Span]) -> list[Span]:
-    """The time that both cover."""
+def _common(first: list[Span], second: list[Span]) -> list[Span]:
+    """The time that both lists cover."""
     common, place = [], 0
-    for begin, end in ones:
-        while place < len(others) and others[place][1] <= begin:
+    for begin, end in first:
+        while place < len(second) and second[place][1] <= begin:
             place += 1
         at = place
-        while at < len(others) and others[at][0] < end:
-            common.append((max(begin, others[at][0]), min(end, others[at][1])))
+        while at < len(second) and second[at][0] < end:
+            common.append((max(begin, second[at][0]), min(end, second[at][1])))
             at += 1
     return common
 
 
 def _efficiency(kernels: list[tuple[Span, float]]) -> float:
-    """The time in microseconds, each moment counted by the blocks per multiprocessor of all its kernels, at most one."""
+    """Microseconds, each weighted by the blocks per multiprocessor of all kernels at that time, at most one."""
     changes = [(begin, blocks) for (begin, _), blocks in kernels] + [(end, -blocks) for (_, end), blocks in kernels]
     total = now = last = 0.0
     for at, change in sorted(changes):

@@ -1,7 +1,7 @@
-"""The experiment `trace`: records a few steps with `torch.profiler`, in a run of their own that is not measured.
+"""The experiment `trace`: records a few steps with `torch.profiler`, in a separate run that is not measured.
 
-On a GPU the trace has kernels and copies, on the CPU operators. Perfetto (https://ui.perfetto.dev), Chrome and TensorBoard
-open the file. No GPU has run it yet.
+On a GPU the trace has kernels and copies, on the CPU operators. Perfetto (https://ui.perfetto.dev), Chrome and
+TensorBoard open the file. Not yet tested on a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gputune._hook.parts import Hook
 #: The file, next to `probe.json`. gputune moves it next to the log. TensorBoard's plugin looks for this ending.
 FILE = "trace.pt.trace.json.gz"
 
-#: Steps before the recording: compilation, autotuning and the capture of CUDA graphs are over. A round number.
+#: Steps before the recording, in which compilation, autotuning and the capture of CUDA graphs end. A round number.
 _BEFORE = 10
 #: Steps with the profiler on that are dropped, as its first calls are slow, and steps to record.
 _DROPPED, _RECORDED = 1, 4
@@ -54,7 +54,7 @@ class Tracing:
                 self._end()
             elif self._profile is not None:
                 self._profile.step()
-        except Exception as error:  # such as a lack of CUPTI
+        except Exception as error:  # such as if CUPTI is missing
             self._give_up(error)
 
     def _begin(self) -> None:

@@ -34,7 +34,7 @@ DATA_WAIT = "data_wait"
 CHOOSING = "choosing"
 #: A function of torch that is no phase: a loss, clipping, zeroing gradients.
 TORCH = "torch"
-#: gputune's own work, such as to report steps.
+#: gputune's own work, such as reporting steps.
 HOOK = "gputune"
 #: Writing a checkpoint, with all calls inside.
 CHECKPOINT = "checkpoint"
@@ -42,7 +42,7 @@ CHECKPOINT = "checkpoint"
 #: The script's own Python within a computing part: a layer, a hook, a function with its own gradients.
 PYTHON = "python"
 _COMPUTING = ("forward", "backward", "optimizer")
-#: Parts of torch that run generated code. That code is in no library's folder, and computes with the lock held.
+#: Parts of torch that run generated code. Such code would look like the script's, as it is in no library's folder.
 _COMPILED = tuple(call_sites.TORCH + name for name in ("_dynamo/", "_inductor/", "_functorch/"))
 
 #: Names of the wrappers around counted calls (`call_sites`).
@@ -96,7 +96,7 @@ class TrainingStacks(Stacks):
         self._parts = {id(code): kind for kind, code in found if code is not None}
         self._parts[id(_inner(Optimizers._around_step, "step"))] = "optimizer"
         self._parts[id(_inner(Optimizers._around_closure, "run"))] = LOOP
-        self._kept = parts
+        self._kept = parts  # keeps the functions alive, so that the identities of their code stay unique
         #: Functions that work for the loader in this process.
         chooses = getattr(getattr(dataloader_module._BaseDataLoaderIter, "_next_index", None), "__code__", None)
         self._at_work = {**AT_WORK, id(chooses): CHOOSING}
@@ -116,7 +116,7 @@ class TrainingStacks(Stacks):
                 kind = DATA_WAIT if state else EVALUATION
                 if state and cut is not None:  # the dataset or a sampler works in this process
                     return Look(reading(self._at_work[id(stack[cut][0])], stack[:cut][::-1]))
-            elif part is not None and (kind is None or part == CHECKPOINT):  # writes to its file are the checkpoint's
+            elif part is not None and (kind is None or part == CHECKPOINT):  # a checkpoint includes its writes
                 kind, at_part = part, depth
             if cut is None and id(code) in self._at_work:
                 cut = depth

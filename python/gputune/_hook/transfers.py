@@ -57,8 +57,8 @@ class Transfers:
         return copy
 
 
-def _target(args: Any, kwargs: Any, numbered: Any) -> Any:
-    """The kind of the target device of `Tensor.to`; a plain number means a device of the kind `numbered`."""
+def _target(args: Any, kwargs: Any, own_kind: Any) -> Any:
+    """The kind of the target device of `Tensor.to`; a plain number means a device of the kind `own_kind`."""
     wanted = kwargs.get("device", kwargs.get("other", args[0] if args else None))
     if isinstance(wanted, torch.Tensor):
         wanted = wanted.device
@@ -66,4 +66,4 @@ def _target(args: Any, kwargs: Any, numbered: Any) -> Any:
         return wanted.type
     if isinstance(wanted, str):
         return wanted.partition(":")[0]
-    return numbered if isinstance(wanted, int) else None
+    return own_kind if isinstance(wanted, int) else None

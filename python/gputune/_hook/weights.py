@@ -1,7 +1,7 @@
 """Converts the weights of trained modules: to bfloat16 throughout, or linear layers to float8 by torchao.
 
-The optimizer follows, as it holds the same parameters. It makes its state in its first step, so in the new dtype. No GPU has
-run this yet.
+The optimizer needs no change: it holds the same parameters, and makes its state in the new dtype in its first step. Not
+yet tested on a GPU.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import nn
 from gputune._client import rank_and_ranks
 from gputune._hook.patching import map_tensors
 
-#: Names of the settings. Lightning calls the first one so.
+#: Values of the setting. `bf16-true` is Lightning's name.
 PURE_BF16, FP8 = "bf16-true", "fp8"
 
-#: The first compute capability with tensor cores for each. For float8 the PTX ISA requires `sm_89`.
+#: The first compute capability with tensor cores for each value. For float8 the PTX ISA requires `sm_89`.
 _SINCE = {PURE_BF16: (8, 0), FP8: (8, 9)}
 
 #: torchao converts layers whose sizes are multiples of this (its README of `float8`, "Single GPU User API").
@@ -26,7 +26,7 @@ _MULTIPLE = 16
 
 
 def refusal(value: str, kind: str) -> Optional[str]:
-    """The reason why the weights cannot be converted on such a device, else `None`."""
+    """The reason why the weights cannot be converted on a device of this kind, else `None`."""
     if value not in _SINCE:
         return None
     if value == FP8 and kind != "cuda":
@@ -42,7 +42,7 @@ def refusal(value: str, kind: str) -> Optional[str]:
 
 
 def convert(value: str, module: nn.Module, widened: Callable[..., Any]) -> Optional[str]:
-    """Converts a module in place. Returns the reason if it cannot. `widened` is a forward hook that returns float32."""
+    """Converts a module in place. Returns the reason if it fails. `widened` is a forward hook that returns float32."""
     if value == FP8:
         return _to_float8(module)
     module.to(torch.bfloat16)
@@ -59,7 +59,7 @@ def is_float8(modules: list[nn.Module]) -> bool:
 def _to_float8(module: nn.Module) -> Optional[str]:
     try:
         from torchao.float8 import convert_to_float8_training
-    except Exception as error:  # it is too old, or was built for another torch
+    except Exception as error:  # torchao is too old, or was built for another torch
         return f"fp8 needs torchao.float8.convert_to_float8_training: {type(error).__name__}: {error}"
     if not any(_is_fit(part, "") for part in module.modules() if part is not module):
         return f"no linear layer within {type(module).__name__} has sizes that are multiples of {_MULTIPLE}, as fp8 needs"

@@ -1,6 +1,6 @@
 """Keeps a probe's writes away from the user's files, if gputune requests it.
 
-`GPUTUNE_WRITES=guard` means that the system offers no overlay. Then the file functions of Python and of common
+gputune sets `GPUTUNE_WRITES=guard` if the system offers no overlay. Then the file functions of Python and of common
 libraries write to the folder `GPUTUNE_SCRATCH`, which is deleted after the probe. Programs other than Python are not
 covered.
 """
@@ -28,7 +28,7 @@ def install() -> None:
     scratch = os.environ.get(SCRATCH) or _own_scratch(ours)
     os.environ[SCRATCH] = scratch
     _install(scratch, ours)
-    # Bytecode bypasses Python's file functions: Python reads existing files, but must not write to the user's folders.
+    # Bytecode bypasses the replaced functions. Reading it is harmless; writing it would change the user's folders.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 

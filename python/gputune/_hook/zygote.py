@@ -4,8 +4,8 @@ Importing torch costs seconds of CPU time, a fork milliseconds. The zygote impor
 probe had imported by its first step, but no module of the user. The child runs the whole script (`warm_child.py`).
 `zygote_guards.py` lists the reasons against a fork.
 
-The task is a file beside the socket `GPUTUNE_ZYGOTE`, with the suffix `.json`. The socket carries lines of JSON, one for each
-fork. Each fork has two file descriptors: the connection of the child's supervisor, and the pipe for the child's output.
+The task is a file beside the socket `GPUTUNE_ZYGOTE`, with the suffix `.json`. The socket carries a line of JSON and two
+file descriptors for each fork: the connection of the child's supervisor, and the pipe for the child's output.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from gputune._hook.zygote_guards import Guards
 #: The socket of the gputune that started the zygote.
 SOCKET = "GPUTUNE_ZYGOTE"
 
-#: The descriptor of the mount namespace outside the zygote's own layers, if it has layers.
+#: The descriptor of the mount namespace outside the zygote's own overlays, if it has overlays.
 _WAY_OUT = "GPUTUNE_WAY_OUT"
 
 #: Makes `torch.cuda.is_available()` ask NVML instead of creating a context, after which no child could use the GPU
 #: (torch/cuda/__init__.py).
 _ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
-_LONGEST = 1 << 22
+_LONGEST = 1 << 22  # bytes of a line
 
 
 class Link:
@@ -137,7 +137,7 @@ def _close(descriptors: list[int]) -> None:
 
 
 def _reap(*_: Any) -> None:
-    """Waits for supervisors that have ended."""
+    """Collects the exit codes of supervisors that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

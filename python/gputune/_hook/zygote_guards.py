@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any, Optional
 
-#: `omp_pause_hard` (OpenMP 5.0, section 3.2.44): the threads of the pool end.
+#: `omp_pause_hard` (OpenMP 5.0, section 3.2.44) ends the threads of the pool.
 _PAUSE_HARD = 2
 _OPENMP = ("libgomp", "libomp", "libiomp5")
 
@@ -99,7 +99,7 @@ def _is_cuda_initialized() -> bool:
 
 
 def _native_threads() -> Optional[str]:
-    """Rejects native threads, which a forked child lacks, except OpenBLAS's: `openblas_fork_handler` ends them."""
+    """Rejects native threads, which a forked child lacks. OpenBLAS's may run: `openblas_fork_handler` ends them."""
     if len(os.listdir("/proc/self/task")) == 1:
         return None
     allowed = 0

@@ -9,9 +9,9 @@ from keras.callbacks import Callback
 
 
 class GputuneCallback(Callback):
-    """Reports each batch with its loss, the mean since the start of the epoch. `batch_size` counts the samples of all replicas.
+    """Reports each batch with Keras's loss, the mean since the start of the epoch.
 
-    With `steps_per_execution`, one report covers the batches of an execution.
+    `batch_size` counts the samples of all replicas. With `steps_per_execution`, one report covers several batches.
     """
 
     def __init__(self, batch_size: int) -> None:

@@ -9,9 +9,9 @@ from transformers import TrainerCallback
 
 
 class GputuneCallback(TrainerCallback):
-    """Reports each step of the optimizer. It counts as many samples as the `TrainingArguments` say, on all processes.
+    """Reports each step of the optimizer, with the samples that the `TrainingArguments` set, on all processes.
 
-    The loss is the loss that the trainer logged last (`logging_steps`).
+    A step has the loss that the trainer logged since the previous step (`logging_steps`), if any.
     """
 
     def __init__(self) -> None:
