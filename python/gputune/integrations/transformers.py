@@ -18,7 +18,7 @@ class GputuneCallback(TrainerCallback):
         self._loss: float | None = None
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        self._loss = (logs or {}).get("loss")
+        self._loss = (logs or {}).get("loss", self._loss)  # the logs of an evaluation have no loss
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         loss, self._loss = self._loss, None
