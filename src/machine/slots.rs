@@ -12,7 +12,8 @@ use crate::model::Slot;
 /// The requested division of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shares {
-    /// The number of slots. `None` means as many as fit the shares below, or one slot without stated shares.
+    /// The number of slots. If it is `None`, `gpus` and `cores` determine how many slots fit; one slot if they are
+    /// `None` too.
     pub slots: Option<u32>,
     /// GPUs of each slot; `None` for an equal share.
     pub gpus: Option<u32>,
@@ -73,7 +74,7 @@ impl SharesError {
 struct NearGpu {
     uuid: String,
     name: String,
-    /// The CPUs that the bus reports; empty if unknown.
+    /// The CPUs near the GPU, as the bus reports them; empty if unknown.
     processors: BTreeSet<u32>,
 }
 
@@ -81,17 +82,18 @@ struct NearGpu {
 type Core = Vec<u32>;
 
 impl Shares {
-    /// Returns true if the resources of training are stated; otherwise training gets the whole machine.
+    /// Returns true if the number of GPUs or cores of a slot is stated; otherwise a slot may be the whole machine.
     pub fn has_shape(&self) -> bool {
         self.gpus.is_some() || self.cores.is_some()
     }
 
-    /// Divides the part of this machine that this process may use. Returns no slots if it stays whole.
+    /// Divides the part of this machine that this process may use. Returns no slots if the machine stays whole.
     ///
-    /// Cores are assigned whole, with all their hardware threads, and cores on the GPU's node first. Parallel measurements
-    /// need this (Beyer, Loewe, Wendler, "Reliable benchmarking: requirements and solutions", STTT 21, 2019). From eight
-    /// physical cores on, one is kept for gputune, and from 32 on, two, unless the stated `slots` and `cores` need them.
-    /// Under a CPU quota no core is bound, unless the number of cores is stated.
+    /// A slot gets whole cores with all their hardware threads, first the cores on the NUMA node of its GPUs. Parallel
+    /// measurements need this (Beyer, Loewe, Wendler, "Reliable benchmarking: requirements and solutions", STTT 21,
+    /// 2019). gputune keeps one core for itself if there are at least 8 physical cores, and two if there are at least
+    /// 32, unless the stated `slots` and `cores` need them. Under a CPU quota no core is bound, unless the number of
+    /// cores is stated.
     ///
     /// # Errors
     /// The machine has less than the shares request.
@@ -165,7 +167,7 @@ impl Shares {
     }
 }
 
-/// Returns the GPUs that this process sees, each with the CPUs on its node.
+/// Returns the GPUs that this process sees, each with the CPUs on its NUMA node.
 ///
 /// The kernel module lists GPUs by bus address, with their UUID (`/proc/driver/nvidia/gpus/*/information`). The bus lists
 /// the CPUs near an address (kernel documentation, `ABI/testing/sysfs-bus-pci`, `local_cpulist`).

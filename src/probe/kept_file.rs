@@ -10,7 +10,7 @@ use crate::model::{Memory, Outcome};
 pub struct KeptFile {
     /// The name under which the hook writes it, next to `probe.json`.
     written: &'static str,
-    /// The end of its name next to the log, in place of `log`.
+    /// The extension of the kept file. The kept file has the name of the log, with this extension in place of `log`.
     ending: &'static str,
     /// Returns true if a probe with this outcome keeps it.
     is_wanted: fn(&Outcome) -> bool,
@@ -43,7 +43,8 @@ impl KeptFile {
     }
 }
 
-/// Copies the files of a probe from its scratch folder. A file that cannot be copied is only missing.
+/// Copies the wanted files of a probe from its scratch folder. If a file cannot be copied, it is left out without an
+/// error.
 pub(super) fn keep(scratch: &Path, log: &Path, outcome: &Outcome) {
     for kind in ALL.into_iter().filter(|kind| (kind.is_wanted)(outcome)) {
         let (from, to) = (scratch.join("python").join(kind.written), kind.path(log));

@@ -1,7 +1,8 @@
 //! A probe's scratch folder. It holds the socket, the hook, and the notes for cleaning up after a gputune that was killed.
 //!
-//! Only its user may enter it, whatever the umask. The gputune that made the folder keeps its file `owner` locked while it lives,
-//! however it ends. A folder with an unlocked file is abandoned.
+//! Only its user may enter it, whatever the umask. The gputune that made the folder keeps the file `owner` in it
+//! locked. The kernel releases the lock when that gputune ends, even if it is killed. So a folder with an unlocked file
+//! `owner` is abandoned.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -17,6 +18,7 @@ use crate::machine::process_table;
 /// The prefix of all scratch folders.
 pub(super) const PREFIX: &str = "gputune-";
 
+/// The file that is locked while the folder's gputune lives.
 pub(super) const OWNER: &str = "owner";
 
 /// The file with the notes for cleaning up.
@@ -44,6 +46,7 @@ pub(super) struct Note {
     pub(super) cgroup: Option<PathBuf>,
 }
 
+/// Returns the folders that may contain scratch folders. The first contains new scratch folders.
 pub(super) fn parents() -> Vec<PathBuf> {
     let usual = std::env::temp_dir();
     let mut parents = vec![PathBuf::from("/tmp")];

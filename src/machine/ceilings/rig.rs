@@ -1,6 +1,7 @@
-//! Timed work on a GPU: products, copies, launches. Has not run on a GPU yet.
+//! Timed work on a GPU: products, copies, launches.
 //!
-//! The host's clock times all work. A sample takes 20 ms or more, so the microseconds of the last launch do not matter.
+//! The host's clock times all work. The time of a sample also includes some microseconds of synchronization. They do
+//! not matter, because a sample takes 20 ms or more.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -86,8 +87,8 @@ impl Timed for Products {
     }
 }
 
-/// Makes a million random numbers between -1 and 1, in the format of a precision's factors. A device that multiplies zeros
-/// needs less power and reaches higher clocks.
+/// Makes a million random numbers between -2 and 2, in the format of a precision's factors. Zeros would not do: a
+/// device that multiplies zeros needs less power and reaches higher clocks.
 fn random(precision: Precision, seed: u64) -> Vec<u8> {
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     let mut single = || chance.random::<f32>() * 2.0 - 1.0;

@@ -62,8 +62,8 @@ impl HostMeter {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"), root, group)
     }
 
-    /// Makes a meter of this process. Threads that read at the same time share one reading. Otherwise each of 64
-    /// meters would read the `/proc/PID/task` files of all 64 threads.
+    /// Makes a meter of this process. Meters in several threads that read at the same time share one reading.
+    /// Otherwise, with 64 threads, each of 64 meters would read the files in `/proc/PID/task` of all 64 threads.
     pub fn own() -> Self {
         Self { is_shared: true, ..Self::new(std::process::id(), None) }
     }
@@ -140,7 +140,8 @@ impl HostMeter {
         thin_out(&mut self.held);
     }
 
-    /// Returns the readings between two moments, if counters were read near both.
+    /// Returns the readings between two moments, from the samples nearest to both. Without two samples, the counters'
+    /// readings are absent.
     pub fn readings(&self, from: Instant, to: Instant) -> Readings {
         let mut readings = Readings::new();
         if let Some((first, last)) = self.ends(from, to, |_| true) {

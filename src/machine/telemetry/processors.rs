@@ -30,8 +30,9 @@ pub struct ProcessorShares {
 }
 
 impl ProcessorTimes {
-    /// Reads the counts now, for the CPUs that the first given process may use, or else this process. `None` if the kernel
-    /// does not report them.
+    /// Reads the counts now, for the CPUs that the first of `pids` may use. If `pids` is empty or that process has
+    /// ended, reads them for the CPUs that this process may use. Returns `None` if the kernel does not report the
+    /// counts.
     pub fn read(pids: &[u32]) -> Option<Self> {
         let of_first = pids.first().and_then(|pid| allowed_processors(&pid.to_string()));
         let allowed = of_first.or_else(|| allowed_processors("self"))?;
@@ -66,20 +67,21 @@ pub fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Returns how long a thread was ready to run but had no CPU (`/proc/PID/schedstat`, scheduler/sched-stats.rst). For a number of a
-/// process, this is its first thread. `None` if the kernel does not say.
+/// Returns how long a thread was ready to run but had no CPU (`/proc/PID/schedstat`, scheduler/sched-stats.rst). If
+/// `thread` is a process id, the thread is the first thread of that process. Returns `None` if the kernel does not
+/// report the time.
 pub fn waited_for_processor(thread: &str) -> Option<Duration> {
     let text = fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
     let waited: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
     Some(Duration::from_nanos(waited))
 }
 
-/// The number of metering parts that are spaced by their cost: GPU counters, GPU states, process counters, growing process
-/// memory, and walks through all process memory.
+/// The number of meters that each use [`pause_after`], so that they read less often if a reading takes long. They read
+/// GPU counters, GPU states, process counters and growing process memory, and walk through all process memory.
 const METERED_PARTS: u32 = 5;
 
-/// The largest share of one CPU's time for each part, as its inverse: 1/1250, or 0.08%. All parts together then take at most
-/// 0.4%, a round number.
+/// The inverse of the largest share of one CPU's time that each meter may take: 1/1250, or 0.08%. All meters together
+/// then take at most 0.4%, a round number.
 const SHARE_OF_TIME: u32 = 250 * METERED_PARTS;
 
 /// Returns how long a meter waits from one reading to the next: the usual time, or longer if a reading takes long.

@@ -11,7 +11,8 @@ pub(in crate::machine) fn find(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Returns the output of a program that succeeds within a time limit; the program may hang while the driver does.
+/// Returns the output of a program if it succeeds within a time limit. The limit is needed because the program hangs if
+/// the driver hangs.
 pub(in crate::machine) fn output_within(program: &Path, arguments: &[&OsStr], limit: Duration) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -12,12 +12,13 @@ pub struct Applied {
     pub name: String,
     /// The target.
     pub target: &'static Target,
-    /// The option by which the script takes the setting at its start, such as `--batch-size`. Then the target only changes the
-    /// setting later, in a process that trains. The option is appended to the command unless the command has the setting.
+    /// The script's own option for the parameter, such as `--batch-size`; `None` if only the target sets the parameter.
+    /// The option sets the parameter when a process starts: it is appended to the command, unless the command already
+    /// has the setting. The target then only changes the setting later, in a process that already trains.
     pub argument: Option<String>,
 }
 
-/// The ways in which settings reach the script besides its command, environment and files.
+/// How settings reach the script without placeholders in its command, environment and files.
 #[derive(Debug, Clone, Default)]
 pub struct Apply {
     /// The adapter whose hook is loaded with the script's framework, if the spec names an adapter.
@@ -31,9 +32,9 @@ pub struct Apply {
 /// The variables of torch's allocator: the name that all versions know, and the name since torch 2.9.
 const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// NCCL's variables by target. Source: its User Guide, "Environment Variables". `NCCL_MIN_CTAS` and `NCCL_MAX_CTAS` are the newer
-/// names of the smallest and the largest number of channels. A chunk is an eighth of a buffer (`NCCL_STEPS` in its
-/// `src/include/device.h`).
+/// NCCL's variables by target (NCCL User Guide, "Environment Variables"). `NCCL_MIN_CTAS` and `NCCL_MAX_CTAS` are the
+/// newer names of the smallest and the largest number of channels. The chunk size is set through the size of a buffer
+/// in bytes: NCCL uses chunks of an eighth of a buffer (`NCCL_STEPS` in NCCL's `src/include/device.h`).
 const NCCL_VARIABLES: [(&str, &[&str]); 3] = [
     ("nccl.channels", &["NCCL_MIN_CTAS", "NCCL_MAX_CTAS"]),
     ("nccl.threads", &["NCCL_NTHREADS"]),
@@ -41,7 +42,8 @@ const NCCL_VARIABLES: [(&str, &[&str]); 3] = [
 ];
 
 impl Applied {
-    /// Returns the environment variables that it sets.
+    /// Returns the environment variables that are set to the parameter's value; none if the target is not the
+    /// environment.
     pub fn variables(&self) -> Vec<&str> {
         match (self.by(), self.name.strip_prefix("env.")) {
             (By::Environment, Some(variable)) => vec![variable],
@@ -53,12 +55,12 @@ impl Applied {
         }
     }
 
-    /// Returns the part of gputune that sets it when a process starts.
+    /// Returns how the parameter is set when a process starts.
     pub fn by(&self) -> By {
         if self.argument.is_some() { By::Argument } else { self.target.by }
     }
 
-    /// Returns the variable, option or target that it sets, for tables and messages.
+    /// Returns the name of the option or target, for tables and messages.
     pub fn shown(&self) -> String {
         if self.by() == By::Argument { self.option() } else { self.name.clone() }
     }
@@ -78,7 +80,7 @@ impl Applied {
         }
     }
 
-    /// Returns true if the hook sets it when a process starts.
+    /// Returns true if the hook sets the parameter when a process starts.
     pub fn is_by_hook(&self) -> bool {
         matches!(self.by(), By::Hook { .. })
     }
@@ -154,7 +156,8 @@ impl Apply {
         self.active(settings).filter(|(applied, _)| matches!(applied.target.by, By::Hook { .. }))
     }
 
-    /// Returns the reason if these settings cannot be applied: the target does not accept a derived value.
+    /// Returns an error message if a target does not accept its value. Only a derived value can fail here, because the
+    /// values of the space are checked when the spec is read.
     pub fn refusal(&self, settings: &Settings) -> Option<String> {
         let (applied, value) = self.active(settings).find(|(applied, value)| !applied.target.accepts.takes(value))?;
         let (parameter, target, takes) = (&applied.parameter, &applied.name, applied.target.accepts.words());
@@ -162,7 +165,8 @@ impl Apply {
     }
 }
 
-/// Formats a setting for the variable. An explicit default rules out a setting from the search's own environment.
+/// Formats a setting for the variables of torch's allocator. The default is also written out, because gputune's own
+/// environment may set another value.
 fn allocator_config(setting: &str) -> String {
     match setting {
         "default" => "expandable_segments:False".to_owned(),

@@ -63,7 +63,7 @@ const SIGNATURES: &[Signature] = &[
     // Libraries on the device. cuDNN's CUDNN_STATUS_NOT_SUPPORTED is not listed. Shapes, strides and types that no algorithm
     // supports cause the same message, however much memory is free.
     known(DEVICE, "cublas_status_alloc_failed"),
-    // A handle takes memory, and this is the error if memory is missing (EleutherAI/lm-evaluation-harness #1689).
+    // cuBLAS reports this error if there is no memory for a new handle (EleutherAI/lm-evaluation-harness #1689).
     known(DEVICE, "cublas_status_not_initialized when calling `cublascreate"),
     known(DEVICE, "cusparse_status_alloc_failed"),
     known(DEVICE, "cusolver_status_alloc_failed"),
@@ -91,7 +91,7 @@ const SIGNATURES: &[Signature] = &[
     // PyTorch on the CPU.
     known(HOST, "defaultcpuallocator: can't allocate memory"),
     known(HOST, "defaultcpuallocator: not enough memory"),
-    // Slurm, Ray, errno 12, libstdc++, CPython below torchrun, NumPy.
+    // Slurm, Ray, errno 12, libstdc++, CPython's `MemoryError` behind torchrun's prefix `[rank0]: `, NumPy.
     known(HOST, "oom_kill event"),
     known(HOST, "oom-kill event"),
     known(HOST, "ray.exceptions.outofmemoryerror"),

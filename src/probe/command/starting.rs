@@ -1,4 +1,5 @@
-//! Starts a probe of a command: its variables and folders, and a fresh process or a process forked from one with the imports.
+//! Starts a probe of a command: prepares its environment variables and folders, and starts a fresh process or forks a
+//! process that has already done the imports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,12 +28,14 @@ const TERMINAL: (&str, &str) = ("TERM", "xterm");
 /// environment").
 const NO_BYTECODE: &str = "PYTHONDONTWRITEBYTECODE";
 
-/// The variables of the spec and of an experiment.
+/// Returns the environment variables of the spec and of an experiment, and defaults for unbuffered output and the
+/// terminal.
 pub(super) fn environment(of_spec: Vec<(String, String)>, job: &Job<'_>) -> BTreeMap<String, String> {
     let of_experiment = job.experiment.map(Experiment::environment).unwrap_or_default();
     let mut env: BTreeMap<String, String> = of_spec.into_iter().chain(of_experiment).collect();
     if std::env::var_os(UNBUFFERED).is_none() {
-        // In a pipe of the script's own, Python buffers printed lines, so gputune would not see a printed rate in time.
+        // Python buffers its printed lines if the command pipes them to another program. Then gputune would see a
+        // printed rate too late.
         env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
     }
     let (name, kind) = TERMINAL;
@@ -69,7 +72,8 @@ pub(super) fn write_rendered(rendered: &Rendered, probe_dir: &Path, has_folder: 
     Ok(())
 }
 
-/// Prepares the place for a probe's writes, and names it in the environment. Without a layer, the hook guards files.
+/// Prepares the folder for a probe's writes, and sets the environment variables of the protection. If the folder has no
+/// layers, the hook guards files and needs the folder's path.
 pub(super) fn writes_of(
     protection: Option<&Protection>,
     (layer, own): (&str, &[PathBuf]),
@@ -83,7 +87,8 @@ pub(super) fn writes_of(
         Some(scratch) if scratch.layout.is_none() => {
             env.insert(protocol::SCRATCH.to_owned(), scratch.folder.display().to_string());
         }
-        // Images often set the variable. Compiled modules are discarded with the layer, and save each later probe seconds.
+        // Container images often set this variable. With a layer, Python may write compiled modules: the layers of
+        // caches last for the whole search, so each later probe starts seconds sooner.
         Some(_) => {
             env.entry(NO_BYTECODE.to_owned()).or_default();
         }
@@ -105,7 +110,7 @@ pub(super) enum Process<'w> {
 }
 
 impl Process<'_> {
-    /// Starts the order's command. Returns its supervisor, and the process that it was forked from.
+    /// Starts the order's command. Returns its supervisor, and the id of the process from which the command was forked.
     pub(super) fn start(
         self,
         supervisor: &Path,
@@ -134,7 +139,8 @@ impl Process<'_> {
 }
 
 impl CommandProber {
-    /// Probes a config in the best way. A failure counts only if the process was fresh.
+    /// Probes a config in a forked process if possible, else in a fresh process. If the forked process fails, a fresh
+    /// process repeats the probe, and only the outcome of the fresh process counts.
     pub(super) fn probe_somehow(
         &mut self,
         warm: &mut Warm,

@@ -19,7 +19,8 @@ pub struct CommandStep {
     pub rate: Rate,
     /// Samples per step, if the step does not report them.
     pub samples_per_step: Option<Expression>,
-    /// True if steps are counted when samples are unknown. Otherwise unknown samples are an error.
+    /// True if the throughput may be in steps per second when the samples per step are unknown. If false, unknown
+    /// samples are an error.
     pub may_count_steps: bool,
     /// The number of processes of a distributed job that must report, if stated.
     pub ranks: Option<Expression>,
@@ -35,7 +36,7 @@ pub struct CommandStep {
     pub writes: WritesWish,
     /// How probes start.
     pub start: Start,
-    /// The part of the machine for these probes, if other probes run at the same time.
+    /// The GPUs and CPU cores for these probes, if other probes run at the same time.
     pub slot: Option<Slot>,
     /// How processes on other nodes reach the probe, if it spans several nodes.
     pub relays: Relays,

@@ -1,5 +1,7 @@
-//! The state of a duel: the next side, its blocks up to now, and if they are enough. Also the duel of processes one after the other,
-//! each an ordinary probe: the fallback if no process can be held.
+//! The state of a running duel. It holds the blocks up to now, and decides which side is next and when the duel ends.
+//!
+//! This module also has the fallback if no process can be held: [`run_processes`] measures each turn by an ordinary
+//! probe, one after the other.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -11,8 +13,10 @@ use super::{Block, Duel, DuelEnd, DuelProgress, DuelWatch, Duelled, Side, Stage,
 use crate::machine::{GpuState, nvml::Visible};
 use crate::model::{Estimate, Outcome, Progress};
 
+/// A running duel.
 pub(in crate::probe) struct Bout<'d, 'w> {
     pub(in crate::probe) duel: &'d Duel<'d>,
+    /// The caller's function that receives the progress.
     hears: DuelWatch<'w>,
     pub(in crate::probe) began: Instant,
     way: Way,
@@ -26,7 +30,8 @@ pub(in crate::probe) struct Bout<'d, 'w> {
     disturbances: Vec<String>,
 }
 
-/// A search measures each config of a round twice if that takes less than twice this long: a round number.
+/// If the first blocks of all sides took longer than this in total, a search's duel has no second blocks: a round
+/// number.
 const LONGEST_PASS: Duration = Duration::from_secs(4);
 
 impl<'d, 'w> Bout<'d, 'w> {
@@ -95,7 +100,8 @@ impl<'d, 'w> Bout<'d, 'w> {
                 return Err(DuelEnd::Precise);
             }
         }
-        // In a search, one slice of each config is a comparison, and the next round has another order.
+        // In a search, the duel may end after one block of each config: the search's next duel of these configs has
+        // another order, so a drift does not always favour the same config.
         let seconds = || self.blocks.iter().map(|block| block.end_s - block.begin_s).sum::<f64>();
         if self.duel.keeps && turn == sides && seconds() > LONGEST_PASS.as_secs_f64() {
             return Err(DuelEnd::TimeIsUp);
@@ -103,12 +109,13 @@ impl<'d, 'w> Bout<'d, 'w> {
         if self.began.elapsed() >= self.duel.time { Err(DuelEnd::TimeIsUp) } else { Ok(self.duel.of_turn(turn)) }
     }
 
-    /// Returns the number of steps in a side's blocks, after its first block.
+    /// Returns the number of steps in a side's first block, which its later blocks repeat; `None` before the first
+    /// block.
     pub(in crate::probe) fn length(&self, side: Side) -> Option<u64> {
         self.blocks.iter().find(|block| block.side == side).map(|block| block.steps)
     }
 
-    /// Returns true if the current blocks suffice when no more blocks can follow.
+    /// Returns true if there are enough rounds for a result, in case that the training is over and no block can follow.
     pub(in crate::probe) fn has_enough(&self) -> bool {
         self.levels().rounds() >= fewest_rounds(self.duel.jobs.len())
     }
@@ -154,7 +161,7 @@ fn count(rounds: usize) -> u32 {
     u32::try_from(rounds).unwrap_or(u32::MAX)
 }
 
-/// How often a disturbed probe is repeated.
+/// How many disturbed probes are repeated in a duel.
 const MOST_REPEATS: u32 = 2;
 
 /// Measures each turn in a separate process.

@@ -5,17 +5,19 @@
 //! The interval is Student's t over the rounds ("The probable error of a mean", Biometrika 6(1), 1908). In logarithms, the
 //! interval of A over B is the interval of B over A with opposite sign.
 //!
-//! The progress of a training is its mean rate over time. With bursts that slow only one config, the mean of the logarithms is a
-//! different number. For a config that alternates between 0.6 and 1.4 of its mean rate, that number is 7% lower. So levels are
+//! The progress of a training is its mean rate over time. If bursts slow only one config, the mean of the logarithms of
+//! its rate is too low: by 8% for a config that alternates between 0.6 and 1.4 of its mean rate. So levels are
 //! logarithms of means, and each round has the weight of its duration ([`influences`]).
 
 use super::{Block, Side, Way};
 use crate::model::Estimate;
 use crate::probe::stats::{NORMAL_95, mean, student_quantile};
 
-/// The minimum number of rounds, for a number of sides, after which a narrow interval ends a duel. These rounds leave three
-/// degrees of freedom for the duel's [error](Levels::error). With fewer rounds, t intervals are too often narrow by chance. Also,
-/// a burst of another program that lasts a few seconds may be in none or all of the rounds.
+/// Returns the minimum number of rounds before a narrow interval may end a duel of `sides` sides.
+///
+/// These rounds leave at least three degrees of freedom for the duel's [error](Levels::error). With fewer rounds, t
+/// intervals are too often narrow by chance. Also, a burst of another program that lasts a few seconds may be in all
+/// rounds or in none.
 pub(in crate::probe) fn fewest_rounds(sides: usize) -> usize {
     const DEGREES: usize = 3;
     1 + DEGREES.div_ceil(sides.saturating_sub(1).max(1))
@@ -24,7 +26,8 @@ pub(in crate::probe) fn fewest_rounds(sides: usize) -> usize {
 /// The error probability at each end of a 95% interval.
 const TAIL: f64 = 0.025;
 
-/// The speed of each side in each complete round, as numbers whose mean is the logarithm of the side's mean rate over time.
+/// The speed of each side in each complete round. The mean of a side's numbers is the logarithm of the side's mean rate
+/// over time ([`influences`]).
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) struct Levels {
     rounds: Vec<Vec<f64>>,
@@ -76,12 +79,14 @@ impl Levels {
         interval(&influences(&own.collect::<Vec<_>>()), TAIL)
     }
 
-    /// Returns the relative standard error of a side's speed against the other sides. The squares of two sides' errors add up to
-    /// the square of their difference's error. Half of a 95% interval is 1.96 standard errors, even with few rounds.
+    /// Returns the relative standard error of a side's speed against the other sides. The squares of two sides' errors
+    /// add up to the square of their difference's error. The error is scaled by Student's t, so that 1.96 errors are
+    /// half of a 95% interval even with few rounds.
     ///
-    /// The rest of a block, without the means of its side and its round, is the machine's noise in those seconds. That noise
-    /// affects all sides. So all sides share one variance, with degrees of freedom from each side. This is a two-way layout
-    /// without repetition, as in Scheffé, "The Analysis of Variance", 1959, chapter 4.
+    /// The mean of its side and the mean of its round are subtracted from each number. The remainder is the machine's
+    /// noise during the blocks. That noise affects all sides. So all sides share one variance, with degrees of freedom
+    /// from each side. This is a two-way layout without repetition, as in Scheffé, "The Analysis of Variance", 1959,
+    /// chapter 4.
     pub(in crate::probe) fn error(&self) -> Option<f64> {
         let (rounds, sides) = (self.rounds.len(), self.rounds.first()?.len());
         let degrees = (rounds - 1) * (sides - 1);
@@ -101,13 +106,14 @@ impl Levels {
         Some(student_quantile(degrees, self.tail) / NORMAL_95 * (squares / free / rounds).sqrt())
     }
 
-    /// Returns these levels with the intervals for an early end. Returns `None` between looks, or if the interval of a ratio of two
-    /// sides is not narrow enough.
+    /// Returns these levels, with the wider intervals of an early end, if the duel may end now. Returns `None` if the
+    /// number of rounds is not one of the [looks], or if the interval of a ratio of two sides is not narrow enough.
     ///
-    /// If an interval is checked often, it is more often narrow by chance, and then misses the truth. So an early end uses a
-    /// repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence interval approach", JRSS B
-    /// 51(3), 1989). All [looks] before the last of `rounds` share its error. With two looks, each look uses an interval of 97.5%.
-    /// Then at least 93% of intervals cover the truth for any requested width, as the simulation below shows.
+    /// If an interval is checked often, it is more often narrow by chance, and then misses the truth. So an early end
+    /// uses a repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence interval
+    /// approach", JRSS B 51(3), 1989). All [looks] share the error probability of 5%. For example, each of two looks
+    /// uses an interval of 97.5%. Then at least 93% of intervals cover the truth for any requested width, as the
+    /// simulation below shows.
     pub(in crate::probe) fn precise(&self, half_width: f64, rounds: u32) -> Option<Self> {
         let sides = self.rounds.first().map_or(0, Vec::len);
         let looks: Vec<usize> = looks(fewest_rounds(sides), rounds as usize).collect();
@@ -137,11 +143,12 @@ fn length(round: &[Block]) -> f64 {
     first.zip(last).map_or(0.0, |(first, last)| (last.end_s - first.begin_s).max(f64::MIN_POSITIVE))
 }
 
-/// Returns numbers whose mean is the logarithm of the mean rate over time, and whose scatter gives its uncertainty. Each rate comes
-/// with its share of the time.
+/// Returns one number per rate. The mean of the numbers is the logarithm of the mean rate over time, and their scatter
+/// gives the uncertainty of this logarithm. Each rate comes with its duration.
 ///
-/// Consider a mean m with weights w of mean 1. To first order, a rate r moves the logarithm by w (r / m - 1) divided by the number
-/// of rates. This is the delta method; for a ratio of means: Cochran, "Sampling Techniques", 1977, chapter 6.
+/// Let m be the mean rate, and w the duration of a rate r divided by the mean duration. To first order, the rate r
+/// moves the logarithm of m by w (r / m - 1) divided by the number of rates. This is the delta method; for a ratio of
+/// means: Cochran, "Sampling Techniques", 1977, chapter 6.
 fn influences(rates: &[(f64, f64)]) -> Vec<f64> {
     let time: f64 = rates.iter().map(|(_, time)| time).sum();
     let average = rates.iter().map(|(rate, time)| rate * time).sum::<f64>() / time;
@@ -216,7 +223,7 @@ mod tests {
     /// A trains at half of its speed for half of the time, and B at constant speed. Rounds with a slow A take twice as long, so
     /// there are half as many of them.
     #[test]
-    fn the_ratio_is_that_of_what_gets_done_over_time() {
+    fn the_ratio_compares_the_work_over_time() {
         let in_round = |at: usize| {
             let (side, is_slow) = (Side::of_turn(at % 4, 2), (at / 4).is_multiple_of(3));
             let rate = if is_slow && side == Side::A { 0.5 } else { 1.0 };
@@ -264,7 +271,7 @@ mod tests {
         assert_eq!(Levels::default().error(), None);
     }
 
-    /// Counts the cases, of a thousand, in which the error allows that the first two sides are equally fast.
+    /// Counts in how many of a thousand cases the interval of the first two sides' ratio covers 1, the truth.
     fn covered(random: &mut Random, mut one: impl FnMut(&mut Random) -> Levels) -> usize {
         let mut covers = || {
             let levels = one(random);
@@ -320,8 +327,9 @@ mod tests {
     const COUNTED: usize = STEPS / 4;
     const DROPPED: usize = 2;
 
-    /// The kinds of change: a steady change; a random walk, whose standard deviation at the end is [`AMOUNT`]; and another program
-    /// that takes this share of the time in total, in bursts of half a second on average on a third of the machine.
+    /// The kinds of change: a steady change; a random walk, whose standard deviation at the end is [`AMOUNT`]; and
+    /// another program. That program takes [`AMOUNT`] of the machine's time in total, in bursts of half a second on
+    /// average. A burst takes a third of the machine.
     type Drift = [bool; 3];
 
     /// Returns the machine's speed at each step.

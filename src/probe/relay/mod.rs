@@ -1,9 +1,10 @@
 //! Probes whose processes run on several nodes.
 //!
-//! Each node has a *relay* for the whole search. For each probe, the relay makes the probe's folder under the same path as on this
-//! machine, with the hook and a socket. It forwards the messages of processes on its node over the standard streams of the command
-//! that started it. So it needs no port and no token, and it ends with gputune. `docs/design/workers.md` describes the lines.
-//! [`Relays`] is the probe's side, [`serve()`] the node's side.
+//! Each node has a *relay* for the whole search: a command that gputune starts on the node. For each probe, the relay
+//! makes a folder under the same path as on this machine, with the hook and a socket. Processes on the node send their
+//! messages to the socket, and the relay forwards the messages over its standard streams. So it needs no port and no
+//! token, and it ends with gputune. `docs/design/workers.md` describes the lines. [`Relays`] is the probe's side,
+//! [`serve()`] the node's side.
 
 mod serve;
 
@@ -114,8 +115,8 @@ impl fmt::Debug for Relays {
 }
 
 impl Relays {
-    /// Returns relays that these commands start, and that speak over the commands' standard streams. If the device is a GPU, all
-    /// nodes must have it.
+    /// Returns relays that these commands start. If the device is a GPU, all nodes must have the same GPU model and
+    /// driver.
     pub fn by(
         commands: impl Fn() -> Result<Vec<(String, Command)>, NoRelays> + Send + Sync + 'static,
         device: Device,
@@ -307,7 +308,8 @@ impl Drop for Reach {
 
 /// Connects to the probe's socket for a process of another node, and forwards the orders for the process.
 fn connected(folder: &Path, connection: u64, input: &Arc<Mutex<Option<ChildStdin>>>) -> Option<UnixStream> {
-    /// A round number, far longer than a listening probe takes. Unread messages delay the other connections.
+    /// The time after which a write to a probe that does not read fails, because it delays the messages of all other
+    /// processes: a round number, far longer than a running probe takes to read.
     const PATIENCE: Duration = Duration::from_secs(10);
     let stream = UnixStream::connect(folder.join(SOCKET)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;

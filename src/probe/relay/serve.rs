@@ -15,8 +15,8 @@ use crate::probe::orders::{is_own, read_line, send};
 use crate::probe::scratch::claim;
 use crate::probe::{locked, sweep};
 
-/// Serves the probes of a search until its input ends, then removes its folders. If this relay is killed, the next probe on this
-/// node removes them.
+/// Serves the probes of a search until `input` ends, then removes the folders that this relay has made. If the relay is
+/// killed, the next probe on this node removes the folders.
 ///
 /// # Errors
 /// The other side is not a search, or cannot be written to.
@@ -79,7 +79,8 @@ impl Drop for Place {
     }
 }
 
-/// Makes a probe's folder. Returns `None` if the folder already exists with a socket that answers.
+/// Makes a probe's folder. Returns `None` if the probe's own socket already answers in the folder, because the probe
+/// runs on this node or shares its folder with this node. Then processes reach the probe without a relay.
 fn open(folder: &Path, files: &[(PathBuf, String)], out: &Out) -> io::Result<Option<Place>> {
     if UnixStream::connect(folder.join(SOCKET)).is_ok() {
         return Ok(None);
@@ -142,7 +143,8 @@ fn accept(listener: &UnixListener, folder: &Path, out: &Out) {
 
 /// Forwards the messages of a process until they end. Keeps whole lines together if possible.
 fn hear(stream: UnixStream, connection: u64, out: &Out) -> io::Result<()> {
-    /// The maximum size of one message: a round number, far below the longest line of the protocol.
+    /// Bytes without a line end are forwarded only above this size: a round number, far below the longest line between
+    /// relay and probe.
     const MOST: usize = 1 << 20;
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     let mut held = Vec::new();

@@ -1,5 +1,5 @@
-//! Probes on another node: a worker on that node runs them for a driver here, over lines of JSON. `docs/design/workers.md`
-//! describes the lines.
+//! Runs probes on another node. A *driver* on this node sends requests to a *worker* on that node, as lines of JSON.
+//! `docs/design/workers.md` describes the lines.
 //!
 //! One worker serves a node for a whole search. It offers the node's GPUs and cores, and supervises probes as on this machine.
 //! Start with [`Node`], the driver's side; [`serve()`] is the other side.
@@ -81,9 +81,9 @@ pub struct Welcome {
     pub device: Device,
     /// The slots, in order.
     pub slots: Vec<Slot>,
-    /// How the files that probes write are treated, in a line.
+    /// A line that describes how probes' writes are treated.
     pub writes: String,
-    /// The GPUs of a probe if the slots name none.
+    /// The number of GPUs of a probe, if the slots name no GPUs.
     pub gpus: u32,
     /// How long the node may be used, in seconds; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,8 +103,10 @@ pub struct Refusal {
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     slot: usize,
-    /// Its number among all requests of this driver. Lines with another number are late.
+    /// The request's number, which rises with each request of this driver. The worker's answers repeat it. An answer
+    /// with another number belongs to an earlier request and is ignored.
     attempt: u64,
+    /// The number of the trial.
     number: u32,
     config: Config,
     settings: Settings,
@@ -112,6 +114,7 @@ struct Asked {
     effort: Effort,
     #[serde(default)]
     experiment: Option<Experiment>,
+    /// True if the process may stay for later rounds.
     keeps: bool,
 }
 
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_no_line_is_an_error() {
+    fn a_cut_off_or_malformed_line_is_an_error() {
         assert!(read_line::<ToWorker>(&mut "".as_bytes()).unwrap().is_none());
         for text in ["\"heartbeat\"", "nonsense\n", "{\"probe\":{}}\n", "\u{0}\n"] {
             assert!(read_line::<ToWorker>(&mut text.as_bytes()).is_err(), "{text}");

@@ -1,8 +1,9 @@
 //! Protects the user's files from a probe's writes.
 //!
-//! The best protection is a *scratch layer*: the probe runs in its own mount namespace, in which overlays cover everything that it
-//! may write to. Its writes are discarded. If that is not possible, guards in an adapter's hook keep the probe from changing
-//! existing files. The possible protection is found by trying. `docs/adapters.md` lists the protected and the unprotected files.
+//! The best protection is a *scratch layer*: the probe runs in its own mount namespace, in which overlays cover
+//! everything that it may write to. Its writes are discarded. If that is not possible, guards in an adapter's hook keep
+//! the probe from changing existing files. gputune tries the scratch layer to find out if it is possible.
+//! `docs/adapters.md` lists the protected and the unprotected files.
 
 mod data;
 mod enter;
@@ -90,8 +91,8 @@ impl WritesError {
 }
 
 impl Protection {
-    /// Finds the possible protection for a step by trying. The logs go to `out`; if that folder does not exist yet, the test uses
-    /// its parent. `supervisor` is the executable that starts probes.
+    /// Finds the best possible protection for a step, by trying the scratch layer. `out` is the folder for the logs,
+    /// which may not exist yet. `supervisor` is the executable that starts probes.
     ///
     /// # Errors
     /// The requested protection is not possible.
@@ -120,7 +121,8 @@ impl Protection {
         Ok(Self { writes, reason, guarded, ..none })
     }
 
-    /// Returns the folder for a probe's writes, if it has one. The probe reads and writes `own`, gputune's folders, directly.
+    /// Makes the folder for a probe's writes, if writes go to a layer or are guarded. `own` are gputune's folders; the
+    /// probe writes to them directly.
     pub(super) fn for_probe(&self, name: &str, own: &[PathBuf]) -> io::Result<Option<ProbeScratch>> {
         match (&self.scratch, &self.guarded) {
             (Some(scratch), _) => scratch.for_probe(name, own).map(Some),
@@ -135,7 +137,8 @@ impl Protection {
         self.scratch.as_ref().map(Scratch::store).or(of_guards)
     }
 
-    /// Covers the data folders that a probe wrote to according to these lines. Returns true if any was found.
+    /// Searches the lines of a probe's output for a failed write to a read-only data folder. Covers that folder with a
+    /// layer in later probes, or all data folders if no line names the folder. Returns true if a write failed.
     pub(super) fn cover_written(&mut self, lines: &[String]) -> bool {
         self.scratch.as_mut().is_some_and(|scratch| scratch.cover_written(lines))
     }
@@ -164,7 +167,7 @@ impl Protection {
         }
     }
 
-    /// Describes the protection in one line, after `writes`.
+    /// Describes the protection in one line, which continues a sentence that begins with `writes`.
     pub fn line(&self) -> String {
         let why = self.reason.as_ref().map(|reason| format!("; no scratch layer: {reason}")).unwrap_or_default();
         match (&self.scratch, self.writes) {
@@ -189,7 +192,8 @@ impl Protection {
         }
     }
 
-    /// Returns a warning before the first probe if nothing protects files although the user did not ask for that.
+    /// Returns a warning for the time before the first probe, if no protection is possible and the user did not request
+    /// `writes = "allow"`.
     pub fn warning(&self) -> Option<String> {
         let reason = self.reason.as_ref().filter(|_| self.writes == Writes::Allow)?;
         Some(format!(

@@ -1,9 +1,11 @@
 //! Reads the mounts, and decides which folders get a layer because a job may write to them.
 //!
-//! If this process may mount, layers cover the root and every other writable file system. If it needs a user namespace for that,
-//! the kernel refuses a layer over folders with inherited mounts below. It also cannot copy up folders of other users (since Linux
-//! 6.2, "ovl: fail on invalid uid/gid mapping at copy up"). Then layers cover the topmost folders that this user may write to, and
-//! everything else becomes read-only.
+//! If this process may mount, layers cover the root and every other writable file system.
+//!
+//! If this process needs a user namespace to mount, the kernel sets two limits. It refuses a layer over a folder with
+//! inherited mounts below, and an overlay cannot copy up folders of other users (since Linux 6.2, "ovl: fail on invalid
+//! uid/gid mapping at copy up"). So layers cover the topmost folders that this user may write to, and everything else
+//! becomes read-only.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -149,7 +151,7 @@ pub(super) struct Places {
     pub(super) read_only: Vec<Mount>,
 }
 
-/// Returns the places for a user who may mount.
+/// Returns the places for a user who may mount. Mounts in `own`, the folder with the layers, are left out.
 pub(super) fn of_mounts(mounts: &[Mount], own: &Path) -> Places {
     let mut places = Places::default();
     for mount in mounts {
@@ -239,7 +241,8 @@ pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mou
     holding.max_by_key(|mount| mount.target.components().count())
 }
 
-/// Returns folders in shared memory: data that a user put there. Segments next to them belong to other programs, and stay.
+/// Returns the folders in shared memory, in which users keep data. The files next to these folders are not covered,
+/// because they are shared memory segments, also of other programs.
 fn shared_memory_folders() -> impl Iterator<Item = (PathBuf, Kind)> {
     let folders = subfolders(Path::new(crate::machine::shared::FOLDER));
     folders.filter(|folder| rustix::fs::access(folder, Access::WRITE_OK).is_ok()).map(|folder| (folder, Kind::Memory))
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_mount_covers_every_file_system_that_can_be_written_to() {
+    fn with_the_right_to_mount_every_writable_file_system_is_covered() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let file = path("resolv.conf");
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_covers_the_topmost_folders_that_can_be_written_to() {
+    fn without_the_right_to_mount_the_topmost_writable_folders_are_covered() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("home/me");
         fs::create_dir_all(home.join("project/data")).unwrap();

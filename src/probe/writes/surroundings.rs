@@ -20,6 +20,7 @@ pub(super) struct Surroundings {
     /// Folders that the command and the environment name, and the targets of links in the working folder.
     pub(super) named: Vec<PathBuf>,
     pub(super) caches: Vec<PathBuf>,
+    /// The folder of the Python environment that runs the command.
     pub(super) prefix: Option<PathBuf>,
     /// Folders of named pipes on which other tools listen.
     pub(super) pipes: Vec<PathBuf>,
@@ -58,7 +59,8 @@ impl Surroundings {
     }
 }
 
-/// Returns the folders that words name: the word itself, or the part after a `=`. For a file, its folder.
+/// Returns the folders to which words refer, and the targets of links in the working folder. A word is a path, or has a
+/// path after a `=`. A file stands for its folder, and a path that does not exist for its nearest existing parent.
 fn named<'w>(cwd: &Path, words: impl Iterator<Item = &'w str>) -> Vec<PathBuf> {
     let parts =
         words.map(|word| word.split_once('=').filter(|_| !cwd.join(word).exists()).map_or(word, |(_, value)| value));
@@ -96,7 +98,8 @@ const VARIABLES: &[&str] = &[
 
 const IN_HOME: &[&str] = &[".cache", ".triton", ".nv/ComputeCache", ".keras"];
 
-/// Returns the outermost folders of these variables, of this home, and of a Python environment with uncompiled modules.
+/// Returns the cache folders: from these variables, in this home, and the Python environment if it has uncompiled
+/// modules. A folder inside another cache folder is left out.
 fn cache_folders(env: &BTreeMap<String, String>, home: Option<&Path>, prefix: Option<&Path>) -> Vec<PathBuf> {
     let value = |name: &str| env.get(name).cloned().or_else(|| std::env::var(name).ok());
     let mut folders: Vec<PathBuf> = VARIABLES.iter().filter_map(|name| value(name)).map(PathBuf::from).collect();
@@ -132,8 +135,9 @@ fn site_packages(prefix: &Path) -> Option<PathBuf> {
     libraries.filter(|folder| folder.is_dir()).last()
 }
 
-/// Returns true if all packages are already compiled. Some installers leave compilation to the first use, so a part may be compiled:
-/// what `import torch` reads, but not what an optimizer reads. On an H100 machine each probe compiled the rest again, for 7 s.
+/// Returns true if all packages are already compiled. Some installers leave compilation to the first import. Then the
+/// modules that `import torch` loads may be compiled, but not the modules that an optimizer loads. On an H100 machine,
+/// each probe compiled the missing modules again, for 7 s.
 fn is_compiled(prefix: &Path) -> bool {
     let Some(packages) = site_packages(prefix) else { return true };
     let packages = fs::read_dir(packages).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -1,10 +1,10 @@
 //! Counts the resource use of a process and its descendants, including ended processes.
 //!
-//! When a parent waits for an ended process, the kernel adds the process's use to the parent's account. CPU time is added as
-//! `cutime` and `cstime` (proc(5), `/proc/PID/stat`). Reads are also added, without their own field (`wait_task_zombie` in
-//! the kernel's `exit.c`; `/proc/PID/io`). The probe's supervisor waits for orphans. So nothing is lost when a process ends
-//! between two readings, unless its parent ignores SIGCHLD and thus does not wait. Then a part of the use between those
-//! readings is missing.
+//! When a parent waits for an ended process, the kernel adds the process's use to the parent's counters. CPU time is
+//! added to `cutime` and `cstime` (proc(5), `/proc/PID/stat`). The bytes that were read are added to the parent's own
+//! `read_bytes` (`/proc/PID/io`; `wait_task_zombie` in the kernel's `exit.c`). The probe's supervisor waits for
+//! orphans. So nothing is lost when a process ends between two readings, unless its parent ignores SIGCHLD and thus
+//! does not wait. Then the use since the last reading before the end is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,7 +35,8 @@ pub(super) struct Tree {
     root: u32,
     /// True if the kernel lists the children of a process (`CONFIG_PROC_CHILDREN`); otherwise all processes are read.
     pub(super) lists_children: bool,
-    /// Processes that are known not to be in the tree. They never enter it: an orphan only goes to its own ancestors.
+    /// Processes that are known not to be in the tree. They never enter it, because the kernel gives an orphan only to
+    /// one of the orphan's own ancestors.
     pub(super) foreign: BTreeSet<u32>,
     scans: u32,
     /// The living processes at the last reading.
@@ -69,7 +70,7 @@ impl Tree {
     pub(super) fn usage(&mut self) -> Option<Usage> {
         let mut now = self.living()?;
         if now.is_less_than(&self.last) {
-            // A process may have ended during the reading; by now its parent's account includes it.
+            // A process may have ended during the reading; by now its parent's counters include its use.
             now = self.living()?;
         }
         self.lost.ticks += self.last.ticks.saturating_sub(now.ticks);
@@ -116,7 +117,7 @@ impl Tree {
                 let number = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
                 number.and_then(|number| number.trim().parse().ok()).ok_or(NotAllowed)
             }
-            // The process has just ended; its parent's account includes it, or will.
+            // The process has just ended; its parent's counters include its use, or soon will.
             Err(error) if error.kind() == ErrorKind::NotFound && !self.proc.join(format!("{pid}/stat")).exists() => {
                 Ok(0)
             }
@@ -147,7 +148,7 @@ impl Tree {
 
     /// Finds the descendants in the list of all processes, without reading known foreign processes again.
     fn scan(&mut self) -> Vec<u32> {
-        /// The number of scans after which all processes are read again, as numbers may be reused: a round number.
+        /// Every 64th scan reads all processes again, because the kernel may reuse process ids. A round number.
         const ANEW: u32 = 64;
         self.scans += 1;
         if self.scans.is_multiple_of(ANEW) {
@@ -173,8 +174,9 @@ impl Tree {
         found
     }
 
-    /// Returns true if a process descends from a known foreign process, or from no process. This is not known yet if the
-    /// process's parent ended while the list was read.
+    /// Returns true if a process surely is not in the tree: it descends from a known foreign process, or from the
+    /// kernel (parent 0) without the root in between. Returns false if an ancestor ended while the list was read,
+    /// because then the answer is not known yet.
     fn is_foreign(&self, pid: u32, parents: &BTreeMap<u32, u32>) -> bool {
         let mut pid = pid;
         for _ in 0..=parents.len() {

@@ -1,4 +1,4 @@
-//! Reads NVML's facts about the GPUs, other than a probe's activity.
+//! Reads what NVML reports about the GPUs of this machine, without a probe: their properties and current state.
 
 use std::thread;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) fn facts(nvml: &'static Nvml, visible: &Visible) -> Told<Vec<GpuFacts
     Ok(facts)
 }
 
-/// Finds the reasons why GPM does not work on the GPUs, by two samples.
+/// Takes two samples of GPM on each GPU. Returns the reason for each GPU on which GPM does not work.
 fn gpm_states(nvml: &'static Nvml, found: &[Handle]) -> Vec<Option<String>> {
     let mut meters: Vec<Gpm> = found.iter().map(|_| Gpm::default()).collect();
     let first: Vec<_> = found.iter().zip(&mut meters).map(|(handle, gpm)| gpm.sample(nvml, handle)).collect();
@@ -81,7 +81,8 @@ fn of(handle: &Handle, gpm: Option<String>, is_visible: bool) -> GpuFacts {
     facts
 }
 
-/// Returns the sources that are read while a probe runs, each with its current state.
+/// Returns the sources that are read while a probe runs, each with the reason if it is absent. `gpm`, `memory` and
+/// `processes` are such reasons.
 fn meters(
     device: &Device<'_>,
     gpm: Option<String>,
@@ -116,7 +117,7 @@ fn pcie(device: &Device<'_>) -> Option<Pcie> {
     (pcie != Pcie::default()).then_some(pcie)
 }
 
-/// Returns `None` if the device has no links that could be up.
+/// Returns the number of active NVLinks; `None` if the device has no NVLinks.
 fn nvlinks(device: &Device<'_>) -> Option<u32> {
     /// `NVML_NVLINK_MAX_LINKS` in nvml.h.
     const MOST: u32 = 18;
@@ -134,7 +135,7 @@ fn power(device: &Device<'_>) -> Option<Power> {
     (power != Power::default()).then_some(power)
 }
 
-/// Returns divided GPUs without an instance, which are missing in all lists of devices that can compute.
+/// Returns the GPUs in MIG mode without a MIG instance. Nothing can compute on them, so `known` does not contain them.
 fn divided_without_instances(nvml: &'static Nvml, known: &[GpuIdentity]) -> Vec<GpuFacts> {
     let devices = (0..nvml.device_count().unwrap_or(0)).filter_map(|number| nvml.device_by_index(number).ok());
     let is_known = |uuid: &str| known.iter().any(|gpu| gpu.uuid == uuid || gpu.parent.as_deref() == Some(uuid));

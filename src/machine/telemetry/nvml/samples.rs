@@ -12,19 +12,21 @@ use super::ask::{Question, Told};
 /// The most readings that are kept; at this number, every other reading of the older half is dropped.
 const KEPT: usize = 512;
 
-/// Counters, read often, so that a reading is near each end of the window, which becomes known only afterwards.
+/// A reading of the counters. They are read often, because the measured window becomes known only afterwards: then some
+/// reading is near each end of it.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) at: Instant,
     /// Joules since the driver was loaded.
     pub(super) energy: Told<f64>,
-    /// Seconds since then in which power, and heat, limited the clocks.
+    /// Seconds since the driver was loaded in which the power limit lowered the clocks.
     pub(super) by_power: Told<f64>,
+    /// Seconds since the driver was loaded in which heat lowered the clocks.
     pub(super) by_heat: Told<f64>,
     pub(super) gpm: Option<GpmSample<'static>>,
 }
 
-/// States, read about once a second.
+/// A reading of the states, about once a second.
 #[derive(Debug)]
 pub(super) struct States {
     pub(super) at: Instant,
@@ -40,7 +42,7 @@ pub(super) struct States {
     pub(super) reasons: Told<u64>,
     /// The share of the last sample period in which some kernel ran.
     pub(super) busy: Told<f64>,
-    /// The share of time in which kernels of a process ran.
+    /// The processes with the share of time in which kernels of each process ran.
     pub(super) shares: Told<Vec<(u32, f64)>>,
 }
 
@@ -51,15 +53,16 @@ pub(super) struct Memory {
     pub(super) total: u64,
 }
 
-pub(super) fn keep<T>(looks: &mut Vec<T>, look: T) {
-    if looks.len() >= KEPT {
+/// Adds a reading, and drops old readings if there are too many.
+pub(super) fn keep<T>(readings: &mut Vec<T>, reading: T) {
+    if readings.len() >= KEPT {
         let mut place = 0;
-        looks.retain(|_| {
+        readings.retain(|_| {
             place += 1;
             place > KEPT / 2 || place % 2 == 1
         });
     }
-    looks.push(look);
+    readings.push(reading);
 }
 
 /// Returns how far outside a window a reading may be to count as part of it.
@@ -68,27 +71,30 @@ fn margin(window: Window) -> Duration {
     LEAST.max(window.length() / 10)
 }
 
-/// Returns the readings nearest to the ends of a window, if they are within the [`margin`] and cover at least half of it.
-pub(super) fn ends<T>(looks: &[T], at: impl Fn(&T) -> Instant, window: Window) -> Option<(&T, &T)> {
+/// Returns the first and the last reading within a window and its [`margin`], if they span at least half of the window.
+pub(super) fn ends<T>(readings: &[T], at: impl Fn(&T) -> Instant, window: Window) -> Option<(&T, &T)> {
     /// NVML refreshes GPM's samples no faster than this (nvml.h, `nvmlGpmMetricsGet`).
     const SHORTEST: Duration = Duration::from_millis(100);
     let margin = margin(window);
-    let inside = |look: &&T| {
-        let time = at(look);
+    let inside = |reading: &&T| {
+        let time = at(reading);
         time + margin >= window.begin && time <= window.end + margin
     };
-    let first = looks.iter().find(inside)?;
-    let last = looks.iter().rev().find(inside)?;
+    let first = readings.iter().find(inside)?;
+    let last = readings.iter().rev().find(inside)?;
     let between = at(last).saturating_duration_since(at(first));
     (between >= SHORTEST.max(window.length() / 2)).then_some((first, last))
 }
 
-/// Returns the readings within a window, or else the last reading before its end.
-pub(super) fn within(looks: &[States], window: Window) -> Vec<&States> {
+/// Returns the readings within a window and its [`margin`], or else the last reading before the window's end.
+pub(super) fn within(readings: &[States], window: Window) -> Vec<&States> {
     let margin = margin(window);
-    let inside = |look: &&States| look.at + margin >= window.begin && look.at <= window.end + margin;
-    let found: Vec<&States> = looks.iter().filter(inside).collect();
-    if found.is_empty() { looks.iter().rev().find(|look| look.at <= window.end).into_iter().collect() } else { found }
+    let inside = |reading: &&States| reading.at + margin >= window.begin && reading.at <= window.end + margin;
+    let found: Vec<&States> = readings.iter().filter(inside).collect();
+    if found.is_empty() {
+        return readings.iter().rev().find(|reading| reading.at <= window.end).into_iter().collect();
+    }
+    found
 }
 
 /// The most samples that are kept; the driver makes six to fifty a second.
@@ -98,9 +104,10 @@ const SAMPLES_KEPT: usize = 1 << 14;
 #[derive(Debug)]
 pub(super) struct Samples {
     kind: Sampling,
+    /// The largest valid number; a sample with a larger number is dropped.
     largest: f64,
     question: Question,
-    /// Microseconds since 1970, rising, and the number.
+    /// The time of each sample in microseconds since 1970, and its number, in the order of time.
     kept: Vec<(u64, f64)>,
     failure: Option<String>,
 }
@@ -125,7 +132,8 @@ impl Samples {
         }
     }
 
-    /// Adds a sample. Places that the driver has not filled have the time 0, and some samples come twice.
+    /// Adds a sample, unless it is invalid or not newer than the last sample. Unfilled entries of the driver's buffer
+    /// have the time 0, and the driver returns some samples twice.
     fn push(&mut self, time: u64, number: f64) {
         let is_new = self.kept.last().is_none_or(|(last, _)| time > *last);
         if time == 0 || !is_new || !(0.0..=self.largest).contains(&number) {
@@ -169,27 +177,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_looks_at_both_ends_cover_the_window() {
+    fn the_readings_at_both_ends_cover_the_window() {
         let begin = Instant::now();
         let at = |millis: u64| begin + Duration::from_millis(millis);
-        let looks: Vec<Instant> = (0..20).map(|number| at(number * 200)).collect();
+        let readings: Vec<Instant> = (0..20).map(|number| at(number * 200)).collect();
         let of = |from: u64, to: u64| {
-            let found = ends(&looks, |look| *look, Window { begin: at(from), end: at(to) });
+            let found = ends(&readings, |reading| *reading, Window { begin: at(from), end: at(to) });
             found.map(|(first, last)| ((*first - begin).as_millis(), (*last - begin).as_millis()))
         };
         assert_eq!(of(1000, 3000), Some((800, 3200)));
         assert_eq!(of(1050, 2990), Some((1000, 3000)));
         assert_eq!(of(1090, 1590), Some((1000, 1600)));
         assert_eq!(of(1110, 1290), None, "too short");
-        assert_eq!(of(3500, 9000), None, "the looks end long before it");
+        assert_eq!(of(3500, 9000), None, "the readings end long before the window's end");
     }
 
     #[test]
-    fn old_looks_are_thinned() {
-        let mut looks = Vec::new();
-        (0..2000).for_each(|number| keep(&mut looks, number));
-        assert!(looks.len() <= KEPT && looks.is_sorted());
-        assert_eq!((looks[0], looks[looks.len() - 1]), (0, 1999));
+    fn old_readings_are_thinned() {
+        let mut readings = Vec::new();
+        (0..2000).for_each(|number| keep(&mut readings, number));
+        assert!(readings.len() <= KEPT && readings.is_sorted());
+        assert_eq!((readings[0], readings[readings.len() - 1]), (0, 1999));
     }
 
     #[test]

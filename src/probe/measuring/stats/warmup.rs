@@ -3,10 +3,10 @@
 //! Two tests follow each other, because different parts of a step end their warm-up at different times. Steps do not always get
 //! faster: compiling and autotuning make the first steps slow, but a queue that was filled during start-up makes them fast.
 //!
-//! 1. MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69(6), 1997; Franklin
-//!    and White, "Stationarity tests and MSER-5", Winter Simulation Conference 2008). It drops means of five numbers so that the
-//!    standard error of the remaining mean is smallest. It drops at most half of the series. A series too short for means of five
-//!    uses single numbers.
+//! 1. MSER-5 (White, "An effective truncation heuristic for bias reduction in simulation output", Simulation 69(6),
+//!    1997; Franklin and White, "Stationarity tests and MSER-5", Winter Simulation Conference 2008). It divides the
+//!    series into groups of five numbers. It drops groups from the start until the mean of the remaining numbers has
+//!    the smallest standard error, but at most half of the series. In a short series each number is its own group.
 //! 2. A change of level in the remaining series: the likelihood-ratio test for one change at an unknown place over batch means
 //!    (Worsley, "On the likelihood ratio test for a shift in location of normal populations", JASA 74(366), 1979). It repeats until
 //!    the first half has no change.
@@ -21,8 +21,9 @@ const SMALLEST: f64 = 0.01;
 
 /// Returns how many numbers at the start of a series are warm-up; at most half of them.
 ///
-/// Numbers above `largest` do not belong to the rest, and are limited to `largest`. The first test also limits numbers to six
-/// median deviations. Without these limits, a single number from a checkpoint or an evaluation could move the cut behind it.
+/// Numbers above `largest` are replaced by `largest`: they are isolated, such as the time of a checkpoint or an
+/// evaluation. The first test also limits numbers to six median deviations. Without these limits, a single isolated
+/// number could move the cut behind it.
 pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     /// The minimum length of a series with warm-up: a round number.
     const SHORTEST: usize = 4;
@@ -39,7 +40,8 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     if is_unlikely(&near[..by_near], &near[by_near..]) && is_large(&levels[..by_near], &levels[by_near..]) {
         cut = by_near;
     }
-    // Many very slow first steps show in the numbers without the limit of six deviations, even if the rest is noisy.
+    // The limit of six deviations hides very slow first steps if the other steps are noisy. So the first test is
+    // repeated without this limit. It leaves out the largest number, because a single slow step is not warm-up.
     let without_one = without_largest(&levels[..by_level]);
     let rest = &levels[by_level..];
     if by_level > cut && is_unlikely(&without_one, rest) && is_large(&without_one, rest) {
@@ -56,6 +58,7 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     cut
 }
 
+/// Returns the cut with the smallest standard error of the remaining mean (MSER-5).
 fn smallest_error(series: &[f64]) -> usize {
     /// Numbers in a batch, and the shortest series that is batched: ten batches.
     const BATCH: usize = 5;
@@ -79,8 +82,8 @@ fn smallest_error(series: &[f64]) -> usize {
 
 /// Returns true if chance does not explain the distance of the first numbers from the rest.
 ///
-/// Even without warm-up, the smallest standard error is usually somewhere behind the start. A needless cut would make the mean
-/// depend on chance once more.
+/// Even in a series without warm-up, the cut with the smallest standard error is usually not at the start. Such a cut
+/// would be needless, and its random place would make the mean less certain.
 fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
     /// Three standard errors: chance exceeds them in 0.3% of cases if the numbers are normal.
     const DEVIATIONS: f64 = 3.0;
@@ -95,8 +98,8 @@ fn is_unlikely(start: &[f64], rest: &[f64]) -> bool {
 
 /// Returns the factor by which the correlation of neighbours enlarges the variance of a mean.
 ///
-/// A stretch of similar slow or fast steps looks like a change of level. A cut there would keep similar steps and call them
-/// steady.
+/// If neighbouring steps are similar, a series has slow and fast stretches. A cut at the end of a stretch would be
+/// wrong, because the stretch is not warm-up. The factor raises the thresholds of both tests.
 fn inflation(residuals: &[f64]) -> f64 {
     /// The strongest correlation that is assumed: a higher correlation would hide every change of level. A round number.
     const STRONGEST: f64 = 0.9;
@@ -121,13 +124,15 @@ fn is_large(start: &[f64], rest: &[f64]) -> bool {
     !start.is_empty() && (mean(start) - mean(rest)).abs() > SMALLEST * mean(rest).abs()
 }
 
+/// Returns the place of a change of level, by the second test.
 fn level_change(series: &[f64]) -> Option<usize> {
-    /// The maximum number of batches, and the minimum number on each side of a change: the level of a single batch is unreliable.
+    /// The maximum number of batches, and the minimum number of batches on each side of a change, because the level of
+    /// a single batch is unreliable.
     const BATCHES: usize = 25;
     const FEWEST: usize = 2;
     /// The 1% point of the largest t statistic over all places, for about twenty normal numbers (Worsley, table 1).
     const CRITICAL: f64 = 3.8;
-    // Each batch has the same number of bursts.
+    // The size is a multiple of the period of bursts, so that each batch has the same number of bursts.
     let size = series.len().div_ceil(BATCHES).next_multiple_of(period(series).unwrap_or(1));
     let skipped = series.len() % size;
     let means: Vec<f64> = series[skipped..].chunks_exact(size).map(mean).collect();
