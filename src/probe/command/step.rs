@@ -64,11 +64,11 @@ pub enum Start {
     Fresh,
     /// Forked from a process that has done the imports, where that is possible.
     Warm,
-    /// In a process that trains already, where only settings differ that can change there; else warm, unless the first
-    /// config measures otherwise when it is forked. On a processor too.
+    /// In a process that already trains, if only settings differ that can change there; else as `warm`. If the first config has
+    /// another rate when it is forked, processes start fresh. Also for training on a CPU.
     Live,
-    /// As `live` for training on a GPU. On a processor never live, since the memory that one config has left to the process
-    /// makes the next faster than it is (`docs/adapters.md`).
+    /// As `live` for training on a GPU. Not for training on a CPU: the memory that one config leaves to the process makes the
+    /// next config faster than it is (`docs/adapters.md`).
     #[default]
     Auto,
 }

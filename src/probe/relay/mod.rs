@@ -148,9 +148,8 @@ impl Relays {
             running.clear();
             let commands = commands().map_err(|none| on("this machine", none.reason, none.hint))?;
             let begun = commands.into_iter().map(|(host, command)| Relay::start(host, command));
-            for relay in begun.collect::<Result<Vec<_>, _>>()? {
-                running.push(relay.greet(device)?);
-            }
+            let begun = begun.collect::<Result<Vec<_>, _>>()?;
+            *running = begun.into_iter().map(|relay| relay.greet(device)).collect::<Result<_, _>>()?;
         }
         Ok(running)
     }
