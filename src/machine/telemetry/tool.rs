@@ -1,6 +1,7 @@
 //! Runs programs that come with a driver, and reads their output.
 
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,17 +18,26 @@ pub(in crate::machine) fn output_within(program: &Path, arguments: &[&OsStr], li
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut running = command.spawn().ok()?;
+    let mut pipe = running.stdout.take()?;
+    // The pipe is read meanwhile: when it is full, the program would wait.
+    let output = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).map(|_| bytes)
+    });
     let deadline = Instant::now() + limit;
-    while running.try_wait().ok()?.is_none() {
+    let status = loop {
+        if let Some(status) = running.try_wait().ok()? {
+            break status;
+        }
         if Instant::now() >= deadline {
             let _ = running.kill();
             let _ = running.wait();
             return None;
         }
         std::thread::sleep(Duration::from_millis(10));
-    }
-    let output = running.wait_with_output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let bytes = output.join().ok()?.ok()?;
+    status.success().then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -35,7 +45,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_hangs_tells_nothing() {
+    fn a_long_output_is_read_and_a_program_that_hangs_tells_nothing() {
+        let long = output_within(Path::new("/bin/sh"), &["-c", "seq 100000"].map(OsStr::new), Duration::from_secs(30));
+        assert!(long.is_some_and(|text| text.ends_with("100000\n")));
         let begin = Instant::now();
         assert!(output_within(Path::new("/bin/sleep"), &["60".as_ref()], Duration::from_millis(50)).is_none());
         assert!(begin.elapsed() < Duration::from_secs(30));
