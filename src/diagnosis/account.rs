@@ -1,4 +1,5 @@
-//! The account of a run: a tree of its wall time. Its leaves add up to the wall time, and it needs no threshold.
+//! The account of a run: its wall time, divided into the leaves of a tree. The leaves add up to the wall time, and no
+//! threshold decides which of them are listed.
 
 use serde::Serialize;
 
@@ -25,7 +26,7 @@ pub enum Branch {
     Communication,
     /// The loop's own code runs, and the device idles.
     OwnCode,
-    /// A part that the script itself names.
+    /// A part that the script itself names, or all steps if no phase was timed.
     Told,
 }
 
@@ -123,7 +124,7 @@ const SAMPLED: &str = "hook, one step in eight";
 const SITES: &str = "hook, calls in the script";
 const STACKS: &str = "hook, looks at the stack";
 const REST: &str = "the remaining time";
-const IDLE: &str = "the remaining time in which the driver calls the GPU busy";
+const BUSY: &str = "the remaining time in which the driver calls the GPU busy";
 
 impl Account {
     /// Returns the account of an observed run; `None` if its steps were not timed.
@@ -175,8 +176,9 @@ impl Account {
     }
 
     /// Divides the time outside of phases: computing that the loop itself requests, known calls, the loop's own code.
-    fn add_rest(&mut self, evidence: &Evidence, rest: Estimate, is_unknown: bool) {
-        if is_unknown {
+    /// Does not divide it if no phase was timed.
+    fn add_rest(&mut self, evidence: &Evidence, rest: Estimate, has_no_phases: bool) {
+        if has_no_phases {
             self.add(Branch::Told, "steps", rest, CLOCK);
             return;
         }
@@ -193,7 +195,7 @@ impl Account {
             .map(|(leaf, fact)| (*leaf, take(evidence.number(fact).unwrap_or(0.0) * steps)))
             .collect();
         self.add(Branch::Device, "operations", Estimate::point(operations), SAMPLED);
-        self.add(Branch::Device, "other", Estimate::point(busy), IDLE);
+        self.add(Branch::Device, "other", Estimate::point(busy), BUSY);
         for (leaf, seconds) in within {
             self.add(Branch::OwnCode, leaf, Estimate::point(seconds), SITES);
         }

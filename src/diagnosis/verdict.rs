@@ -31,10 +31,11 @@ pub struct Verdict {
 
 /// The worth that a bottleneck needs to rank before `healthy`.
 ///
-/// It is about the sum of the losses that the thresholds ignore in a good job: 5 % of waiting and a few times 3 %.
+/// The thresholds ignore small losses. In a good job, these are 5% of waiting and a few other losses of 3%. They add up
+/// to about this worth.
 const SLACK: f64 = 1.1;
-/// The assumed worth of a cause with an unknown worth. Both are round numbers: a little above [`SLACK`], and more for a cause that
-/// falsifies the measurement.
+/// The assumed worth of a bottleneck of unknown worth, and of a cause that falsifies the measurement. Both are round
+/// numbers: the first is a little above [`SLACK`], the second is larger.
 const UNKNOWN: f64 = 1.15;
 const UNKNOWN_VALIDITY: f64 = 1.3;
 /// The largest estimated worth that counts for a cause that falsifies the measurement: a round number. Such an estimate is an upper

@@ -160,7 +160,8 @@ impl Objective {
     /// Makes the objective of several metrics without weights. The result is the [front](crate::search::Study::front): the
     /// configs that no other config beats in all metrics.
     ///
-    /// A single number, if needed, is the first metric: to order a list, or for a strategy that runs without a tuner.
+    /// Code that needs a single number, for example to order a list, uses the first metric. So does a strategy that
+    /// runs without a tuner.
     ///
     /// # Errors
     /// There are fewer than two metrics, or a metric is named twice.
@@ -254,7 +255,7 @@ impl Objective {
             Kind::Single(goal) => std::slice::from_ref(goal),
             Kind::Pareto(goals) => goals,
             Kind::Weighted(weighted) => &weighted.goals,
-            Kind::Scalarised(question) => &question.goals,
+            Kind::Scalarised(scalarised) => &scalarised.goals,
         }
     }
 
@@ -262,7 +263,7 @@ impl Objective {
     pub fn weights(&self) -> Option<&[f64]> {
         match &self.kind {
             Kind::Weighted(weighted) => Some(&weighted.weights),
-            Kind::Scalarised(question) => Some(&question.weights),
+            Kind::Scalarised(scalarised) => Some(&scalarised.weights),
             Kind::Single(_) | Kind::Pareto(_) => None,
         }
     }
@@ -297,8 +298,8 @@ impl Objective {
     pub fn scalarised(&self, history: &History, seed: u64) -> Cow<'_, Self> {
         let Kind::Pareto(goals) = &self.kind else { return Cow::Borrowed(self) };
         let known: Vec<Vec<f64>> = history.searched().filter_map(|trial| self.numbers_of(&trial.outcome)).collect();
-        let question = Scalarised::new(goals, &known, history.count_searched(), seed);
-        Cow::Owned(Self { kind: Kind::Scalarised(question), ..self.clone() })
+        let scalarised = Scalarised::new(goals, &known, history.count_searched(), seed);
+        Cow::Owned(Self { kind: Kind::Scalarised(scalarised), ..self.clone() })
     }
 
     /// Makes the scores of a weighted product relative to a measurement; the order of configs does not change.
@@ -311,7 +312,7 @@ impl Objective {
         self
     }
 
-    /// Makes scores relative to the first measurement of the baseline, or of the first feasible trial if it is infeasible.
+    /// Makes scores relative to the first feasible trial of the baseline, or else to the first feasible trial of all.
     #[must_use]
     pub fn relative_to_first(self, history: &History, baseline: Option<&Config>) -> Self {
         let is_feasible = |trial: &&Trial| self.score_of(&trial.outcome).is_some();
@@ -325,8 +326,8 @@ impl Objective {
 
     /// Appends the weighting to the reason for a proposal, if the objective is one of several weightings.
     pub fn with_question(&self, reason: String) -> String {
-        let Kind::Scalarised(question) = &self.kind else { return reason };
-        let weighed = question.goals.iter().zip(&question.weights);
+        let Kind::Scalarised(scalarised) = &self.kind else { return reason };
+        let weighed = scalarised.goals.iter().zip(&scalarised.weights);
         let parts: Vec<String> =
             weighed.map(|(goal, weight)| format!("{} {:.0} %", goal.metric, weight * 100.0)).collect();
         format!("{reason}; weighs {}", parts.join(", "))
@@ -338,7 +339,7 @@ impl Objective {
         match &self.kind {
             Kind::Single(_) | Kind::Pareto(_) => self.estimate_of(&self.plain()?.metric, measurement),
             Kind::Weighted(weighted) => Some(weighted.score(&numbers()?)),
-            Kind::Scalarised(question) => Some(question.score(&numbers()?)),
+            Kind::Scalarised(scalarised) => Some(scalarised.score(&numbers()?)),
         }
     }
 

@@ -147,7 +147,7 @@ pub struct History {
     highest: u32,
     /// Parameters that nothing in the step used, each once.
     closed: Vec<String>,
-    /// The first trial with a measured cost of communication between ranks.
+    /// The index of the first trial with a measured cost of communication between ranks.
     exchange_at: Option<usize>,
 }
 

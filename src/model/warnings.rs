@@ -8,12 +8,13 @@ use super::quantity::{RunLength, show_bytes, show_count, show_number, show_secon
 /// The longest time to a limit that matters if the length of the training is unknown: a day, as most trainings are shorter.
 const A_DAY: f64 = 24.0 * 3600.0;
 
-/// The longest epoch that counts as one.
+/// The longest time that a finite epoch may take. If an epoch would take longer, the sampler is meant to have no end.
 const YEAR: f64 = 365.0 * A_DAY;
 
 impl Measurement {
-    /// Returns what a user must know of a config that is named, or of the baseline, which is never rejected. `run_seconds` is the time
-    /// of the whole training, if it is known. `goes_on` says that another run of the config grew for longer than an epoch.
+    /// Returns the warnings about a run of the named config or of the baseline. A flaw of the baseline is only a
+    /// warning, since the baseline is never rejected. `run_seconds` is the time of the whole training, if it is known.
+    /// `goes_on` is true if a resource grew for longer than an epoch in another run of the config.
     pub fn warnings(&self, run_seconds: Option<f64>, goes_on: bool) -> Vec<String> {
         let surplus = self.surplus_workers().map(|(delivering, workers)| {
             format!("{delivering} of {workers} workers deliver data: the dataset has no part for the others")
@@ -37,7 +38,7 @@ impl Measurement {
         Some((self.facts.number("loader.workers_delivering")?, self.facts.number("loader.workers")?))
     }
 
-    /// Returns that memory ran out, and that the script then trained with smaller batches, if it did.
+    /// Returns a sentence if memory ran out and the script then trained with smaller batches.
     pub fn recovery(&self) -> Option<String> {
         let sizes = self.facts.number("recovery.from").zip(self.facts.number("recovery.to"));
         let (from, to) = sizes.map(|(from, to)| (show_count(from), show_count(to)))?;
@@ -105,11 +106,11 @@ impl Measurement {
         }
     }
 
-    /// Returns the samples of an epoch, as the throughput counts them; `None` if no loader says, or if a sampler is made to be without
-    /// an end: an epoch would take more than a year.
+    /// Returns the number of samples in an epoch, in the unit of the throughput. `None` if no loader reports a number,
+    /// or if an epoch would take more than a year: then the sampler is meant to have no end.
     ///
-    /// If the script counts something else than the loader, such as tokens, each of the loader's samples counts for as much as in the
-    /// measured time.
+    /// The throughput may count another unit than the loader's samples, such as tokens. Then each sample of the loader
+    /// counts for as many units as it had in the measured time.
     pub fn samples_per_epoch(&self) -> Option<f64> {
         let counted = self.metrics.get(HANDED_OUT).and_then(|handed_out| Some(self.throughput?.value / handed_out));
         let per_sample = counted.unwrap_or_else(|| f64::from(self.ranks.unwrap_or(1)));
@@ -128,7 +129,7 @@ impl Measurement {
 
     /// Returns a sentence about the largest batch and the memory with it; `None` if all batches have about the same size.
     ///
-    /// Without a run that read the loader ahead, it is the largest batch that the probe happened to train on.
+    /// If no run read the loader ahead, the sentence is about the largest batch that the probe happened to train on.
     pub fn largest_batch_words(&self) -> Option<String> {
         let (times, batches) = (self.facts.number(LARGEST_BATCH)?, show_count(self.facts.number(READ_BATCHES)?));
         let seen = if self.has_trained_largest() { "" } else { " that were seen" };
@@ -148,7 +149,7 @@ impl Measurement {
 /// Returns a growth and its limit in words.
 fn growth_words(growth: &Growth, step_seconds: Option<f64>) -> String {
     let seconds = growth.seconds_left();
-    // Such casts saturate.
+    // A cast from `f64` to `u64` saturates.
     let amount = |size: f64| match growth.resource {
         Resource::HostMemory | Resource::DeviceMemory => show_bytes(size as u64),
         Resource::OpenFiles => show_number(size),

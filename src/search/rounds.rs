@@ -36,15 +36,17 @@ const FIRST_LOOK: usize = 3;
 /// happen once in 64 times. Each doubling of the compared configs needs one more.
 const WON_ALL: usize = 6;
 
-/// The lead that makes a config worth naming although its interval is wide: a share. The config must have it in each of at least
-/// `FIRST_LOOK` rounds. Three rounds of equal configs on an overloaded machine agreed on 14% once in twelve searches.
+/// The lead, as a share, that makes a config worth naming although its interval is wide. The config must have it in
+/// each of at least `FIRST_LOOK` rounds. On an overloaded machine, in one of twelve searches, equal configs agreed on a
+/// lead of 14% in three rounds.
 const CLEAR: f64 = 0.25;
 
-/// The rounds that suffice if even the slowest slice of the config has this lead over the fastest slice of the other.
+/// The rounds that suffice if even the slowest slice of the config leads the fastest slice of the other config by
+/// [`CLEAR`].
 const FEW_ROUNDS: usize = 2;
 
-/// How many times faster one of two runs may be because of other load alone: a round number. A program that takes half of the cores
-/// may come or go between them.
+/// How many times faster one of two runs may be only because the load from other programs changed. A round number: a
+/// program that takes half of the cores may come or go between the runs.
 pub(crate) const LOAD: f64 = 2.0;
 
 /// The result of a config in one round, on the scale on which configs are compared.
@@ -69,7 +71,8 @@ pub(crate) struct Uncertain {
     /// The standard error over rounds.
     error: f64,
     degrees: usize,
-    /// The standard error because only some processes were seen.
+    /// The standard error that more rounds do not reduce: from the few processes that were seen, and from the ends of
+    /// epochs.
     of_processes: f64,
 }
 
@@ -123,26 +126,32 @@ impl Noise {
         let degrees = differences.len() - 1 + borrowed;
         let squares = sum_of_squares(&differences) + borrowed as f64 * self.variance;
         let error = if degrees == 0 { 0.0 } else { (squares / degrees as f64 / differences.len() as f64).sqrt() };
-        let seen = |runs: &mut dyn Iterator<Item = Option<u32>>| {
+        let inverse_count = |runs: &mut dyn Iterator<Item = Option<u32>>| {
             let mut processes: Vec<Option<u32>> = runs.collect();
             processes.sort_unstable();
             processes.dedup();
             (processes.len() as f64).recip()
         };
-        let seen = seen(&mut pairs.iter().map(|(a, _)| a.process)) + seen(&mut pairs.iter().map(|(_, b)| b.process));
+        let of_a = inverse_count(&mut pairs.iter().map(|(a, _)| a.process));
+        let of_b = inverse_count(&mut pairs.iter().map(|(_, b)| b.process));
         let of_epochs = |runs: &[Run]| runs.iter().map(|run| run.of_epochs).fold(0.0, f64::max);
-        // The end of an epoch takes about as long for both, so an error in it shifts both alike.
-        let of_processes = (self.processes_apart * seen.sqrt()).hypot(of_epochs(a) - of_epochs(b));
+        // The end of an epoch takes about as long for both configs, so an error in its time shifts both rates alike.
+        let of_processes = (self.processes_apart * (of_a + of_b).sqrt()).hypot(of_epochs(a) - of_epochs(b));
         Some(Uncertain { value, error, degrees, of_processes })
     }
 
     /// Returns true if `a` is proven to be higher than `b`; `compared` configs are compared with `b`.
     ///
-    /// Every round is a look, and every look may err. The k-th look errs with a share that falls with k, and all shares add up to the
-    /// probability of a false claim (alpha spending). The configs share that probability (Bonferroni), because the best of several
-    /// configs looks better than it is. If a config won all of its rounds,
-    /// six or more rounds are a proof too ([`WON_ALL`]). The difference must also exceed what two processes of one config differ by.
-    /// A lead that no other load explains, between any two slices, is a proof whatever the interval ([`is_beyond_load`]).
+    /// If the metric has noise, there are three proofs. Each needs [`FIRST_LOOK`] rounds and two processes of both
+    /// configs.
+    ///
+    /// - The difference exceeds its interval. Every round is a look, and every look may err. The k-th look errs with a
+    ///   share that falls with k, and all shares add up to the probability of a false claim (alpha spending). The
+    ///   configs share that probability (Bonferroni), because the best of several configs looks better than it is.
+    /// - `a` won all of its rounds, which are six or more ([`WON_ALL`]), and the difference exceeds what processes
+    ///   differ by.
+    /// - The slowest slice of `a` leads the fastest slice of `b` by more than load from other programs explains
+    ///   ([`is_beyond_load`]), whatever the interval.
     pub(crate) fn is_higher(&self, a: &[Run], b: &[Run], compared: usize) -> bool {
         let Some(difference) = self.difference(a, b) else { return false };
         let rounds = paired(a, b).count();
@@ -171,8 +180,8 @@ impl Noise {
         let is_clear_in_slices = || paired(a, b).all(|pair| of_slices(pair).is_some_and(|lead| lead > CLEAR.ln_1p()));
         let is_seen_often = rounds >= FEW_ROUNDS;
         let is_clear = rounds >= FIRST_LOOK && lowest > CLEAR.ln_1p() || is_seen_often && is_clear_in_slices();
-        // A single round tells little about noise, so its slices must agree as well. Without slices, other load must not explain the
-        // lead.
+        // A single round tells little about noise, so its slices must agree as well. Without slices, the lead must
+        // exceed what load from other programs explains.
         let has_slices = || paired(a, b).any(|(a, b)| a.range.is_some() || b.range.is_some());
         let is_sound = is_seen_often || is_clear_in_slices() || lowest > LOAD.ln() && !has_slices();
         let is_likely = is_sound && self.difference(a, b).is_some_and(is_beyond_noise);
@@ -185,25 +194,26 @@ pub(crate) fn is_higher_always(a: &[Run], b: &[Run]) -> bool {
     lowest_difference(a, b).is_some_and(|lowest| lowest > 0.0)
 }
 
-/// Returns true if the slowest slice of `a` in any round leads the fastest slice of `b` in any round by more than other load explains
-/// ([`LOAD`]). On a busy machine, the baseline alone may vary sixfold from round to round, so that no interval excludes a tie.
+/// Returns true if the slowest slice of `a` in any round leads the fastest slice of `b` in any round by more than load
+/// from other programs explains ([`LOAD`]). On a busy machine, the baseline alone may vary sixfold from round to round,
+/// so that its interval is too wide for any proof.
 fn is_beyond_load(a: &[Run], b: &[Run]) -> bool {
     let slowest = paired(a, b).map(|(a, _)| a.range.map_or(a.value, |range| range.0)).min_by(f64::total_cmp);
     let fastest = paired(a, b).map(|(_, b)| b.range.map_or(b.value, |range| range.1)).max_by(f64::total_cmp);
     slowest.zip(fastest).is_some_and(|(slowest, fastest)| slowest - fastest > LOAD.ln())
 }
 
-/// Returns the lowest difference of all rounds that have both.
+/// Returns the lowest difference over all rounds that have both configs.
 pub(crate) fn lowest_difference(a: &[Run], b: &[Run]) -> Option<f64> {
     paired(a, b).map(|(a, b)| a.value - b.value).min_by(f64::total_cmp)
 }
 
-/// The rounds that have both.
+/// Returns the runs of both configs in each round that has both.
 pub(crate) fn paired<'r>(a: &'r [Run], b: &'r [Run]) -> impl Iterator<Item = (&'r Run, &'r Run)> {
     a.iter().filter_map(|run| Some((run, b.iter().find(|other| other.round == run.round)?)))
 }
 
-/// Returns how many processes were measured that had only this config.
+/// Returns the number of processes in which only this config was measured.
 pub(crate) fn processes(runs: &[Run]) -> usize {
     let is_first = |(at, run): &(usize, &Run)| {
         run.process.is_some() && runs[..*at].iter().all(|other| other.process != run.process)
@@ -216,8 +226,9 @@ fn differences(pairs: &[(&Run, &Run)], is_rate: bool) -> Vec<f64> {
     if !is_rate {
         return pairs.iter().map(|(a, b)| a.value - b.value).collect();
     }
-    // Relative to the highest, so that no exponential is too large.
+    // The rates are relative to the highest, so that no exponential is too large.
     let top = pairs.iter().flat_map(|(a, b)| [a.value, b.value]).fold(f64::NEG_INFINITY, f64::max);
+    // The influence of each round on the logarithm of the mean rate. The mean of all influences is that logarithm.
     let influences = |of: &dyn Fn(&(&Run, &Run)) -> f64| -> Vec<f64> {
         let rates: Vec<f64> = pairs.iter().map(|pair| (of(pair) - top).exp()).collect();
         let mean = stats::mean(&rates).unwrap_or(1.0);
@@ -241,7 +252,7 @@ pub(crate) enum Scale {
     Difference,
 }
 
-/// How well the time of an epoch's end is known from the few ends that a probe sees, as a share. A round number.
+/// The error of the measured time of an epoch end, as a share: a probe sees only a few ends. A round number.
 const EPOCHS_KNOWN: f64 = 0.2;
 
 impl Scale {
@@ -254,6 +265,7 @@ impl Scale {
         self == Self::Ratio
     }
 
+    /// Returns a metric on this scale, where metrics are compared by their difference.
     pub(crate) fn point(self, value: f64) -> f64 {
         match self {
             Self::Ratio => value.ln(),
@@ -261,7 +273,7 @@ impl Scale {
         }
     }
 
-    /// Returns the size that a difference of points is compared with.
+    /// Returns the divisor that turns a difference of points into a share.
     pub(crate) fn loss_scale(self, point: f64) -> f64 {
         match self {
             Self::Ratio => 1.0,

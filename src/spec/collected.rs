@@ -88,7 +88,7 @@ impl Collected {
         self.add(&imported, &parsed.space, &parsed.rules)
     }
 
-    /// Returns the parts of the space, with these rules.
+    /// Returns a builder of the space with all parameters, but only these rules.
     pub(super) fn builder(&self, rules: &[usize]) -> Result<SpaceBuilder, SpecError> {
         let mut builder = Space::builder();
         for definition in &self.parameters {
@@ -179,7 +179,7 @@ fn imported(file: &SourceFile, import: &Located<String>) -> Result<SourceFile, S
     Err(file.error(import.span.clone(), message, format!("{hint} (a file has a path such as \"./space.toml\")")))
 }
 
-/// Points a mistake in the space at its place in a file.
+/// Makes the error for a mistake in the space, at the place in a file where the mistake lies.
 pub(super) fn mistake(collected: &Collected, file: &SourceFile, table: &Range<usize>, error: &SpaceError) -> SpecError {
     let named = |name: &str, hint: &str| {
         let (source, definition) = collected.definition(name)?;

@@ -2,7 +2,7 @@
 
 /// The description of a key.
 pub(super) struct Key {
-    /// Its path: `*` is the name of a parameter or variable, `[]` an entry of a list.
+    /// The path of the key: `*` is the name of a parameter or variable, `[]` an entry of a list.
     path: &'static str,
     /// The kind of its value, in words.
     pub(super) must_be: &'static str,
@@ -135,7 +135,7 @@ pub(super) fn find(path: &[String]) -> Option<&'static Key> {
     KEYS.iter().find(fits)
 }
 
-/// Returns the name of a table of the file in a message.
+/// Returns the name of a table, for a message about one of its keys.
 pub(super) fn owner(path: &[String]) -> String {
     match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => "the spec".to_owned(),
@@ -147,7 +147,7 @@ pub(super) fn owner(path: &[String]) -> String {
     }
 }
 
-/// Returns the name of a value of the file in a message.
+/// Returns the name of a value, for a message about the value itself.
 pub(super) fn subject(path: &[String]) -> String {
     match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => "a spec".to_owned(),

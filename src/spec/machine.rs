@@ -67,7 +67,7 @@ impl Span {
     }
 }
 
-/// The places of probes that do not run on this machine.
+/// Where probes run: on this machine, or in workers that a launcher starts.
 #[derive(Debug, Clone)]
 pub struct Engine {
     /// The launcher of workers; `None` for probes on this machine.
@@ -84,7 +84,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Waits at this address for workers that the user starts, whatever the spec says.
+    /// Sets the address at which to wait for workers that the user starts, and overrides the launcher of the spec.
     pub fn listening(&mut self, at: String, token_file: PathBuf) {
         (self.listen, self.token_file) = (Some(at), Some(token_file));
         self.launcher = LAUNCHERS.iter().find(|launcher| launcher.name == "dial");
@@ -120,7 +120,7 @@ pub(super) fn engine(source: &SourceFile, table: &MachineTable) -> Result<Engine
         Some(named) => engine.launcher = named.0,
     }
     if let Some(spans) = table.spans_nodes.as_ref().filter(|spans| spans.value) {
-        // On a machine without an allocation the spec can still be checked.
+        // Outside of an allocation, no launcher fits. Slurm is assumed, so that the spec can still be checked there.
         let usual = LAUNCHERS.iter().find(|launcher| launcher.name == "slurm");
         let way = engine.launcher.take().or(usual).map(|launcher| launcher.start);
         let Some(Start::Streams(commands)) = way else {

@@ -8,7 +8,8 @@ use super::located::{Entries, Located, given, place};
 use super::values::{Aim, Constraint, Valid, Weight};
 use crate::model::{COST, Direction, Goal, Objective, ObjectiveError, Parameter, Price, Role, Space};
 
-/// The time of the whole training. The largest throughput over whole epochs makes it shortest, so it is the default objective.
+/// The metric for the time of the whole training. The largest throughput over whole epochs makes that time shortest, so
+/// minimising it gives the default objective.
 const RUN_TIME: &str = "run_time";
 
 /// Builds the objective from its table and from what other tables say about it.

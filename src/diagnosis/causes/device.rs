@@ -236,7 +236,7 @@ fn memory_bandwidth(evidence: &Evidence) -> Option<Found> {
     Some(found)
 }
 
-/// Returns the worth of half precision, by replayed batches.
+/// Returns the worth of half precision, measured with replayed batches.
 fn in_half_precision(gain: Gain) -> Worth {
     let words = format!("replayed in half precision it is {} as fast", shown_times(gain.times));
     Worth::measured(gain.times, words).by_parameters(Some(gain.times))
@@ -278,7 +278,7 @@ fn thermal_throttling(evidence: &Evidence) -> Option<Found> {
 
 fn power_cap(evidence: &Evidence) -> Option<Found> {
     let share = evidence.gpu(Metric::ThrottledByPower).filter(|share| *share >= HEAT.value)?;
-    // A GPU at full load usually runs at its own power limit.
+    // At full load, a GPU usually reaches its default power limit. Only a lower limit is a cause.
     let message = evidence.warning("power_capped")?;
     let mut found = Found::new(Worth::unknown("no probe can raise the limit"));
     found.add(Strength::Strong, format!("a power limit kept the clocks down {} of the time", shown_share(share)));
@@ -287,6 +287,7 @@ fn power_cap(evidence: &Evidence) -> Option<Found> {
 }
 
 fn compute_bound(evidence: &Evidence) -> Option<Found> {
+    // Without a rate, nothing is known about the job.
     evidence.rate().map(|_| ()).or_else(|| evidence.observed.throughput.map(|_| ()))?;
     let mut found =
         Found::new(Worth { times: Some(1.0), words: "nothing is waited for".to_owned(), ..Worth::default() });

@@ -3,8 +3,8 @@
 use super::build::Graph;
 use super::{Config, Expression, ExpressionError, INACTIVE, Space, Value};
 
-/// The order of the parameters, each condition after the parameters it uses, and the expressions that become computable at
-/// each place.
+/// The order in which parameters get their levels, and the expressions that become computable at each place. A
+/// parameter comes after all parameters that its condition uses.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) order: Vec<usize>,
@@ -19,7 +19,8 @@ struct Ready {
     needs: usize,
 }
 
-/// Levels and values of a config that is being put together; one slot for each parameter and derived value.
+/// A config that is being put together. `levels` has an entry for each parameter, and `values` an entry for each
+/// parameter and then for each derived value.
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) levels: Vec<u32>,
@@ -69,7 +70,8 @@ impl Plan {
         plan
     }
 
-    /// Returns the first place in the order at which all of the parameters have a level.
+    /// Returns the first place in the order at which all of these parameters have a level; `None` if the order lacks
+    /// one of them.
     fn depth_of(&self, needs: &[usize]) -> Option<usize> {
         let depths: Option<Vec<usize>> =
             needs.iter().map(|need| self.order.iter().position(|parameter| parameter == need)).collect();
@@ -87,7 +89,8 @@ impl Plan {
         condition.is_none_or(|when| matches!(holds(space, slots, when), Some(Ok(true))))
     }
 
-    /// Sets the level of the parameter at this place and computes what is then ready. The error is the first rule that fails.
+    /// Sets the level of the parameter at this place, and computes the expressions that then become computable. The
+    /// error is the text of the first expression that fails: a rule, or a derived value.
     pub(super) fn assign(&self, space: &Space, slots: &mut Slots, depth: usize, level: u32) -> Result<(), String> {
         let parameter = self.order[depth];
         slots.levels[parameter] = level;
@@ -108,7 +111,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Assigns all levels and leaves out inactive parameters; returns the first rule that fails, if one does.
+    /// Assigns all levels, and returns the first rule or derived value that fails. An inactive parameter gets no level,
+    /// and an active parameter without a level gets its first.
     pub(super) fn run(&self, space: &Space, slots: &mut Slots, levels: &[u32]) -> Option<String> {
         let mut failed = None;
         for depth in 0..self.order.len() {

@@ -17,7 +17,8 @@ pub(super) struct Found {
     pub(super) modules: Vec<String>,
 }
 
-/// Programs that are scripts for the Python of the environment in which they are installed.
+/// Launchers that are Python scripts. The first line of a launcher names the Python of the environment that it is
+/// installed in.
 const LAUNCHERS: &[&str] = &["torchrun", "accelerate", "deepspeed", "lightning", "composer", "fabric", "litgpt"];
 
 /// Programs that run the rest of their command on another machine or in a container, so that nothing found here counts.
@@ -72,8 +73,8 @@ impl Place<'_> {
             let path = self.cwd.join(value);
             let is_system = || SYSTEM.iter().any(|folder| path.starts_with(folder));
             let is_program = at == 0 && word.contains('/') && !is_python(base(word)) && !is_system();
-            let says = path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| *known == ending));
-            if (is_program || says) && path.is_file() && !found.files.contains(&path) {
+            let is_known = path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| *known == ending));
+            if (is_program || is_known) && path.is_file() && !found.files.contains(&path) {
                 found.files.push(path);
             }
         }

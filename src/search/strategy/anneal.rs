@@ -56,7 +56,8 @@ fn next(view: &View<'_>) -> Option<Config> {
     walked_to(view).and_then(from).or_else(|| best().and_then(from)).or_else(|| random::propose(view))
 }
 
-/// Returns an open config that differs by at most `reach` steps in one parameter, each with the same probability.
+/// Returns an open config that differs by at most `reach` steps in one parameter. Draws the parameter first, then the
+/// config.
 fn near(view: &View<'_>, config: &Config, reach: u32, seed: u64) -> Option<Config> {
     let shuffled = |len: usize, seed: u64| {
         let order = Permutation::new(len as u128, seed);
@@ -69,6 +70,7 @@ fn near(view: &View<'_>, config: &Config, reach: u32, seed: u64) -> Option<Confi
     })
 }
 
+/// Returns a pseudorandom number from 0 to below 1.
 fn share(seed: u64) -> f64 {
     const PARTS: u128 = 1 << 53;
     Permutation::new(PARTS, seed).at(0).unwrap_or(0) as f64 / PARTS as f64
@@ -121,11 +123,12 @@ fn is_one_step(space: &Space, from: &Config, to: &Config) -> bool {
     changed.len() <= 1 || changed.iter().any(is_detour)
 }
 
+/// How two scores are compared.
 #[derive(Debug, Clone, Copy)]
 enum Scale {
     /// By their logarithms.
     Ratio,
-    /// By their difference, in units of this.
+    /// By their difference, divided by this size.
     Difference(f64),
 }
 
@@ -136,6 +139,7 @@ impl Scale {
         if same_sign {
             return Self::Ratio;
         }
+        // The scores are divided by a thousand, so that the sum of even the largest scores is finite.
         let (sum, count) = scores.fold((0.0, 0.0), |(sum, count), score| (sum + score.abs() / 1e3, count + 1.0));
         Self::Difference((sum / count * 1e3).max(f64::MIN_POSITIVE))
     }

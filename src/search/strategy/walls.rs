@@ -1,33 +1,36 @@
-//! Keeps the configs that are known to need too much memory, without configs for which that follows from another config.
+//! Keeps the walls: configs that are known to need too much memory, and so rule out all configs that need at least as
+//! much.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::{Config, History, Memory, Objective, Space};
 
-/// The configs that did not fit, without configs for which that follows from another config.
+/// The configs that did not fit into memory. A config that another wall already rules out is left out.
 #[derive(Debug, Clone)]
 pub(super) struct Walls<'a> {
     /// In the order of the history.
     pub(super) walls: Vec<(&'a Config, Memory)>,
-    /// Configs that rule out configs of the same group, each with its place in the history.
+    /// The walls of each group, each with its index in the history.
     groups: HashMap<Group, Vec<(usize, &'a Config)>>,
 }
 
-/// The memory, and the levels that configs must share to be comparable in their need of it.
+/// The kind of memory, and the levels that two configs must share so that their needs of this memory can be compared.
 type Group = (Memory, Box<[u32]>);
 
 /// The trials that lacked memory, as a history grows. Each trial is judged once.
 #[derive(Debug, Default)]
 pub(in crate::search) struct Lacking {
-    /// The history of these trials.
+    /// The identity of the history.
     history: Arc<()>,
+    /// The number of trials that were judged.
     trials: usize,
+    /// The indices of the trials that lacked memory.
     places: Vec<usize>,
 }
 
 impl Lacking {
-    /// Returns the places of these trials. The objective must be from the same search.
+    /// Returns the indices of the trials that lacked memory. The objective must be from the same search.
     pub(in crate::search) fn of(&mut self, objective: &Objective, history: &History) -> &[usize] {
         if !Arc::ptr_eq(&self.history, history.identity()) {
             *self = Self { history: Arc::clone(history.identity()), ..Self::default() };
@@ -66,7 +69,7 @@ impl<'a> Walls<'a> {
 
     /// Returns true if a config needs at least as much memory as a wall.
     pub(super) fn rule_out(&self, space: &Space, config: &Config) -> bool {
-        /// With at most this many, comparing with each is faster than looking up the group.
+        /// With at most this many walls, comparing with each wall is faster than looking up the group.
         const FEW: usize = 16;
         let needs = |(wall, memory): &(&Config, Memory)| space.needs_as_much_memory(config, wall, *memory);
         if self.walls.len() <= FEW {

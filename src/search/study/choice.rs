@@ -13,11 +13,12 @@ use crate::search::rounds::{self, LOAD, Noise};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Rounds prove that it is better than the baseline. (For a front: in at least one metric.)
+    /// Rounds prove that the config is better than the baseline. (For a front: in at least one metric.)
     Faster,
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
-    /// Rounds say that it is better than the baseline, but do not prove it: it won all of them, by a wide margin or beyond its interval.
+    /// The config seems better than the baseline, but there is no proof. It won all of its rounds, by a wide margin or
+    /// beyond the interval of the difference. Without rounds, its probe was better.
     Unproven,
     /// There is no baseline, or it is not feasible.
     NoBaseline,
@@ -42,7 +43,7 @@ pub struct Ahead {
     pub config: Config,
     /// How many times better it was, with its 95% interval.
     pub speedup: Estimate,
-    /// In how many rounds.
+    /// The number of rounds that it won.
     pub rounds: usize,
 }
 
@@ -81,7 +82,7 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
         (entry.rounds > 0 || !any_compared) && loses_little(top, entry, noise) && is_better_so_far(entry)
     };
     let named = tied.iter().find(may_be_named).copied().or(Some(top).filter(|top| is_better_so_far(top)));
-    // What leads after one round may hide a config that won several.
+    // The top config may have been in only one round. A config behind it may be proven by several rounds.
     let named = named.or_else(|| ranking.iter().find(|entry| is_proven(entry)));
     let seems_better =
         |entry: &&Ranked| baseline.is_some_and(|baseline| seems_better(study, entry, baseline, (noise, ranking)));
@@ -131,8 +132,9 @@ pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
 
-/// Returns true if rounds say that a config is better than the baseline, with or without a proof. Without rounds: if it was better
-/// beyond the intervals of both, and by more than other load explains.
+/// Returns true if rounds say that a config is better than the baseline, with or without a proof. Without rounds, the
+/// lead of its probe must exceed the intervals of both. The lead of a rate must also exceed what load from other
+/// programs explains.
 fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, ranking): (&Noise, &[Ranked])) -> bool {
     if entry.config == baseline.config {
         return false;
@@ -147,7 +149,7 @@ fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, rankin
     noise.seems_higher(&entry.runs, &baseline.runs, compared)
 }
 
-/// Returns the config that won all of its rounds against the baseline. The baseline stays, because that is no proof.
+/// Returns the top config if it won all of its rounds against the baseline. That is no proof, so the baseline stays.
 fn ahead(study: &Study, top: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Ahead> {
     let won = top.config != baseline.config && rounds::is_higher_always(&top.runs, &baseline.runs);
     let speedup = ratio(&study.objective, top, baseline, noise).filter(|_| won)?;

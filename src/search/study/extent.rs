@@ -14,7 +14,7 @@ use crate::probe::stats;
 pub struct Alternatives {
     /// The configs that were probed, whatever the outcome.
     pub tried: usize,
-    /// The number of configs in the space: `363` or `1.20e9`; `unknown` if bounded work cannot count them.
+    /// The number of configs in the space: `363` or `1.20e9`; `unknown` if counting them would take too long.
     pub of: String,
 }
 
@@ -34,14 +34,14 @@ impl Alternatives {
 pub struct SlotSeen {
     /// The slot.
     pub slot: Slot,
-    /// The number of trials that it has measured.
+    /// The number of trials that ran in it.
     pub trials: usize,
     /// The number of these trials that failed.
     pub failed: usize,
     /// How long it was in use.
     pub busy: Duration,
-    /// The baseline's speed in this slot, divided by its speed in the slot that measured it first. `None` if the baseline was not
-    /// measured here.
+    /// The baseline's speed in this slot, divided by its speed in the slot of the first trial. `None` if the baseline
+    /// was not measured in both slots.
     pub level: Option<f64>,
 }
 
@@ -90,7 +90,7 @@ impl Study {
         seen
     }
 
-    /// Returns the mean rate of the baseline in the rounds of a slot, or else of its own probe there.
+    /// Returns the mean rate of the baseline over its rounds in a slot. Without rounds, over its probes there.
     fn baseline_in(&self, slot: &Slot) -> Option<f64> {
         let rates = |is_round: bool| {
             let there = self.history.of(self.baseline.as_ref()?).filter(|trial| trial.slot.as_ref() == Some(slot));

@@ -4,11 +4,13 @@ use super::{Ranked, Study, choice, front, noise_of};
 use crate::model::{Config, Estimate, History, Trial};
 use crate::search::rounds::{self, Noise, PROCESSES_APART};
 
-/// The probability at one end beyond which a config counts as worse than the incumbent.
+/// The probability at each end of the interval of a difference. A config counts as worse if its whole interval lies
+/// below the incumbent.
 const WORSE: f64 = 0.05;
 
-/// The expected gain, as a share, that is not worth more rounds. Two configs that seem equal have an expected gain of 0.4 times the
-/// standard error of their difference. After three rounds, that error is about 4%.
+/// The expected gain, as a share, that is not worth more rounds. Two configs that seem equal have an expected gain of
+/// 0.4 times the standard error of their difference. After three rounds, that error is about 4%, so such a gain is
+/// about 1.6%.
 const SMALL_GAIN: f64 = 0.02;
 
 /// A gain below the first number is not worth more rounds once its standard error is below the second. Both are shares and round
@@ -16,7 +18,8 @@ const SMALL_GAIN: f64 = 0.02;
 const TINY_GAIN: f64 = 0.03;
 const TINY_GAIN_KNOWN: f64 = 0.015;
 
-/// The rounds that leaders are measured in if slices do not measure the objective: the fewest that a claim needs.
+/// The number of rounds for each leader, if slices do not measure the objective. It is the fewest rounds that a claim
+/// needs.
 const ROUNDS_OF_LEADERS: usize = 3;
 
 /// The rounds after which the baseline and the incumbent are restarted, so that more than one process of each is seen. Round
@@ -56,8 +59,9 @@ impl Race {
         Self { anchor: baseline.or_else(most), has_baseline: baseline.is_some(), noise, leaders, is_claimed, ranking }
     }
 
-    /// Returns at most `most` configs for the next round: the baseline, the incumbent, `candidates` that were in no round, the
-    /// fastest first, then configs close to the incumbent.
+    /// Returns at most `most` configs for the next round, in this order: the baseline, the incumbent, the `candidates`
+    /// from the fastest to the slowest, and the configs close to the incumbent. The candidates were in no round yet. If
+    /// slices do not measure the objective, returns the baseline and the leaders.
     pub(crate) fn lineup(&self, candidates: &[Config], most: usize) -> Vec<Config> {
         let anchor = self.anchor.map(|at| &self.ranking[at].config);
         let close = self.close().map(|entry| &entry.config);
@@ -133,12 +137,14 @@ impl Race {
         let is_incumbent = self.incumbent().is_some_and(leads);
         let seen = rounds::processes(&entry.runs).max(1);
         let may_be_named = || is_incumbent || self.close().any(leads);
+        // Without noise, a second process would show nothing new.
         (is_anchor || is_last && may_be_named())
             && self.noise != Noise::of([], false)
             && entry.rounds >= ROUNDS_OF_FIRST_PROCESS + ROUNDS_PER_PROCESS * (seen - 1)
     }
 
-    /// Returns true if other load alone cannot explain how much slower the config is than the incumbent.
+    /// Returns true if the config is so much slower than the incumbent that load from other programs alone cannot
+    /// explain it.
     pub(crate) fn is_out(&self, config: &Config) -> bool {
         let rate = |entry: &Ranked| entry.estimate.value;
         let entry = self.ranking.iter().find(|entry| entry.config == *config);

@@ -12,14 +12,15 @@ use crate::probe::stats::{self, NORMAL_95};
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
 
-/// The comparisons of alone with side by side before slots count as disturbing each other.
+/// The number of comparisons after which slots count as disturbing each other, unless they tie before.
 const ROUNDS: usize = 2;
 
 /// How much slower than the first slot a slot may be. GPUs of one model differ by at most 22%, except broken ones (Sinha et al.,
 /// "Not all GPUs are created equal", SC 2022).
 const MOST_APART: f64 = 0.22;
 
-/// The widest interval of a rate, as half its width and a share, that can still show a loss of a tenth. A round number.
+/// The largest half-width of a rate's interval, as a share of the rate. A less certain rate cannot show a loss of a
+/// tenth. A round number.
 const MOST_UNCERTAIN: f64 = 0.25;
 
 /// How fast a config runs next to other probes, as ratios of rates.
@@ -36,7 +37,7 @@ impl Compared {
         self.together.is_empty()
     }
 
-    fn said(&self, space: &Space, slots: usize, hungry: Option<&Config>) -> String {
+    fn in_words(&self, space: &Space, slots: usize, hungry: Option<&Config>) -> String {
         let hungry = hungry.filter(|_| !self.beside.is_empty()).map(|hungry| {
             let settings = space.settings(hungry).line();
             format!(", and {:.2}x of that rate with {settings} in the other slots", mean(&self.beside))
@@ -56,8 +57,8 @@ impl Search<'_, '_> {
             && !self.setup.is_stopped()
     }
 
-    /// Compares a config alone with the same config in all slots at once, or else in half of them. Closes the slots that do not
-    /// measure as they do alone. Returns the reason if the search ends here.
+    /// Compares a config alone with the same config in all slots at once. If all slots slow it down, tries half of
+    /// them. Closes the slots that may not measure side by side. Returns the reason if the search ends here.
     pub(super) fn calibrate(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
         let Some(config) = self.config_to_compare() else { return Ok(None) };
         let all = self.slots.parts();
@@ -69,7 +70,7 @@ impl Search<'_, '_> {
         let Some(compared) = self.compare(&config, hungry.as_ref(), &all, was_alone, on_event)? else {
             return Ok(Some(StopReason::Interrupted));
         };
-        let seen = compared.said(&self.setup.space, all.len(), hungry.as_ref());
+        let seen = compared.in_words(&self.setup.space, all.len(), hungry.as_ref());
         let count = all.len();
         let mut kept = if self.is_fair(&compared) { all.clone() } else { Vec::new() };
         let mut text = match (compared.is_unknown(), kept.is_empty()) {
@@ -90,7 +91,7 @@ impl Search<'_, '_> {
                 return Ok(Some(StopReason::Interrupted));
             };
             if !compared.is_unknown() {
-                let also = compared.said(&self.setup.space, half.len(), hungry.as_ref());
+                let also = compared.in_words(&self.setup.space, half.len(), hungry.as_ref());
                 if self.is_fair(&compared) {
                     let some = half.len();
                     text = format!(
@@ -142,8 +143,8 @@ impl Search<'_, '_> {
             if !self.run_at_once(config, parts, None, on_event)? {
                 return Ok(None);
             }
-            // A resource may be shared unfairly, so all slots count. Slots with GPUs of their own may differ, so only the slot that
-            // ran alone counts.
+            // Slots without GPUs may get unequal parts of a shared resource, so the mean of all slots counts. GPUs may
+            // differ in speed, so with GPUs only the slot that ran alone counts.
             let first = self.last_rate(config, parts[0]);
             let has_own_gpu = self.slots.slot(home).is_some_and(|slot| !slot.gpus.is_empty());
             let counted = if has_own_gpu { &parts[..1] } else { parts };
@@ -233,7 +234,8 @@ impl Search<'_, '_> {
         for (slot, config, is_load) in measured.chain(loads) {
             let mut request = self.probe_of(config.clone().into(), Purpose::Round);
             request.is_load = is_load;
-            // It uses its whole time even if it is precise earlier, so that probes that start together measure together.
+            // The probe uses its whole time even if it is precise earlier, so that probes that start together measure
+            // together.
             request.limits.precision = Some(f64::MIN_POSITIVE);
             self.begin(slot, request, on_event);
         }
@@ -250,7 +252,8 @@ impl Search<'_, '_> {
     }
 }
 
-/// Returns the largest slowdown that counts as none: chance for so many runs, but half the widest tie to the widest tie.
+/// Returns the largest slowdown, as a share, that counts as none: what chance explains after this many runs, but at
+/// least half of [`WIDEST_TIE`] and at most [`WIDEST_TIE`].
 fn most_lost(runs: usize, between_runs: f64) -> f64 {
     let by_chance = NORMAL_95 * between_runs * (2.0 / runs.max(1) as f64).sqrt();
     by_chance.clamp(WIDEST_TIE / 2.0, WIDEST_TIE)
@@ -265,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_lost_is_what_runs_differ_by_but_no_more_than_a_tie() {
+    fn a_slowdown_counts_as_none_if_chance_explains_it_within_the_limits_of_a_tie() {
         assert_eq!(most_lost(1, 0.001), 0.05);
         assert!((most_lost(1, 0.03) - 0.083).abs() < 0.001 && (most_lost(2, 0.03) - 0.059).abs() < 0.001);
         assert_eq!(most_lost(1, 0.2), 0.1);

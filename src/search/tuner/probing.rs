@@ -42,7 +42,8 @@ impl Search<'_, '_> {
     pub(super) fn finish_next(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         let Ended { slot, done } = self.next_ended(on_event)?;
         let before = self.probes.make_room(self.slots.count());
-        // A single slot needed no comparison.
+        // A search with a single slot never compared slots. If a slot joins it, a comparison is due, unless the slots
+        // were stated not to disturb each other.
         self.side_by_side.is_known &= before == self.slots.count() || before > 1 || self.side_by_side.is_fair;
         let outcome = match done {
             Some(Done::Round(duelled)) => {
@@ -50,7 +51,7 @@ impl Search<'_, '_> {
                 return self.keep_round(slot, under_way, *duelled, on_event);
             }
             Some(Done::Probe(outcome)) => Some(*outcome),
-            // Its slot is gone.
+            // The slot joined or is gone. The probe of a lost slot runs again in another slot.
             None => {
                 self.probes.in_round[slot] = None;
                 None
@@ -138,12 +139,14 @@ impl Search<'_, '_> {
         Trial { elapsed, ended_at: journal::unix_time(), slot: self.slots.slot(slot).cloned(), ..trial }
     }
 
-    /// Returns true if a failure does not count yet, because the slot may be sick.
+    /// Returns true if a failure does not count yet, because the slot may be sick. Also queues its config for another
+    /// slot, and closes a slot that is found to be sick.
     fn is_doubted(&mut self, slot: usize, request: &Request, outcome: &Outcome, on_event: OnEvent<'_>) -> bool {
         if self.slots.open() < 2 && self.side_by_side.is_known {
             return false;
         }
-        // A config that was measured before does not fail by chance: the slot is sick, and the failure shows nothing new.
+        // A probe of a round repeats a config that ran before. If it fails, the slot is sick, and the config is not
+        // retried.
         if request.purpose == Purpose::Round && self.slots.slot(slot).is_some() && Health::blames(outcome) {
             self.probes.health.fails_known(slot);
             on_event(Event::Remark { text: &format!("{}: the baseline fails there", self.named(slot)) });
@@ -164,7 +167,8 @@ impl Search<'_, '_> {
             self.slots.set_open([sick], false);
             let text = format!("{} is taken out: configs fail there that run elsewhere", self.named(sick));
             on_event(Event::Remark { text: &text });
-            // The first failure in that slot was recorded as the config's.
+            // The first of the failures in a row was recorded as the failure of its config, so retry that config
+            // elsewhere.
             let (place, mut last) = (self.slots.slot(sick), self.trials.history.trials().iter().rev());
             let first = last.find(|trial| trial.slot.as_ref() == place && trial.outcome.failure().is_some());
             if let Some(trial) = first {

@@ -53,17 +53,18 @@ const MOST_WEIGHED: usize = 1000;
 /// The same limit when one pass makes many proposals.
 const MOST_OF_MANY: usize = 500;
 /// After this many refinements, the next refinement of each candidate is exact, without a bound from part of the data.
-const MOST_LOOKS: usize = 20_000;
-/// The kernel factors of a whole chunk are kept for refinements up to this number of places, on all axes together. With more
-/// places, they are computed for each refined candidate.
+const MOST_REFINEMENTS: usize = 20_000;
+/// The most places of a chunk, counted over all axes, for which the kernel factors of the whole chunk are kept. With
+/// more places, the factors are computed again for each refined candidate.
 const FEW_PLACES: usize = 256;
 
 /// Returns what the probability of fitting into memory adds to the logarithm of a candidate's worth. Running out of
 /// memory costs more than a probe without gain: it takes as long, says less, and may harm other work on the device. So
 /// the probability counts twice, and candidates that hardly fit come last.
 pub(super) fn risk(fits: f64) -> f64 {
-    /// The probability below which a config hardly fits, a round number; and a number below any logarithm of a worth.
+    /// The probability of fitting below which a config hardly fits. A round number.
     const HARDLY: f64 = 0.05;
+    /// Added for a config that hardly fits. It is below the logarithm of any other worth.
     const LAST: f64 = -1e6;
     2.0 * ln(fits) + if fits < HARDLY { LAST } else { 0.0 }
 }
@@ -117,10 +118,10 @@ impl Judge<'_> {
     /// only the likeliest mean.
     pub(super) fn choose(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Option<Choice> {
         let mut waiting = BinaryHeap::from(self.bounds(chunks));
-        let mut close = Close::new(self, chunks);
+        let mut refiner = Refiner::new(self, chunks);
         let mut best: Option<(Bounded, Choice)> = None;
         let most = if self.is_unsure { MOST_WEIGHED } else { MOST_EXACT };
-        let (mut looks, mut exact) = (0, 0);
+        let (mut refinements, mut exact) = (0, 0);
         while let Some(mut top) = waiting.pop() {
             if best.as_ref().is_some_and(|(best, _)| top <= *best) || exact == most {
                 break;
@@ -129,11 +130,11 @@ impl Judge<'_> {
             if top.stage == Stage::Rough && !is_open(&chunk.configs[top.at as usize]) {
                 continue;
             }
-            looks += 1;
-            if looks > MOST_LOOKS {
+            refinements += 1;
+            if refinements > MOST_REFINEMENTS {
                 top.stage = Stage::Part;
             }
-            if let Some(choice) = close.look(chunk, &mut top) {
+            if let Some(choice) = refiner.refine(chunk, &mut top) {
                 exact += 1;
                 if best.as_ref().is_none_or(|(best, _)| top > *best) {
                     best = Some((top, choice));
@@ -145,20 +146,20 @@ impl Judge<'_> {
         best.map(|(_, choice)| choice)
     }
 
-    /// Returns the open candidates with the highest bounds, the best first: as many as may be fully refined.
+    /// Fully refines the [`MOST_OF_MANY`] open candidates with the highest bounds. Returns them, the best first.
     pub(super) fn several(&self, chunks: &[Chunk], mut is_open: impl FnMut(&Config) -> bool) -> Vec<Choice> {
         let mut bounds = self.bounds(chunks);
         bounds.sort_unstable_by(|a, b| b.cmp(a));
-        let mut close = Close::new(self, chunks);
+        let mut refiner = Refiner::new(self, chunks);
         let open = bounds.into_iter().filter(|top| is_open(&chunks[top.chunk as usize].configs[top.at as usize]));
-        let looked = open.take(MOST_OF_MANY).filter_map(|mut top| {
+        let refined = open.take(MOST_OF_MANY).filter_map(|mut top| {
             top.stage = Stage::Part;
-            let choice = close.look(&chunks[top.chunk as usize], &mut top)?;
+            let choice = refiner.refine(&chunks[top.chunk as usize], &mut top)?;
             Some((top, choice))
         });
-        let mut looked: Vec<(Bounded, Choice)> = looked.collect();
-        looked.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
-        looked.into_iter().map(|(_, choice)| choice).collect()
+        let mut refined: Vec<(Bounded, Choice)> = refined.collect();
+        refined.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+        refined.into_iter().map(|(_, choice)| choice).collect()
     }
 
     /// Returns the logarithm of the expected improvement of a config that runs, averaged over its possible means.
@@ -211,22 +212,23 @@ impl Judge<'_> {
     }
 }
 
-struct Close<'j, 'm> {
+/// Computes the worth of single candidates step by step: first closer bounds, then the exact worth.
+struct Refiner<'j, 'm> {
     judge: &'j Judge<'m>,
-    /// The kernel factors of whole chunks.
+    /// For each chunk the kernel factors of all its points, once they are computed.
     prepared: Vec<Option<Vec<Factor>>>,
 }
 
 /// With this many known values, a bound from a quarter of them pays off. A round number.
 const MANY: usize = 32;
 
-impl<'j, 'm> Close<'j, 'm> {
+impl<'j, 'm> Refiner<'j, 'm> {
     fn new(judge: &'j Judge<'m>, chunks: &[Chunk]) -> Self {
         Self { judge, prepared: chunks.iter().map(|_| None).collect() }
     }
 
     /// Lowers a candidate's bound by one step; returns the candidate after the last step.
-    fn look(&mut self, chunk: &Chunk, bounded: &mut Bounded) -> Option<Choice> {
+    fn refine(&mut self, chunk: &Chunk, bounded: &mut Bounded) -> Option<Choice> {
         let (number, at) = (bounded.chunk as usize, bounded.at as usize);
         if chunk.points.places.iter().map(Vec::len).sum::<usize>() <= FEW_PLACES {
             if self.prepared[number].is_none() {
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_is_that_of_looking_at_every_candidate_fully() {
+    fn the_choice_is_the_best_of_all_candidates_fully_refined() {
         let knobs = [("a", 9), ("b", 6), ("c", 4), ("d", 7)];
         let space = Space::new(knobs.map(|(name, last)| Parameter::range(name, 0, last, 1))).unwrap();
         let configs: Vec<Config> = Walk::new(&space).collect();
@@ -432,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_bounds_it_closely() {
+    fn the_table_bounds_the_expected_improvement_closely() {
         let table = Improvement::new();
         for step in 0..4000 {
             let (mean, deviation) = (f64::from(step % 977) * 0.031 - 15.0, 0.01 + f64::from(step % 83) * 0.05);

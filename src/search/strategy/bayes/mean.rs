@@ -125,7 +125,7 @@ impl Mean {
     /// Returns the value of a score for the process: the residual of the mean.
     pub(super) fn left(&self, space: &Space, config: &Config, score: f64, scale: &Scale) -> f64 {
         match self {
-            Self::Physics(_) => physics::drawn(scale.whole_value(score) - self.value(space, config, scale)),
+            Self::Physics(_) => physics::compressed(scale.whole_value(score) - self.value(space, config, scale)),
             Self::Nothing | Self::Earlier(..) => scale.value(score) - self.value(space, config, scale),
         }
     }

@@ -1,4 +1,4 @@
-//! A model of a training step's time, as the mean that the process starts from.
+//! A model of a training step's time, used as the prior mean of the Gaussian process.
 //!
 //! A step takes as long as the slower of the device and its data loader, smoothed. The device needs a fixed time to launch, and a
 //! time in proportion to the batch; their norm of order two fits recorded training jobs best. More of a resource (threads, power,
@@ -29,10 +29,13 @@ use crate::search::strategy::{Proposal, View};
 pub(super) struct Physics {
     roles: Vec<Option<Role>>,
     unknowns: Vec<Unknown>,
-    /// The number of each setting that matters for a step, for parameters that do not have too many settings.
+    /// For each parameter, the number of each setting ([`number_for`]). Empty without a role, or with too many
+    /// settings.
     numbers: Vec<Vec<f64>>,
-    /// The positions of a precision's settings among the unknowns.
+    /// For each parameter, the positions of its settings' speeds among the unknowns. Empty unless the parameter is a
+    /// precision.
     precisions: Vec<Vec<Option<u16>>>,
+    /// The logarithm of the batch in the middle of the settings.
     middle: f64,
     has_workers: bool,
 }
@@ -67,8 +70,9 @@ impl Physics {
         /// How much worse the explanation of throughput may become when waiting is also explained. A larger loss means that the two
         /// contradict each other, and then throughput counts. A round number, in the units of the cost.
         const MISLED: f64 = 3.0;
-        /// The starts of the fit besides the priors' means: where the loader or the device is slower, and where threads
-        /// would be faster with more cores.
+        /// The starts of the fit: by how many deviations each start moves which coefficients away from the priors'
+        /// means. The first start does not move. Then the loader is faster, the loader is slower, and threads would be
+        /// faster with more cores.
         const STARTS: [&[(usize, f64)]; 4] = [
             &[],
             &[(step::LOADER, -1.5)],
@@ -120,7 +124,8 @@ impl Physics {
         (Numbers::found(found, &unknowns, self.middle, others), prior)
     }
 
-    /// Proposes a start if none is given or no tried config has fitted: by the priors, the fastest config that is likely to fit.
+    /// Proposes the first config if none is given, or the next config if no tried config has fitted into memory. It is
+    /// the config with the best speed by the priors, among the configs that are likely to fit.
     pub(super) fn first(&self, view: &View<'_>, candidates: &[Chunk], memory: Option<&MemoryNeed>) -> Option<Proposal> {
         let trials = view.history.trials();
         let none_fitted = trials.iter().all(|trial| view.objective.lacks_memory(&trial.outcome).is_some());
@@ -215,7 +220,7 @@ fn number_for(parameter: &Parameter, role: Role, level: u32) -> f64 {
     let ln = if number > 0.0 { ln(number) } else { 0.0 };
     match role {
         Role::Workers => number.max(0.0),
-        Role::Power => ln - last(parameter),
+        Role::Power => ln - ln_last(parameter),
         _ => ln,
     }
 }
@@ -224,14 +229,13 @@ struct Observed<'k> {
     asked: Vec<Asked>,
     /// The logarithms of throughputs, up to a constant.
     speeds: Vec<f64>,
-    /// How far each is expected to be from the model.
+    /// The expected distance of each speed from the model.
     deviations: Vec<f64>,
     waits: &'k [Option<f64>],
     middle: f64,
 }
 
-/// The expected deviation of throughput from the model, as a logarithm, in an ordinary case. A round number, about 8 %,
-/// which the code and its history give no source for.
+/// The expected deviation of a throughput from the model, as a logarithm: about 8%. A round number without a source.
 const DISCREPANCY: f64 = 0.08;
 /// The expected deviation for the log-odds of waiting for data: a device that keeps working while its host waits makes
 /// the wait look longer. A round number.
@@ -282,13 +286,13 @@ impl Evidence for Observed<'_> {
 }
 
 /// Returns the residual of the model in standard units. Far lower values are compressed, since they only matter as slow configs.
-pub(super) fn drawn(rest: f64) -> f64 {
+pub(super) fn compressed(rest: f64) -> f64 {
     /// In standard units. A round number: the residual beyond which a value counts as far below.
     const LIMIT: f64 = -2.5;
     if rest < LIMIT { LIMIT - ln(1.0 + LIMIT - rest) } else { rest }
 }
 
-/// The amount added to both sides of the odds, so that a few per cent of the time at either end do not change them
+/// The amount added to both sides of the odds. Without it, a few percent of the time at either end would change them
 /// much. A round number.
 const SOFT: f64 = 0.05;
 
@@ -357,17 +361,19 @@ fn speed_of(value: &Value, view: &View<'_>, on_host: bool) -> Option<Unknown> {
     Some(measured.map_or(unmeasured, |speed| Unknown::new(0.5 * ln(*speed), 0.4)))
 }
 
-/// Returns the logarithms of the smallest and the largest settings of all parameters with a role, each summed.
+/// Returns two logarithms: of the product of the smallest settings of all parameters with a role, and of the product of
+/// their largest settings.
 fn ends(space: &Space, roles: &[Option<Role>], wanted: Role) -> Option<(f64, f64)> {
     let mut ends = None;
     for (parameter, _) in space.parameters().iter().zip(roles).filter(|(_, role)| **role == Some(wanted)) {
         let (low, high) = ends.unwrap_or((0.0, 0.0));
-        ends = Some((low + ln(number(parameter, 0).max(1.0)), high + last(parameter)));
+        ends = Some((low + ln(number(parameter, 0).max(1.0)), high + ln_last(parameter)));
     }
     ends
 }
 
-fn last(parameter: &Parameter) -> f64 {
+/// Returns the logarithm of a parameter's last setting.
+fn ln_last(parameter: &Parameter) -> f64 {
     let last = u32::try_from(parameter.len().saturating_sub(1)).unwrap_or(u32::MAX - 1);
     ln(number(parameter, last).max(1.0))
 }

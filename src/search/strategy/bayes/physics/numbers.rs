@@ -25,7 +25,7 @@ pub(in super::super) struct Found {
     pub(in super::super) prior: f64,
     /// The factored precision matrix around the most likely coefficients, in units of the priors' deviations.
     pub(in super::super) precision: Option<Triangle>,
-    /// The ends of the optimisation from the other starts.
+    /// The coefficients that the optimisation reached from the other starts.
     pub(in super::super) ends: Vec<Vec<f64>>,
 }
 
@@ -45,7 +45,8 @@ const WILD: f64 = 2.5;
 
 /// Finds the coefficients with the smallest cost from differences and priors, by Levenberg's and Marquardt's steps.
 ///
-/// `starts` are further coefficients to begin from, one after the other.
+/// `starts` are the coefficients to begin from: each is optimised, and the best end wins. Without starts, the
+/// result is the priors' means.
 pub(in super::super) fn most_likely(unknowns: &[Unknown], starts: &[Vec<f64>], evidence: &impl Evidence) -> Found {
     let mut ends: Vec<(f64, Vec<f64>)> =
         starts.iter().map(|start| descend(unknowns, start.clone(), evidence)).collect();
@@ -116,6 +117,7 @@ fn descend(unknowns: &[Unknown], mut numbers: Vec<f64>, evidence: &impl Evidence
 struct Slopes {
     /// The curvature, without the contribution of the priors.
     curvature: Vec<Vec<f64>>,
+    /// The gradient of the cost.
     pull: Vec<f64>,
 }
 
@@ -152,13 +154,13 @@ fn slopes(unknowns: &[Unknown], numbers: &[f64], evidence: &impl Evidence) -> Sl
     Slopes { curvature, pull }
 }
 
-/// Pairs of alternative coefficients, one of each on either side of the most likely ones. A round number, as a bound on
-/// time.
+/// The number of pairs of drawn coefficients. The two of a pair lie on opposite sides of the most likely coefficients.
+/// A round number that bounds the time.
 const PAIRS: u64 = 8;
 
-/// Returns where the optimisation ended from other starts, and coefficients drawn around the most likely ones, from the
-/// normal distribution whose precision is the curvature there. The draws are always the same, so that the same history
-/// gives the same proposal.
+/// Returns alternative coefficients: first the ends of the optimisation from other starts, then random draws around the
+/// most likely coefficients. The draws are normally distributed, with the curvature there as precision. They are always
+/// the same, so that the same history gives the same proposal.
 pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     let Some(factor) = &found.precision else { return Vec::new() };
     let mut chance = Chance(0x5EED);
@@ -174,7 +176,7 @@ pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     drawn
 }
 
-/// Draws coefficients from the priors.
+/// Returns the means of the priors, and coefficients drawn from the priors.
 pub(super) fn expected(unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     let means: Vec<f64> = unknowns.iter().map(|unknown| unknown.mean).collect();
     let mut chance = Chance(0x5EED);
@@ -183,12 +185,13 @@ pub(super) fn expected(unknowns: &[Unknown]) -> Vec<Vec<f64>> {
         let step: Vec<f64> = unknowns.iter().map(|unknown| unknown.deviation * chance.normal()).collect();
         drawn.extend([1.0, -1.0].map(|side| means.iter().zip(&step).map(|(mean, step)| mean + side * step).collect()));
     }
-    // The unit of speeds is the same for all draws.
+    // All draws get the same unit of speeds, which is the last coefficient.
     drawn.iter_mut().filter_map(|numbers: &mut Vec<f64>| numbers.last_mut()).for_each(|unit| *unit = 0.0);
     drawn
 }
 
-/// Returns a weight for each draw in proportion to its likelihood, but no larger than the first draw's.
+/// Returns a weight for each draw in proportion to its likelihood, but no larger than the weight of the first draw. The
+/// weights add up to one.
 pub(super) fn weights(costs: &[f64]) -> Vec<f64> {
     let least = costs.first().copied().unwrap_or(0.0);
     let raw: Vec<f64> =
