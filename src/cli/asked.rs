@@ -77,7 +77,7 @@ impl Asked {
         Ok(spec)
     }
 
-    /// Leaves the parameters of `--set` one setting. A stated baseline gets the same setting.
+    /// Gives each parameter of `--set` its only setting, in the space and in a stated baseline.
     fn keep(&self, spec: &mut Spec) -> Result<(), Failed> {
         let mut kept: Vec<(String, Value)> = Vec::new();
         for (name, text) in &self.set {

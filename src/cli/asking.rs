@@ -29,27 +29,27 @@ const ASKED_WITH: &[(&str, &str)] = &[
     ("WANDB_MODE", "disabled"),
     ("TF_CPP_MIN_LOG_LEVEL", "3"),
     ("PYTHONDONTWRITEBYTECODE", "1"),
-    // uv then starts the installed packages (uv's documentation, "Environment variables").
+    // uv then installs nothing before it starts the script (uv's documentation, "Environment variables").
     ("UV_NO_SYNC", "1"),
     ("UV_OFFLINE", "1"),
 ];
 
 pub(super) struct Told {
     pub(super) arguments: Vec<Argument>,
-    /// Positional values that it requires.
+    /// Positional values that the script requires.
     pub(super) values: Vec<String>,
-    /// The source of the arguments.
+    /// A sentence for the spec about where the arguments come from.
     pub(super) told_by: String,
 }
 
 pub(super) struct Asked<'a> {
     pub(super) command: &'a Command,
     pub(super) source: &'a Source,
-    /// What its first run showed.
+    /// The results of the script's first run.
     pub(super) seen: Option<&'a Seen>,
     pub(super) cwd: &'a Path,
     pub(super) python: &'a str,
-    /// Says nothing of the question to the script.
+    /// True if no line says that the script is asked for its help.
     pub(super) is_quiet: bool,
 }
 
@@ -80,7 +80,7 @@ impl Asked<'_> {
 
     fn by_help_or_source(&self) -> Result<Told, Failed> {
         let declared = self.declared();
-        // Hydra's own options say nothing about the script's.
+        // The first run shows only Hydra's own options, and not the script's settings.
         let seen = self.seen.filter(|_| !self.source.imports("hydra")).map(Seen::arguments).unwrap_or_default();
         if !seen.is_empty() {
             let told_by = "Arguments as the script's first run showed them.".to_owned();
@@ -146,7 +146,7 @@ fn guarded(scratch: &TempDir) -> std::io::Result<Vec<(String, String)>> {
     ])
 }
 
-/// Warns that no help was printed, and names the substitute.
+/// Warns that the script printed no help, and says where its arguments come from instead.
 fn warn_of_no_help(printed: &Printed, shown: &str, nothing_declared: bool) {
     let problem = match &printed.end {
         PrintedEnd::TimeIsUp => {

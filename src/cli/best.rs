@@ -1,4 +1,4 @@
-//! Completes the report on the best config with facts of the command line: the command, and the device's ceilings.
+//! Makes the report on the best config, with its command and how it compares with the device's ceilings.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use gputune::search::{Study, WarmStart};
 
 use super::paths;
 
-/// The inputs of a rendered command, besides its settings.
+/// The paths that a rendered command needs: of gputune, and of the trial's folder.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) gputune: PathBuf,
@@ -19,17 +19,17 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// Makes the inputs for the trial `number` of a search with the folder `out`.
+    /// Makes the paths for the trial `number` of a search with the folder `out`.
     pub(super) fn new(out: &Path, number: u32) -> Self {
         Self { gputune: paths::gputune_path(), probe_dir: CommandProber::probe_dir(out, number) }
     }
 
-    /// Makes the inputs for the trial that found a config.
+    /// Makes the paths for the trial that found a config.
     pub(super) fn of(study: &Study, config: &Settings, out: &Path) -> Self {
         Self::new(out, number_of(study, config))
     }
 
-    /// Combines the inputs with a command.
+    /// Combines the paths with a command.
     pub(super) fn with<'c>(&'c self, step: &'c StepTemplate, space: &'c Space) -> Run<'c> {
         Run { step, space: Some(space), gputune: &self.gputune, probe_dir: &self.probe_dir }
     }
@@ -54,7 +54,7 @@ pub(super) fn report(
     Some(BestReport { warm_start: warm_start.to_vec(), ..best })
 }
 
-/// Adds the command that runs the best config with the files of its trial, and the settings that the command does not carry.
+/// Adds the command of the best config, the edits for the user's files, the hook's settings and the learning rate.
 fn with_command(best: BestReport, study: &Study, template: &StepTemplate, device: &Device, out: &Path) -> BestReport {
     let ran = Ran::of(study, &best.config, out);
     let set = best.to_set().clone();
@@ -95,8 +95,8 @@ fn with_compute(best: BestReport, study: &Study, template: &StepTemplate, device
     BestReport { compute, ..best }
 }
 
-/// Returns a measurement with the operations that another config's step needs for as many samples, if its own were not
-/// counted: compiled code hides them.
+/// Returns `own`. If its operations were not counted, as compiled code hides them, adds them by the operations per
+/// sample of `other`.
 fn counted_by(other: &Measurement, own: &Measurement, is_same_work: impl FnOnce() -> bool) -> Measurement {
     let mut own = own.clone();
     if !own.metrics.contains_key(FLOPS)

@@ -153,7 +153,7 @@ fn result(duelled: &Duelled, args: &Args, out: &Path) -> super::Result {
 }
 
 struct Contender {
-    /// The words of the user.
+    /// The user's argument, such as `best`.
     text: String,
     config: Config,
     /// The settings with their derived values; for the unmodified job, only the stated settings.

@@ -1,4 +1,4 @@
-//! Prints mistakes and errors.
+//! Prints errors, warnings and notes on standard error.
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use gputune::spec::SpecError;
@@ -20,8 +20,8 @@ fn in_one_line(text: &str) -> String {
     line
 }
 
-/// Returns a text without control sequences; its lines stay.
-fn without_orders(text: &str) -> String {
+/// Replaces control characters by blanks, but keeps line ends.
+fn without_control_characters(text: &str) -> String {
     text.replace(|sign: char| sign.is_control() && sign != '\n', " ")
 }
 
@@ -40,7 +40,7 @@ fn spec_error(error: &SpecError, renderer: &Renderer) -> String {
 /// Prints any other error: one line, the last lines of the user's step, a hint.
 pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&str>) {
     let (red, bold, reset) = if colour::on_stderr() { ("\x1b[1;31m", "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
-    let message = without_orders(message);
+    let message = without_control_characters(message);
     say!("{red}error{reset}{bold}: {message}{reset}");
     if !last_lines.is_empty() {
         say!("\nthe step's last lines:");
@@ -49,7 +49,7 @@ pub(super) fn print_error(message: &str, last_lines: &[String], hint: Option<&st
         }
     }
     if let Some(hint) = hint {
-        say!("\nhint: {}", without_orders(hint));
+        say!("\nhint: {}", without_control_characters(hint));
     }
 }
 

@@ -89,7 +89,7 @@ struct Found {
 }
 
 impl Found {
-    /// Reads the folder of a search, which may still be running. The best config alone is enough.
+    /// Reads the folder of a search, which may still be running. `best.json` alone is enough.
     fn read(dir: &Path) -> Result<Self, Failed> {
         match report::read(dir) {
             Ok(kept) => Ok(Self { best: best_in(&kept)?, kept: Some(kept) }),
@@ -192,7 +192,7 @@ pub(super) fn print(
     write(format, &Chosen { settings, apply: &step.apply.applied, space, run, next })
 }
 
-/// Returns the settings that a format writes: for arguments, variables and commands only those to apply.
+/// Returns the settings that a format writes: for arguments, variables and commands only the settings to apply.
 fn settings_for(format: &Format, best: &BestReport) -> Settings {
     if ["args", "env", "command"].contains(&format.name) {
         return best.to_set().clone();

@@ -181,7 +181,7 @@ impl Failed {
         }
     }
 
-    /// The way in which the program ends.
+    /// Returns the exit to which the failure leads.
     pub(super) fn exit(&self) -> Exit {
         match self {
             Self::Spec(_) => Exit::Usage,

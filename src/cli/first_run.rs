@@ -12,9 +12,9 @@ use super::exit::{Exit, Failed};
 use super::steps::Bare;
 use super::{diagnostic, interrupt, paths};
 
-/// The share of a search's time that the first run may take, and the share that a second run may take, which follows only if the first
-/// took no longer: round numbers.
+/// The most that the first run may take of a search's time: a round number.
 const MOST: f64 = 0.5;
+/// The same for the second run, which follows only if the first run took no more than this share.
 const BRIEF: f64 = 0.25;
 
 /// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.
@@ -113,7 +113,7 @@ fn run(command: &Command, bare: Bare, limits: &Limits, is_quiet: bool) -> Result
     let folder = tempfile::Builder::new().prefix("gputune-").tempdir()?;
     let mut prober = CommandProber::new(step, folder.path());
     let writes = prober.protect().map_or(Writes::Allow, |protection| protection.writes());
-    // Guards are in the hook, and so in Python only.
+    // The guard against writes is in the Python hook, so it protects files only from a Python script.
     if writes == Writes::Allow || (writes == Writes::Guard && command.inner().script_word().is_none()) {
         tell!(is_quiet, "  left out: nothing would protect files from its writes");
         return Ok(None);

@@ -109,8 +109,8 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failed>
     })
 }
 
-/// Puts a file in its place as a whole or not at all. A file that is there keeps its permissions, and is refused if they forbid
-/// writing. Writes directly to a pipe, /dev/stdout or other special file.
+/// Writes a file as a whole or not at all. An existing file keeps its permissions; a read-only file is an error.
+/// Writes directly to a pipe, /dev/stdout or other special file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.exists() && !path.is_file() {
         return fs::write(path, bytes);
@@ -134,14 +134,14 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file without a name yet, for [`persist`].
+/// Writes a temporary file, which [`persist`] renames.
 pub(super) fn temporary(folder: &Path, text: &str) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new().prefix(".gputune-").suffix(".toml").tempfile_in(folder)?;
     file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_data())?;
     Ok(file)
 }
 
-/// Gives a file its name, as a whole or not at all. If another file may be replaced, that is kept aside.
+/// Renames a temporary file to `path`. With `replaces`, an existing file is kept aside; without, it is an error.
 pub(super) fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> io::Result<()> {
     fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
     if replaces {
@@ -151,7 +151,7 @@ pub(super) fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> io::R
     kept.map(|_| ()).map_err(|error| error.error)
 }
 
-/// Keeps a file that is about to be replaced under a free name: its own with a number behind it.
+/// Copies a file that is about to be replaced to a free name, such as `gputune.toml.1`.
 fn keep_aside(path: &Path) -> io::Result<()> {
     if !path.exists() {
         return Ok(());
@@ -170,7 +170,7 @@ pub(super) fn remove(folder: &Path, name: &str) {
     let _ = fs::remove_file(folder.join(name));
 }
 
-/// Copies the spec of `gputune tune`, with its templates, from a folder that was set aside into the new one.
+/// Copies the spec of `gputune tune`, with its templates, from a folder that was set aside into the new folder.
 pub(super) fn bring_own_spec(aside: &Path, folder: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(aside)?.flatten() {
         let name = entry.file_name();

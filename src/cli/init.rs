@@ -99,7 +99,7 @@ pub(super) fn words_of_folder() -> Result<Vec<OsString>, Failed> {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    // Only a spec that is kept for `gputune tune` has nothing to describe.
+    // `None` means that the spec of `gputune tune` is kept; `gputune init` never gets it.
     let Some(drafted) = drafted(args)? else { return Ok(Exit::Found) };
     if args.json {
         stdout::print_json(&drafted)?;
@@ -169,13 +169,13 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     let text = draft::write(&plan, &frame).map_err(unwritable)?;
     let is_kept = args.keeps_spec();
     let spec = written::write(args, folder, &text, &templates)?;
-    let asked = |warning: &&String| {
-        let of_config = plan.parameters.iter().filter(|parameter| parameter.way == Way::Config);
-        of_config.into_iter().any(|parameter| warning.contains(&format!("`{}`", parameter.name)))
+    let of_config = |warning: &&String| {
+        let named = plan.parameters.iter().filter(|parameter| parameter.way == Way::Config);
+        named.into_iter().any(|parameter| warning.contains(&format!("`{}`", parameter.name)))
     };
     warn_of_missing(&command, &arguments, &values, &plan);
     warn_of_no_launcher(&command, &source);
-    spec.warnings.iter().filter(|warning| !asked(warning)).for_each(|warning| diagnostic::print_warning(warning));
+    spec.warnings.iter().filter(|warning| !of_config(warning)).for_each(|warning| diagnostic::print_warning(warning));
     Ok(Some(Drafted::of((&args.out, is_kept), &command, &plan, &frame)))
 }
 
@@ -192,8 +192,8 @@ fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Refuses a plan that searches nothing. A command whose throughput cannot be seen is refused if the search follows at once.
-/// `constant`: the place and the code of a constant that fixes a parameter.
+/// Refuses a plan without parameters. If a search follows at once, also refuses a command of unknown throughput.
+/// `constant` is the place and the code of a constant that fixes a parameter.
 fn refuse_what_no_search_can_tune(
     args: &Args,
     plan: &Plan,
@@ -301,7 +301,7 @@ fn warn_of_no_launcher(command: &Command, source: &Source) {
     }
 }
 
-/// Returns the source, with the modules that the first run imported if the source names no framework, and the preset.
+/// Returns the source and the preset. A source that names no framework gets the modules that the first run imported.
 fn recognised(
     args: &Args,
     command: &Command,

@@ -63,14 +63,14 @@ fn signals() -> io::Result<Signals> {
 #[expect(clippy::exit, reason = "the second signal means now: no destructor may wait for a probe")]
 fn leave() {
     super::live::restore();
-    // A stopped supervisor could not notice that its gputune is gone.
+    // Continues stopped supervisors, so that they notice that gputune is gone.
     supervisor::wake_all();
     std::process::exit(130)
 }
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The kinds of files that people edit. Other files of a command may be outputs.
+/// The endings of files that people edit. Other files of a command may be outputs.
 const EDITED: &[&str] = &["py", "sh", "yaml", "yml", "toml"];
 
 /// Watches the code of a job, and stops the search if it changes: trials before and after the edit cannot be compared.

@@ -1,6 +1,6 @@
 //! The command line: parses the arguments and calls the library. Only this module prints, exits and handles signals.
 //!
-//! A command is a file of its name, except that `completions` also has `man` and `schema`, and `worker` has `relay`. Start with
+//! Each command has a file of its name; `completions` also has `man` and `schema`, `worker` has `relay`. Begin with
 //! `search`.
 
 /// Prints a line to standard error. If the reader is gone, the line is lost and the search goes on.
@@ -112,7 +112,7 @@ enum Command {
     Man(completions::Man),
 }
 
-/// Reads the name of a row of a table; help and errors list all names. `words` are the name and the description of a row.
+/// Parses an argument that names a row of a table. `words` returns the name and the description of a row, for the help.
 fn one_of<T: Sync>(
     rows: &'static [T],
     words: fn(&T) -> (&'static str, &'static str),

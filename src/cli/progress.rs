@@ -35,7 +35,7 @@ enum Show {
 const NOTE: &str = "q or Ctrl-C stops the search and keeps everything";
 
 impl Progress {
-    /// Makes one for a search that continues from its journal; `q` sets `stop`.
+    /// Begins to show a search that continues from the trials in its journal; `q` sets `stop`.
     pub(super) fn new(
         quiet: bool,
         (spec, whole_gpus): (&Spec, u32),
@@ -124,7 +124,7 @@ impl Progress {
         }
     }
 
-    /// Writes the page, if that is due and few trials make it quick. A failure shows when the last page is written.
+    /// Writes the page if it is due, and quick since trials are few. Ignores a failure: the end writes it again.
     fn keep_page(&mut self) {
         const EVERY: Duration = Duration::from_secs(10);
         const MOST: u32 = 300;

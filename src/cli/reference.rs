@@ -49,7 +49,7 @@ fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
 
-/// Writes a section about a command. An option that `gputune tune` has as well is described there.
+/// Writes a section about a command. `gputune search` only names the options that `gputune tune` describes.
 fn describe(command: &Command, name: &str, tune: &Command, text: &mut String) {
     let mut complete = command.clone().bin_name(format!("gputune {name}")).disable_help_flag(true);
     complete.build();
@@ -149,7 +149,7 @@ fn the_pages_are_what_the_program_says() {
     }
 }
 
-/// Splits the commands in a line for a shell, and those within `$(...)`, into words, as far as documentation uses them.
+/// Splits a shell line, also within `$(...)`, into commands and words. Knows only the syntax of the documentation.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;

@@ -181,7 +181,7 @@ fn for_people(args: &Args, space: &Space, runs: &Runs) -> String {
 
 /// Describes where the runs ended, how far from the optimum, and why.
 fn endings(runs: &Runs) -> String {
-    /// The distance from the optimum from which on a run counts as far from it, in percent.
+    /// A run that ends more than this many percent from the optimum is counted.
     const FAR: f64 = 5.0;
     let runs_of = |count: usize| if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
     let mut lengths: Vec<usize> = runs.runs.iter().map(|run| run.best.len()).collect();

@@ -137,11 +137,11 @@ pub(super) fn read(place: &Path) -> Result<Kept, Failed> {
 pub(super) fn best_of(kept: &Kept) -> Option<BestReport> {
     let folder = paths::absolute(&kept.folder);
     let best = best::report(&kept.study, &kept.device, &kept.step, &kept.header.warm_start, &folder)?;
-    // Only the machine that measured the device's ceilings knows how the config compares with them.
-    let then = std::fs::read_to_string(folder.join(folder::BEST_JSON)).ok();
-    let then = then.and_then(|text| serde_json::from_str::<BestReport>(&text).ok());
-    match then.filter(|then| then.config == best.config) {
-        Some(then) => Some(BestReport { compute: then.compute.or(best.compute), ..best }),
+    // The device's ceilings are known only where the search ran, which kept the comparison in best.json.
+    let earlier = std::fs::read_to_string(folder.join(folder::BEST_JSON)).ok();
+    let earlier = earlier.and_then(|text| serde_json::from_str::<BestReport>(&text).ok());
+    match earlier.filter(|earlier| earlier.config == best.config) {
+        Some(earlier) => Some(BestReport { compute: earlier.compute.or(best.compute), ..best }),
         None => Some(best),
     }
 }

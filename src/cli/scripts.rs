@@ -129,7 +129,7 @@ pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<
         return (!source.parses_arguments())
             .then(|| "The script has no parser of arguments, so it was not asked for its help.".to_owned());
     }
-    if !command.takes_arguments() || is_text(command, cwd) {
+    if !command.takes_arguments() || is_shell_script(command, cwd) {
         return Some(
             "A shell script may train whatever its arguments are, so it was not asked for its help.".to_owned(),
         );
@@ -138,7 +138,7 @@ pub(super) fn no_help(command: &Command, source: &Source, cwd: &Path) -> Option<
 }
 
 /// Returns true if the command runs a shell script: by its interpreter, or by its first line.
-fn is_text(command: &Command, cwd: &Path) -> bool {
+fn is_shell_script(command: &Command, cwd: &Path) -> bool {
     let program = command.words.first().map_or("", String::as_str);
     let base = program.rsplit('/').next().unwrap_or(program);
     if matches!(base, "sh" | "bash" | "dash" | "zsh" | "make" | "just") {

@@ -1,4 +1,4 @@
-//! `gputune search`: the main job.
+//! `gputune search`: opens the journal, runs the search, and writes its results.
 
 use std::path::{Path, PathBuf};
 
@@ -162,7 +162,7 @@ fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet):
 }
 
 fn exit_of(study: &Study, is_found: bool) -> Exit {
-    // A baseline that does not fit into memory shows what the job needs. One that failed in another way shows that something is wrong.
+    // A baseline that does not fit into memory is a result. Any other failure shows that something is wrong.
     let lost = |outcome: &Outcome| matches!(outcome, Outcome::Crashed(_) | Outcome::Stalled(_) | Outcome::TimedOut(_));
     match (study.stopped, is_found) {
         (StopReason::Interrupted, _) => Exit::Interrupted,
@@ -172,7 +172,7 @@ fn exit_of(study: &Study, is_found: bool) -> Exit {
     }
 }
 
-/// Makes the tuner with its baseline: the unmodified job, apart from stated settings, or the stated baseline.
+/// Gives the tuner its baseline: the stated settings, or the unmodified job with only the stated settings changed.
 ///
 /// A stated baseline is compared with the unmodified job, if that job can run and reports its settings.
 fn with_baseline<'t>(
@@ -348,7 +348,7 @@ fn print_warnings(study: &Study, device: &Device) {
     all.for_each(|warning| diagnostic::print_warning(&warning));
 }
 
-/// Returns what a user must know of the named config. For the baseline, the first warnings were printed when it was measured.
+/// Returns the warnings about a config, without those that were printed when it was measured as the baseline.
 fn warnings_of(study: &Study, named: &Ranked) -> Vec<String> {
     let measurement = &named.measurement;
     let run = measurement.run_seconds(&study.objective);

@@ -100,7 +100,7 @@ impl Places {
         here.iter().chain(self.nodes().flat_map(|node| &node.welcome().slots))
     }
 
-    /// Returns the end of the allocation: the search's own, else the latest of the nodes; `None` if more workers may join.
+    /// Returns the search's own allocation, else the last allocation of the nodes to end, if each node has one.
     fn allocation(&self) -> Option<Allocation> {
         let of_nodes = || match &self.kind {
             Kind::Here(_) | Kind::Dialled(_) => None,

@@ -1,4 +1,4 @@
-//! Writes to standard output; nothing else does.
+//! Writes to standard output; no other module does.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ pub(super) fn print(text: &str) -> Result<(), Failed> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints an object as a line of JSON, a part of an output that goes on.
+/// Prints an object as a line of JSON, as [`stream`] does.
 pub(super) fn stream_json(object: &impl Serialize) -> Result<(), Failed> {
     stream(&(serde_json::to_string(object)? + "\n"))
 }

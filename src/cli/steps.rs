@@ -146,7 +146,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Collects the facts from a spec before that is taken apart.
+    /// Collects the facts from a spec, before the spec is taken apart.
     pub(super) fn of(spec: &Spec) -> Self {
         let line = spec.text.lines().position(|line| line.trim_start().starts_with("[step]"));
         Self { path: spec.path.clone(), step: line.map(|line| line + 1), expression: expression(spec) }
@@ -165,7 +165,7 @@ impl Samples {
         };
         let lines = match &self.expression {
             Some(expression) => format!("  samples_per_step = \"{expression}\""),
-            // The placeholder is no real script's number.
+            // The `1` is a placeholder: gputune does not know the script's number.
             None => "  samples_per_step = 1   # how many a step of your script takes, an expression of parameters \
                      if it depends on them"
                 .to_owned(),
@@ -174,7 +174,7 @@ impl Samples {
     }
 }
 
-/// Returns the batch, multiplied by the accumulation if the batch is a part of the step.
+/// Returns the name of the batch parameter; if that is a micro-batch, times the name of the accumulation parameter.
 fn expression(spec: &Spec) -> Option<String> {
     let parameters = spec.space.parameters();
     let batches = || parameters.iter().filter(|parameter| parameter.is_batch_size());

@@ -74,7 +74,7 @@ fn searched(begin: Instant, mut asked: Asked, words: Vec<OsString>) -> super::Re
     if let Some(drafted) = init::drafted(&draft)?.filter(|_| !asked.quiet) {
         say!("{}", drafted.summary());
     }
-    // The first run is a part of the time that was asked for. What is no duration is refused by the search.
+    // The first run counts towards the requested time. The search refuses a text that is no duration.
     if let Some(time) = asked.time.as_deref().and_then(|time| quantity::parse_duration(time).ok()) {
         let rest = time.saturating_sub(begin.elapsed()).max(Duration::from_secs(1).min(time));
         asked.time = Some(format!("{}ms", rest.as_millis()));

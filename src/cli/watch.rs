@@ -46,7 +46,7 @@ enum Life {
     Ended(Ended),
     /// Its process is gone, and did not report how it ended.
     Died,
-    /// Nothing was heard from it for this long, and it cannot be checked.
+    /// Its status is this old, and gputune cannot check if its process still runs.
     Silent(Duration),
 }
 
@@ -106,7 +106,7 @@ impl Watch {
     /// Reads the news: lines of finished trials, and whether the status changed.
     fn look(&mut self) -> Result<(Vec<(String, Tone)>, bool), JournalError> {
         let before = self.status.as_ref().map(|status| status.written_ms);
-        // Read before the journal: if the search has ended by now, the journal has all of its trials.
+        // The status is read before the journal: if it says that the search has ended, the journal has all trials.
         self.status = StatusFile::read(&self.dir);
         let news = self.follower.news()?;
         if news.is_another || self.objective.is_none() {

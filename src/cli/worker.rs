@@ -90,8 +90,8 @@ pub(super) fn run(args: &Args) -> super::Result {
     Err(Failed::impossible(format!("{refused}: {refusal}")).hint(refusal.hint))
 }
 
-/// Connects to a search and starts a separate process to serve it, with the connection as its standard streams. So nothing that
-/// one search starts is left for the next.
+/// Connects to a search and starts a process to serve it, with the connection as its standard streams. All processes
+/// of a search end with that process, so that the next search finds none.
 fn dialled(args: &Args, (address, file): (&str, &Path), allocation: Option<Allocation>) -> super::Result {
     let token = Token::read(file)?;
     // The serving process ends with this process.
@@ -129,12 +129,12 @@ fn served(args: &Args, stream: TcpStream, allocation: Option<Allocation>) -> io:
     }
     command.stdin(Stdio::from(stream.try_clone()?)).stdout(Stdio::from(stream));
     let mut child = command.spawn()?;
-    // Only the child holds the connection.
+    // Closes the connection here, so that only the child holds it.
     drop(command);
     child.wait()
 }
 
-/// Prepares for the search that a driver names.
+/// Prepares this node for the search that `hello` names.
 fn site(hello: &Hello, folder: &Path, host: String, allocation: Option<Allocation>) -> Result<Site, Refusal> {
     let refusal = |reason: String, hint: &str| Refusal { reason, hint: hint.to_owned() };
     let own = Hello::new(hello.spec.clone(), hello.text.clone());

@@ -1,4 +1,4 @@
-//! Writes a setting in the format that the file uses for its present value, or refuses.
+//! Converts a setting to the format of the file's present value: `bf16` to `bf16-mixed`. Otherwise says why it cannot.
 
 use gputune::model::{Precision, Value};
 
@@ -20,13 +20,13 @@ struct Family {
     about: &'static str,
     /// The names that it writes.
     names: &'static [(Precision, &'static str)],
-    /// Further names that it accepts.
+    /// Further names that the program accepts; gputune does not write them.
     also: &'static [(Precision, &'static str)],
 }
 
 use Precision::{Bf16, Fp8, Fp16, Fp32, Tf32};
 
-/// <https://lightning.ai/docs/pytorch/stable/common/precision_intermediate.html>; numbers are its older names.
+/// <https://lightning.ai/docs/pytorch/stable/common/precision_intermediate.html>; [`BITS`] has the older names.
 const LIGHTNING: Family = Family {
     about: "Lightning's names",
     names: &[(Fp32, "32-true"), (Bf16, "bf16-mixed"), (Fp16, "16-mixed"), (Fp8, "transformer-engine")],
@@ -50,7 +50,7 @@ const KERAS: Family = Family {
     names: &[(Fp32, "float32"), (Bf16, "mixed_bfloat16"), (Fp16, "mixed_float16")],
     also: &[],
 };
-/// Names of types, as NumPy, JAX and Transformers' `torch_dtype` have them.
+/// The names of types in NumPy, JAX and Transformers' `torch_dtype`.
 const TYPES: Family = Family {
     about: "the names of types",
     names: &[(Fp32, "float32"), (Bf16, "bfloat16"), (Fp16, "float16")],
@@ -80,8 +80,8 @@ impl Family {
         all.find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(precision, _)| *precision)
     }
 
-    /// Returns true if a string is one of the family's further names. It may mean more than the precision: `16-true` is not
-    /// `16-mixed`.
+    /// Returns true if a string is a name in `also`. Such a name may say more than the precision: `16-true` also
+    /// sets the type of the weights.
     fn is_second(&self, text: &str) -> bool {
         self.also.iter().any(|(_, name)| text.eq_ignore_ascii_case(name))
     }
@@ -93,7 +93,7 @@ const ANSWERS: &[(&str, &str)] = &[("true", "false"), ("yes", "no"), ("on", "off
 /// Returns the value to write for a change, in the format of the present value.
 ///
 /// # Errors
-/// The format is not known; the message says why.
+/// The value cannot be written in that format; the message says why.
 pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Value, String> {
     let key = Key::of(path);
     if let Old::Scalar(Value::Text(text)) = old
@@ -113,10 +113,10 @@ pub(super) fn in_form(change: &Change, old: &Old, path: &[String]) -> Result<Val
     }
 }
 
-/// The facts about a place that the keys on its path tell.
+/// The last two keys of a path, in lower case and with underscores.
 struct Key {
     last: String,
-    /// The key above it.
+    /// The key of the table that has the last key.
     table: String,
 }
 
@@ -227,7 +227,7 @@ fn none_among(family: &Family, precision: Precision) -> String {
     format!("there is no {} among {}", precision.name(), family.about)
 }
 
-/// Returns a string in capitals if the other string is in capitals.
+/// Returns a string with the capitals of the present string: all letters (`BF16`), or the first letter (`True`).
 fn in_case(text: &str, old: &str) -> Value {
     let is_capital = old.chars().any(char::is_alphabetic) && !old.chars().any(char::is_lowercase);
     let first = |text: &str| text.chars().next().is_some_and(char::is_uppercase);

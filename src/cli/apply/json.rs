@@ -18,7 +18,7 @@ pub(super) const LANGUAGE: Language = Language {
 };
 
 fn places(text: &str) -> Result<Vec<Place>, String> {
-    // This checks everything that the scanner skips, and also limits the depth.
+    // Parsing checks the syntax and limits the depth; the scanner relies on both.
     let root: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if !root.is_object() {
         return Err("it is no object of settings".to_owned());
@@ -30,7 +30,7 @@ fn places(text: &str) -> Result<Vec<Place>, String> {
     Ok(scanner.found)
 }
 
-/// A scanner of text that is known to be JSON.
+/// Finds the values in valid JSON.
 struct Scanner<'t> {
     text: &'t str,
     at: usize,
@@ -38,7 +38,7 @@ struct Scanner<'t> {
 }
 
 impl Scanner<'_> {
-    fn next(&mut self) -> u8 {
+    fn peek(&mut self) -> u8 {
         let bytes = self.text.as_bytes();
         while bytes.get(self.at).is_some_and(u8::is_ascii_whitespace) {
             self.at += 1;
@@ -47,7 +47,7 @@ impl Scanner<'_> {
     }
 
     fn value(&mut self, key: Range<usize>, path: &mut Vec<String>) {
-        let first = self.next();
+        let first = self.peek();
         let start = self.at;
         let obstacle = match first {
             b'{' => {
@@ -74,16 +74,16 @@ impl Scanner<'_> {
 
     fn members(&mut self, path: &mut Vec<String>) {
         self.at += 1;
-        while self.at < self.text.len() && self.next() != b'}' {
+        while self.at < self.text.len() && self.peek() != b'}' {
             let start = self.at;
             self.string();
             let key = start..self.at;
             path.push(serde_json::from_str(&self.text[key.clone()]).unwrap_or_default());
-            self.next();
+            self.peek();
             self.at += 1;
             self.value(key, path);
             path.pop();
-            if self.next() == b',' {
+            if self.peek() == b',' {
                 self.at += 1;
             }
         }
@@ -93,12 +93,12 @@ impl Scanner<'_> {
     fn items(&mut self, path: &mut Vec<String>) {
         self.at += 1;
         let mut number = 0;
-        while self.at < self.text.len() && self.next() != b']' {
+        while self.at < self.text.len() && self.peek() != b']' {
             path.push(number.to_string());
             self.value(self.at..self.at, path);
             path.pop();
             number += 1;
-            if self.next() == b',' {
+            if self.peek() == b',' {
                 self.at += 1;
             }
         }
@@ -141,7 +141,7 @@ fn add(
 ) -> Option<(usize, String)> {
     let entry = format!("{}: {}", serde_json::Value::from(key), show(value, ""));
     if let Some(last) = text.children(table).last() {
-        // Repeats what stands between the last key and the text before it.
+        // Repeats the white space before the last key, so that the new key gets the same indentation.
         let before = &text.text[..last.key.start];
         let gap = &before[before.trim_end().len()..];
         return Some((last.span.end, format!(",{gap}{entry}")));

@@ -29,11 +29,11 @@ pub(super) struct Language {
     show: fn(&Value, &str) -> String,
     /// Returns true if the present text means the same value.
     is_same: fn(&str, &Value) -> bool,
-    /// Finds where to add a new setting to the table at this path, and the text for it.
+    /// Adds a new setting to a table.
     add: Add,
 }
 
-/// A function that returns a position and the text to insert there, for the table's own place, its path, the key and the value.
+/// Takes the file, the table's place and path, a key and its value. Returns a position and the text to insert there.
 type Add = fn(&Text<'_>, Option<&Place>, &[String], (&str, &Value)) -> Option<(usize, String)>;
 
 const LANGUAGES: &[Language] = &[toml::LANGUAGE, yaml::LANGUAGE, json::LANGUAGE];
@@ -46,7 +46,7 @@ struct Place {
     span: Range<usize>,
     /// The bytes of its key.
     key: Range<usize>,
-    /// The reason why it cannot be set, if any: it is a table or a list, or other values refer to it by a name.
+    /// The reason why the value cannot be set, if any, such as [`TABLE`] or that other values refer to it by an anchor.
     obstacle: Option<&'static str>,
 }
 
@@ -76,7 +76,7 @@ impl Text<'_> {
         self.places.iter().filter(move |place| place.path.len() == table.len() + 1 && place.path.starts_with(table))
     }
 
-    /// Returns the position after the line of a value, and the text that must precede another line there.
+    /// Returns the position after the line of a value, and the line break to insert first if the file ends without it.
     fn after_line(&self, place: &Place) -> (usize, &'static str) {
         match self.text[place.span.end..].find('\n') {
             Some(end) => (place.span.end + end + 1, ""),
@@ -137,7 +137,7 @@ impl Language {
         })
     }
 
-    /// Returns the text with the changes made.
+    /// Returns the text with the changes made. `adds` allows settings that the file does not have.
     pub(super) fn edited(&self, whole: &str, changes: &[Change], adds: bool) -> Result<String, Refusal> {
         let text = whole.strip_prefix('\u{feff}').unwrap_or(whole);
         let mark = &whole[..whole.len() - text.len()];
@@ -261,7 +261,7 @@ fn shown(old: &str) -> String {
     if old.is_empty() { "nothing".to_owned() } else { format!("`{}`", old.escape_debug()) }
 }
 
-/// Finds the place of a change: the given place, else the parameter's name at the top, else its only occurrence below.
+/// Finds the place of a change: the given path, else the parameter's name in the top table, else its only place below.
 fn find<'p>(places: &'p [Place], change: &Change) -> Result<Option<&'p Place>, Refusal> {
     let several = |found: &[&Place]| {
         let all: Vec<String> = found.iter().map(|place| format!("`{}`", place.dotted())).collect();
@@ -359,7 +359,7 @@ pub(super) fn difference(old: &str, new: &str) -> String {
     text
 }
 
-/// The most added lines in one place after which a difference still recognises the next unchanged line. A round number.
+/// How many new lines `difference` searches for the next old line: a round number.
 const ADDED: usize = 64;
 
 #[cfg(test)]

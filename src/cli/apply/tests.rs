@@ -71,7 +71,7 @@ fn yaml_keeps_everything_but_the_values() {
     assert_eq!(
         edited("yaml", "a: on\n", &[change("a", "off")]),
         "a: off\n",
-        "a word that YAML 1.1 takes for a boolean, as the one that stood there"
+        "a word for a boolean in YAML 1.1 is replaced by its opposite, without quotes"
     );
     assert_eq!(edited("yaml", "{a: 1, b: {c: 2}}\n", &[change("c", 3)]), "{a: 1, b: {c: 3}}\n");
 }

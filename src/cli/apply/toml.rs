@@ -108,7 +108,7 @@ fn add(
         let separator = if text.children(table).next().is_some() { ", " } else { " " };
         return Some((own.span.start + inside, format!("{separator}{entry}")));
     }
-    // The place is after the table's own settings: a subtable has a header of its own and may stand anywhere.
+    // The new line goes after the table's own settings. Subtables do not count: their headers may be anywhere.
     let is_below_header = |place: &&Place| !text.text[text.line_start(place.key.start)..place.key.start].contains('[');
     let last = text
         .children(table)
@@ -121,7 +121,7 @@ fn add(
         return Some((at, format!("{before}{}{entry}{line_break}", text.indent(last.key.start))));
     }
     let Some(own) = own else { return Some((0, format!("{entry}{line_break}"))) };
-    // In a table without settings, the place is after its header.
+    // In a table without settings, the new line goes after the header.
     let header = text.text[own.key.start..].find('\n').map(|end| own.key.start + end + 1);
     Some(header.map_or_else(
         || (text.text.len(), format!("{line_break}{entry}{line_break}")),

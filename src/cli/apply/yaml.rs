@@ -14,7 +14,8 @@ pub(super) const LANGUAGE: Language =
 
 struct Open {
     is_table: bool,
-    /// The key that waits for its value, and its bytes. A list counts its values instead.
+    /// In a table: the key whose value comes next, and the bytes of the key.
+    /// In a list, `count` is the number of values before.
     key: Option<(String, Range<usize>)>,
     count: usize,
     /// The index of its own place in `found`.
@@ -23,12 +24,12 @@ struct Open {
 
 struct Reader<'t> {
     text: &'t str,
-    /// The byte of each character, and of the end.
+    /// The byte position of each character, and of the end.
     bytes: Vec<usize>,
     open: Vec<Open>,
     path: Vec<String>,
     found: Vec<Place>,
-    /// The index in `found` of each place, with its anchor; `used` holds the anchors that other values use.
+    /// For each place, its index in `found` and its anchor; `used` holds the anchors that other values refer to.
     anchors: Vec<(usize, usize)>,
     used: BTreeSet<usize>,
 }
@@ -83,7 +84,7 @@ impl Reader<'_> {
         self.open.last().is_some_and(|open| open.is_table && open.key.is_none())
     }
 
-    /// Takes the key of the value that comes next; `None` for the whole document.
+    /// Adds the next value's key to the path. Returns the key's bytes: `0..0` in a list, `None` for the whole document.
     fn enter(&mut self) -> Option<Range<usize>> {
         let open = self.open.last_mut()?;
         if open.is_table {
@@ -134,7 +135,7 @@ impl Reader<'_> {
         let Some(key) = self.enter() else { return };
         let key = if key == (0..0) { range.clone() } else { key };
         if matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted) {
-            // The parser ends at the end of the line, including a comment.
+            // The parser's range of a quoted string goes on to the end of the line, with any comment.
             range.end = quotes_end(self.text, range.start).unwrap_or(range.end);
         }
         if range.is_empty() {
@@ -159,7 +160,7 @@ fn read(old: &str) -> Old {
         Some(text) => Old::Scalar(Value::Text(text)),
         None if NOTHING.contains(&old) => Old::Null,
         None if old.starts_with(['!', '&', '*', '"', '\'']) => Old::Other,
-        // `True` means true and must keep its capital. So must the words of YAML 1.1, which other readers take as strings.
+        // `True`, and words of YAML 1.1 such as `on`, are read as strings: the new value keeps their style.
         None => Old::Scalar(whole(old).map_or_else(|| Value::parse(old), Value::Int)),
     }
 }
@@ -181,8 +182,7 @@ fn show(value: &Value, old: &str) -> String {
         Value::Text(text) if old.starts_with(['"', '\'']) => {
             gputune::report::emit::yaml_scalar(&Value::from(text.as_str()))
         }
-        // These stay unquoted: a word for yes or no in place of another, a precision name that begins with digits, a plain
-        // string.
+        // Not quoted: a word for yes or no in place of another, a precision that begins with digits, a plain string.
         Value::Text(text) if is_answer(old.trim()) && is_answer(text) => text.clone(),
         Value::Text(text) if is_precision_word(text) && !old.is_empty() => text.clone(),
         Value::Text(text) if !old.is_empty() && is_plain(text) => text.clone(),
@@ -190,7 +190,7 @@ fn show(value: &Value, old: &str) -> String {
     }
 }
 
-/// Returns true if readers of YAML 1.1 also take the unquoted string as a string, and as nothing else.
+/// Returns true if readers of every YAML version take the text for a string without quotes.
 fn is_plain(text: &str) -> bool {
     const WORDS: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
     let is_sign = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
@@ -257,9 +257,9 @@ fn add(
         return Some((start + 1, format!("{entry}{separator}")));
     }
     let line_break = text.line_break();
-    // In a list the first setting follows a hyphen.
+    // Blanks also stand for the hyphen of a list, which is before the first setting of an item.
     let indent = |at: usize| " ".repeat(text.text[text.line_start(at)..at].chars().count());
-    // Insert after a setting of a single line: the line after it belongs to a neighbour.
+    // Insert after a setting of one line: the next line cannot be a part of that setting.
     let has_one_line = |place: &&Place| place.obstacle.is_none() && !text.of(place).contains('\n');
     if let Some(last) = text.children(table).filter(has_one_line).last() {
         let (at, before) = text.after_line(last);

@@ -22,7 +22,7 @@ pub(super) struct Wanted<'o> {
     pub(super) name: String,
     /// The spec's file name, and its text.
     pub(super) spec: (String, String),
-    /// More claims, with their mount points.
+    /// Further persistent volume claims, with their mount points.
     pub(super) mounts: Vec<(String, String)>,
     pub(super) selectors: Vec<(String, String)>,
     pub(super) token: Option<Token>,
@@ -40,8 +40,8 @@ pub(super) fn yaml(wanted: &Wanted<'_>) -> String {
     let text = |text: &Option<String>| text.as_deref().map(Value::from).unwrap_or_default();
     let pairs = |pairs: &[(String, String)]| Value::from_iter(pairs.iter().map(|(a, b)| vec![a.clone(), b.clone()]));
     let job = |name: &str, part: &str, words: Vec<String>, mounts: &[(String, String)]| {
-        // Copies the spec into the script's folder: gputune could not cover a mounted file where it keeps the writes of probes
-        // apart.
+        // Copies the spec into the script's folder. To discard the writes of probes, gputune covers that folder, but
+        // cannot cover a mounted file.
         let copy = format!(
             "cp /run/gputune-spec/{file} ./.{file}.$HOSTNAME && mv ./.{file}.$HOSTNAME ./{file} && exec \"$@\""
         );

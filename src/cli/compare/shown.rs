@@ -37,7 +37,7 @@ impl Line {
             say!("{}", fallback.replace(char::is_control, " "));
         }
         self.fallbacks = progress.fallbacks.len();
-        // A pipe gets no line for each block.
+        // Without a terminal, a change of side alone prints no line.
         let side = if self.is_live || progress.stage == Stage::Warming { progress.side } else { Side::A };
         let now = (progress.way, progress.stage, side);
         let is_new = self.told != Some(now);

@@ -14,7 +14,7 @@ use crate::cli::apply::toml_scalar;
 use crate::cli::exit::Failed;
 use crate::cli::{folder, paths};
 
-/// The source of the new spec.
+/// Writes a spec for the job that opens parameters: lets a search change them.
 pub(super) struct Opener {
     kind: Kind,
     pub(super) has_adapter: bool,
@@ -127,7 +127,7 @@ fn refused(path: &Path) -> Option<String> {
     }
 }
 
-/// Adds a parameter to an empty list, since a space must have one.
+/// Returns the openings, or the usual parameters if there are none: a space needs a parameter.
 fn some(openings: Vec<Opening>, evidence: &Evidence) -> Vec<Opening> {
     if !openings.is_empty() {
         return openings;
@@ -151,7 +151,7 @@ fn parameter_line(opening: &Opening) -> String {
     )
 }
 
-/// Returns the lines for the job's active settings today: prefetching and persistence require workers.
+/// Returns the lines of `[baseline]`: the job's settings today. Prefetching and persistence count only with workers.
 fn baseline_lines(openings: &[Opening], evidence: &Evidence) -> String {
     let needs_workers = |opening: &Opening| matches!(opening.parameter, "prefetch_factor" | "persistent_workers");
     let is_opened = openings.iter().any(|opening| opening.parameter == "num_workers");
@@ -196,7 +196,7 @@ fn fresh(path: &Path, command: &[String], cwd: &Path, openings: &[Opening], exam
     text
 }
 
-/// Returns three times the time that measuring the job took, but at least a minute.
+/// Returns three times the mean time of a probe, but one minute at least and ten at most.
 fn probe_seconds(examined: &Examined) -> u64 {
     let probes = examined.evidence.runs.iter().filter(|(_, ran)| !matches!(ran, gputune::diagnosis::Ran::LeftOut(_)));
     let probes = u32::try_from(probes.count()).unwrap_or(u32::MAX).saturating_add(1);

@@ -17,7 +17,7 @@ use super::Args;
 use crate::cli::exit::Failed;
 use crate::cli::{folder, paths};
 
-/// Writes the spec as a whole or not at all, and only once it is known to be accepted.
+/// Writes the spec as a whole or not at all, and only if it can be loaded.
 pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Template]) -> Result<Spec, Failed> {
     let failed = |error: io::Error| {
         let message = format!("cannot write {}: {error}", args.out.display());
@@ -44,7 +44,7 @@ pub(super) fn write(args: &Args, folder: &Path, text: &str, templates: &[Templat
     Ok(spec)
 }
 
-/// Returns the spec that is there if it runs the same job as a new one.
+/// Returns the existing spec if it runs the same command as the new spec.
 fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
     let old = Spec::load(path)?;
     let device = |spec: &Spec| spec.device().map_err(Failed::from);
@@ -58,7 +58,7 @@ fn same_job(path: &Path, new: Spec) -> Result<Spec, Failed> {
     )))
 }
 
-/// Returns true if the spec that is there runs these words, with the settings of its baseline.
+/// Returns true if the existing spec is kept, and its baseline runs exactly these words.
 pub(super) fn is_there_for(args: &Args, words: &[String]) -> bool {
     let Some(spec) = Some(&args.out).filter(|_| args.keeps_spec()) else { return false };
     let Ok(spec) = Spec::load(spec) else { return false };
@@ -115,7 +115,7 @@ pub(in crate::cli) struct Drafted {
 #[derive(Debug, Serialize)]
 struct Parameter {
     name: String,
-    /// The way by which it reaches the script.
+    /// The way by which the parameter reaches the script.
     by: &'static str,
 }
 

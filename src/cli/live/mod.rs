@@ -75,7 +75,7 @@ impl Live {
         let shared = Arc::new(Shared { bar, state: Mutex::new(state), is_over: AtomicBool::new(false), quit });
         leave_no_mess_on_panic(&shared);
         let theirs = Arc::clone(&shared);
-        // Without the thread nothing moves between events; events are still drawn at the end.
+        // If the thread cannot start, nothing is drawn until the end, when `drop` writes the finished lines.
         let thread = std::thread::Builder::new().name("live view".to_owned()).spawn(move || theirs.run()).ok();
         Self { shared, thread }
     }
@@ -258,7 +258,7 @@ impl Keys {
         let mut signs = [0; 64];
         match self.terminal.read(&mut signs) {
             Ok(0) | Err(_) => {
-                // A terminal that is gone is always ready.
+                // If the terminal is gone, `poll` returns at once, so this waits instead.
                 std::thread::sleep(time);
                 false
             }

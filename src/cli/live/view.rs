@@ -312,18 +312,18 @@ fn devices(probe: &Running, room: usize) -> String {
     line
 }
 
-fn told(gpus: &[&Readings], metric: Metric) -> Vec<f64> {
+fn values(gpus: &[&Readings], metric: Metric) -> Vec<f64> {
     gpus.iter().filter_map(|readings| readings.get(&metric)).map(|reading| reading.value).collect()
 }
 
 fn mean(gpus: &[&Readings], metric: Metric) -> Option<f64> {
-    let told = told(gpus, metric);
+    let values = values(gpus, metric);
     #[expect(clippy::cast_precision_loss, reason = "a few GPUs")]
-    (!told.is_empty()).then(|| told.iter().sum::<f64>() / told.len() as f64)
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 fn most(gpus: &[&Readings], metric: Metric) -> Option<f64> {
-    told(gpus, metric).into_iter().max_by(f64::total_cmp)
+    values(gpus, metric).into_iter().max_by(f64::total_cmp)
 }
 
 #[cfg(test)]

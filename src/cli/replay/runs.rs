@@ -71,11 +71,11 @@ struct Running {
 }
 
 impl Plan<'_> {
-    /// The first reading of a rate: its standard deviation from the probe's final rate, and the share of the probe's time after
-    /// which it exists. `benches/results/slots.md` has both measurements.
+    /// The first rate that a running probe shows: its standard deviation from the final rate, and the share of its time
+    /// until then. `benches/results/slots.md` has both measurements.
     const FIRST_READING: (f64, f64) = (0.05, 0.5);
 
-    /// Returns the first reading of a probe, long before its end.
+    /// Draws the first reading of a probe at random around its final score.
     fn first_reading(&self, objective: &Objective, outcome: &Outcome, random: &mut ChaCha8Rng) -> Option<SoFar> {
         /// The sum of this many uniform numbers has variance 1.
         const TERMS: usize = 12;
@@ -139,8 +139,8 @@ impl Plan<'_> {
         record.into_run(seed, None)
     }
 
-    /// Searches as `gputune search` does, until the search ends or reaches the number of probes. Confirms no leaders: a table has
-    /// one value for each config. The space and the prober are built anew from the table.
+    /// Searches as `gputune search` does, until the search ends or reaches the number of probes. No round measures
+    /// leaders again: a table has one value for each config. Consumes a space and a replay of the table.
     pub(super) fn until_end(&self, space: Space, replay: Replay, seed: u64) -> Result<Run, TuneError> {
         let gains = Arc::new(Mutex::new(Vec::new()));
         let strategy = Heard { strategy: (self.strategy.build)(), gains: Arc::clone(&gains) };
@@ -204,7 +204,7 @@ impl Record {
     }
 }
 
-/// The part of a table that was found.
+/// Compares the found configs with all configs of a table.
 pub(super) struct Found<'o> {
     objective: &'o Objective,
     /// The scores of all feasible configs in the table.

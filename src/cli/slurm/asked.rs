@@ -143,7 +143,7 @@ fn remembered(line: &str) -> State {
     }
 }
 
-/// The most that Slurm may signal a job too early (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
+/// How much too early Slurm may signal a job (`sbatch`(1), `--signal`: "up to 60 seconds earlier").
 const EARLY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl Known {
     /// If a signal stopped the search, Slurm names the cause. If Slurm names none and the job has run up to its limit by the
     /// local clock, the cause is the time limit.
     pub(super) fn end(&self) -> End {
-        // The loss of all workers may be a cause or a consequence.
+        // With these codes, Slurm may have ended the search: by a signal, or by ending its workers first.
         let may_be_ended = |code: &u8| [Exit::Interrupted.code(), Exit::Impossible.code()].contains(code);
         if let Some(code) = self.code.filter(|code| !may_be_ended(code)) {
             return End::Own(code);

@@ -15,15 +15,15 @@ use crate::cli::{interrupt, paths, stdout};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The times between two questions to Slurm: short at first, then longer, since all users share its controller. Round numbers.
+/// The time between two questions to Slurm: a share of the time since the start, within these limits. Round numbers.
 const ASK_SOONEST: Duration = Duration::from_secs(1);
 const ASK_LATEST: Duration = Duration::from_secs(15);
 const ASK_SHARE: u32 = 20;
 
-/// The longest silence of a search before gputune asks about a missing shared file system: a round number.
+/// How long a job runs without a log until gputune asks the user if the nodes share the file system: a round number.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// How many times in a row Slurm must not know the job before gputune believes it: its controller may have restarted.
+/// How often in a row Slurm must not know the job before it counts as over: its controller may have restarted.
 const FORGOTTEN: u32 = 3;
 
 pub(super) struct Job {
@@ -108,7 +108,7 @@ impl Job {
         }
     }
 
-    /// Asks Slurm. Returns its answer if the job is over; the answer may be missing.
+    /// Asks Slurm. Returns `Some(None)` if the job is over and Slurm has forgotten it.
     fn ask(&self, seen: &mut Seen) -> Option<Option<Over>> {
         let state = self.state();
         seen.forgotten = if state == State::Forgotten { seen.forgotten + 1 } else { 0 };

@@ -136,7 +136,7 @@ fn submit(wanted: &Submission<'_>, words: &[String]) -> Result<Job, Failed> {
     Ok(job)
 }
 
-/// Returns the job's script: the same search, with its results and its exit code in files. It reports files that a node lacks.
+/// Returns the job's script: the same search, with results and exit code in files. The script reports missing files.
 fn script(wanted: &Submission<'_>, files: &Path) -> String {
     let (gputune, spec) = (paths::word(&paths::gputune_path()), paths::word(&paths::absolute(&wanted.spec.path)));
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
