@@ -1,4 +1,4 @@
-//! Describes the best config with everything that other programs need to know about it, and the changes to the script that apply it.
+//! Describes the best config for other programs, with the changes to the script that apply the config.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::search::{Alternatives, OnFront, Part, Ranked, Study, Verdict, WarmSta
 pub struct Throughput {
     /// The best single number.
     pub value: f64,
-    /// The lower end of the 95% interval, if known. For a config that was in rounds, it follows from the ratio to the baseline.
+    /// The lower end of the 95% interval, if known. After rounds, it is computed from the ratio to the baseline.
     pub low: Option<f64>,
     /// The upper end of the 95% interval, if known.
     pub high: Option<f64>,
@@ -45,7 +45,7 @@ pub struct Optimized {
     pub estimate: Estimate,
 }
 
-/// One of several goals.
+/// One goal of an objective with several goals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartReport {
     /// The metric, its direction, and its value for the config.
@@ -71,7 +71,7 @@ pub struct FrontReport {
     /// The number of rounds that measured this config.
     #[serde(default)]
     pub rounds: usize,
-    /// True if this is the config of the report.
+    /// True if the report recommends this config.
     pub is_recommended: bool,
     /// Configs that tie with this config in every metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -94,10 +94,10 @@ pub struct BestReport {
     pub config: Settings,
     /// The command, ready to run in a POSIX shell; absent if an in-process step was tuned.
     pub command: Option<String>,
-    /// Settings by target that are not in the command, since an adapter's hook applied them.
+    /// Settings that an adapter's hook applied, by target. The command does not contain them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub applied: BTreeMap<String, Value>,
-    /// The code to write into the script for these settings, if it differs from today's; absent if an in-process step was tuned.
+    /// The changes to the script that apply these settings; absent if an in-process step was tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edits: Option<Vec<Edit>>,
     /// The working directory of the command.
@@ -117,7 +117,7 @@ pub struct BestReport {
     /// The verdict of the comparison with the baseline.
     #[serde(default = "unknown_verdict")]
     pub verdict: Verdict,
-    /// The settings given to the unmodified job, often none; absent if the config is not the unmodified job.
+    /// If the config is the unmodified job: the settings to pass to it, often none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_it_is: Option<Settings>,
     /// The proven speedup over the baseline, with its 95% interval; absent if it is not proven.
@@ -172,7 +172,7 @@ pub struct BestReport {
     /// A few steps of the config as the profiler saw them, if there was time to record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
-    /// The same of the baseline.
+    /// Recorded steps of the baseline, if another config is the best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline_trace: Option<Trace>,
     /// The comparison of the config's losses with those in full precision, if the config changes the numerics.
@@ -235,7 +235,7 @@ fn unknown_verdict() -> Verdict {
 }
 
 impl BestReport {
-    /// Returns the lines below the verdict: the config's floating-point operations, and how its batch affects the learning rate.
+    /// Returns the lines below the verdict: floating-point operations, memory, recorded steps and the learning rate.
     pub fn more_lines(&self) -> Vec<String> {
         let compute = self.compute.as_ref().map(Compute::line);
         let memory = self.memory.as_ref().map(MemoryParts::line);
@@ -244,7 +244,7 @@ impl BestReport {
         compute.into_iter().chain(memory).chain(traces).chain(rates).collect()
     }
 
-    /// Returns the report without secrets, for files that are made for sharing. To run the job, take the command from the original.
+    /// Returns the report without secrets in its command, for files that users share. This command may not run.
     #[must_use]
     pub fn for_sharing(&self) -> Self {
         Self { command: self.command.as_deref().map(redacted), ..self.clone() }
@@ -262,7 +262,7 @@ impl BestReport {
         self.next().map(|command| if is_whole { command } else { run() })
     }
 
-    /// Returns the command of the config, from any folder. A comment lists the settings that the command does not carry.
+    /// Returns the command, with a `cd` to its folder if needed. A comment lists the settings that it does not carry.
     pub fn next(&self) -> Option<String> {
         let command = self.command.as_ref()?;
         let cwd = self.cwd.as_deref().filter(|cwd| !cwd.is_empty() && !is_here(cwd));

@@ -59,8 +59,8 @@ impl Care {
                 sum.seconds += outliers.seconds;
             }
         }
-        let told = care.failing_s + care.spent.map_or(0.0, |spent| spent.total());
-        care.thinking_s = (study.elapsed.as_secs_f64() - told).max(0.0);
+        let in_probes = care.failing_s + care.spent.map_or(0.0, |spent| spent.total());
+        care.thinking_s = (study.elapsed.as_secs_f64() - in_probes).max(0.0);
         care
     }
 

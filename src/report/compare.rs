@@ -233,8 +233,8 @@ fn restricted(settings: &Settings, names: &[String]) -> Settings {
     kept.collect()
 }
 
-/// Returns the value of each config, keyed by the parameters that both studies have. If several configs have the same key, the best
-/// counts.
+/// Returns the value of each config, reduced to the parameters that both studies have. If several configs become equal,
+/// the best counts.
 fn entries(study: &Study, metric: &str, direction: Direction, shared: &[String]) -> Vec<Entry> {
     let is_own = study.objective.goals().len() == 1 && study.objective.metric() == metric;
     let all: Vec<(Settings, Estimate)> = if is_own {
@@ -271,7 +271,7 @@ fn is_better(direction: Direction, value: f64, than: f64) -> bool {
     }
 }
 
-/// Returns how many times better `b` is; `None` if either number has no ratios.
+/// Returns how many times better `b` is; `None` unless both values are finite and positive.
 fn times_better(direction: Direction, a: Estimate, b: Estimate) -> Option<Estimate> {
     let is_size = |estimate: Estimate| estimate.value.is_finite() && estimate.value > 0.0;
     if !is_size(a) || !is_size(b) {

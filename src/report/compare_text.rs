@@ -150,7 +150,7 @@ pub(super) fn word(change: Change) -> (&'static str, Tone) {
     }
 }
 
-/// Selects the configs to show. If there are very many, the largest changes in either direction are kept.
+/// Returns the configs to show, and the number of hidden configs. Of too many, the largest gains and losses are shown.
 pub(super) fn most_changed(configs: &[Both]) -> (Vec<&Both>, usize) {
     if configs.len() <= ROWS {
         return (configs.iter().collect(), 0);

@@ -17,14 +17,14 @@ pub struct Compute {
     pub precision: Option<Precision>,
     /// The number of GPUs that the config used.
     pub gpus: usize,
-    /// The rate of this many GPUs in matrix products of that precision.
+    /// The ceiling: the rate of these GPUs together in matrix products of this precision.
     pub ceiling_flops_per_second: Option<f64>,
     /// The config's rate as a share of the ceiling.
     pub share: Option<f64>,
-    /// True if the ceiling is the peak of the data sheet, as nothing was measured.
+    /// True if the ceiling is the peak of the data sheet, because no ceiling was measured.
     #[serde(default)]
     pub is_ceiling_published: bool,
-    /// The same of the baseline, if another config is the best.
+    /// The floating-point operations of the baseline, if another config is the best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<BaselineCompute>,
 }
@@ -49,7 +49,7 @@ impl Compute {
         let measured = precision.zip(ceilings).and_then(|(precision, ceilings)| ceilings.matmul(precision));
         let by_data_sheet = || published(&used.first()?.name, precision?);
         let ceiling = measured.or_else(by_data_sheet);
-        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        #[expect(clippy::cast_precision_loss, reason = "few GPUs")]
         let ceiling_flops_per_second = ceiling.map(|ceiling| ceiling * gpus as f64);
         Some(Self {
             flops_per_second,

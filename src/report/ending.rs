@@ -43,7 +43,7 @@ fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> Strin
 
 /// Returns the lowest ratio of all rounds if it is far below the mean: then the ratio depends on other load on the machine.
 fn at_least(best: &Best) -> Option<f64> {
-    /// A round number: slices of a quiet machine stay above this share of the mean.
+    /// A round number: rounds on a quiet machine stay above this share of the mean.
     const FAR: f64 = 0.85;
     let speedup = best.speedup?;
     best.lowest_speedup.filter(|lowest| *lowest < FAR * speedup.value && *lowest > 1.0)
@@ -99,7 +99,7 @@ fn few_configs(study: &Study) -> Option<String> {
     Some(format!("few       a probe took {each}{of_it}: {minutes} min are enough for about {WANTED} configs"))
 }
 
-/// Says which settings of the best config are unverified, and which parameters made no difference.
+/// Returns lines about the exchange between ranks, and settings that are unchanged, unverified or without a difference.
 fn settings_lines(study: &Study, best: &Best) -> Vec<String> {
     let settings = study.settings(&best.winner.config);
     let unverified = arrival::unverified(&study.space, &settings, &best.winner.measurement);
@@ -127,8 +127,8 @@ fn few(names: &[String]) -> String {
 /// The relative difference below which sizes count as equal: a round number, 1%.
 const SAME_SIZE: f64 = 0.01;
 
-/// Returns the parameters whose settings made no difference. Pairs of measured configs that differ only in the parameter agree in
-/// the fact that reports the setting, in samples and in memory. Their throughputs agree within both intervals.
+/// Returns the parameters without a difference: configs that differ only in the parameter agree in the fact that
+/// reports the setting, in samples and in memory, and the intervals of their throughputs overlap.
 pub(super) fn without_difference(study: &Study) -> Vec<String> {
     let measured: Vec<(&Trial, &Measurement)> = study
         .history
@@ -285,8 +285,7 @@ fn shown_entry(study: &Study, entry: &Ranked) -> String {
     shown_together(&study.objective, Some(entry.estimate), &numbers, &entry.measurement)
 }
 
-/// Returns the line about the largest batch, from the run that trained on it if there was one. Without such a run, only the memory
-/// of a device is worth the line.
+/// Returns the line about the largest batch: from a run that trained on it, else from a run that was not on the CPU.
 fn largest_batch_line(study: &Study, config: &Config) -> Option<String> {
     let runs = || study.history.of(config).filter_map(|trial| trial.outcome.measurement());
     let trained = runs().find(|run| run.has_trained_largest());

@@ -1,12 +1,12 @@
 //! Escapes foreign text in a report. Output of a command, a step or a device can then neither break nor extend the surrounding
 //! text.
 
-/// Escapes for a terminal, or for a single value: removes control characters, and so escape sequences and line breaks.
+/// Escapes for a terminal, or for a single value: control characters, such as ESC and line breaks, become spaces.
 pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Escapes for a table that programs read. Line breaks stay, since such tables quote them; control sequences are escaped.
+/// Escapes control characters for a table that programs read, except tabs, and line breaks, which such tables quote.
 pub(super) fn as_cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -47,8 +47,8 @@ pub(super) fn gpu_summary(gpus: &[GpuUse]) -> Vec<String> {
     lines
 }
 
-/// Describes how busy the multiprocessors were, or why that is not known. NVML's utilisation differs: it is the time in which some
-/// kernel ran, however small.
+/// Describes how busy the multiprocessors were, or why that is not known. NVML's utilisation (`GPU busy`) is another
+/// number: the share of time in which any kernel ran, however small.
 fn activity(gpus: &[GpuUse]) -> String {
     const NAMES: &[(Metric, &str)] = &[
         (Metric::SmActive, "SM activity"),
@@ -163,13 +163,13 @@ pub(super) fn host_words(host: &Readings) -> Option<String> {
 pub struct MemoryParts {
     /// Memory of tensors, in bytes.
     pub allocated_bytes: u64,
-    /// The same, with memory that another stream still uses.
+    /// Memory of tensors, and of freed tensors that another stream still uses, in bytes.
     pub active_bytes: u64,
-    /// Memory that the allocator holds, used or not.
+    /// Memory that the allocator holds, used or not, in bytes.
     pub reserved_bytes: u64,
-    /// The unused parts of that memory that cannot be freed.
+    /// Unused parts of split blocks, which the allocator cannot free, in bytes.
     pub inactive_split_bytes: u64,
-    /// The share of reserved memory that no tensor used: the difference of the two peaks over the peak of reserved memory.
+    /// The share of reserved memory that no tensor used: 1 - peak of allocated memory / peak of reserved memory.
     pub fragmentation: f64,
     /// Memory of the process outside the allocator: the CUDA context and libraries. Known for one process on one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -211,7 +211,7 @@ impl MemoryParts {
     }
 }
 
-/// Returns the memory of the only process on the only GPU, by the driver's list of processes, without reserved memory.
+/// Returns the process's memory in the driver's list minus reserved memory; `None` unless one process used one GPU.
 fn context(measurement: &Measurement, reserved_bytes: u64) -> Option<u64> {
     let [gpu] = measurement.machine.gpus.as_slice() else { return None };
     let own = gpu.readings.get(&Metric::MemoryOwn)?.value;

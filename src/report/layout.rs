@@ -49,8 +49,8 @@ pub(super) struct LaidOut {
 
 /// Lays the columns out in the width of the screen.
 pub(super) fn lay_out(mut columns: Vec<Column>, screen: Screen) -> LaidOut {
-    /// Texts are shortened to this many columns before any column is left out. They are shortened to half of it if nothing else
-    /// helps.
+    /// Texts are shortened to this width, or to a quarter of a wide screen, before any column is left out. If nothing
+    /// else helps, they are shortened to half of this width.
     const SHORT: usize = 24;
     let mut left_out = Vec::new();
     let total = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);

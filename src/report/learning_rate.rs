@@ -1,4 +1,4 @@
-//! Computes how the usual rules scale the learning rate for a changed batch size; a change is never silent.
+//! Computes how the usual rules scale the learning rate for a changed batch size.
 //!
 //! A larger batch averages the gradient over more samples. Linear scaling is from Goyal et al., "Accurate, Large Minibatch SGD",
 //! 2017 (arXiv:1706.02677), with warm-up. Square root is from Krizhevsky, "One weird trick for parallelizing convolutional neural
@@ -33,8 +33,8 @@ pub struct LearningRate {
     /// The baseline's learning rate, if the command or a parameter states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// The line of the script that makes a schedule for a number of steps, and the number for the best config. Absent without such a
-    /// schedule, or if the script computes the number.
+    /// Where the script makes a schedule for a number of steps, and the right number for the best config, in words.
+    /// Absent without such a schedule, or if the script computes the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
 }
@@ -125,7 +125,7 @@ impl Rate {
     }
 }
 
-/// Returns where the script makes a schedule for a number of steps, and the number in which the best config has as many samples.
+/// Returns where the script makes a schedule, and in how many steps the best config has the baseline's samples.
 fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Option<String> {
     let of_config = |config: &Config| {
         let runs = study.history.of(config).filter_map(|trial| trial.outcome.measurement());
@@ -134,7 +134,7 @@ fn schedule(study: &Study, baseline: &Config, best: &Config, factor: f64) -> Opt
         runs.filter_map(known).next()
     };
     let ((made, before), (_, now)) = (of_config(baseline)?, of_config(best)?);
-    // A script that computes the number has already made the schedule for another one.
+    // If the numbers differ, the script computes the number itself.
     (before == now).then(|| {
         let steps = (before / factor).round();
         format!("{made} for {} steps: {} for this batch size", show_count(before), show_count(steps))
@@ -166,7 +166,7 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
     let after = study.settings(&best.winner.config);
     let batches: Vec<&str> =
         roles.iter().filter(|(_, role)| *role == Role::Batch).map(|(name, _)| name.as_str()).collect();
-    // If the space has a batch and a part of it, the whole batch counts.
+    // If the space has a batch and a micro-batch, the whole batch counts.
     let batch = batches.iter().find(|name| !name.contains("micro")).or(batches.first())?;
     let product = |settings: &Settings, kinds: &[Role]| -> Option<f64> {
         let factors = roles.iter().filter(|(_, role)| kinds.contains(role));
@@ -175,7 +175,7 @@ fn by_roles(study: &Study, step: Option<&StepTemplate>, baseline: &Config, best:
     };
     let of = |kinds: &[Role]| Some((product(&before, kinds)?, product(&after, kinds)?));
     let per_device = of(&[Role::Accumulation, Role::Devices])?;
-    // The samples of a step show if the batch is for each device or for all devices together.
+    // The measured samples of a step show whether the batch is for each device or for all devices together.
     let whole = of(&[Role::Accumulation])?;
     let measured = by_measurement(study, baseline, &best.winner.measurement).map(|(before, after)| after / before);
     let is = |measured: f64, ratio: f64| (measured / ratio - 1.0).abs() < 0.05;
@@ -204,7 +204,7 @@ fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
         let role = match target(name) {
             Some("dataloader.batch_size") => Some(Role::Batch),
             Some("torch.grad_accumulation") => Some(Role::Pieces),
-            // A derived value has no settings, but its name may suggest a role.
+            // The name of a derived value may suggest a role; the range is only a placeholder.
             _ => Parameter::range(name, 1, 1, 1).role(),
         };
         Some((name.to_owned(), role?))

@@ -277,7 +277,7 @@ fn process_words(holder: &Holder) -> String {
     format!("{name} {}{memory}", holder.pid)
 }
 
-/// Returns the meters that work, then why each of the others does not.
+/// Returns a line with all working meters, then a line for each other meter with the reason why it does not work.
 fn meters(gpu: &GpuFacts) -> Vec<String> {
     let works: Vec<&str> = gpu.meters.iter().filter(|meter| meter.absent.is_none()).map(|meter| meter.name).collect();
     let absent = gpu.meters.iter().filter_map(|meter| Some(format!("not {}: {}", meter.name, meter.absent.as_ref()?)));

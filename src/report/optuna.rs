@@ -112,7 +112,7 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     if let Json::Object(log) = log { log } else { Map::new() }
 }
 
-/// Returns the distribution with the parameter's settings, and a setting in Optuna's encoding: a number, or its index in a list.
+/// Returns the parameter's distribution, and the value in Optuna's encoding: a number, or an index in the choices.
 fn distribution(parameter: &Parameter, value: &Value) -> (Json, Json) {
     let with = |name: &str, attributes: Json| json!({ "name": name, "attributes": attributes });
     let number = json!(value.as_f64());

@@ -16,7 +16,7 @@ use crate::model::{
 use crate::probe::MEMORY_SNAPSHOT;
 use crate::search::Study;
 
-/// How to look at the allocator's blocks.
+/// How to look at a memory snapshot, which lists the blocks of torch's allocator.
 pub(super) const HOW_TO_OPEN: &str = "open it at pytorch.org/memory_viz";
 
 /// The output of `gputune probe --json`.
@@ -36,7 +36,7 @@ pub struct ProbeReport<'t> {
     pub elapsed_s: f64,
     /// The path of the log with the step's output.
     pub log: String,
-    /// The path of the allocator's blocks, if the device's memory ran out.
+    /// The path of the memory snapshot, if the device's memory ran out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_snapshot: Option<String>,
     /// The device that the probe ran on.
@@ -93,7 +93,7 @@ pub fn probe_text(study: &Study, trial: &Trial, device: &Device, log: &Path) -> 
     text
 }
 
-/// Returns the path of the allocator's blocks next to the log of a trial that ran out of memory.
+/// Returns the path of the memory snapshot next to the log of a trial that ran out of memory.
 pub(super) fn snapshot(trial: &Trial, log: &Path) -> Option<String> {
     let is_full = matches!(trial.outcome, Outcome::OutOfMemory { .. });
     let path = MEMORY_SNAPSHOT.of_log(log).filter(|_| is_full)?;

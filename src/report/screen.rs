@@ -83,7 +83,7 @@ impl Screen {
 }
 
 impl Screen {
-    /// Lays out a line whose label has this many columns and a tone; further lines are indented below it.
+    /// Lays out a line that begins with a label of `label` columns in a tone. Wrapped lines are indented.
     pub(super) fn lay_out_at(self, label: usize, line: &str, tone: Tone) -> String {
         let (name, rest) = split_at_width(line, label);
         let parts = wrap(rest, self.columns.saturating_sub(label));
@@ -212,7 +212,7 @@ impl Page {
     }
 }
 
-/// Joins the parts that are known.
+/// Joins the known parts with semicolons.
 pub(super) fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = Option<T>>) -> String {
     let known: Vec<T> = words.into_iter().flatten().collect();
     known.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("; ")
@@ -230,7 +230,7 @@ fn hanging(label: &str, text: &str, indent: usize, columns: usize) -> String {
     shown
 }
 
-/// Breaks a line into pieces of at most this many columns. Text after `- ` is indented.
+/// Breaks a line into pieces of at most this many columns. Further lines of a list item (`- `) are indented.
 fn broken(line: &str, columns: usize) -> Vec<String> {
     let line: String = line.chars().filter(|c| !c.is_control()).collect();
     let (mark, text) = line.split_at(if line.starts_with("- ") { 2 } else { 0 });

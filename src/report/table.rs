@@ -97,10 +97,10 @@ const EXTRAS: &[Extra] = &[
     Extra { header: "left out", dispensable: 2002, text: outliers },
 ];
 
-/// Returns the parameters that get a column, each with its rank for leaving it out. Parameters that are equal in all trials go
-/// first and are listed below; then parameters with the fewest settings go.
+/// Returns the parameters that get a column, each with its rank for leaving it out: the fewest settings go first. On a
+/// narrow screen, parameters that are equal in all trials get no column; their settings are returned separately.
 fn parameters<'s>(study: &'s Study, shown: &[&Trial], screen: Screen) -> (Vec<(&'s str, u32)>, Vec<String>) {
-    /// A rank below the ranks of columns that are no parameters.
+    /// Ranks of parameters are below this number, and most ranks of `EXTRAS` are above.
     const MOST: u32 = 1000;
     let names = study.space.parameters().iter().map(Parameter::name);
     let counted: Vec<(&str, usize)> = names
@@ -210,12 +210,12 @@ impl Marks {
     }
 }
 
-/// The columns in front of the reasons.
+/// The width of the label in front of a reason.
 const LABEL: usize = 15;
 
 /// Lists why trials failed or are infeasible, each reason once: `out of memory #7, #9: CUDA out of memory ...`.
 fn reasons(study: &Study, trials: &[&Trial]) -> Vec<String> {
-    /// The most reasons in the list; the table of trials has the rest.
+    /// The most reasons in the list; `trials.csv` has the rest.
     const REASONS: usize = 6;
     /// The most trial numbers for each reason.
     const NAMED: usize = 6;

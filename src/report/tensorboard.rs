@@ -62,7 +62,7 @@ pub(super) fn make(subject: &Subject<'_>) -> Output {
         if let Some(score) = study.objective.score_of(&trial.outcome) {
             best = Some(best.map_or(score, |best| best.max(score)));
         }
-        // A score is the metric, or its negative if less is better.
+        // `score` turns the best score back into the metric: if less is better, it changes the sign.
         if let Some(best) = best {
             search.scalar(
                 ended,

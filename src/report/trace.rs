@@ -8,7 +8,7 @@ use crate::model::fact::{TRACE_FILE, TRACE_STEPS};
 use crate::model::{Config, Facts};
 use crate::search::Study;
 
-/// The kernels that a line names, and the columns of a name; names of templates in C++ are long. Both are round numbers.
+/// The most kernels in a line, and the most columns of a name: C++ template names are long. Round numbers.
 const NAMED: usize = 3;
 const COLUMNS: usize = 40;
 
@@ -25,7 +25,7 @@ pub struct Trace {
     pub top: Vec<(String, f64)>,
     /// The share of the time in which no kernel ran.
     pub idle_share: Option<f64>,
-    /// The share of the time of copies in which a kernel ran.
+    /// The share of copy time in which a kernel ran.
     pub copy_overlap: Option<f64>,
     /// An estimate from the grids of kernels: the share of multiprocessors with a block, over the recorded time.
     pub estimated_sm_efficiency: Option<f64>,

@@ -148,7 +148,7 @@ fn found_columns(study: &Study) -> Vec<Column<'_>> {
     columns
 }
 
-/// Returns the columns of how much was measured.
+/// Returns the columns about steps and times of measuring, and about disturbances.
 fn effort_columns() -> Vec<Column<'static>> {
     vec![
         column("steps", |row| row.whole(|m| Some(m.timing.steps))),

@@ -1,4 +1,4 @@
-//! Says how long the whole training takes with the baseline and with the named config.
+//! Says how long the whole training takes with the baseline and with the best config.
 
 use crate::model::RunLength;
 use crate::model::quantity::show_count;
@@ -14,7 +14,7 @@ impl WholeRun {
         format!("whole run of {}: {}{}", self.length, self.times(), self.after_times())
     }
 
-    /// Returns what is said after the times.
+    /// Returns the words after the times.
     pub(super) fn after_times(&self) -> String {
         let same_samples = self.best_steps.map(|steps| match &self.steps_option {
             Some(option) => format!("; set {option} {steps:.0} for as many samples"),

@@ -35,7 +35,7 @@ const PHASES: &[(&str, &str, char)] = &[
 ];
 const OVERHEAD: (&str, &str, char) = ("host_overhead", "host overhead", '·');
 
-/// Returns the parts of a step, the rest being host overhead; empty if the job reports no phase.
+/// Returns the phases of a step, then the rest of it as host overhead; empty if the job reports no phase.
 pub fn parts(evidence: &Evidence) -> Vec<Part> {
     let Some(step) = evidence.step() else { return Vec::new() };
     let known = |name: &str| PHASES.iter().any(|(phase, _, _)| *phase == name);
@@ -50,11 +50,11 @@ pub fn parts(evidence: &Evidence) -> Vec<Part> {
     if all.is_empty() {
         return Vec::new();
     }
-    let told: f64 = all.iter().map(|(.., seconds)| seconds).sum();
+    let in_phases: f64 = all.iter().map(|(.., seconds)| seconds).sum();
     let (name, label, sign) = OVERHEAD;
-    all.push((name, label, sign, (step - told).max(0.0)));
+    all.push((name, label, sign, (step - in_phases).max(0.0)));
     // If a device works ahead of its host, the phases may add up to more than the step.
-    let whole = told.max(step);
+    let whole = in_phases.max(step);
     let part = |(name, label, sign, seconds): (&str, &str, char, f64)| Part {
         name: name.to_owned(),
         seconds,

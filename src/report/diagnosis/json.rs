@@ -115,7 +115,7 @@ pub struct ProbeLine {
     /// The samples per second of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_per_second: Option<Estimate>,
-    /// The samples per second of the loader alone, by workers.
+    /// The samples per second of the loader alone, by number of workers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub loader_samples_per_second: BTreeMap<u32, f64>,
 }

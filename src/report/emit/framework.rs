@@ -29,7 +29,7 @@ pub struct Framework {
     pub source: &'static str,
     /// The framework's names for the knobs.
     pub keys: &'static [Key],
-    /// Other settings of the framework whose names a parameter may have, grouped by the table that holds them.
+    /// Further settings of the framework, by table. A parameter with the name of such a setting is written unchanged.
     pub own: &'static [(&'static str, &'static [&'static str])],
     /// Hints for knobs that the framework has no name for: the place to set them.
     pub elsewhere: &'static [(Knob, &'static str)],
@@ -45,7 +45,7 @@ pub(super) fn json(value: &Value) -> Json {
     }
 }
 
-/// Makes the row of a key that takes the value as it is.
+/// Makes the row of a key that takes the value unchanged.
 macro_rules! plain_key {
     ($knob:ident, $key:literal) => {
         Key { knob: Knob::$knob, key: $key, write: |value| Ok(vec![($key, json(value))]) }

@@ -10,7 +10,7 @@ pub enum Knob {
     Batch,
     /// The number of batches, or of parts of a batch, whose gradients are summed.
     Accumulation,
-    /// The processes that load data.
+    /// The number of processes that load data.
     Workers,
     /// The number of batches that each worker loads ahead.
     Prefetch,
@@ -30,7 +30,7 @@ pub enum Knob {
     FusedOptimizer,
     /// True if activations are recomputed in the backward pass.
     Checkpoint,
-    /// The devices of a machine, or its processes with one device each.
+    /// The number of devices of a machine, or of its processes with one device each.
     Devices,
     /// The number of machines.
     Nodes,
@@ -135,8 +135,8 @@ pub(super) struct Entry {
     pub(super) knob: Option<Knob>,
 }
 
-/// Returns all settings with their knobs. A step that is computed in pieces becomes a smaller batch with gradient accumulation,
-/// which every framework has.
+/// Returns all settings with their knobs, and notes. A batch that the step computes in pieces becomes a smaller batch
+/// with gradient accumulation.
 pub(super) fn entries(chosen: &Chosen<'_>) -> (Vec<Entry>, Vec<String>) {
     let all = chosen.settings.iter().map(|(name, value)| {
         let (knob, value) = match switch(name, value) {
@@ -170,11 +170,11 @@ pub(super) fn entries(chosen: &Chosen<'_>) -> (Vec<Entry>, Vec<String>) {
     (all, notes)
 }
 
-/// Converts a boolean with the name of a precision to the precision.
+/// Converts a switch such as `bf16` to a precision: `bf16` if it is on, `fp32` if it is off.
 fn switch(name: &str, value: &Value) -> Option<Value> {
     let Value::Bool(is_on) = value else { return None };
-    let is_one = ["bf16", "fp16", "tf32"].contains(&name);
-    is_one.then(|| Value::Text(if *is_on { name.to_owned() } else { "fp32".to_owned() }))
+    let is_precision = ["bf16", "fp16", "tf32"].contains(&name);
+    is_precision.then(|| Value::Text(if *is_on { name.to_owned() } else { "fp32".to_owned() }))
 }
 
 fn knob_of(chosen: &Chosen<'_>, name: &str, value: &Value) -> Option<Knob> {
@@ -186,7 +186,7 @@ fn knob_of(chosen: &Chosen<'_>, name: &str, value: &Value) -> Option<Knob> {
         let role = role(chosen, name, value)?;
         KNOBS.iter().find(|facts| facts.role == Some(role))
     };
-    // No framework has a name for any other target.
+    // Frameworks have no names for other targets, so a setting with such a target has no knob.
     let is_other = target.is_some_and(|target| target != "arg" && !target.starts_with("env."));
     let found = by_target.or_else(|| if is_other { None } else { by_name().or_else(by_role) });
     found.map(|facts| facts.knob)

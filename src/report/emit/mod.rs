@@ -90,7 +90,7 @@ pub struct Format {
     pub write: fn(&Chosen<'_>) -> Result<Written, Unwritable>,
 }
 
-/// Wraps a text that contains all names and values.
+/// Returns a text without notes, since it contains all names and values.
 fn whole(text: String) -> Result<Written, Unwritable> {
     Ok(Written { text, notes: Vec::new() })
 }

@@ -78,9 +78,9 @@ impl Run<'_> {
     /// Returns the routes of a setting; empty if the setting only serves to derive other settings.
     fn routes(&self, name: &str) -> Vec<Route> {
         let has = |template: &Template| template.names().any(|(found, _)| found == name);
-        let behind = self.arguments_from().unwrap_or(usize::MAX);
+        let begin = self.arguments_from().unwrap_or(usize::MAX);
         let command = self.step.command.iter().enumerate().filter(|(_, template)| has(template));
-        let command = command.map(|(at, template)| match at < behind {
+        let command = command.map(|(at, template)| match at < begin {
             true => Route::Launcher(template.text().to_owned()),
             false => Route::Argument,
         });
@@ -126,7 +126,7 @@ impl Run<'_> {
         let json = || serde_json::to_string(settings).unwrap_or_default();
         let config = (!is_heard).then(|| (CONFIG.to_owned(), json()));
         let mut all: Vec<(String, String)> = Vec::new();
-        // Without the hook, this variable does nothing.
+        // Only the hook reads this variable, and the written command runs without the hook.
         let env = rendered.env.into_iter().filter(|(name, _)| name != REPLACED_FILES);
         for (name, value) in config.into_iter().chain(env) {
             // The last value of a variable counts, as in a process.
@@ -165,8 +165,8 @@ impl Elsewhere {
 }
 
 impl Run<'_> {
-    /// Returns the step with another command. `{name}` in it stands for a setting, as in a spec. Options with settings that it does
-    /// not have are appended to it.
+    /// Returns the step with another command, in which `{name}` stands for a setting, as in a spec. Options of the
+    /// spec's command that carry settings are appended if the new command lacks these settings.
     ///
     /// # Errors
     /// The new command already has an option that a setting would add, or a setting has no place in it.
@@ -198,9 +198,9 @@ impl Run<'_> {
         Ok(step)
     }
 
-    /// Returns the words of the spec's command that carry settings which the new command does not have, each with its option.
+    /// Returns words of the spec's command with settings that the new command lacks, each with its option.
     fn carried(&self, new: &StepTemplate, settings: &Settings) -> Result<Vec<Vec<Template>>, Unwritable> {
-        let behind = self.arguments_from();
+        let begin = self.arguments_from();
         let mut carried = Vec::new();
         for (at, word) in self.step.command.iter().enumerate() {
             let is_active =
@@ -212,7 +212,7 @@ impl Run<'_> {
             let option = at.checked_sub(1).and_then(|before| self.step.command.get(before));
             let option = option.filter(|option| option.is_option() && !option.text().contains('='));
             let has_option = word.is_switch() || word.is_assignment() || option.is_some();
-            if !has_option || behind.is_err() || behind.is_ok_and(|behind| at < behind) {
+            if !has_option || begin.is_err() || begin.is_ok_and(|begin| at < begin) {
                 let message =
                     format!("the new command lacks `{}`, which carries a setting in the spec's command", word.text());
                 return Err(Unwritable::new(
@@ -237,7 +237,7 @@ fn option_of(templates: &[Template]) -> Option<String> {
     }
 }
 
-/// Refuses a command that has an option of a setting: if the option appeared twice, the script would decide which value counts.
+/// Returns an error if the command already has this option: the script would decide which of two values counts.
 fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
     let name = option.trim_end_matches('=');
     let is_there = |word: &&Template| {
@@ -255,7 +255,7 @@ fn refuse_twice(own: &[Template], option: &str) -> Result<(), Unwritable> {
 /// Writes the words of a command that carry settings, each preceded by its option.
 pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     let run = chosen.run.as_ref().ok_or_else(no_command)?;
-    let behind = run.arguments_from().map_err(|reason| {
+    let begin = run.arguments_from().map_err(|reason| {
         Unwritable::new(
             format!("{reason}, so the script's arguments are unknown"),
             "`--format command` prints the whole command",
@@ -265,7 +265,7 @@ pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
     let shown: Vec<String> = words
         .iter()
         .enumerate()
-        .filter(|(at, _)| carries(run, &words, *at, behind))
+        .filter(|(at, _)| carries(run, &words, *at, begin))
         .map(|(_, word)| shell_word(&word.text))
         .collect();
     let is_here = |route: &Route| *route == Route::Argument;
@@ -273,10 +273,10 @@ pub(super) fn arguments(chosen: &Chosen<'_>) -> Result<Written, Unwritable> {
 }
 
 /// Returns true if a word contains a setting, or is the option in front of a setting.
-fn carries(run: &Run<'_>, words: &[Word], at: usize, behind: usize) -> bool {
+fn carries(run: &Run<'_>, words: &[Word], at: usize, begin: usize) -> bool {
     let template = |word: &Word| word.template.and_then(|at| Some((at, run.step.command.get(at)?)));
     let Some((place, own)) = words.get(at).and_then(template) else { return true };
-    if place < behind {
+    if place < begin {
         return false;
     }
     let is_its_value = |value: &Template| value.has_settings() && !value.is_switch() && !value.text().starts_with('-');

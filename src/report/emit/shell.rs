@@ -40,13 +40,13 @@ pub fn shell_word(word: &str) -> String {
     quoted
 }
 
-/// Returns words as a command; the first word is a program, whatever its name.
+/// Joins words to a command. The first word is quoted if a shell would not read it as a program.
 pub(super) fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     let mut words = words.into_iter();
     let program = words.next().map(|program| {
         let shown = shell_word(program);
-        let is_other = RESERVED.contains(&program) || is_assignment(program);
-        if is_other && shown == program { format!("'{program}'") } else { shown }
+        let is_misread = RESERVED.contains(&program) || is_assignment(program);
+        if is_misread && shown == program { format!("'{program}'") } else { shown }
     });
     program.into_iter().chain(words.map(shell_word)).collect::<Vec<_>>().join(" ")
 }

@@ -52,7 +52,7 @@ pub(super) fn phases(studied: &Studied<'_>) -> Vec<Figure> {
     vec![figure("phases", "phases".to_owned(), "where a step's time went".to_owned(), text + &rest, drawing)]
 }
 
-/// Returns the time of a step, or the sum of its phases if only a rate was read.
+/// Returns the time of a step, at least the sum of its phases; only the sum if the time of a step is not known.
 fn step_seconds(measurement: &Measurement) -> Option<f64> {
     let phases: f64 = measurement.phase_seconds.values().sum();
     measurement.timing.step_seconds.map(|seconds| seconds.max(phases)).or(Some(phases)).filter(|seconds| *seconds > 0.0)

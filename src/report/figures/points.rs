@@ -97,7 +97,7 @@ fn one(studied: &Studied<'_>, at: usize) -> Option<Figure> {
     Some(figure("against", format!("against-{}-{}", at + 1, id_of(&name)), title, text, drawing))
 }
 
-/// Returns the line through more than one point.
+/// Returns the line through the points, if there are several.
 fn through(label: &str, points: &[(f64, f64)]) -> Option<Line> {
     let (x, y) = points.iter().copied().unzip();
     (points.len() > 1).then(|| Line { label: label.to_owned(), is_steps: false, x, y })

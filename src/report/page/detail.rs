@@ -178,7 +178,7 @@ pub(super) struct Kept {
     pub(super) why: Option<String>,
     /// The path of the log, relative to the folder of the search.
     pub(super) log_name: Option<String>,
-    /// The path of the allocator's blocks, relative to the folder of the search, if the device's memory ran out.
+    /// The path of the memory snapshot, relative to the folder of the search, if the device's memory ran out.
     pub(super) snapshot: Option<String>,
     /// The last lines of the log.
     pub(super) log: Option<String>,
@@ -186,8 +186,8 @@ pub(super) struct Kept {
     pub(super) timeline: Option<Timeline>,
 }
 
-/// Reads the stored data of each trial, by its number. If the page has no room for all, the best trials come first, then failed
-/// trials.
+/// Reads the stored data of each trial, by its number. If the page has no room for all, trials of the best config come
+/// first, then failed trials.
 pub(super) fn kept(subject: &Subject<'_>) -> BTreeMap<u32, Kept> {
     let Subject { study, best, folder, .. } = *subject;
     let trials = study.history.trials();

@@ -43,7 +43,7 @@ struct Content<'c> {
     table: Rows,
     details: BTreeMap<u32, Detail>,
     about: Vec<(&'static str, String)>,
-    /// Instructions to reproduce the result: purposes with commands or texts.
+    /// Instructions to reproduce the result: commands or texts, each after its purpose.
     reproduce: Vec<(&'static str, String)>,
 }
 
@@ -54,7 +54,7 @@ struct Kind {
     about: &'static str,
 }
 
-/// What makes the browser load the page of a running search again, and every how many seconds.
+/// Makes the browser reload the page of a running search every 10 seconds.
 const REFRESH: &str = "<meta http-equiv=\"refresh\" content=\"10\">";
 
 /// Writes the page of a search that is kept in a folder.
@@ -151,7 +151,7 @@ fn in_an_element(json: &str) -> String {
     safe
 }
 
-/// Writes the page: the verdict, both searches side by side, the configs that both measured, and notes.
+/// Writes the page of a comparison: the verdict, both searches side by side, the configs that both measured, and notes.
 pub(super) fn comparison_page(comparison: &Comparison) -> String {
     let nonce = nonce();
     let title = format!("{} and {}", comparison.a.name, comparison.b.name);

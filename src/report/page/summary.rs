@@ -29,11 +29,11 @@ use crate::search::{Best, StopReason, Study, Verdict};
 pub(super) struct Summary {
     /// The result in a few words.
     headline: String,
-    /// The confidence in the result, or its meaning.
+    /// The confidence in the result, or why it is unknown.
     sub: String,
     /// True if a best config was found.
     is_found: bool,
-    /// A word on a search that is not over.
+    /// A note if the search was interrupted or is still running.
     flag: Option<&'static str>,
     /// The device, and how much of the space was tried.
     tried: String,
@@ -260,7 +260,7 @@ fn compared(settings: &Settings, before: Option<&Settings>) -> Vec<Setting> {
     all
 }
 
-/// Describes the largest change in the time per sample, if the phases of both measurements are known.
+/// Names the phase that saves the most time per sample, if the phases of both measurements are known.
 fn why(before: &Measurement, now: &Measurement) -> Option<String> {
     /// The smallest share of the saved time that counts as an explanation: a round number.
     const NOTABLE: f64 = 0.2;

@@ -77,8 +77,8 @@ impl Rows {
         columns.extend(goals.iter().map(|metric| column(metric, metric_unit(metric), false)));
         let is_told = |told: &&Told| trials.iter().filter_map(measurement).any(|m| (told.2)(&m).is_some());
         // Leave out values that are objectives, which have their own columns.
-        let counts = |told: &&Told| goals.iter().any(|goal| goal.replace('_', " ") == told.0);
-        let told: Vec<&Told> = TOLD.iter().filter(|told| !counts(told)).filter(is_told).collect();
+        let is_goal = |told: &&Told| goals.iter().any(|goal| goal.replace('_', " ") == told.0);
+        let told: Vec<&Told> = TOLD.iter().filter(|told| !is_goal(told)).filter(is_told).collect();
         columns.extend(told.iter().map(|(label, unit, _)| column(label, *unit, false)));
         columns.push(column("wall time", Unit::Seconds, false));
         let has_slots = trials.iter().any(|trial| trial.slot.is_some());

@@ -76,7 +76,7 @@ pub(super) fn is_switch(name: &str) -> bool {
     words(name).first().is_some_and(|first| OF_SWITCHES.contains(&first.as_str()))
 }
 
-/// Returns true if a word means a secret; `PGPASSWORD` and `mypasswd` are single words.
+/// Returns true if a word means a secret, or ends with the name of a secret, as `PGPASSWORD` does.
 fn is_secret(word: &str) -> bool {
     SECRET.contains(&word) || ["password", "passwd", "apikey"].iter().any(|end| word.ends_with(end))
 }

@@ -76,7 +76,7 @@ pub(super) fn record(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a checksum as TFRecord stores it: rotated and shifted, so that data may contain checksums (`crc32c.h` of TensorFlow).
+/// Returns a checksum as TFRecord stores it: rotated, plus a constant, so that data may contain checksums (`crc32c.h`).
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
