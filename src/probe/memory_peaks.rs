@@ -7,7 +7,7 @@ use super::growth::{LEAST_BYTES, slope};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MemoryReport {
     pub(super) device: u32,
-    /// True if the peak also covers the time of the last report of this device.
+    /// True if the device's last report did not reset the peak, so the peak also covers the time before that report.
     pub(super) goes_on: bool,
     /// The largest use in bytes since the last report, or since the start, including memory outside the framework.
     pub(super) peak_bytes: Option<u64>,
@@ -38,12 +38,12 @@ impl Peak {
     }
 }
 
-/// Retries, and the number of steps before their time.
+/// The retries between two reports of a device, and the number of steps at the earlier report.
 #[derive(Debug, Clone, Copy)]
 struct Retries {
     after: usize,
     count: u64,
-    /// True if they are in a device's first report, which also covers the time before the first step.
+    /// True for a device's first report, which also covers the time before the first step.
     is_first: bool,
 }
 
@@ -63,11 +63,11 @@ struct Reported {
 #[derive(Debug, Default)]
 pub(super) struct MemoryPeaks {
     peaks: Vec<Peak>,
-    /// Reports with other retries than the report before, and the first report of each device.
+    /// The first report of each device, and each report whose total of retries has grown.
     retries: Vec<Retries>,
-    /// The largest number of steps before a report of retries, without the first reports.
+    /// The latest step at which the time of a report of retries began. First reports do not count.
     latest: Option<usize>,
-    /// The use of each device of each rank, in bytes, after a number of steps.
+    /// For each rank and device: numbers of steps, each with the bytes in use after it.
     in_use: BTreeMap<(u32, u32), Vec<(usize, u64)>>,
     reported: BTreeMap<(u32, u32), Reported>,
     capacity_bytes: Option<u64>,
@@ -75,7 +75,7 @@ pub(super) struct MemoryPeaks {
     pub(super) has_failed_allocations: bool,
 }
 
-/// The numbers before and after a step, of the fullest device.
+/// The memory peaks of the fullest device in warm-up and after it, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Split {
     pub(super) warmup: Option<u64>,
@@ -116,17 +116,17 @@ impl MemoryPeaks {
         let after = if report.goes_on && reported.has_peak { reported.since } else { reported.steps };
         (reported.steps, reported.since, reported.has_peak) = (steps, after, true);
         self.peaks.push(Peak { after, bytes, capacity: report.capacity_bytes });
-        // A peak may then be counted as warm-up.
+        // A joined peak has the earlier start of two, so a later peak may count as warm-up.
         fold(&mut self.peaks, |one, other| {
             let fuller = if other.is_fuller_than(&one) { other } else { one };
             Peak { after: one.after.min(other.after), ..fuller }
         });
     }
 
-    /// Splits peaks and retries into those whose time began before the end of this many steps, and later ones.
+    /// Splits peaks and retries at the end of warm-up. Reports whose time began before this many steps are warm-up.
     ///
-    /// A report that spans the end of warm-up may have its peak on either side, and counts as warm-up. If it is the only report, it
-    /// counts for both.
+    /// A report that spans the end of warm-up may have its peak on either side, so it counts as warm-up. If no report
+    /// began later, the warm-up peak counts for both sides.
     pub(super) fn split_at(&self, warmup_steps: usize) -> Split {
         let of = |is_warmup: bool| self.peaks.iter().filter(move |peak| (peak.after < warmup_steps) == is_warmup);
         let fullest = |one: Peak, other: &Peak| if other.is_fuller_than(&one) { *other } else { one };
@@ -149,7 +149,7 @@ impl MemoryPeaks {
         }
     }
 
-    /// Returns the steady growth of a device per step, and the bytes that are left, for the device that is full first.
+    /// Returns the steady growth per step, and the bytes that are left, of the device that will be full first.
     pub(super) fn growth_after(&self, warmup_steps: usize) -> Option<(f64, f64)> {
         let of_device = |in_use: &Vec<(usize, u64)>| {
             let later = in_use.iter().filter(|(steps, _)| *steps >= warmup_steps);

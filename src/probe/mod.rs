@@ -1,8 +1,8 @@
 //! Runs one config for a short time: starts it, reads its reports, measures it, ends it, and returns its outcome.
 //!
-//! Start with [`Prober`], the seam, and [`CommandProber`], which runs a command under the `supervisor`. `measuring` turns step
-//! reports into a throughput with its interval. `classify` finds the reason for a failure. `writes` protects the user's files.
-//! [`adapter`] brings settings into an unmodified script. [`InProcess`] does the same for a step in this program.
+//! Start with the trait [`Prober`] and [`CommandProber`], which runs a command under the `supervisor`. [`InProcess`]
+//! probes a step in this program. `measuring` turns step reports into a throughput with its interval. `classify` finds
+//! causes of failures. `writes` protects the user's files. [`adapter`] brings settings into an unmodified script.
 
 pub mod adapter;
 mod brief;
@@ -88,20 +88,20 @@ pub struct Limits {
     pub grace_time: Duration,
     /// Longest time spent measuring after warm-up.
     pub measure_time: Duration,
-    /// Measuring ends early at this half width of the throughput's 95% interval, as a share. With `None`, a search chooses the
-    /// share: it knows how far runs differ, and measures no finer. Otherwise, the share is [`PRECISION`].
+    /// Measuring ends early at this half width of the throughput's 95% interval, as a share. With `None`, a search
+    /// chooses a share no finer than the difference between runs. Outside a search, `None` means [`PRECISION`].
     pub precision: Option<f64>,
     /// Host memory that must stay available; a probe that leaves less is ended.
     pub host_memory_headroom: Headroom,
-    /// Largest difference of losses from the losses in full precision. A config counts as diverged beyond it. See
-    /// [`numerics::drift`](crate::search::numerics::drift).
+    /// Largest difference of losses from the losses in full precision. A config with a larger difference counts as
+    /// diverged. See [`numerics::drift`](crate::search::numerics::drift).
     pub loss_tolerance: f64,
     /// Bytes of a probe's output that its log keeps. The rest is read and dropped.
     pub log_size: Option<u64>,
 }
 
 /// The version of the measuring method: the choice of steps, the throughput and its interval, and the kinds of disturbance. Raise
-/// it with every change after which the same run gives another number.
+/// it with every change that alters the result of the same run.
 pub const MEASURING: u32 = 4;
 
 /// The default precision: a difference of 2% is a tie to most users.
@@ -148,14 +148,14 @@ impl Default for Limits {
 pub enum Effort {
     /// For a candidate among many.
     Probe,
-    /// For a comparison of slots, or for the facts of a job: at most one of this many equal parts of the usual time.
+    /// For a comparison of slots, or for the facts of a job: at most a part of the usual time, such as a third.
     Part {
-        /// The number of parts.
+        /// The divisor of the usual time.
         one_in: NonZeroU32,
     },
-    /// Until the config has warmed up and its rate is roughly known, because rounds compare it. At most a second.
+    /// Until the config has warmed up and its rate is roughly known, at most a second. Later rounds compare the config.
     Brief,
-    /// Until the losses of the first steps are known, for a comparison with another config. The probe's log has its own name.
+    /// Until the losses of the first steps are known, for a comparison with another config. Its log has another name.
     Losses {
         /// The number of losses.
         count: usize,
@@ -195,12 +195,12 @@ pub const FIRST_LOSSES: usize = 16;
 /// The function that receives a prober's progress. Its answer tells the prober to continue or to stop.
 pub type Watch<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
-/// What a prober holds after a probe, so that a round starts no process.
+/// The processes that a prober holds after a probe, so that a later round does not start them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     /// The process of each probe.
     Processes,
-    /// One process, which receives other settings.
+    /// One process, which receives the settings of each config in turn.
     OneProcess,
     /// Nothing: a round starts a process for each config.
     Nothing,
@@ -212,8 +212,8 @@ pub enum Holds {
 pub trait Prober {
     /// Runs one config.
     ///
-    /// Calls `watch` at least every 100 ms while a process runs, and between steps otherwise. If `watch` answers `Break`, the probe
-    /// ends at once with [`Outcome::Interrupted`].
+    /// Calls `watch` at least every 100 ms while a process runs, or between the steps of a step in this program. If
+    /// `watch` answers `Break`, the probe ends at once with [`Outcome::Interrupted`].
     ///
     /// # Errors
     /// No config can be probed; the error gives the reason.
@@ -234,7 +234,7 @@ pub trait Prober {
         Ok(bout.finish(end))
     }
 
-    /// Returns what is held for a next round.
+    /// Returns the processes held for the next round.
     fn holds(&self) -> Holds {
         Holds::Processes
     }
@@ -294,7 +294,7 @@ pub enum ProbeError {
         /// The first process ids.
         pids: Vec<u32>,
     },
-    /// Memory that a probe or another program took is not free again.
+    /// More memory is in use than before the first probe. A probe or another program holds it.
     #[error("{} more of {place} than before the first probe are in use{}", show_bytes(*.bytes), held_by(.holder.as_deref()))]
     MemoryHeld {
         /// The memory, such as `GPU 0`.
@@ -335,7 +335,7 @@ pub enum ProbeError {
         /// The longest time of a probe.
         takes: Duration,
     },
-    /// No config can be probed on another node.
+    /// The worker of another node can probe no config.
     #[error("on {host}: {reason}")]
     OnNode {
         /// The node.

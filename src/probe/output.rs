@@ -75,7 +75,7 @@ impl Output {
         locked(&self.state.lines).iter().cloned().collect()
     }
 
-    /// Returns the error if the log is incomplete.
+    /// Takes the error that left the log incomplete.
     pub(super) fn log_error(&self) -> Option<io::Error> {
         locked(&self.state.log_error).take()
     }
@@ -88,7 +88,7 @@ struct Copier {
     pattern: Option<Regex>,
     line: Vec<u8>,
     numbers: Vec<f64>,
-    /// True after the first rate that is not of an evaluation.
+    /// True after the first rate of the training.
     has_trained: bool,
     state: Arc<State>,
     messages: SyncSender<Message>,
@@ -102,7 +102,7 @@ impl Copier {
                 Ok(0) => break,
                 Ok(count) => self.take(&buffer[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A pseudo-terminal that nothing writes to any more gives EIO.
+                // A pseudo-terminal fails with EIO after its last writer has closed it.
                 Err(_) => break,
             }
         }
@@ -154,7 +154,7 @@ impl Copier {
         let line = String::from_utf8_lossy(&self.line).trim_end().to_owned();
         let found = self.pattern.as_ref().and_then(|pattern| Some((find_rate(pattern, &line)?, pattern)));
         if let Some((number, pattern)) = found {
-            // Beside lines of the training, lines of an evaluation do not count.
+            // Rates of an evaluation count only before the first rate of the training.
             let is_training = !is_of_evaluation(pattern, &line);
             self.has_trained |= is_training;
             self.numbers.extend((is_training || !self.has_trained).then_some(number));

@@ -39,7 +39,7 @@ pub(super) fn find_rate(pattern: &bytes::Regex, line: &str) -> Option<f64> {
     found.or_else(|| number_in(pattern, &with_swapped_units(&plain)))
 }
 
-/// Returns true if the words before what the pattern finds speak of an evaluation, and neither they nor the pattern of training.
+/// Returns true if the text before the match, but not the pattern itself, names an evaluation and no training.
 pub(super) fn is_of_evaluation(pattern: &bytes::Regex, line: &str) -> bool {
     static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r"(?i)\b(eval|evaluat(e|ing|ion)|val|valid|validat(e|ing|ion)|test|testing)\b").ok()
@@ -78,7 +78,7 @@ fn number_in(pattern: &bytes::Regex, line: &str) -> Option<f64> {
         let text = text.trim().trim_end_matches(['.', ',']);
         value(text).or_else(|| text.parse().ok())
     };
-    // In `568.6,0.31` the comma separates two numbers.
+    // `568.6,0.31` is two numbers, not one: read only the group.
     let found = number(line.get(from..to)?).or_else(|| number(line.get(group.start()..group.end())?));
     found.filter(|number| number.is_finite() && !is_negative)
 }
@@ -287,7 +287,7 @@ impl RateUnit {
         per_second * samples_per_step.filter(|_| self.counts_steps()).unwrap_or(1.0)
     }
 
-    /// Returns the unit of that throughput.
+    /// Returns the unit of the throughput.
     pub(super) fn throughput_unit(&self) -> String {
         match self.thing.as_str() {
             "step" => "samples/s".to_owned(),

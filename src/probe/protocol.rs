@@ -27,13 +27,13 @@ pub const WRITES: &str = "GPUTUNE_WRITES";
 /// The environment variable that holds a folder which is removed after the probe. Guards redirect writes to this folder.
 pub const SCRATCH: &str = "GPUTUNE_SCRATCH";
 
-/// The environment variable with the files that the script gets when it opens its own: a JSON object from path to path.
+/// The environment variable with replacements for files that the script opens: a JSON object from path to path.
 pub const REPLACED_FILES: &str = "GPUTUNE_REPLACED_FILES";
 
 /// The most bytes of a line. A longer line counts as bad.
 pub const LONGEST_LINE: usize = 256 * 1024;
 
-/// One line.
+/// One line from a training step to gputune.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -98,7 +98,7 @@ pub enum Event {
         /// The number of the device, for a process with several devices.
         #[serde(default)]
         device: u32,
-        /// True if the peaks also cover the time of the last report of this device.
+        /// True if the last report did not reset the peaks, so they also cover the time before that report.
         #[serde(default)]
         goes_on: bool,
         /// The peak of the memory that tensors hold.
@@ -148,8 +148,8 @@ pub enum Event {
         /// The message.
         #[serde(default)]
         message: String,
-        /// For [`ErrorKind::NotApplied`], the parameters whose settings nothing in the step takes. All later probes keep the
-        /// script's own settings for them.
+        /// For [`ErrorKind::NotApplied`], the parameters whose settings found nothing to act on. All later probes keep
+        /// the script's own settings for these parameters.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         parameters: Vec<String>,
     },

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long after the first step of rank 0 the other ranks may say `hello`: a slow connection. A round number.
+/// The time after the first step of rank 0 in which other ranks may still say `hello`. A round number.
 const REPORT_TIME: Duration = Duration::from_secs(5);
 
 /// Steps of rank 0 that may arrive after another rank died: the current step, and a step that overlaps with it.
@@ -16,6 +16,7 @@ pub(super) struct Ranks {
     stated: Option<u32>,
     /// True if a hook is loaded in every process, so that all processes report if one does.
     is_hooked: bool,
+    /// The number of processes in the job, as the processes report it.
     told: Option<u32>,
     known: BTreeMap<u32, Rank>,
     first_step: Option<Instant>,
@@ -24,7 +25,7 @@ pub(super) struct Ranks {
 #[derive(Debug, Default)]
 struct Rank {
     open: u32,
-    /// The loss of the rank: its last connection closed without the `bye` that it should have sent.
+    /// Set if the last connection of the rank closed without the expected `bye`.
     gone: Option<Gone>,
 }
 
@@ -64,7 +65,6 @@ impl Ranks {
         }
     }
 
-    /// Records that a connection of a known rank was closed.
     pub(super) fn closed(&mut self, rank: u32, is_orderly: bool, at: Instant) {
         if let Some(rank) = self.known.get_mut(&rank) {
             rank.open = rank.open.saturating_sub(1);

@@ -1,9 +1,9 @@
 //! A prober that answers from a recorded table instead of running anything.
 //!
-//! A table is a CSV file. The columns before `status` are parameters, `status` is `ok` or a failure, and `value` is the objective.
-//! Numbers in columns whose names begin with `x_` are further metrics. `x_step_s`, `x_data_wait_s` (seconds per step),
-//! `x_peak_memory_bytes` and `x_memory_capacity_bytes` are reported under their proper meaning. Configs that are not in the table
-//! are not in its space.
+//! A table is a CSV file. The columns before `status` are parameters, `status` is `ok` or a failure, and `value` is the
+//! objective. Numbers in columns whose names begin with `x_` are further metrics. `x_step_s`, `x_data_wait_s` (seconds
+//! per step), `x_peak_memory_bytes` and `x_memory_capacity_bytes` also fill the measurement's own fields. Configs that
+//! are not in the table are not in its space.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -139,7 +139,7 @@ impl Table {
     /// The journal has no trial.
     pub fn from_journal(lines: &[Line], derived: &[String], objective: &Objective) -> Result<Self, TableError> {
         let mut table = Self::default();
-        // A trial that sets nothing is not a config of the table.
+        // A trial of the unmodified script is not a config of the table.
         let lines = || lines.iter().filter(|line| line.as_it_is.is_none());
         for name in lines().flat_map(|line| line.config.iter().map(|(name, _)| name)) {
             if !table.names.iter().any(|known| known == name) && !derived.iter().any(|known| known == name) {
@@ -153,7 +153,7 @@ impl Table {
             let outcome = match (&line.outcome, estimate) {
                 (Outcome::Measured(_), Some(estimate)) if objective.score_of(&line.outcome).is_some() => {
                     let measured = line.outcome.measurement().cloned().unwrap_or_default();
-                    // With several metrics, each metric keeps its own number.
+                    // The value of a single metric is recorded as the throughput.
                     let is_one = !objective.is_pareto() && objective.weights().is_none();
                     let throughput =
                         if is_one { Some(estimate.value) } else { measured.throughput.map(|measured| measured.value) };
@@ -187,8 +187,8 @@ impl Table {
 
     /// Returns the space of the table's configs, and a prober that answers from the table.
     ///
-    /// `grows_memory` lists the parameters along which a lack of memory rules out larger values. Unlisted parameters do not: a
-    /// table need not follow the rule that their names suggest.
+    /// `grows_memory` lists the parameters for which a lack of memory rules out larger values. A name such as
+    /// `batch_size` does not imply this rule, because a table need not follow it.
     ///
     /// # Errors
     /// The columns do not make a space.
@@ -251,7 +251,7 @@ fn of_one_kind(values: Vec<Value>) -> Vec<Value> {
     let is_switch = values.iter().all(|value| matches!(value, Value::Bool(_)));
     match numbers {
         _ if is_whole || is_switch => values,
-        // A negative zero is a zero.
+        // The sum turns -0.0 into 0.0.
         Some(numbers) => distinct(numbers.into_iter().map(|number| Value::Float(number + 0.0))),
         None => distinct(values.iter().map(|value| Value::Text(value.to_string()))),
     }
@@ -328,7 +328,7 @@ impl Prober for Replay {
 /// Columns with the same meaning as a metric.
 const SAME: &[(&str, &str)] = &[("x_power_w", "power"), ("x_avg_power_w", "power")];
 
-/// Returns the numbers of `x_` columns, as metrics of these names and of the metrics with the same meaning.
+/// Returns the numbers of `x_` columns as metrics, under the column's name and its other names in [`SAME`].
 fn metrics(headers: &csv::StringRecord, record: &csv::StringRecord) -> BTreeMap<String, f64> {
     let cells = headers.iter().zip(record).filter(|(name, _)| name.starts_with("x_"));
     let numbers = cells.filter_map(|(name, text)| Some((name, text.parse::<f64>().ok().filter(|n| n.is_finite())?)));

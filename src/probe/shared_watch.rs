@@ -14,13 +14,13 @@ use crate::machine::{
 };
 use crate::model::quantity::show_bytes;
 
-/// The share of use from which on shared memory counts as full: a batch may be larger than the free rest. A round number.
+/// Shared memory counts as full from this share of use on: the next batch may be larger than the rest. A round number.
 const FULL: f64 = 0.9;
 
 #[derive(Default)]
 pub(super) struct SharedWatch {
     before: BTreeSet<u64>,
-    /// Files with a name that the probe's processes had open.
+    /// The named files that the probe's processes had open, by inode.
     seen: BTreeMap<u64, PathBuf>,
     peak_bytes: u64,
     fullest: Option<SharedMemory>,
@@ -101,9 +101,9 @@ impl SharedWatch {
         is_full.then(|| format!("{} of the {} of {FOLDER} were in use", show_bytes(used), show_bytes(total)))
     }
 
-    /// Removes the files that the probe's processes left, after the processes are gone. Such files did not exist before, and no
-    /// other process uses them. In addition, the processes had them open, or their name has the process id of one of them, as
-    /// PyTorch's names do (`torch_PID_RANDOM_COUNT`).
+    /// Removes the files that the probe's processes left, after the processes are gone. Such a file is newer than this
+    /// watch, and no process uses it. Also, a process of the probe had the file open, or the file's name has the id of
+    /// a process, as PyTorch's names do (`torch_PID_RANDOM_COUNT`).
     pub(super) fn clean(&self, own: &BTreeSet<u32>) {
         let is_probes = |inode: &u64, path: &Path| self.seen.contains_key(inode) || is_of(path, own);
         let mut left = named_files();
@@ -114,7 +114,7 @@ impl SharedWatch {
         let used = files_of(&process_table::all());
         let user = rustix::process::geteuid().as_raw();
         for (_, path) in left.iter().filter(|(inode, _)| !used.contains_key(inode)) {
-            // The file may be gone by now. A file of another user stays, since a user who may remove a file need not have made it.
+            // The file may be gone by now. A file of another user stays, even if this user may remove it.
             if fs::symlink_metadata(path).is_ok_and(|data| data.uid() == user) {
                 let _ = fs::remove_file(path);
             }

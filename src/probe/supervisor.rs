@@ -158,7 +158,7 @@ fn supervise(foundling: Option<Foundling>) -> io::Result<()> {
     if supervision.run(foundling, &notices) == End::AtOnce {
         order.to_remove.iter().for_each(|folder| writes::remove_unless_used(folder));
         if order.is_zygote {
-            // A probe that was about to start has a folder that no supervisor knows.
+            // A probe that the zygote was about to start may have a folder that no supervisor knows.
             sweep::sweep();
         }
     }
@@ -236,7 +236,7 @@ impl Supervision<'_> {
         let child = launch.spawn()?;
         drop(launch);
         let cover = Cover { layout: self.order.layout.clone(), is_zygote: self.order.is_zygote };
-        // If the launcher is already gone, it sends no answer below.
+        // An error means that the launcher has ended. `reap` notices that later.
         let _ = send(&mut ours, &cover);
         let pid = pid_of(child.id())?;
         answer(ours).map(|()| pid).inspect_err(|_| {
@@ -335,7 +335,7 @@ impl Supervision<'_> {
         (end, Vec::new())
     }
 
-    /// Records the probe's files in shared memory, in addition to gputune's notes.
+    /// Reads gputune's notes on files in shared memory, and adds the files of the processes that still run.
     fn remember_shared(&mut self) {
         if self.shared.is_some() {
             return;
@@ -346,7 +346,7 @@ impl Supervision<'_> {
         self.shared = Some((watch, own));
     }
 
-    /// Returns true if SIGTERM may be sent. The leftovers of a command that ended, such as multiprocessing's helpers, get a moment.
+    /// Returns true if SIGTERM may be sent. After the command's end, leftover processes first get 100 ms to end alone.
     fn may_ask(&self, begin: Instant) -> bool {
         self.main.is_some() || begin.elapsed() >= Duration::from_millis(100)
     }

@@ -11,7 +11,7 @@ use super::scratch::{Note, OWNER, PREFIX, parents};
 use super::shared_watch::SharedWatch;
 use super::supervisor;
 
-/// The age from which on a folder without a lock file counts as left by a gputune that was killed while making it. A round number.
+/// A folder without a lock file is abandoned from this age on: gputune was killed while making it. A round number.
 const OLD: Duration = Duration::from_secs(600);
 
 /// The possible contents of a scratch folder. Nothing else is removed.

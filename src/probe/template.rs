@@ -109,7 +109,7 @@ impl Template {
         matches!(self.parts.as_slice(), [Part::Name(_)])
     }
 
-    /// Returns true if it has a setting, or a file that is rendered from settings.
+    /// Returns true if it has a setting, or the folder of the files that are rendered from settings.
     pub fn has_settings(&self) -> bool {
         self.names().any(|(name, _)| name != PROGRAM)
     }
@@ -194,12 +194,12 @@ impl StepTemplate {
         !self.files.is_empty() || self.templates().flat_map(Template::names).any(|(name, _)| name == "probe_dir")
     }
 
-    /// Returns the part of the job that cannot be left out when only `set` is set, if the job has such a part. This is a file made
-    /// of settings, or an argument that is not an option. An option is left out completely: `--workers {workers}`,
+    /// Returns a part of the job that needs a setting which `set` lacks, unless such parts can be left out. A file made
+    /// of settings cannot be left out, nor an argument that is not an option. Options can: `--workers {workers}`,
     /// `--workers={workers}`, `workers={workers}`, `{amp?--amp}`.
     pub fn needs_settings(&self, set: &Settings) -> Option<String> {
-        let is_setting = |name: &str| !is_builtin(name) && set.get(name).is_none();
-        let needs = |template: &Template| template.names().any(|(name, _)| is_setting(name));
+        let is_missing = |name: &str| !is_builtin(name) && set.get(name).is_none();
+        let needs = |template: &Template| template.names().any(|(name, _)| is_missing(name));
         if let Some((path, _)) = self.files.iter().find(|(_, text)| needs(text)) {
             return Some(format!("the file {} is made of settings", path.display()));
         }
@@ -239,7 +239,7 @@ impl StepTemplate {
     pub fn unheard<'s>(&self, space: &'s Space) -> Vec<&'s str> {
         let mut used: BTreeSet<&str> = self.templates().flat_map(Template::names).map(|(name, _)| name).collect();
         used.extend(self.apply.applied.iter().map(|applied| applied.parameter.as_str()));
-        // A parameter reaches the step through values that are derived from it, and values that are derived from them.
+        // A parameter also reaches the step through derived values. Each pass follows one more level of derived values.
         for _ in space.derived() {
             let expressions = space.derived().iter().filter(|derived| used.contains(derived.name()));
             let through: Vec<&String> =

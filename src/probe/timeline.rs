@@ -65,15 +65,15 @@ impl Timeline {
         self.throughput.len() * (3 + self.gpus.len())
     }
 
-    /// Makes the timeline of a probe that ran between two moments. It uses the probe's steps, the machine's counters, which cover
-    /// any time, and the GPU readings around each moment.
+    /// Makes the timeline of a probe that ran between two moments. `readings` reads the machine's counters over a time,
+    /// and `gpus` returns the GPU readings around a moment: the middle of a part.
     pub(super) fn of<'g>(
         (begin, end): (Instant, Instant),
         window: &Window,
         readings: impl Fn(Instant, Instant) -> Readings,
         gpus: impl Fn(Instant) -> Option<&'g BTreeMap<Metric, f64>>,
     ) -> Self {
-        /// The counters are read four times a second.
+        /// A part has about two readings of the counters, which are read four times a second.
         const SHORTEST: Duration = Duration::from_millis(500);
         let whole = end.saturating_duration_since(begin);
         let parts = (1..=Self::PARTS).rev().find(|parts| whole / *parts >= SHORTEST).unwrap_or(1);

@@ -16,7 +16,7 @@ use super::{ErrorKind, Event, Number, SOCKET, VERSION_OF_HOLD, first_version};
 use crate::model::Fact;
 use crate::probe::orders::send;
 
-/// Reports from a training step in Rust, in the same lines as from any other language. A report fails if the probe is gone.
+/// Sends the reports of a training step in Rust. A report fails if the probe is gone.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -66,11 +66,11 @@ impl Reporter {
         Ok(Self { socket, begin: Instant::now(), orders: None })
     }
 
-    /// Makes the reporter listen to orders. The step must then call [`obey`](Self::obey) after each step. [`hello`](Self::hello)
-    /// announces it.
+    /// Makes the reporter listen to orders. Call [`hello`](Self::hello) afterwards, which tells gputune so, and
+    /// [`obey`](Self::obey) after each training step.
     ///
-    /// gputune can then end the step in an orderly way, and make it wait while another config trains. So leaders are compared
-    /// within seconds of each other.
+    /// gputune can then end the run in an orderly way, and make it wait while another config trains. So gputune
+    /// compares the best configs within seconds of each other.
     ///
     /// # Errors
     /// The thread that listens cannot be started.
@@ -136,7 +136,7 @@ impl Reporter {
         self.send(&Event::Fact { name: name.to_owned(), value: value.into() })
     }
 
-    /// Reports that a step over so many samples ended now.
+    /// Reports that a step with this many samples ended now.
     pub fn step(&mut self, samples: u64, loss: Option<f64>) -> io::Result<()> {
         self.step_with(samples, loss, None)
     }
@@ -225,7 +225,7 @@ mod tests {
         send(&mut probe.get_ref(), order).unwrap();
     }
 
-    /// Calls `obey` until an order has arrived.
+    /// Calls `obey` until it returns `Break`, for at most 20 s.
     fn obey(reporter: &mut Reporter) -> ControlFlow<()> {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(20) {
@@ -268,7 +268,7 @@ mod tests {
         order(&probe, &Order::Hold);
         drop(probe);
         let begin = Instant::now();
-        // It may first receive the order to wait, and can no longer answer it.
+        // The reporter may first receive the order to wait, and then fails to answer it.
         while !matches!(reporter.obey(), Ok(ControlFlow::Break(())) | Err(_)) {
             assert!(begin.elapsed() < Duration::from_secs(20));
         }

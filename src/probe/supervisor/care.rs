@@ -26,7 +26,7 @@ pub(in super::super) struct Care {
 }
 
 impl Care {
-    /// Checks the supervisor while the probe runs. Batch systems stop a whole job, and they stop this process within the same time.
+    /// Checks a running probe's supervisor. A batch system that stops a job also stops this process within `PATIENCE`.
     pub(in super::super) fn look(&mut self, supervised: &Supervised, now: Instant) {
         const PATIENCE: Duration = Duration::from_secs(1);
         self.look_after(supervised.pid(), now, PATIENCE);
@@ -85,11 +85,11 @@ pub(in super::super) fn end_tree(supervisor: u32) {
 /// Kills all descendants of a supervisor, then the supervisor.
 pub(super) fn kill_tree(supervisor: u32) {
     for _ in 0..ROUNDS {
-        let charges = descendants(supervisor);
-        if charges.is_empty() {
+        let processes = descendants(supervisor);
+        if processes.is_empty() {
             break;
         }
-        for pid in charges.into_iter().filter_map(|pid| pid_of(pid).ok()) {
+        for pid in processes.into_iter().filter_map(|pid| pid_of(pid).ok()) {
             let _ = kill_process(pid, Signal::KILL);
         }
         std::thread::sleep(ROUND);
@@ -99,9 +99,9 @@ pub(super) fn kill_tree(supervisor: u32) {
 
 /// Records the shared memory files of a supervisor's processes, before they are ended.
 pub(in super::super) fn remember_shared(supervisor: u32, watch: &mut SharedWatch, own: &mut BTreeSet<u32>) {
-    let charges = descendants(supervisor);
-    watch.see(files_of(&charges));
-    own.extend(charges);
+    let processes = descendants(supervisor);
+    watch.see(files_of(&processes));
+    own.extend(processes);
 }
 
 /// Ends the processes that a killed supervisor left to this process, and repeats that until no processes are found.

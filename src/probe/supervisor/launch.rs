@@ -1,8 +1,8 @@
 //! The role between fork and exec of a probe's command. It leaves gputune's terminal, enters the mount namespace, asks to die with
 //! the supervisor, and becomes the command.
 //!
-//! If a zygote forked the command's process, that process waits for its command line instead. The zygote's child that becomes the
-//! supervisor first forks the waiting process. So the waiting process is the supervisor's child, like any command.
+//! A command that a zygote forks needs no launcher: the zygote's child forks a process, then becomes the supervisor.
+//! The forked process waits for its command line. So it is the supervisor's child, like any command.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -28,7 +28,7 @@ pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     let Ok(mut link) = own_link() else { return ExitCode::FAILURE };
     // In a session of its own, the command can neither read from the user's terminal nor be stopped by it.
     let _ = rustix::process::setsid();
-    // It is set again below, since entering another user namespace may clear it.
+    // The death signal is set again below, since entering another user namespace may clear it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let way_out = match take_cover(&link) {
         Ok(way_out) => way_out,
@@ -47,7 +47,7 @@ pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     ExitCode::from(127)
 }
 
-/// Enters the mount namespace that the supervisor asks for, with the same working folder. A zygote gets a way out of it.
+/// Enters the mount namespace that the supervisor asks for, with the same working folder. Returns a zygote's way out.
 fn take_cover(link: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let Cover { layout: Some(layout), is_zygote } = receive(link)? else { return Ok(None) };
     let cwd = std::env::current_dir()?;
@@ -69,7 +69,7 @@ pub(super) fn hold() -> io::Result<()> {
     link.read_to_end(&mut Vec::new()).map(drop)
 }
 
-/// Waits until the process at the other end runs its command, which closes the connection, or sends a reason why it cannot.
+/// Waits until the process at the other end runs its command, which closes the connection, or sends an error.
 pub(super) fn answer(mut link: impl Read) -> io::Result<()> {
     let mut said = String::new();
     link.read_to_string(&mut said)?;
@@ -77,6 +77,7 @@ pub(super) fn answer(mut link: impl Read) -> io::Result<()> {
     Err(error.parse().map_or_else(|_| io::Error::other(error.to_owned()), io::Error::from_raw_os_error))
 }
 
+/// A process that a zygote's child forked. It waits for its command line.
 pub(super) struct Foundling {
     pid: Pid,
     link: UnixStream,

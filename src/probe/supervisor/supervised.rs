@@ -135,7 +135,7 @@ impl Supervised {
             if care.look_in_haste(self, now) || now >= deadline {
                 kill_tree(self.pid());
                 let Process::Own(process) = &mut self.process else { return false };
-                // The kernel must end a process in a system call that does not return.
+                // After the deadline, do not wait: the process may be in a system call that never returns.
                 return now < deadline && process.wait().is_ok_and(|status| status.success());
             }
             std::thread::sleep(LOOK_EVERY);
@@ -157,7 +157,7 @@ impl Supervised {
         }
     }
 
-    /// Returns true if it reported, before it ended, that no process of its probe is left.
+    /// Returns true if the supervisor reported, before it ended, that no process of its probe is left.
     pub(in super::super) fn is_clean(&self) -> bool {
         self.is_clean.load(Ordering::Relaxed)
     }
@@ -171,14 +171,14 @@ impl Supervised {
         }
     }
 
-    /// Returns the descendants of this process that belong to no other supervisor. No supervisor is started during the call.
+    /// Returns this process's descendants that belong to no other supervisor. The lock keeps supervisors from starting.
     fn orphans(&self) -> Vec<u32> {
         let living = locked(&LIVING);
         let others = living.iter().copied().filter(|&pid| pid != self.pid()).collect();
         orphans(&others)
     }
 
-    /// Returns true if its orphans become children of this process. Those of a zygote's child go to the zygote's supervisor.
+    /// Returns true if this process gets the supervisor's orphans. Below a zygote, the zygote's supervisor gets them.
     fn leaves_orphans(&self) -> bool {
         ADOPTS_ORPHANS.load(Ordering::Relaxed) && matches!(self.process, Process::Own(_))
     }
