@@ -125,8 +125,8 @@ impl MemoryPeaks {
 
     /// Splits peaks and retries at the end of warm-up. Reports whose time began before this many steps are warm-up.
     ///
-    /// A report that spans the end of warm-up may have its peak on either side, so it counts as warm-up. If no report began later,
-    /// the warm-up peak counts for both sides.
+    /// A report that spans the end of warm-up may have its peak on either side, so it counts as warm-up. If no report
+    /// began later, the warm-up peak counts for both sides.
     pub(super) fn split_at(&self, warmup_steps: usize) -> Split {
         let of = |is_warmup: bool| self.peaks.iter().filter(move |peak| (peak.after < warmup_steps) == is_warmup);
         let fullest = |one: Peak, other: &Peak| if other.is_fuller_than(&one) { *other } else { one };

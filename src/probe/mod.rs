@@ -1,8 +1,8 @@
 //! Runs one config for a short time: starts it, reads its reports, measures it, ends it, and returns its outcome.
 //!
-//! Start with the trait [`Prober`], and with [`CommandProber`], which runs a command under the `supervisor`. [`InProcess`] probes a
-//! training step in this program. `measuring` turns step reports into a throughput with its interval. `classify` finds the reason
-//! for a failure. `writes` protects the user's files. [`adapter`] brings settings into an unmodified script.
+//! Start with the trait [`Prober`] and [`CommandProber`], which runs a command under the `supervisor`. [`InProcess`]
+//! probes a step in this program. `measuring` turns step reports into a throughput with its interval. `classify` finds
+//! causes of failures. `writes` protects the user's files. [`adapter`] brings settings into an unmodified script.
 
 pub mod adapter;
 mod brief;
@@ -88,13 +88,13 @@ pub struct Limits {
     pub grace_time: Duration,
     /// Longest time spent measuring after warm-up.
     pub measure_time: Duration,
-    /// Measuring ends early at this half width of the throughput's 95% interval, as a share. With `None`, a search chooses a share
-    /// no finer than the difference between runs. Outside a search, `None` means [`PRECISION`].
+    /// Measuring ends early at this half width of the throughput's 95% interval, as a share. With `None`, a search
+    /// chooses a share no finer than the difference between runs. Outside a search, `None` means [`PRECISION`].
     pub precision: Option<f64>,
     /// Host memory that must stay available; a probe that leaves less is ended.
     pub host_memory_headroom: Headroom,
-    /// Largest difference of losses from the losses in full precision. A config with a larger difference counts as diverged. See
-    /// [`numerics::drift`](crate::search::numerics::drift).
+    /// Largest difference of losses from the losses in full precision. A config with a larger difference counts as
+    /// diverged. See [`numerics::drift`](crate::search::numerics::drift).
     pub loss_tolerance: f64,
     /// Bytes of a probe's output that its log keeps. The rest is read and dropped.
     pub log_size: Option<u64>,
@@ -212,8 +212,8 @@ pub enum Holds {
 pub trait Prober {
     /// Runs one config.
     ///
-    /// Calls `watch` at least every 100 ms while a process runs, or between the steps of a step in this program. If `watch` answers
-    /// `Break`, the probe ends at once with [`Outcome::Interrupted`].
+    /// Calls `watch` at least every 100 ms while a process runs, or between the steps of a step in this program. If
+    /// `watch` answers `Break`, the probe ends at once with [`Outcome::Interrupted`].
     ///
     /// # Errors
     /// No config can be probed; the error gives the reason.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::ProbeError;
 use super::writes::Layout;
 
-/// The longest line to read, in bytes. A measurement has some ten thousand bytes, the hook's files some hundred thousand.
+/// The longest line to read. A measurement has some ten thousand bytes, the hook's files some hundred thousand.
 const LONGEST_LINE: u64 = 16 << 20;
 
 /// Reads a line. Returns `None` at the end, and an error for a line that is not of this protocol.
@@ -71,8 +71,8 @@ pub(super) struct Order {
     pub(super) env: BTreeMap<String, String>,
     pub(super) cwd: PathBuf,
     pub(super) grace_ms: u64,
-    /// Folders to remove at the end, by gputune or, if gputune is gone, by the supervisor. The first folder has the socket and
-    /// gputune's notes on the probe.
+    /// Folders to remove at the end, by gputune or, if gputune is gone, by the supervisor. The first folder has the
+    /// socket and gputune's notes on the probe.
     pub(super) to_remove: Vec<PathBuf>,
     /// The mount namespace for the command; `None` for gputune's own namespace.
     pub(super) layout: Option<Layout>,

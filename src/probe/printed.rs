@@ -39,8 +39,7 @@ pub(super) fn find_rate(pattern: &bytes::Regex, line: &str) -> Option<f64> {
     found.or_else(|| number_in(pattern, &with_swapped_units(&plain)))
 }
 
-/// Returns true if the text before the match names an evaluation, and not training. If the pattern itself names an evaluation, the
-/// user wants that rate: then returns false.
+/// Returns true if the text before the match, but not the pattern itself, names an evaluation and no training.
 pub(super) fn is_of_evaluation(pattern: &bytes::Regex, line: &str) -> bool {
     static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r"(?i)\b(eval|evaluat(e|ing|ion)|val|valid|validat(e|ing|ion)|test|testing)\b").ok()

@@ -27,7 +27,7 @@ pub const WRITES: &str = "GPUTUNE_WRITES";
 /// The environment variable that holds a folder which is removed after the probe. Guards redirect writes to this folder.
 pub const SCRATCH: &str = "GPUTUNE_SCRATCH";
 
-/// The environment variable with replacements for files that the script opens: a JSON object from the script's path to another.
+/// The environment variable with replacements for files that the script opens: a JSON object from path to path.
 pub const REPLACED_FILES: &str = "GPUTUNE_REPLACED_FILES";
 
 /// The most bytes of a line. A longer line counts as bad.
@@ -148,8 +148,8 @@ pub enum Event {
         /// The message.
         #[serde(default)]
         message: String,
-        /// For [`ErrorKind::NotApplied`], the parameters whose settings found nothing to act on. All later probes keep the
-        /// script's own settings for these parameters.
+        /// For [`ErrorKind::NotApplied`], the parameters whose settings found nothing to act on. All later probes keep
+        /// the script's own settings for these parameters.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         parameters: Vec<String>,
     },

@@ -65,7 +65,6 @@ impl Ranks {
         }
     }
 
-    /// Records that a connection of a known rank was closed.
     pub(super) fn closed(&mut self, rank: u32, is_orderly: bool, at: Instant) {
         if let Some(rank) = self.known.get_mut(&rank) {
             rank.open = rank.open.saturating_sub(1);

@@ -1,9 +1,9 @@
 //! A prober that answers from a recorded table instead of running anything.
 //!
-//! A table is a CSV file. The columns before `status` are parameters, `status` is `ok` or a failure, and `value` is the objective.
-//! Numbers in columns whose names begin with `x_` are further metrics. `x_step_s`, `x_data_wait_s` (seconds per step),
-//! `x_peak_memory_bytes` and `x_memory_capacity_bytes` also fill the measurement's own fields. Configs that are not in the table
-//! are not in its space.
+//! A table is a CSV file. The columns before `status` are parameters, `status` is `ok` or a failure, and `value` is the
+//! objective. Numbers in columns whose names begin with `x_` are further metrics. `x_step_s`, `x_data_wait_s` (seconds
+//! per step), `x_peak_memory_bytes` and `x_memory_capacity_bytes` also fill the measurement's own fields. Configs that
+//! are not in the table are not in its space.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -187,8 +187,8 @@ impl Table {
 
     /// Returns the space of the table's configs, and a prober that answers from the table.
     ///
-    /// `grows_memory` lists the parameters for which a lack of memory rules out larger values. A name such as `batch_size` does not
-    /// imply this rule, because a table need not follow it.
+    /// `grows_memory` lists the parameters for which a lack of memory rules out larger values. A name such as
+    /// `batch_size` does not imply this rule, because a table need not follow it.
     ///
     /// # Errors
     /// The columns do not make a space.

@@ -101,9 +101,9 @@ impl SharedWatch {
         is_full.then(|| format!("{} of the {} of {FOLDER} were in use", show_bytes(used), show_bytes(total)))
     }
 
-    /// Removes the files that the probe's processes left, after the processes are gone. Such a file is newer than this watch, and no
-    /// process uses it. Also, a process of the probe had the file open, or the file's name has the id of a process, as PyTorch's
-    /// names do (`torch_PID_RANDOM_COUNT`).
+    /// Removes the files that the probe's processes left, after the processes are gone. Such a file is newer than this
+    /// watch, and no process uses it. Also, a process of the probe had the file open, or the file's name has the id of
+    /// a process, as PyTorch's names do (`torch_PID_RANDOM_COUNT`).
     pub(super) fn clean(&self, own: &BTreeSet<u32>) {
         let is_probes = |inode: &u64, path: &Path| self.seen.contains_key(inode) || is_of(path, own);
         let mut left = named_files();

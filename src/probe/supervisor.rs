@@ -346,8 +346,7 @@ impl Supervision<'_> {
         self.shared = Some((watch, own));
     }
 
-    /// Returns true if SIGTERM may be sent. After the command has ended, its leftovers, such as multiprocessing's helpers, first get
-    /// 100 ms to end on their own.
+    /// Returns true if SIGTERM may be sent. After the command's end, leftover processes first get 100 ms to end alone.
     fn may_ask(&self, begin: Instant) -> bool {
         self.main.is_some() || begin.elapsed() >= Duration::from_millis(100)
     }

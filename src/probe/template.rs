@@ -194,9 +194,9 @@ impl StepTemplate {
         !self.files.is_empty() || self.templates().flat_map(Template::names).any(|(name, _)| name == "probe_dir")
     }
 
-    /// Returns a part of the job that needs a setting which `set` lacks, unless such parts can be left out. A file made of settings
-    /// cannot be left out, nor an argument that is not an option. Options can: `--workers {workers}`, `--workers={workers}`,
-    /// `workers={workers}`, `{amp?--amp}`.
+    /// Returns a part of the job that needs a setting which `set` lacks, unless such parts can be left out. A file made
+    /// of settings cannot be left out, nor an argument that is not an option. Options can: `--workers {workers}`,
+    /// `--workers={workers}`, `workers={workers}`, `{amp?--amp}`.
     pub fn needs_settings(&self, set: &Settings) -> Option<String> {
         let is_missing = |name: &str| !is_builtin(name) && set.get(name).is_none();
         let needs = |template: &Template| template.names().any(|(name, _)| is_missing(name));

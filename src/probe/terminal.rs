@@ -4,8 +4,8 @@
 //! Scripts ask a terminal for its size, and programs hold back output that goes into a pipe (setvbuf(3)). So a step gets a
 //! terminal of its own. It is nobody's controlling terminal, so it sends no signals.
 //!
-//! The terminal is in raw mode, so it does not change output. Its input is always at the end: with `VMIN` and `VTIME` zero, a read
-//! without input returns zero bytes (termios(3), "Canonical and noncanonical mode").
+//! The terminal is in raw mode, so it does not change output. Its input is always at the end: with `VMIN` and `VTIME`
+//! zero, a read without input returns zero bytes (termios(3), "Canonical and noncanonical mode").
 
 use std::fs::File;
 use std::io;
@@ -67,7 +67,7 @@ enum Inside {
 impl PlainText {
     /// Returns the bytes without control sequences and control characters. Tabs and line ends stay.
     ///
-    /// A sequence that moves the cursor back or to another line becomes one carriage return: progress bars rewrite their line so.
+    /// A sequence that moves the cursor back or to another line becomes one carriage return, as in progress bars.
     pub(super) fn of(&mut self, bytes: &[u8]) -> Vec<u8> {
         let text = |byte: &u8| {
             let (next, out) = self.inside.take(*byte);

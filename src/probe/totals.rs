@@ -17,7 +17,7 @@ const KEPT: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StepKind {
     pub(super) is_marked: bool,
-    /// True if the phases of the step were timed. A hook on a device times only some steps.
+    /// True if the phases of the step were timed. For a step on a GPU, the hook times only some steps.
     pub(super) is_timed: bool,
 }
 
@@ -101,7 +101,7 @@ impl Totals {
 
     /// Makes the measurement from these reports and a throughput.
     pub(super) fn measurement(&self, throughput: &Throughput, unit: &str) -> Measurement {
-        // Uses the share of warm-up, since a printed rate stands for several steps.
+        // A printed rate stands for several steps, so scale the numbers of `throughput` to the steps of these reports.
         let steady = throughput.steps_after_warmup().max(1);
         let all = (steady + throughput.warmup_steps).max(1);
         let steady =
@@ -159,7 +159,7 @@ fn push<T>(series: &mut VecDeque<T>, number: T) {
     series.push_back(number);
 }
 
-/// The samples of one run by time, in bounded memory.
+/// The samples that one run has handed out up to each moment, in bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct HandedOut {
     points: Vec<(Instant, f64)>,
@@ -170,11 +170,11 @@ impl HandedOut {
     /// Adds the samples of the steps since the last call.
     pub(super) fn push(&mut self, at: Instant, samples: Option<f64>) {
         let Some(samples) = samples.filter(|samples| samples.is_finite() && *samples >= 0.0) else {
-            self.is_unknown |= !self.points.is_empty(); // before its first report, a script's steps are those of the hook
+            self.is_unknown |= !self.points.is_empty(); // steps before a script's own first report come from the hook
             return;
         };
         let before = self.points.last().map_or(0.0, |(_, count)| *count);
-        // The hook sends several steps at once.
+        // The hook sends several steps at once: join the points of one moment.
         self.points.pop_if(|(last, _)| *last == at);
         self.points.push((at, before + samples));
         if self.points.len() == KEPT {

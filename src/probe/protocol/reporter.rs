@@ -69,8 +69,8 @@ impl Reporter {
     /// Makes the reporter listen to orders. Call [`hello`](Self::hello) afterwards, which tells gputune so, and
     /// [`obey`](Self::obey) after each training step.
     ///
-    /// gputune can then end the run in an orderly way, and make it wait while another config trains. So gputune compares the best
-    /// configs within seconds of each other.
+    /// gputune can then end the run in an orderly way, and make it wait while another config trains. So gputune
+    /// compares the best configs within seconds of each other.
     ///
     /// # Errors
     /// The thread that listens cannot be started.

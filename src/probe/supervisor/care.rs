@@ -26,8 +26,7 @@ pub(in super::super) struct Care {
 }
 
 impl Care {
-    /// Checks the supervisor while the probe runs. Continues it after a second: a batch system that stops a whole job has then also
-    /// stopped this process.
+    /// Checks a running probe's supervisor. A batch system that stops a job also stops this process within `PATIENCE`.
     pub(in super::super) fn look(&mut self, supervised: &Supervised, now: Instant) {
         const PATIENCE: Duration = Duration::from_secs(1);
         self.look_after(supervised.pid(), now, PATIENCE);

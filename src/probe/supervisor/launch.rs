@@ -1,8 +1,8 @@
 //! The role between fork and exec of a probe's command. It leaves gputune's terminal, enters the mount namespace, asks to die with
 //! the supervisor, and becomes the command.
 //!
-//! A command that a zygote forks needs no launcher. The zygote's child forks a process, and then becomes the supervisor. The forked
-//! process waits for its command line. So this process is the supervisor's child, like any command.
+//! A command that a zygote forks needs no launcher: the zygote's child forks a process, then becomes the supervisor.
+//! The forked process waits for its command line. So it is the supervisor's child, like any command.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -47,7 +47,7 @@ pub(super) fn launch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     ExitCode::from(127)
 }
 
-/// Enters the mount namespace that the supervisor asks for, with the same working folder. For a zygote, returns the way out.
+/// Enters the mount namespace that the supervisor asks for, with the same working folder. Returns a zygote's way out.
 fn take_cover(link: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let Cover { layout: Some(layout), is_zygote } = receive(link)? else { return Ok(None) };
     let cwd = std::env::current_dir()?;
@@ -69,7 +69,7 @@ pub(super) fn hold() -> io::Result<()> {
     link.read_to_end(&mut Vec::new()).map(drop)
 }
 
-/// Waits until the process at the other end closes the connection by running its command, or sends the reason why it cannot.
+/// Waits until the process at the other end runs its command, which closes the connection, or sends an error.
 pub(super) fn answer(mut link: impl Read) -> io::Result<()> {
     let mut said = String::new();
     link.read_to_string(&mut said)?;

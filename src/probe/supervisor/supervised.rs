@@ -171,14 +171,14 @@ impl Supervised {
         }
     }
 
-    /// Returns the descendants of this process that belong to no other supervisor. The lock keeps new supervisors from starting.
+    /// Returns this process's descendants that belong to no other supervisor. The lock keeps supervisors from starting.
     fn orphans(&self) -> Vec<u32> {
         let living = locked(&LIVING);
         let others = living.iter().copied().filter(|&pid| pid != self.pid()).collect();
         orphans(&others)
     }
 
-    /// Returns true if the supervisor's orphans become children of this process. Below a zygote, its supervisor gets the orphans.
+    /// Returns true if this process gets the supervisor's orphans. Below a zygote, the zygote's supervisor gets them.
     fn leaves_orphans(&self) -> bool {
         ADOPTS_ORPHANS.load(Ordering::Relaxed) && matches!(self.process, Process::Own(_))
     }

@@ -25,8 +25,8 @@ pub(super) use zygote::{NoFork, Zygote};
 const MOST_ZYGOTES: usize = 2;
 /// How many warm probes may fail and then succeed in a fresh process.
 const MOST_FAILURES: u32 = 2;
-/// The time that a search must have left for a zygote, in multiples of its import time. A zygote pays off from the second fork on.
-/// The third multiple leaves room for imports that take longer during a probe.
+/// A zygote starts only if the probe's time limit, which ends with the search, has this many import times. A zygote
+/// pays off from the second fork on. The third import time leaves room for imports that take longer during a probe.
 const WORTH_IMPORTS: u32 = 3;
 
 /// The warm starts of a search.
@@ -47,7 +47,7 @@ enum State {
     Off,
 }
 
-/// The report of a fresh probe, and its results.
+/// The imports that a fresh probe reported, and the zygotes that do these imports.
 struct Known {
     imports: Imports,
     /// The import time of the first probe.
@@ -70,7 +70,7 @@ impl Known {
 /// The imports that a fresh probe reported, or the reason why no zygote can run the command.
 pub(super) type Told = Result<Imports, String>;
 
-/// Returns true if a starting zygote is worth the wait: it took half to twice the import time of the first probe.
+/// Returns true if a starting zygote is worth the wait: half to twice the import time of the first probe has passed.
 fn is_nearly_there(elapsed: Duration, import_time: Duration) -> bool {
     elapsed >= import_time / 2 && elapsed <= import_time * 2
 }
@@ -113,12 +113,12 @@ impl Warm {
             return Way::Warm { zygote };
         }
         if known.starting.is_none() {
-            // A zygote that is used only once costs more than it saves.
+            // New variables get a zygote at their second probe, since a single use costs more than it saves.
             if step.start != Start::Warm && !known.zygotes.is_empty() && !known.unfitted.contains(env) {
                 known.unfitted.push(env.clone());
                 return FRESH;
             }
-            // The zygote imports during this probe, and pays off from the second fork on.
+            // The zygote imports during this probe. See `WORTH_IMPORTS`.
             if step.start != Start::Warm && job.limits.probe_time < known.import_time * WORTH_IMPORTS {
                 return FRESH;
             }
@@ -238,7 +238,7 @@ impl Warm {
     }
 }
 
-/// The file that the hook writes next to `probe.json` (`imports.py`).
+/// The file in which the hook's `imports.py` reports the imports, next to `probe.json`.
 const FILE: &str = "imports.json";
 
 /// The prefixes of variables that libraries read while they load, unseen by Python: the dynamic linker and allocator, OpenMP and
@@ -297,7 +297,7 @@ impl Imports {
         let Some(front) = imports.arguments.strip_suffix(words) else {
             return Some(Err("the command line of Python differs from the command".to_owned()));
         };
-        // A shell script that ends in `exec python` may have changed anything before.
+        // A shell script that ends in `exec python` may have prepared anything first, so it cannot be left out.
         let name = |word: Option<&String>| word.and_then(|word| Path::new(word).file_name().map(ToOwned::to_owned));
         if name(front.last()) != name(command.first()) {
             return Some(Err("the command starts Python by way of another program".to_owned()));

@@ -118,7 +118,7 @@ impl Zygote {
             "supervisor": step.supervisor.canonicalize().map_err(told)?,
             "adopt": ADOPT,
             "hook": python,
-            // The variables of this config, which another config possibly leaves unset, with gputune's own values.
+            // gputune's own values of this config's variables. They hold for a config that does not set the variables.
             "of_config": env.keys().map(|name| (name.clone(), std::env::var(name).ok())).collect::<BTreeMap<_, _>>(),
             "drops_capabilities": drops_capabilities,
         });
@@ -149,12 +149,12 @@ impl Zygote {
         env.keys().chain(self.env.keys()).filter(is_read).all(|name| env.get(name) == self.env.get(name))
     }
 
-    /// The process that is forked; its pages count for its children.
+    /// Returns the process id of the zygote. Its memory pages also count for its children.
     pub(in crate::probe) fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Returns true if the zygote can still be asked.
+    /// Returns true if the zygote can still fork.
     pub(super) fn is_alive(&mut self) -> bool {
         loop {
             match self.reports.try_recv() {
@@ -176,7 +176,7 @@ impl Zygote {
         wrap: fn(Option<Report>) -> M,
     ) -> Result<Supervised, NoFork> {
         let told = |error: io::Error| NoFork::Lost(format!("the process to fork from does not answer: {error}"));
-        // The zygote itself may see the files through a layer that hides changes below it.
+        // Checked here, because the zygote may see the files through a layer that hides later changes.
         if let Some((path, _)) = self.files.iter().find(|(path, then)| stamp(path) != Some(**then)) {
             return Err(NoFork::Unfit(format!("{} has changed since it was imported", path.display())));
         }
@@ -283,7 +283,7 @@ impl Starting {
                     link,
                     env: std::mem::take(&mut self.env),
                     reads,
-                    // Files that the import itself made are in the zygote's layer.
+                    // Leave out files that the import itself made: they exist only in the zygote's layer.
                     files: files.into_iter().filter(|(path, _)| path.exists()).collect(),
                     reports: std::mem::replace(&mut self.reports, sync_channel(1).1),
                     pid: self.pid,
@@ -324,7 +324,7 @@ struct Link {
 
 impl Link {
     fn new(stream: UnixStream) -> io::Result<Self> {
-        /// How often the caller is asked during a wait.
+        /// The longest wait for an answer before the caller may stop waiting.
         const TICK: Duration = Duration::from_millis(50);
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(TICK))?;

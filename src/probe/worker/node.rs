@@ -1,5 +1,5 @@
-//! The driver's side of a node with a worker: the connection, which is the streams of a command or a TCP connection from the worker,
-//! and the prober of each slot.
+//! The driver's side of a node with a worker: the connection, and a prober for each slot. The connection is the
+//! standard streams of a command, or a TCP connection that the worker opened.
 
 use std::fs;
 use std::io::{self, BufReader, Read};

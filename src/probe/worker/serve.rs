@@ -43,8 +43,8 @@ pub enum Parting {
 
 type Output = Arc<Mutex<dyn Write + Send>>;
 
-/// Serves a driver until the driver ends the search or is silent for too long. Probes that still run then end with this process.
-/// `make` prepares for the search in the driver's first line. Its probers write their logs to the folder.
+/// Serves a driver until the driver ends the search or is silent for too long. The caller must then end this process,
+/// which ends probes that still run. `make` gets the driver's first line, and the folder for the logs of its probers.
 ///
 /// # Errors
 /// The other side is not a driver, or cannot be written to.
@@ -174,8 +174,8 @@ impl Slot {
         }
     }
 
-    /// Returns the remaining and the needed time if a probe would not fit into the rest of the allocation. A probe may take as long
-    /// as the longest probe of this node, at least its measuring time, plus its grace time.
+    /// Returns the remaining and the needed time if a probe does not fit into the allocation. A probe needs the time of
+    /// this node's longest probe, limited to its measuring time up to its time limit, plus its grace time.
     fn no_time(&self, asked: &Asked) -> Option<NoTime> {
         let left = self.allocation?.left();
         let takes = (*locked(&self.longest)).max(asked.limits.measure_time).min(asked.limits.probe_time);

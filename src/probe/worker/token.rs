@@ -1,4 +1,4 @@
-//! The first message of a worker: a secret of 256 random bits. Nothing else is read before it.
+//! The first message of a worker: a secret of 256 random bits. Nothing is read before it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -135,14 +135,14 @@ impl Token {
         self.0.iter().copied().map(char::from).collect()
     }
 
-    /// Returns the line that proves the token.
+    /// Returns the line that a worker sends to show this token.
     pub(super) fn shown(&self) -> [u8; SHOWN] {
         let mut line = [b'\n'; SHOWN];
         line[..DIGITS].copy_from_slice(&self.0);
         line
     }
 
-    /// Returns true if `line` proves this token. The time does not depend on the position of a difference.
+    /// Returns true if `line` shows this token. The time does not depend on the position of a difference.
     pub(super) fn is_shown_by(&self, line: &[u8; SHOWN]) -> bool {
         let differs = self.shown().iter().zip(line).fold(0, |differs, (own, other)| differs | (own ^ other));
         std::hint::black_box(differs) == 0

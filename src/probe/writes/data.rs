@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// A folder with this many files counts as data. All limits here are round numbers that bound the search.
 const MANY: usize = 1000;
-/// From this number on, folders with the same parent are counted together, because they may be classes.
+/// From this number on, folders with one parent are counted together: they may be the classes of a dataset.
 const SIDE_BY_SIDE: usize = 8;
 /// How deep the files of a class may lie.
 const DEPTH_OF_CLASSES: usize = 3;
@@ -47,7 +47,7 @@ const WRITTEN: &[&str] = &[
     "gputune-out",
 ];
 
-/// Returns the data folders below `below`, without folders that contain, or lie in, a folder of `not`.
+/// Returns the data folders in `below`, without folders that are, or contain, a folder of `not`.
 pub(super) fn folders(below: &[PathBuf], not: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut search = Search { not, found: BTreeSet::new(), deadline: Instant::now() + LONGEST };
     for start in below {
@@ -91,7 +91,7 @@ impl Search<'_> {
         files
     }
 
-    /// Returns true if many subfolders contain files, and together with these files enough to count as data.
+    /// Returns true if many subfolders contain files, and there are enough files in total to count as data.
     fn holds_classes(&self, mut files: usize, folders: &[PathBuf]) -> bool {
         if folders.len() < SIDE_BY_SIDE || folders.iter().any(|folder| is_written(folder)) {
             return false;
@@ -115,7 +115,7 @@ fn is_written(folder: &Path) -> bool {
     name.starts_with('.') || WRITTEN.contains(&name.as_str())
 }
 
-/// Returns the number of files in a folder, and its subfolders; counting ends at `MANY`.
+/// Returns the number of files in a folder, and the paths of its subfolders. Stops at `MANY` files.
 fn contents(folder: &Path) -> (usize, Vec<PathBuf>) {
     let (mut files, mut folders) = (0, Vec::new());
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,9 +1,8 @@
-//! Makes a probe's mount namespace, from within the process that becomes the command. A rehearsal tries that in a separate process,
-//! before the first probe.
+//! Makes a probe's mount namespace in the process that becomes the command. A rehearsal tries it before any probe.
 //!
 //! Mounts of other processes are never affected: all mounts are made private first. The new root is built at an empty folder, and
 //! everything else disappears with the old root (pivot_root(2), `pivot_root(".", ".")`). After the last process of the probe ends,
-//! the kernel removes all of it.
+//! the kernel removes the mounts.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -71,6 +70,7 @@ fn keep_capabilities() -> io::Result<()> {
     Ok(())
 }
 
+/// Makes the mounts of a layout, and changes to the new root.
 fn put_on(layout: &Layout) -> Result<(), Refused> {
     for (at, step) in layout.steps.iter().enumerate() {
         let stage = Stage::Mount { step: at, folder: step.folder().to_owned() };
@@ -215,11 +215,12 @@ fn try_out(layout: &Layout, there_before: Option<&Path>) -> Result<(), Refused> 
         write_into(&layer.folder).map_err(refused(stage))?;
     }
     let Some(file) = there_before else { return Ok(()) };
-    // Opening is enough, since it copies the file up.
+    // Opening is enough, since it copies the file into the layer.
     let opened = File::options().write(true).open(file);
     opened.map(drop).map_err(refused(Stage::Change { file: file.to_owned() }))
 }
 
+/// Returns true if no later mount hides the layer.
 fn covering(layout: &Layout, layer: &Layer) -> bool {
     let last = layout.steps.iter().rev().find(|step| step.folder() == layer.folder);
     last.is_some_and(|step| matches!(step, Step::Layer(found) if found == layer))

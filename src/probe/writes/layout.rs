@@ -157,7 +157,7 @@ fn said_by(errno: i32) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Returns the setting that forbids user namespaces: of Debian, of AppArmor as in Ubuntu since 23.10, or of namespaces(7).
+/// Returns the setting that forbids user namespaces: of namespaces(7), of Debian, or of Ubuntu's AppArmor.
 fn forbidding(setting: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     const FORBIDDING: &[(&str, &str, &str)] = &[
         ("user/max_user_namespaces", "0", "user.max_user_namespaces"),

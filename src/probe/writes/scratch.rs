@@ -1,4 +1,4 @@
-//! The scratch layer of a search: the covered folders, found by trying, and each probe's part of it.
+//! The scratch layer of a search. Trying shows which folders it can cover. Each probe has its own part of the layer.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +33,7 @@ pub(super) struct Scratch {
     user: Option<(u32, u32)>,
     user_attributes: bool,
     places: Places,
-    /// Folders of data and of the system, which are read-only instead.
+    /// Folders of data and of the system, which are read-only instead of covered.
     data: BTreeSet<PathBuf>,
     /// Caches, each with the folder that keeps its layer.
     caches: Vec<(PathBuf, PathBuf)>,
@@ -92,7 +92,7 @@ impl Scratch {
                 store = Some(scratch.store);
             }
         }
-        // The last way gives the best reason: a user who may not mount may still mount in a user namespace.
+        // The last way gives the best reason: a root user who may not mount may still mount in a user namespace.
         let last = ways().len().saturating_sub(1);
         Err(reasons.get(last).or(reasons.first()).cloned().unwrap_or_else(|| "there is no place for it".to_owned()))
     }
@@ -202,7 +202,7 @@ impl Scratch {
         remove(&folder);
         let root = folder.join("root");
         fs::create_dir_all(&root)?;
-        // If a supervisor was killed alone, it removed the whole store.
+        // A supervisor may have removed the whole store.
         fs::create_dir_all(self.store.path().join("empty"))?;
         let mut steps = self.base();
         for (at, (place, kind)) in self.places.covered.iter().enumerate() {
@@ -272,7 +272,7 @@ impl Scratch {
         let all = self.data.len();
         self.data.retain(|folder| !is_named(folder));
         if self.data.len() == all {
-            // The error named a relative path, or no path.
+            // The error named a relative path, or no path: cover all.
             self.data.clear();
         }
         true
@@ -333,7 +333,7 @@ fn maps_everybody() -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Returns a small file in a folder that this user may change.
+/// Returns a small file in the folder, if this user may change such a file.
 fn there_before(folder: &Path) -> Option<PathBuf> {
     const LARGEST: u64 = 1 << 20;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(200);

@@ -110,13 +110,13 @@ pub(super) fn bytes_in(folder: &Path) -> u64 {
 
 /// The free space on a disk that always remains for other programs: a round number.
 const RESERVE: u64 = 128 << 20;
-/// How long a count is used: a round number.
+/// The shortest time between two counts of the layer's files: a round number.
 const COUNT_HOLDS: Duration = Duration::from_secs(1);
 
 /// Watches one probe's layer, so that the probe ends before the disk is full.
 ///
-/// Asking the file system for its free space takes a microsecond. The layer's files are counted only after that space has shrunk by
-/// the allowed amount, because other programs may also have written.
+/// Asking the file system for its free space takes a microsecond. The layer's files are counted only after the free
+/// space has shrunk by the allowed amount. Only the count shows whether the probe or another program wrote.
 #[derive(Debug)]
 pub(in crate::probe) struct Room {
     folder: PathBuf,

@@ -1,4 +1,4 @@
-//! The ways to have a worker on each node of a search: a file and a table row each.
+//! The ways to start a worker on each node of a search. The table [`LAUNCHERS`] lists them.
 
 mod ray;
 mod slurm;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use super::Token;
 
-/// A way to have workers.
+/// A way to start workers.
 #[derive(Debug)]
 pub struct Launcher {
     /// Its name in `[machine]`.
@@ -26,7 +26,7 @@ pub struct Launcher {
 /// How workers start.
 #[derive(Debug, Clone, Copy)]
 pub enum Start {
-    /// Workers start by commands whose standard streams they use: the nodes, with their commands.
+    /// A command for each node starts its worker, which talks to gputune by the command's standard streams.
     Streams(Commands),
     /// Workers dial in at an address with a token.
     Dial(Dialling),

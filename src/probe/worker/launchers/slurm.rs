@@ -10,9 +10,9 @@ pub(super) fn is_in_large_allocation(_: &Wanted<'_>) -> bool {
     variable("SLURM_JOB_NUM_NODES").and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 1)
 }
 
-/// Starts one job step per node for the whole search. The step sees all of the node's GPUs and assigns them itself, because
-/// per-task binding differs by version. A step per probe would queue (`srun`(1)). `--overlap` and `--mem=0` let the step share the
-/// allocation with the batch script.
+/// Makes a command for each node that starts one job step for the whole search. The worker in the step sees all of the
+/// node's GPUs and assigns them to probes itself, because per-task binding differs by version. A step per probe would
+/// queue (`srun`(1)). `--overlap` and `--mem=0` let the step share the allocation with the batch script.
 pub(super) fn commands(wanted: &Wanted<'_>) -> Result<Vec<OnNode>, LauncherError> {
     let outside = |reason: &str| LauncherError {
         reason: reason.to_owned(),
