@@ -102,7 +102,9 @@ impl Asked<'_> {
             let told_by = format!("Arguments as `{shown}` tells them.");
             return Ok(Told { arguments, values: help::values(&printed.text), told_by });
         }
-        warn_of_no_help(&printed, &shown, declared.is_empty());
+        if !self.is_quiet {
+            warn_of_no_help(&printed, &shown, declared.is_empty());
+        }
         let told_by = if declared.is_empty() { "The script's arguments are not known." } else { FROM_SOURCE };
         Ok(Told { arguments: declared, values: Vec::new(), told_by: told_by.to_owned() })
     }

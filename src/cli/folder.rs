@@ -170,8 +170,18 @@ pub(super) fn remove(folder: &Path, name: &str) {
     let _ = fs::remove_file(folder.join(name));
 }
 
+/// Moves the folder of an earlier search aside. The spec of `gputune tune` stays.
+pub(super) fn start_over(folder: &Path, is_quiet: bool) -> Result<(), Failed> {
+    let Some(aside) = set_aside(folder)? else { return Ok(()) };
+    bring_own_spec(&aside, folder)?;
+    if !is_quiet {
+        say!("the earlier search is kept in {}", aside.display());
+    }
+    Ok(())
+}
+
 /// Copies the spec of `gputune tune`, with its templates, from a folder that was set aside into the new folder.
-pub(super) fn bring_own_spec(aside: &Path, folder: &Path) -> Result<(), Failed> {
+fn bring_own_spec(aside: &Path, folder: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(aside)?.flatten() {
         let name = entry.file_name();
         let is_template = |name: &str| name.starts_with("gputune.") && name.ends_with(".in");

@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "SHARE", requires = "other", value_parser = share)]
     max_slowdown: Option<f64>,
     /// Print all details: ties, where time went, how probes were measured
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "other")]
     verbose: bool,
     /// The file or folder for the report; `-` is standard output [default: standard output, or the place of the format in
     /// DIR]

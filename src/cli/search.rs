@@ -246,12 +246,7 @@ fn start_over(out: &Path, header: &Header, spec: &Spec, quiet: bool) -> Result<(
     {
         return Err(journal_failed(&error));
     }
-    let Some(aside) = folder::set_aside(out)? else { return Ok(()) };
-    folder::bring_own_spec(&aside, out)?;
-    if !quiet {
-        say!("the earlier search is kept in {}", aside.display());
-    }
-    Ok(())
+    folder::start_over(out, quiet)
 }
 
 fn journal_failed(error: &JournalError) -> Failed {

@@ -72,7 +72,6 @@ pub(super) fn run(args: &Args) -> super::Result {
     args.serve_for.map_or(Ok(()), supervisor::end_with)?;
     let host = args.name.clone().unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     supervisor::adopt_orphans()?;
-    let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     // Leftover processes end with this process.
     let parting = serve(io::stdin(), io::stdout(), |hello, folder| site(hello, folder, host, allocation));
     let parting = parting.map_err(|error| {

@@ -15,7 +15,7 @@ use super::supervisor;
 const OLD: Duration = Duration::from_secs(600);
 
 /// The possible contents of a scratch folder. Nothing else is removed.
-const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json", "zygote", "worker"];
+const CONTENTS: &[&str] = &[OWNER, "events", "python", "tidy.json", "shared.json", "zygote", "zygote.json", "worker"];
 
 pub(super) fn sweep() {
     parents().iter().for_each(|parent| sweep_in(parent));

@@ -34,7 +34,7 @@ fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> Strin
         }
         (_, None, Some(seen)) => {
             let seen = shown_ratio(seen);
-            let rounds = after_rounds(best.winner.rounds.min(baseline.rounds));
+            let rounds = after_rounds(best);
             format!("speedup   not proven: {seen} {what} than the baseline ({number}), {rounds}")
         }
         (_, None, None) => format!("baseline  {number}"),
@@ -50,8 +50,9 @@ fn at_least(best: &Best) -> Option<f64> {
 }
 
 /// Says after how many rounds the speedup is still not proven.
-pub(super) fn after_rounds(rounds: usize) -> String {
-    match rounds {
+pub(super) fn after_rounds(best: &Best) -> String {
+    let of_baseline = best.baseline.as_ref().map_or(0, |baseline| baseline.rounds);
+    match best.winner.rounds.min(of_baseline) {
         0 => "measured once each".to_owned(),
         1 => "after one round".to_owned(),
         rounds => format!("after {rounds} rounds"),

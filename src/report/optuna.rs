@@ -94,8 +94,8 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     let settings = study.settings(&trial.config);
     let (mut params, mut distributions) = (Map::new(), Map::new());
     for parameter in study.space.parameters() {
-        let Some(value) = settings.get(parameter.name()) else { continue };
-        let (distribution, internal) = distribution(parameter, value);
+        let known = settings.get(parameter.name()).filter(|value| !value.is_as_it_is());
+        let Some((distribution, internal)) = known.and_then(|value| distribution(parameter, value)) else { continue };
         distributions.insert(parameter.name().to_owned(), json!(distribution.to_string()));
         params.insert(parameter.name().to_owned(), internal);
     }
@@ -112,11 +112,12 @@ fn trial_log(study: &Study, trial: &Trial, why: Option<&str>) -> Map<String, Jso
     if let Json::Object(log) = log { log } else { Map::new() }
 }
 
-/// Returns the parameter's distribution, and the value in Optuna's encoding: a number, or an index in the choices.
-fn distribution(parameter: &Parameter, value: &Value) -> (Json, Json) {
+/// Returns the parameter's distribution, and the value in Optuna's encoding: a number, or an index in the choices. `None` if the
+/// value is none of the choices.
+fn distribution(parameter: &Parameter, value: &Value) -> Option<(Json, Json)> {
     let with = |name: &str, attributes: Json| json!({ "name": name, "attributes": attributes });
     let number = json!(value.as_f64());
-    match parameter.shape() {
+    Some(match parameter.shape() {
         Shape::Integers { first, last, step } => {
             (with("IntDistribution", json!({ "log": false, "step": step, "low": first, "high": last })), number)
         }
@@ -127,10 +128,10 @@ fn distribution(parameter: &Parameter, value: &Value) -> (Json, Json) {
             (with("FloatDistribution", json!({ "step": step, "low": first, "high": last, "log": false })), number)
         }
         Shape::Listed(values) => {
-            let place = parameter.level(value).unwrap_or(0);
+            let place = parameter.level(value)?;
             (with("CategoricalDistribution", json!({ "choices": values })), json!(f64::from(place)))
         }
-    }
+    })
 }
 
 /// Returns the `constraints` of Optuna's samplers: numbers above zero count as violated.

@@ -88,11 +88,8 @@ pub(super) fn search(wanted: &Submission<'_>) -> super::Result {
         let message = format!("another search is running in {}", paths::relative(wanted.out).display());
         return Err(Failed::usage(message).hint("wait for it to end, or choose another folder with --out DIR"));
     }
-    if wanted.is_fresh
-        && let Some(aside) = folder::set_aside(wanted.out)?
-        && !wanted.is_quiet
-    {
-        say!("the earlier search is kept in {}", aside.display());
+    if wanted.is_fresh {
+        folder::start_over(wanted.out, wanted.is_quiet)?;
     }
     submit(wanted, &words)?.follow()
 }

@@ -25,13 +25,13 @@ pub(super) fn progress(studied: &Studied<'_>) -> Vec<Figure> {
     let (y, result) = (studied.result_axis(), studied.result());
     let text = match (line.y.first(), line.y.last(), line.x.last()) {
         (Some(first), Some(last), Some(probe)) => format!(
-            "The best {result} so far rises from {} to {}, which probe {} reached.{}",
+            "The best {result} so far {} from {} to {}, which probe {} reached.{}",
+            if studied.is_better(1.0, 2.0) { "falls" } else { "rises" },
             y.shown(*first),
             y.shown(*last),
             y.unit.shown(*probe),
             scatter.failures()
-        )
-        .replace("rises", if studied.is_better(1.0, 2.0) { "falls" } else { "rises" }),
+        ),
         _ => format!("No probe so far may win.{}", scatter.failures()),
     };
     if let (Some(last), Some(end)) = (line.y.last().copied(), studied.study.history.trials().last()) {

@@ -216,7 +216,7 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
         }
         Some(seen) if best.verdict == Verdict::Unproven => (
             "A config was found, and not proven to be better".to_owned(),
-            format!("It is {} {word} than the baseline, {}.", shown_ratio(seen), after_rounds(best.winner.rounds)),
+            format!("It is {} {word} than the baseline, {}.", shown_ratio(seen), after_rounds(best)),
         ),
         Some(Estimate { value, low, high }) => {
             let interval = low.zip(high).map_or_else(

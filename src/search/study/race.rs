@@ -67,7 +67,8 @@ impl Race {
         let close = self.close().map(|entry| &entry.config);
         let incumbent = self.incumbent().map(|entry| &entry.config);
         let mut candidates: Vec<&Config> = candidates.iter().collect();
-        candidates.sort_by_key(|config| self.ranking.iter().position(|entry| entry.config == **config));
+        let place = |config: &Config| self.ranking.iter().position(|entry| entry.config == *config);
+        candidates.sort_by_key(|config| place(config).unwrap_or(usize::MAX));
         let wanted: Vec<&Config> = match &self.leaders {
             Some(leaders) => anchor.into_iter().chain(leaders).collect(),
             None => anchor.into_iter().chain(incumbent).chain(candidates).chain(close).collect(),

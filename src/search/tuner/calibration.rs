@@ -211,13 +211,13 @@ impl Search<'_, '_> {
         (hungry != start && !self.trials.history.is_settled(&hungry)).then_some(hungry)
     }
 
-    /// Returns true if the last trial of this run of the search was this config in the first slot.
+    /// Returns true if the last trial of this run of the search was this config in the first slot that is not lost.
     fn was_just_run(&self, config: &Config) -> bool {
         let last = self.trials.history.trials().last();
         last.is_some_and(|trial| {
             trial.number >= self.trials.first_number
                 && trial.config == *config
-                && trial.slot.as_ref() == self.slots.slot(0)
+                && trial.slot.as_ref() == self.slots.slot(self.slots.home())
         })
     }
 
