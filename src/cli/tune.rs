@@ -54,9 +54,10 @@ pub(super) fn run(args: Args) -> super::Result {
 
 /// Returns the first word behind the script that is also an option of `gputune tune`.
 fn misplaced(words: &[OsString]) -> Option<String> {
-    const OPTIONS: &[&str] = &["--time", "--probes", "--out", "--set", "--fresh"];
-    let names = words.iter().skip(1).filter_map(|word| word.to_str()?.split('=').next());
-    names.filter(|name| OPTIONS.contains(name)).map(str::to_owned).next()
+    let own = <Args as clap::Args>::augment_args(clap::Command::new("tune"));
+    let is_own = |name: &str| own.get_arguments().any(|argument| name.strip_prefix("--") == argument.get_long());
+    let mut options = words.iter().skip(1).filter_map(|word| word.to_str()?.split('=').next());
+    options.find(|name| name.starts_with("--") && is_own(name)).map(str::to_owned)
 }
 
 /// Returns true if the script's parser does not know an option, in the words of argparse or Click.
@@ -101,7 +102,8 @@ mod tests {
         let misplaced = |line: &str| misplaced(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(misplaced("train.py --lr 1 --time 40s").as_deref(), Some("--time"));
         assert_eq!(misplaced("train.py --probes=3").as_deref(), Some("--probes"));
-        assert_eq!(misplaced("train.py --times 3"), None);
+        assert_eq!(misplaced("train.py --slots 2").as_deref(), Some("--slots"));
+        assert_eq!(misplaced("train.py time --times 3"), None);
         assert!(is_unknown("--time", "exit code 2: train.py: error: unrecognized arguments: --time 40s"));
         assert!(is_unknown("--time", "exit code 2: Error: No such option: --time"));
         assert!(!is_unknown("--time", "exit code 2: train.py: error: unrecognized arguments: --tme"));
