@@ -14,7 +14,7 @@ use super::locked;
 use super::orders::{is_own, send};
 use super::protocol::{Event, LONGEST_LINE, Order};
 
-/// A socket with a reader thread per connection. While the channel of parsed lines is full, a process that floods it waits.
+/// A socket with a reader thread per connection. A process must wait if it sends more lines than gputune can handle.
 pub(super) struct EventSocket {
     shared: Arc<Shared>,
     acceptor: JoinHandle<()>,
@@ -38,7 +38,7 @@ impl EventSocket {
             while let Some(stream) = accept(&theirs) {
                 theirs.open.fetch_add(1, Ordering::AcqRel);
                 let (messages, reading) = (messages.clone(), Reading(Arc::clone(&theirs)));
-                // If no thread can be started, the connection is closed, and the writer notices that.
+                // If no thread can be started, the connection is closed, and the process at its other end notices that.
                 let reader = std::thread::Builder::new().name("event reader".to_owned());
                 let _ = reader.spawn(move || read(stream, &messages, &reading));
             }
@@ -60,11 +60,11 @@ impl EventSocket {
     /// Stops accepting connections, except connections that are already waiting.
     pub(super) fn close(&self) {
         self.shared.closing.store(true, Ordering::Release);
-        // This wakes the acceptor after all waiting connections, even if the socket's file is gone.
+        // The acceptor first accepts all waiting connections, then ends. This works without the socket's file.
         let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
     }
 
-    /// Returns true if everything that was ever sent is in the channel.
+    /// Returns true if all lines that the processes sent are in the channel of messages.
     pub(super) fn is_drained(&self) -> bool {
         self.acceptor.is_finished() && self.shared.open.load(Ordering::Acquire) == 0
     }
@@ -78,8 +78,8 @@ impl Drop for EventSocket {
 
 /// Returns the next connection of this user; `None` if the socket is closing.
 ///
-/// Closes connections of other users: the folder keeps them out, so such a connection does not belong to the probe. Root is
-/// accepted.
+/// Closes connections of other users, except root: other users cannot enter the socket's folder, so such a connection
+/// does not belong to the probe.
 fn accept(shared: &Shared) -> Option<UnixStream> {
     const PAUSE: Duration = Duration::from_millis(10);
     loop {
@@ -135,7 +135,7 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>, reading: &Reading) {
     }
 }
 
-/// The reports of the process at the other end about itself.
+/// What the process at the other end said about itself.
 #[derive(Debug, Default)]
 struct Introduced {
     rank: Option<u32>,

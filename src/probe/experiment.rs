@@ -13,18 +13,19 @@ use crate::probe::adapter::{Adapter, Applied, Apply, By, Target};
 pub struct Experiment {
     /// The action.
     pub mode: Mode,
-    /// The number of batches that [`Mode::Replay`] keeps, or that an epoch of [`Mode::ShortEpochs`] has.
+    /// The number of batches that [`Mode::Replay`] repeats, or that an epoch of [`Mode::ShortEpochs`] has.
     pub batches: u32,
     /// The numbers of workers that [`Mode::LoaderOnly`] tries, in this order.
     pub workers: Vec<u32>,
-    /// How long [`Mode::LoaderOnly`] iterates with each number, counted from its first batches. How long [`Mode::LargestBatch`] reads.
+    /// How long [`Mode::LoaderOnly`] iterates with each number of workers, counted from its first batches; or how long
+    /// [`Mode::LargestBatch`] reads.
     #[serde(serialize_with = "seconds", deserialize_with = "from_seconds")]
     pub seconds: Duration,
     /// True if [`Mode::NoCommunication`] gathers all evidence, as [`Mode::Observe`] does.
     #[serde(default)]
     pub observe: bool,
-    /// Settings by target, as `apply` would set them, for targets that no parameter of the space has. They come before the config's
-    /// settings.
+    /// Settings by target, as `apply` would set them, for targets that no parameter of the space has. They have
+    /// priority over the config's settings.
     pub set: BTreeMap<String, Value>,
 }
 
@@ -41,9 +42,9 @@ pub enum Mode {
     LoaderOnly,
     /// Trains as usual, but the ranks exchange neither gradients nor weights.
     NoCommunication,
-    /// Trains in epochs of a few batches, to time what comes between epochs.
+    /// Trains in epochs of a few batches, to measure the time between epochs.
     ShortEpochs,
-    /// Reads the loader ahead, and trains one step with the largest batch.
+    /// Reads batches ahead from the loader, and trains one step with the largest batch.
     LargestBatch,
     /// Trains as usual for three steps, and notes what the script uses.
     FirstRun,

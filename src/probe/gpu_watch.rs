@@ -17,7 +17,7 @@ pub(super) struct GpuWatch {
     meter: Option<Result<&'static GpuMeter, &'static NoNvml>>,
     begin: Instant,
     metered: Option<Metered>,
-    /// The pending answer to a question that was asked without waiting, and its time span.
+    /// The request of [`Self::live`] whose answer is pending: its time span, and the channel of the answer.
     asked: Option<(Window, Receiver<Result<Metered, String>>)>,
     looks: Vec<Look>,
 }
@@ -48,7 +48,7 @@ impl GpuWatch {
         Self { meter: None, begin: Instant::now(), metered: None, asked: None, looks: Vec::new() }
     }
 
-    /// Makes a watch for a probe with the processes `root` and its descendants. `idle` is the state of the GPUs before the probe.
+    /// Watches for a probe of `root` and its descendants. `idle` is the state of the GPUs before the probe.
     pub(super) fn begin(visible: &Visible, root: u32, idle: GpuState, begin: Instant) -> Self {
         let meter = GpuMeter::shared();
         if let Ok(meter) = meter {
@@ -57,7 +57,8 @@ impl GpuWatch {
         Self { meter: Some(meter), begin, metered: None, asked: None, looks: Vec::new() }
     }
 
-    /// Returns the GPUs' activity between two moments by the last answer, if it has arrived, and asks again without waiting.
+    /// Returns the answer to the request before, if it has arrived. Then requests the GPUs' activity between two
+    /// moments, without waiting. Returns `None` and requests nothing while an answer is pending.
     pub(super) fn live(&mut self, from: Instant, to: Instant) -> Option<Vec<GpuUse>> {
         let meter = self.meter?.ok()?;
         let answer = match self.asked.as_ref().map(|(window, answer)| (*window, answer.try_recv())) {
@@ -73,7 +74,7 @@ impl GpuWatch {
         Some(gpus)
     }
 
-    /// Returns the combined readings of all GPUs around a moment, if they were asked then.
+    /// Returns the combined readings of all GPUs whose time span is nearest to a moment and contains it.
     pub(super) fn around(&self, moment: Instant) -> Option<&BTreeMap<Metric, f64>> {
         let distance = |look: &Look| {
             let middle = look.middle();
@@ -83,7 +84,7 @@ impl GpuWatch {
         self.looks.iter().filter(covers).min_by_key(|look| distance(look)).map(|look| &look.told)
     }
 
-    /// Looks once more while the processes still exist.
+    /// Reads the GPU use of the processes while they still exist.
     pub(super) fn look(&self) {
         if let Some(Ok(meter)) = self.meter {
             meter.look();
@@ -127,7 +128,7 @@ impl GpuWatch {
         outcome
     }
 
-    /// Stops watching. Later calls return the same answer.
+    /// Stops watching, and returns the use in a time span. Later calls return the same, whatever their time span.
     fn end(&mut self, window: Window) -> Option<Result<Metered, String>> {
         if let Some(metered) = &self.metered {
             return Some(Ok(metered.clone()));

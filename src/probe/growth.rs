@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use crate::machine::{HostMemory, telemetry::anonymous_memory_of};
 use crate::model::{Growth, Resource};
 
-/// What the probe's processes hold at a moment.
+/// The memory and the open files of the probe's processes at a moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Holding {
     pub(super) at: Instant,
-    /// The processes; growth is compared only between the same number of processes.
+    /// The number of processes. Growth is computed only between moments with the same number.
     pub(super) processes: usize,
     pub(super) anonymous_bytes: u64,
+    /// The free host memory of the machine.
     pub(super) free_bytes: Option<u64>,
+    /// The process with the most open files.
     pub(super) most_files: Option<OpenFiles>,
 }
 
@@ -21,7 +23,7 @@ pub(super) struct Holding {
 pub(super) struct OpenFiles {
     pid: u32,
     count: usize,
-    /// How many it may have (`RLIMIT_NOFILE`, getrlimit(2)).
+    /// The maximum number of its open files (`RLIMIT_NOFILE`, getrlimit(2)).
     limit: usize,
 }
 
@@ -45,7 +47,7 @@ fn limit_of(pid: u32) -> Option<usize> {
     limit.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the resources that grew steadily between two moments, and what is left. `steps` returns the steps until a moment.
+/// Returns the resources that grew steadily between two moments. `steps` returns the number of steps until a moment.
 pub(super) fn growths(
     holdings: &[Holding],
     (from, to): (Instant, Instant),
@@ -53,7 +55,7 @@ pub(super) fn growths(
 ) -> Vec<Growth> {
     /// The least growth that counts: a round number, above what libraries take while a job settles.
     const LEAST_FILES: f64 = 16.0;
-    // The last look at living processes comes right after the measured time. Some processes may have ended by then.
+    // The last look at the processes comes right after the measured time. Some processes may have ended by then.
     const LATE: Duration = Duration::from_millis(200);
     let within: Vec<&Holding> = holdings.iter().filter(|holding| (from..=to + LATE).contains(&holding.at)).collect();
     let count = |processes: usize| within.iter().filter(|holding| holding.processes == processes).count();
@@ -70,7 +72,7 @@ pub(super) fn growths(
     };
     let grows = |resource, size: &dyn Fn(&Holding) -> Option<f64>, least, left: Option<f64>| {
         let points: Vec<_> = same.iter().filter_map(|holding| Some((holding.at, size(holding)?))).collect();
-        // Memory that a process frees while it ends is no part of the trend.
+        // After the measured time, a process may free memory because it ends. So also look without those points.
         let measured = points.iter().take_while(|(at, _)| *at <= to).count();
         let of = |points: &[_]| in_a_second(points, least, steps);
         let per_second = of(&points).or_else(|| of(&points[..measured]))?;
@@ -87,7 +89,7 @@ pub(super) const LEAST_BYTES: f64 = 64e6;
 
 /// Returns the growth in a second if it is steady.
 ///
-/// Growth is compared over steps: if other programs slow the job down, its growth slows down as well.
+/// It must be even over steps, not over time: if other programs slow the job down, its growth slows down as well.
 fn in_a_second(points: &[(Instant, f64)], least: f64, steps: &dyn Fn(Instant) -> f64) -> Option<f64> {
     /// A round number: the shortest time that can show a trend.
     const SHORTEST: Duration = Duration::from_millis(500);
@@ -98,10 +100,11 @@ fn in_a_second(points: &[(Instant, f64)], least: f64, steps: &dyn Fn(Instant) ->
     Some((last.1 - first.1) / time.as_secs_f64())
 }
 
-/// Returns the growth in a step if each third of the steps has a part of the growth, and all together at least `least`.
+/// Returns the growth in a step, if it is at least `least` in all, and each third of the steps has a part of it.
 pub(super) fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
-    /// Round numbers: the fewest points that can show a trend, and the least growth of a third as a share of the largest.
+    /// The fewest points that can show a trend: a round number.
     const FEWEST: usize = 4;
+    /// The least growth of a third, as a share of the third with the largest growth: a round number.
     const EVEN: f64 = 0.2;
     let (first, last) = (points.first()?, points.last()?);
     let length = last.0 - first.0;
@@ -115,7 +118,7 @@ pub(super) fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
     let ends = [first, near(1.0)?, near(2.0)?, last];
     let rates: Vec<f64> = ends.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0)).collect();
     let largest = rates.iter().copied().fold(0.0, f64::max);
-    // Without a step between two points, the rate is no number.
+    // Without a step between two points, the rate is not finite.
     rates.iter().all(|rate| rate.is_finite() && *rate >= EVEN * largest).then(|| (last.1 - first.1) / length)
 }
 
@@ -123,7 +126,7 @@ pub(super) fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Looks each 0.2 s at this number of processes, which hold these megabytes and as many open files.
+    /// Returns the growths over looks each 0.2 s: a number of processes, and a number of both megabytes and open files.
     fn grown(looks: &[(usize, u64)], end_ms: u64) -> Vec<Growth> {
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);

@@ -1,7 +1,7 @@
 //! Finds out where a probe without progress hangs, by asking its processes.
 //!
-//! A process that said `hello` with its `pid` writes the stacks of all its threads on SIGUSR2, as Python's `faulthandler.register`
-//! does. The file is `python/stacks-PID.txt` in the probe's folder. gputune finds the place of the hang in these stacks.
+//! On SIGUSR2, a process that said `hello` with its `pid` writes the stacks of all its threads, as Python's
+//! `faulthandler.register` does, to `python/stacks-PID.txt` in the probe's folder. They show the place of the hang.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,8 +20,8 @@ pub(super) struct Hang {
     /// The place, in words: `waiting for the data loader (train.py:45)`.
     pub(super) reason: Option<String>,
     pub(super) lines: Vec<String>,
-    /// True if the lowest rank asked waits for its data loader or other ranks, or is stopped. If no rank could be asked: true if
-    /// any process is stopped.
+    /// True if the lowest of the asked ranks waits for its data loader or for other ranks, or is stopped by a signal.
+    /// If no rank could be asked, true if any process is stopped.
     pub(super) is_blocked: bool,
 }
 
@@ -29,8 +29,8 @@ fn stacks_file(folder: &Path, pid: u32) -> PathBuf {
     folder.join("python").join(format!("stacks-{pid}.txt"))
 }
 
-/// Asks each rank's process where it is. Sends SIGUSR2 only to living ranks with a stacks file, as the signal kills other
-/// processes. Stops waiting for answers once `go_on` returns false.
+/// Asks each rank's process for its position. Sends SIGUSR2 only to living processes with a stacks file, because the
+/// signal would kill a process that does not handle it. Stops waiting for answers once `go_on` returns false.
 pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_on: &mut dyn FnMut() -> bool) -> Hang {
     let mut waiting: Vec<Asked> = Vec::new();
     let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
@@ -124,7 +124,7 @@ fn told(answers: &BTreeMap<u32, Answer>) -> Hang {
 
 const SILENT: &str = "it does not answer";
 
-/// Finds a process that a signal has stopped, when no process answered.
+/// Finds a process that a signal has stopped. Used if no process could be asked.
 fn stopped(living: &[u32]) -> Hang {
     let reason = living.iter().find(|pid| is_stopped(**pid)).map(|&pid| match command(pid) {
         Some(command) => format!("process {pid} (`{command}`) is stopped by a signal"),
@@ -148,7 +148,7 @@ struct Frame {
 }
 
 impl Stack {
-    /// Returns the main thread's stack from a dump of all threads. Its outermost call is a module, and Python writes it last.
+    /// Returns the main thread's stack from a dump of all threads: the last stack whose outermost call is a module.
     fn of_main_thread(text: &str) -> Option<Self> {
         let mut stacks: Vec<Self> = Vec::new();
         for line in text.lines() {
@@ -196,7 +196,7 @@ impl Stack {
     }
 }
 
-/// Files of PyTorch's data loader and its parts.
+/// The folder of PyTorch's data loader.
 const LOADER: &str = "torch/utils/data/";
 
 impl Frame {
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_who_did_not_say_hello() {
         assert_eq!(ask(Path::new("/nowhere"), &BTreeMap::new(), &[], &mut || true), Hang::default());
-        // `living` does not contain this process, so no signal is sent. Otherwise this process would die.
+        // `living` does not contain this process, so it gets no signal. The signal would kill it.
         let own = BTreeMap::from([(0, std::process::id())]);
         assert_eq!(ask(Path::new("/nowhere"), &own, &[], &mut || true), Hang::default());
     }

@@ -21,7 +21,7 @@ pub(super) enum Message {
         at: Instant,
     },
     BadLine,
-    /// A connection on which a rank had said `hello` was closed. It is orderly if the rank said `bye`, or need not say it.
+    /// A rank's connection was closed. This is orderly if the rank said `bye`, or does not read orders.
     Closed {
         rank: u32,
         is_orderly: bool,
@@ -50,7 +50,7 @@ pub(super) struct Heard {
     pub(super) window: Window,
     pub(super) totals: Totals,
     pub(super) facts: Facts,
-    /// The samples of the training loader, if the throughput may count something else.
+    /// The samples that the training loader handed out, if the throughput may count something else.
     pub(super) handed_out: HandedOut,
     last_step: Option<StepTime>,
     pub(super) first_step: Option<Instant>,
@@ -76,7 +76,7 @@ pub(super) struct Heard {
     pub(super) is_done: bool,
     pub(super) bad_lines: u64,
     pub(super) reported: Option<(ErrorKind, String)>,
-    /// The parameters whose settings nothing in the step takes.
+    /// The parameters without effect at any setting, because nothing in the step uses them.
     pub(super) closes: Vec<String>,
     pub(super) ending: Option<Ending>,
     pub(super) leftovers: usize,
@@ -84,7 +84,7 @@ pub(super) struct Heard {
     pub(super) is_clean: bool,
 }
 
-/// The spec's demands on the step, for one config.
+/// What the spec demands of the step's processes, for one config.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) samples_per_step: Option<f64>,
@@ -138,7 +138,7 @@ impl Heard {
         }
     }
 
-    /// Forgets everything about the current settings, because they are about to change. The facts about the processes stay.
+    /// Discards the reports on the current settings, before they change. Keeps what describes the processes.
     pub(super) fn begin_segment(&mut self, asked: Asked, begin: Instant) {
         self.samples_per_step = asked.samples_per_step;
         self.wanted = asked.targets;
@@ -174,7 +174,7 @@ impl Heard {
     }
 
     fn hear_event(&mut self, event: Event, rank: u32, at: Instant) -> Result<Option<News>, ProbeError> {
-        // Before the first step, any event shows progress. After it, only steps do.
+        // Before the first step, any event is progress. After the first step, only steps are progress.
         if !self.any_step() {
             self.last_progress = at;
         }
@@ -190,7 +190,7 @@ impl Heard {
                 self.last_progress = at;
                 self.first_step.get_or_insert(at);
                 self.ranks.step(at);
-                // Without a stated number, the samples of an unmodified script are those of its loader.
+                // If the throughput counts something else, the hook's `samples` are the samples of the loader.
                 let is_other = self.samples_per_step.is_some() || !matches!(self.step.rate, Rate::Events);
                 let counted = samples.filter(|_| is_other && self.step.template.apply.adapter.is_some());
                 self.handed_out.push(at, handed_out.or(counted));
@@ -203,7 +203,7 @@ impl Heard {
             }
             Event::Phase { name, seconds } if rank == 0 => self.totals.phase(&name, seconds.0),
             Event::Memory { device, goes_on, allocated, reserved, in_use, other, capacity, retries, failures } => {
-                // Memory outside the framework takes its share of the same device.
+                // Memory outside the framework is on the same device, so it counts.
                 let with_other = |bytes: u64| bytes.saturating_add(other.unwrap_or(0));
                 let (peak_bytes, in_use_bytes) = (allocated.max(reserved).map(with_other), in_use.map(with_other));
                 let capacity_bytes = capacity;
@@ -218,7 +218,7 @@ impl Heard {
                 }
                 self.mark.get_or_insert(name);
             }
-            // A step that was ended after it was done may report an error. The step still counts as done.
+            // A command that gputune ends after `done` may report an error. It still counts as done.
             Event::Error { .. } if self.is_done => {}
             Event::Error { kind, message, parameters } => {
                 if kind == ErrorKind::NotApplied && self.reported.is_none() {
@@ -252,7 +252,7 @@ impl Heard {
         Ok(None)
     }
 
-    /// Adds a step and returns how long it took; `None` for a first step without stated seconds, whose time includes the start.
+    /// Adds a step and returns its time; `None` for a first step without reported seconds, whose start is unknown.
     fn push_step(
         &mut self,
         samples: Option<f64>,
@@ -264,7 +264,7 @@ impl Heard {
         }
         self.has_samples |= samples.is_some();
         let stated = self.samples_per_step;
-        // A step that reports its samples knows them. A hook can only guess how many samples a batch has.
+        // A script knows its number of samples. A hook can only guess it, so the spec's number has priority.
         let is_hooked = self.step.template.apply.adapter.is_some();
         let amount = if is_hooked { stated.or(samples) } else { samples.or(stated) };
         let amount = self.counted(amount)?;
@@ -295,7 +295,8 @@ impl Heard {
         self.totals.account(self.first_step?.duration_since(self.begin))
     }
 
-    /// Returns a step's work: its samples, or one step. If the samples of only some steps are known, the probe has no rate.
+    /// Returns a step's work: its samples, or 1 if the window counts steps. The first step without samples makes the
+    /// window count steps; this is an error if the spec does not allow it.
     fn counted(&mut self, samples: Option<f64>) -> Result<f64, ProbeError> {
         match samples {
             Some(samples) if !self.is_in_steps => Ok(samples),

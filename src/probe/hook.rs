@@ -1,5 +1,4 @@
-//! Prepares a probe, or a run that gputune does not measure, for an adapter's hook: writes the hook's Python files and the settings
-//! that the hook applies.
+//! Writes the hook's Python files, and the settings that the hook applies, for a probe or a run that is not measured.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,14 +22,14 @@ const PROBE_FILE: &str = "probe.json";
 
 const VERSION: u32 = 1;
 
-/// The variable with the folders that Python imports from first (its documentation, "Command line and environment").
+/// The variable with the folders from which Python imports first (Python's manual, "Command line and environment").
 pub(super) const PYTHONPATH: &str = "PYTHONPATH";
 
-/// The file that the hook reads, because environment variables may be lost on the way to the hook.
+/// The file from which the hook reads its task. An environment variable would not do: a launcher may drop variables.
 #[derive(Serialize)]
 struct ProbeFile<'p> {
     version: u32,
-    /// `None` if gputune does not listen.
+    /// `None` if gputune does not measure the run.
     socket: Option<&'p Path>,
     trial: u32,
     config: &'p Settings,
@@ -60,6 +59,7 @@ impl<'p> ProbeFile<'p> {
     }
 }
 
+/// What the hook does in addition, at gputune's request.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Asks {
     /// True if the hook reports the modules that the first process has imported by its first step.
@@ -70,9 +70,9 @@ pub(super) struct Asks {
     pub(super) live: bool,
 }
 
-/// Writes the hook below a folder that is removed with the probe. Returns the value of `PYTHONPATH` that loads the hook, in front
-/// of `theirs`. Without an adapter the hook sets nothing and counts no steps. It then only guards files, if that is asked for, and
-/// silences trackers.
+/// Writes the hook into the probe's folder, which is removed after the probe. Returns the value of `PYTHONPATH`: the
+/// hook's folder in front of `theirs`. Without an adapter, the hook sets nothing and counts no steps. It then only
+/// silences trackers, and guards files if that is asked for.
 pub(super) fn lay_down(
     scratch: &Path,
     socket: &Path,
@@ -95,8 +95,8 @@ pub(super) fn lay_down(
     Ok(in_front(folder.into(), theirs))
 }
 
-/// Writes the hook into a folder below `folder` that stays, for a run that gputune does not measure. The hook then only applies
-/// settings. Returns the value of `PYTHONPATH` as [`lay_down`] does.
+/// Writes the hook into a permanent folder below `folder`, for a run that gputune does not measure. The hook then only
+/// applies settings. Returns the value of `PYTHONPATH` as [`lay_down`] does.
 fn lay_for_run(
     folder: &Path,
     trial: u32,
@@ -109,7 +109,8 @@ fn lay_for_run(
     let mut hasher = DefaultHasher::new();
     (adapter::FILES, &probe).hash(&mut hasher);
     let path = folder.join(format!("python-{:016x}", hasher.finish()));
-    // Other runs may begin at the same time, so the folder appears as a whole. Its name tells what is in it.
+    // Other runs may begin at the same time, so the folder appears as a whole, by `rename`. Its name has the hash of
+    // its contents, so an existing folder is already right.
     if !path.exists() {
         let new = tempfile::Builder::new().prefix(".python-").tempdir_in(folder)?;
         fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
@@ -125,7 +126,7 @@ fn lay_for_run(
     Ok(in_front(path.into(), theirs))
 }
 
-/// An empty entry of `PYTHONPATH` means the working folder, so an empty rest must not add an entry.
+/// Joins two values of `PYTHONPATH`. An empty `theirs` adds no entry: an empty entry would mean the working folder.
 fn in_front(mut ours: OsString, theirs: Option<OsString>) -> OsString {
     if let Some(theirs) = theirs.filter(|theirs| !theirs.is_empty()) {
         ours.push(":");
@@ -134,7 +135,8 @@ fn in_front(mut ours: OsString, theirs: Option<OsString>) -> OsString {
     ours
 }
 
-/// Returns the command of a step with this config of a trial, ready to start. The job's files go below `folder` and must stay there.
+/// Returns the command of a step with the settings of a trial, ready to start. Writes the files that the command needs
+/// below `folder`, where they must stay.
 ///
 /// # Errors
 /// A file cannot be written, or the step has no command.
@@ -159,7 +161,7 @@ pub fn prepared(
     let replaces = rendered.env.iter().any(|(name, _)| name == protocol::REPLACED_FILES);
     let mut command = Command::new(program);
     command.args(arguments).envs(rendered.env).current_dir(&rendered.cwd);
-    // A script may also read its settings by `gputune.config`.
+    // A script may also read its settings by `gputune.config`, which needs the hook.
     let asks = !step.uses_settings() || step.unheard(space).iter().any(|name| settings.get(name).is_some());
     if step.apply.adapter.is_none() && !asks && !replaces {
         return Ok(command);

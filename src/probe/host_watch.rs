@@ -1,5 +1,5 @@
-//! Watches the machine while a probe runs: the processes' memory, a coming shortage of host memory, and the use of the CPUs. It
-//! also reads the processes' counters over the measured time.
+//! Watches the machine while a probe runs: the processes' memory, a coming shortage of host memory, and the use of the
+//! CPUs. Also reads the processes' counters over the measured time.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -39,11 +39,11 @@ pub(super) struct HostWatch {
     seen: Arc<Mutex<Seen>>,
     meter: Arc<Mutex<HostMeter>>,
     live: Live,
-    /// Dropping it ends the thread that looks at the processes.
+    /// Dropping this sender ends the thread of [`watch`].
     _end: Sender<()>,
 }
 
-/// The state of the processes when their memory was last added up.
+/// The state of the processes at the last walk: the last time when the kernel added up their memory.
 struct Walk {
     at: Instant,
     pids: Vec<u32>,
@@ -64,21 +64,21 @@ struct Seen {
     own: BTreeSet<u32>,
     last_times: Option<ProcessorTimes>,
     holdings: Vec<Holding>,
-    /// The CPU time of the last walk through the processes' memory.
+    /// The time of the last walk.
     cost: Duration,
 }
 
 impl HostWatch {
     /// Makes a watch on a process and its descendants. `shared` was made before the probe began.
     ///
-    /// `zygote` is the process that the probe was forked from. Pages that they still share count as the probe's pages.
+    /// `zygote` is the process from which the probe was forked. Pages that they still share count as the probe's pages.
     pub(super) fn new(root: u32, zygote: Option<u32>, headroom: Headroom, shared: SharedWatch) -> Self {
         let seen = Arc::new(Mutex::new(Seen { shared, zygote, ..Seen::default() }));
         let meter = Arc::new(Mutex::new(HostMeter::new(root, Cgroup::folder_of(root))));
         let (end, ended) = channel();
         let (theirs, their_meter) = (Arc::clone(&seen), Arc::clone(&meter));
         let watch = move || watch(&theirs, &their_meter, &ended);
-        // Without the thread a few numbers are missing, but the probe can continue.
+        // If the thread cannot be started, a few numbers are missing, but the probe can continue.
         let _ = std::thread::Builder::new().name("host watch".to_owned()).spawn(watch);
         Self {
             root,
@@ -103,7 +103,7 @@ impl HostWatch {
         locked(&self.seen)
     }
 
-    /// Begins anew: earlier observations do not count in later peaks and shares.
+    /// Starts the peaks and shares anew for the next config of the processes.
     pub(super) fn begin_anew(&mut self) {
         self.last_look();
         let pids: Vec<u32> = [self.root].into_iter().chain(self.living()).collect();
@@ -149,7 +149,7 @@ impl HostWatch {
         })
     }
 
-    /// Looks at everything once more while the processes still exist, unless that takes long.
+    /// Looks at everything once more while the processes still exist. Leaves out the walk if it takes long.
     pub(super) fn last_look(&self) {
         const LONG: Duration = Duration::from_millis(200);
         let pids = {
@@ -203,10 +203,11 @@ impl HostWatch {
     }
 
     /// Returns the share of CPU time that other programs used while the probe ran, if the CPUs were full. The probe then lacked
-    /// that time. Returns `None` if at least a tenth of the time was idle, since all programs then had room.
+    /// that time. Returns `None` if the CPUs were not full, or the share is small.
     pub(super) fn foreign_cpu_share(&self) -> Option<f64> {
-        /// Round numbers: no process waits if a tenth of the time is idle, and a smaller share for others is too small to report.
+        /// The CPUs are not full if at least this share of their time is idle: a round number.
         const IDLE: f64 = 0.1;
+        /// The smallest reported share: a round number.
         const FOREIGN: f64 = 0.1;
         let shares = self.seen().last_times?.since(&self.first_times?)?;
         let foreign = shares.foreign + shares.stolen;
@@ -240,15 +241,16 @@ impl HostWatch {
     }
 }
 
-/// Watches the processes until the watch is dropped. Reads their counters four times a second, and their memory often at first,
-/// then once a second.
+/// Watches the processes until the sender of `ended` is dropped. Reads their counters four times a second, and their
+/// memory often at first, then once a second.
 ///
 /// To add up a process's memory, the kernel walks all of its page tables, which takes 17 ms per GiB of small pages on a
-/// Xeon of 2023. So the walk has its own thread, runs only after a change, and anonymous memory is followed without a walk.
-/// All looks become rarer if they take long: [`pause_after`] sets separate intervals for counters, following and walks.
+/// Xeon of 2023. So this thread walks only after a change, and follows anonymous memory without a walk. All looks
+/// become rarer if they take long: [`pause_after`] sets separate intervals for counters, following and walks.
 fn watch(seen: &Mutex<Seen>, meter: &Mutex<HostMeter>, ended: &Receiver<()>) {
-    /// A brief probe is measured for a second, in which a trend needs several points. At most 0.4% of one CPU.
+    /// The shortest time between two points of [`growths`]: a brief probe of a second needs several points for a trend.
     const POINTS_EVERY: Duration = Duration::from_millis(150);
+    /// The points may take one part in this many of a CPU's time: 0.4%.
     const SHARE_OF_TIME: u32 = 250;
     let (mut looks, mut point_at) = (0_u32, Instant::now());
     let (mut memory_at, mut walk_at) = (Instant::now(), Instant::now());
@@ -291,9 +293,10 @@ fn look_at_holding(pids: &[u32], seen: &Mutex<Seen>) {
     locked(seen).holdings.push(holding);
 }
 
-/// Records the processes and the memory added since the last walk. Returns true if a walk is due.
+/// Records the processes and their memory: the memory at the last walk, plus the change of anonymous memory. Returns
+/// true if a walk is due.
 fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> bool {
-    /// Processes copy shared pages over time, unseen by the count of anonymous memory. So a walk is repeated after this time.
+    /// A walk is repeated after this time: anonymous memory does not show that processes copy shared pages.
     const OLD: Duration = Duration::from_secs(10);
     let (times, anonymous) = (ProcessorTimes::read(pids), anonymous_memory_of(pids));
     let shared_free_bytes = SharedMemory::read().map(|memory| memory.free_bytes);
@@ -303,7 +306,7 @@ fn follow_memory(pids: &[u32], seen: &Mutex<Seen>, meter: &Mutex<HostMeter>) -> 
     seen.last_times = times.or(seen.last_times);
     let Some(walk) = seen.walk.as_ref().filter(|walk| walk.pids == pids) else { return !pids.is_empty() };
     let held = (walk.held_bytes + anonymous).saturating_sub(walk.anonymous_bytes);
-    // The first process is the supervisor, which shares nothing.
+    // Only several processes besides the supervisor, the first process, share pages.
     let is_old = pids.len() > 2 && walk.at.elapsed() > OLD;
     let has_changed = is_old || walk.shared_free_bytes != shared_free_bytes;
     seen.holds(held);

@@ -1,7 +1,8 @@
 //! Waits between two probes until memory use is back at its level before the first probe.
 //!
-//! It does not wait for host memory: that memory belongs to the processes, and the processes are gone. Other programs may take
-//! memory of a shared machine without stopping the search. A probe that runs short because of other programs counts as disturbed.
+//! gputune does not wait for host memory, because the kernel frees it when the processes end. So the search goes on if
+//! other programs of a shared machine take memory. A probe that runs short because of other programs counts as
+//! disturbed.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,15 +17,15 @@ use crate::machine::{
 };
 use crate::model::{Failure, Memory, Outcome, Progress, quantity::show_bytes};
 
-/// How long memory may take to come back after a process ends, while the driver releases it. A round number.
+/// How long memory may take to come back: the driver releases it after a process ends. A round number.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a program of others that came onto a GPU is waited for: longer than a look with nvidia-smi. Neighbours on a shared machine
-/// stay for hours, and the processes of probes are ended before. A round number.
+/// How long to wait for a new program on a GPU to end. It is longer than a run of nvidia-smi. A longer wait gains
+/// nothing: programs of other users stay for hours, and the probes' own processes have ended. A round number.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(3);
 
-/// The share of the initially free shared memory that must be free again. The probes' leftovers are removed, so the rest belongs to
-/// other programs, which may well use some. A round number.
+/// The share of the initially free shared memory that must be free again. Other programs may use the rest; gputune
+/// removes what probes leave. A round number.
 const SHARED_FREE: f64 = 0.5;
 
 /// The memory that was in use before the first probe.
@@ -33,10 +34,12 @@ pub(super) struct Idle {
     shared: Option<SharedMemory>,
     meter: Option<&'static GpuMeter>,
     gpu: Option<GpuState>,
+    /// New programs on a GPU that did not end in time. Their memory is accepted.
     settled: BTreeSet<u32>,
     patience: Duration,
 }
 
+/// Memory that is not back.
 struct Held {
     place: String,
     bytes: u64,
@@ -45,7 +48,7 @@ struct Held {
 
 struct Holder {
     name: String,
-    /// Its process id, if it computes on a GPU.
+    /// The process id of a new program on a GPU.
     newcomer: Option<u32>,
 }
 
@@ -55,14 +58,14 @@ impl Idle {
         Self { shared: SharedMemory::read(), meter, gpu, settled: BTreeSet::new(), patience: PATIENCE }
     }
 
-    /// Reads the memory use for a slot next to other slots, which also use shared memory. Such a slot waits only for its GPUs.
+    /// Makes a slot next to other slots, which also use shared memory, wait only for its GPUs.
     pub(super) fn beside_others(self) -> Self {
         Self { shared: None, ..self }
     }
 
     /// Waits until memory is back. Returns `Break` if the caller does not want to wait any longer.
     ///
-    /// Waits for a newly arrived program on a GPU only once. If the program stays, its memory is accepted from then on.
+    /// Waits for a new program on a GPU only once. If the program stays, its memory is accepted from then on.
     ///
     /// # Errors
     /// The memory does not come back.
@@ -92,9 +95,9 @@ impl Idle {
         self.meter.and_then(|meter| meter.read(visible).ok()).unwrap_or_default()
     }
 
-    /// Returns the outcome, or `Disturbed` if GPU memory ran out while a new program held a part of it. New means that the program
-    /// came after the first probe began. Such an outcome says nothing about the config. `own` are the probe's processes, which a
-    /// driver may list after their end.
+    /// Returns the outcome, or `Disturbed` if GPU memory ran out while a new program held a part of it: the outcome
+    /// then says nothing about the config. A program is new if it came after the first probe began. `own` are the
+    /// probe's processes, which a driver may list after their end.
     pub(super) fn judge(&self, outcome: Outcome, visible: &Visible, own: &BTreeSet<u32>) -> Outcome {
         let Outcome::OutOfMemory { memory: Memory::Device, failure } = outcome else { return outcome };
         let now = self.gpu_state(visible);
@@ -125,7 +128,8 @@ impl Idle {
     }
 }
 
-/// Finds new GPU memory that belongs to no visible program, or to a new program that has not settled.
+/// Finds memory of a GPU that was free before. It belongs to a new program that is not `settled`, or to no program that
+/// the driver lists.
 fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Option<Held> {
     now.gpus.iter().find_map(|gpu| {
         // A GPU that was not seen before the first probe cannot be compared.
@@ -145,7 +149,8 @@ fn held_on_gpu(before: &GpuState, now: &GpuState, settled: &BTreeSet<u32>) -> Op
     })
 }
 
-/// Returns how much more of a GPU the visible processes hold than before. Silent processes may hold all of the growth.
+/// Returns how much more of a GPU the listed processes hold than before. If the driver does not report the memory of a
+/// process, the process may hold all of the growth.
 fn taken_by_others(before: &GpuState, now: &GpuState, gpu: &GpuMemory, grown: u64) -> u64 {
     let held_before = |pid: u32| {
         let same = before.processes.iter().find(|process| process.pid == pid && process.uuid == gpu.uuid);
@@ -182,7 +187,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Makes a GPU with this much memory in use and these processes.
+    /// Makes the state of a GPU with this much used memory and these processes, in MiB.
     fn state(used: u64, processes: &[(u32, Option<u64>)]) -> GpuState {
         let (place, uuid) = ("GPU 0".to_owned(), "GPU-a1".to_owned());
         let process = |&(pid, held): &(u32, Option<u64>)| GpuProcess {

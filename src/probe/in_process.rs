@@ -71,11 +71,11 @@ impl Step {
     }
 }
 
-/// The reason why a step could not run.
+/// The reason why a step failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The config needs more memory than the device has. The search learns from it.
+    /// The config needs more memory than the device has. The search learns from this outcome.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
     /// The step does not accept the config.
@@ -91,8 +91,8 @@ pub enum StepError {
 
 /// A training step inside this process.
 ///
-/// A closure that takes the settings and runs one step implements this trait. A step cannot be interrupted: a step that never
-/// returns stops the search, whereas a command would be ended.
+/// A closure that takes the settings and runs one step implements this trait. gputune cannot interrupt a step, so a
+/// step that never returns blocks the search. It can end a command.
 pub trait TrainingStep {
     /// Builds everything that the config needs: model, optimiser, data loader.
     ///
@@ -106,7 +106,7 @@ pub trait TrainingStep {
     /// Runs one step, waiting for its data and for the device.
     ///
     /// # Errors
-    /// The step failed. Running out of memory is also such an error.
+    /// The step failed, or memory ran out.
     fn step(&mut self, settings: &Settings) -> Result<Step, StepError>;
 
     /// Releases everything that [`prepare`](Self::prepare) built. It is called after every probe, even after a failed probe.
@@ -126,7 +126,7 @@ pub struct InProcess<S>(pub S);
 impl<S: TrainingStep> Prober for InProcess<S> {
     fn probe(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Outcome, ProbeError> {
         let step = &mut self.0;
-        // A panic in the user's step is a failure of that config, not of the search. The step is released either way.
+        // A panic in the user's step is a failure of that config, not of the search. The step is released in all cases.
         let begin = Instant::now();
         let mut gpu = watch_gpus(begin);
         let mut prepared = begin;

@@ -7,22 +7,25 @@ use super::totals::StepKind;
 use crate::model::{Account, Estimate};
 use crate::probe::stats::student_quantile;
 
-/// The most blocks. A longer list is halved by merging neighbours.
+/// The largest number of blocks. A longer list is halved by merging neighbours.
 const BLOCKS: usize = 64;
 /// The fewest blocks for an estimate of the spread.
 const FEWEST: usize = 4;
 
+/// Consecutive steps.
 #[derive(Debug, Default)]
 struct Block {
     steps: u64,
     seconds: f64,
+    /// The phases of the steps with a mark.
     phases: BTreeMap<String, f64>,
     usual: Usual,
 }
 
-/// Steps without a mark. Their timed steps stand for their untimed steps.
+/// The steps of a block without a mark. Only some are timed by phase; their phases stand for the other steps.
 #[derive(Debug, Default)]
 struct Usual {
+    /// The time of the timed steps.
     seconds: f64,
     phases: BTreeMap<String, f64>,
     untimed_seconds: f64,
@@ -98,7 +101,7 @@ impl Ledger {
         let sum = |name: &String| {
             let of = |block: &Block| block.of(name, factor);
             let sum: f64 = self.blocks.iter().map(of).sum();
-            // What came once may be rare in another run, however much of this run it took.
+            // A phase that came once may be missing in another run, even if it took most of this run.
             let is_single = self.blocks.iter().filter(|block| of(block) > 0.0).count() == 1;
             let half = self.half_width(steps_s, sum, of);
             (name.clone(), sum, if is_single && half.is_finite() { half.max(sum) } else { half })
@@ -118,8 +121,9 @@ impl Ledger {
         (steps_s > 0.0).then_some(Account { start_s: start.as_secs_f64(), steps_s, phases, rest })
     }
 
-    /// Returns half of the 95% interval of a phase's seconds in a run of `all` seconds. It follows from the spread of the phase's
-    /// share between blocks (Cochran, "Sampling Techniques", 1977, section 6.4: the ratio estimator).
+    /// Returns half of the 95% interval of a phase's seconds in another run of `all` seconds. It follows from the
+    /// differences of the phase's share between blocks (Cochran, "Sampling Techniques", 1977, section 6.4: the ratio
+    /// estimator).
     fn half_width(&self, all: f64, sum: f64, of: impl Fn(&Block) -> f64) -> f64 {
         let count = self.blocks.len();
         if count < FEWEST || all <= 0.0 {
@@ -128,7 +132,7 @@ impl Ledger {
         let share = sum / all;
         let squares: f64 = self.blocks.iter().map(|block| (of(block) - share * block.seconds).powi(2)).sum();
         let blocks = count as f64;
-        // Twice the variance: for this run, and for the other run that the interval predicts.
+        // The variance counts twice: once for this run, and once for the other run.
         student_quantile(count - 1, 0.025) * (2.0 * squares * blocks / (blocks - 1.0)).sqrt()
     }
 }

@@ -9,10 +9,10 @@ use crate::model::{DeviceReadings, Readings};
 /// How often the devices are asked. Their meters read them four times a second.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The time span of the numbers: short enough to show a change, long enough for several readings.
+/// The time span that the displayed readings cover: short enough to show a change, long enough for several samples.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Keeps the numbers until new numbers are due.
+/// Caches the readings until the next are due.
 pub(super) struct Live {
     next: Instant,
     latest: Arc<DeviceReadings>,
@@ -24,7 +24,7 @@ impl Live {
         Self { next: begin + EVERY, latest: Arc::default() }
     }
 
-    /// Returns the current numbers without waiting. `host` returns the machine's readings between two moments.
+    /// Returns the current readings without waiting. `host` returns the host's readings between two moments.
     pub(super) fn look(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Checks what must hold besides a throughput: the environment works, all processes reported, and each setting took effect.
+//! Checks the demands on a measurement: the environment works, all processes reported, and each setting took effect.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -28,7 +28,7 @@ impl KnownWords {
         self.0.extend(command.iter().flat_map(|word| parts(word)).map(str::to_owned));
     }
 
-    /// Returns true if an error names a word of this command that is not known, and any word is known.
+    /// Returns true if an error names a word of this command that is not known; false before any word is known.
     fn blames_one_of(&self, command: &[String], error: &str) -> bool {
         // Ignore the valid choices, which argparse lists after this string.
         let error = error.split("(choose from").next().unwrap_or_default();
@@ -39,16 +39,16 @@ impl KnownWords {
     }
 }
 
-/// A word of a command, and its parts before and after the first `=`.
+/// Returns a word of a command, and its parts before and after the first `=`.
 fn parts(word: &str) -> impl Iterator<Item = &str> {
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
     [word, name, value].into_iter().filter(|part| !part.is_empty())
 }
 
 impl Session {
-    /// Decides if the environment caused the failure of a command that exited: a missing module or program, or a wrong command
-    /// line. Such a failure does not depend on the config, so the error ends the search. It is an outcome if only this config's
-    /// words are wrong.
+    /// Returns an error if the environment made the command fail: a missing module or program, or a wrong command line.
+    /// Such a failure does not depend on the config, so the error ends the search. If only this config's words are
+    /// wrong, returns the config's outcome. Returns `None` for all other failures.
     pub(super) fn of_environment(&self, verdict: &Verdict, known: &KnownWords) -> Option<Result<Outcome, ProbeError>> {
         if !matches!(verdict, Verdict::Exited) || self.heard.is_done || self.heard.diverged.is_some() {
             return None;
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// Returns the outcome if a measurement does not count because a demand is not met.
+    /// Returns the outcome of a measurement that does not count, because a demand is not met.
     pub(super) fn unmet(&self, last_lines: &[String]) -> Option<Outcome> {
         let failure = |reason: String| classify::failure(reason, last_lines);
         let heard = &self.heard;
@@ -121,7 +121,7 @@ pub(super) fn said(failure: &Failure) -> Vec<String> {
     std::iter::once(&failure.reason).chain(&failure.last_lines).cloned().collect()
 }
 
-/// Adds the reason for missing reports to an outcome.
+/// Adds to a failure that the hook never reported.
 pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcome {
     if let Outcome::TimedOut(failure) | Outcome::Stalled(failure) | Outcome::Crashed(failure) = &mut outcome
         && let Some(silence) = silence
@@ -131,14 +131,14 @@ pub(super) fn explained(mut outcome: Outcome, silence: Option<String>) -> Outcom
     outcome
 }
 
-/// Returns the expectations of the spec for a training process that receives this config.
+/// Returns what a process that already trains must report after it received this config.
 pub(super) fn asked_in_session(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
     let targets = step.template.apply.in_session(job.settings);
     let targets = targets.map(|(applied, _)| (applied.name.clone(), applied.parameter.clone())).collect();
     Ok(Asked { targets, ..asked(step, job)? })
 }
 
-/// Returns the expectations of the spec for the step with one config.
+/// Returns what the processes of a step with this config must report.
 pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeError> {
     let targets = step.template.apply.by_hook(job.settings);
     let ranks = step.ranks.as_ref().and_then(|ranks| ranks.value(|name| job.settings.get(name)).ok());
@@ -154,7 +154,7 @@ pub(super) fn asked(step: &CommandStep, job: &Job<'_>) -> Result<Asked, ProbeErr
     })
 }
 
-/// Returns what the unmodified job lacks if it runs with `set` only.
+/// Returns what is missing if the unmodified job runs with only the settings `set`; `None` if it can run.
 pub fn as_it_is_needs(
     template: &StepTemplate,
     rate: &Rate,

@@ -1,4 +1,4 @@
-//! Runs a duel: with interleaved processes, else with one process that switches settings, else with one process after the other.
+//! Runs a duel: interleaves processes, or else switches the settings of one process, or else runs one after the other.
 
 mod in_turn;
 mod turn;
@@ -20,7 +20,7 @@ enum Tried {
 }
 
 impl CommandProber {
-    /// Compares configs in the best available way. A failure counts only if the process ran alone.
+    /// Compares configs in the best possible way. A failure counts only in the last way, where each process runs alone.
     pub(super) fn run_duel(&mut self, duel: &Duel<'_>, watch: DuelWatch<'_>) -> Result<Duelled, ProbeError> {
         for side in duel.sides() {
             if let Some(reason) = self.refusal(duel.job(side)) {
@@ -28,7 +28,7 @@ impl CommandProber {
             }
         }
         self.protect()?;
-        // A process that changes settings between two steps needs no second process.
+        // Try the held process of the search first: it can switch settings, so no second process must start.
         let ways = if duel.keeps && self.live.held.is_some() && duel.ways.contains(&Way::Switched) {
             &[Way::Switched, Way::InTurn, Way::Processes]
         } else {
@@ -38,11 +38,11 @@ impl CommandProber {
         for &way in ways {
             match &mut self.live.held {
                 Some(_) if way == Way::Switched && duel.keeps => {}
-                // The search continues in this process.
+                // The search needs this process after the duel.
                 Some(held) if way == Way::InTurn && ways.contains(&Way::Switched) => {
                     held.process.session.pause();
                 }
-                // Dropping it ends the process that waits for another config.
+                // Dropping a held process ends it.
                 held => *held = None,
             }
             if way == Way::Processes {
@@ -92,7 +92,8 @@ impl CommandProber {
         }
     }
 
-    /// Waits until the machine is idle again, then starts to watch it. Returns false if the caller stops waiting.
+    /// Waits until the machine is idle, then starts to watch its GPUs. Does nothing if stopped processes of the
+    /// search's last duel exist. Returns false if the caller stops waiting.
     fn settle_for(&mut self, bout: &mut Bout<'_, '_>) -> Result<bool, ProbeError> {
         let visible = self.visible(bout.duel.job(Side::A));
         if !self.stable.is_empty() {
@@ -133,7 +134,7 @@ impl CommandProber {
     }
 }
 
-/// Gives a waiting process the settings of the next side, and trains it for a block.
+/// Runs the blocks of a duel in one waiting process. `has` is the side whose settings the process has.
 fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, mut has: Option<Side>) -> Result<Tried, ProbeError> {
     loop {
         let side = match bout.next() {
@@ -169,7 +170,7 @@ fn switch_in_turn(bout: &mut Bout<'_, '_>, session: &mut Session, mut has: Optio
         let mut outcome = session.own_outcome(bout.rate(side), false);
         match &mut outcome {
             Outcome::Measured(measurement) => {
-                // These are not the losses of the first steps.
+                // Earlier blocks trained the same model, so these are not the losses of its first steps.
                 measurement.first_losses.clear();
                 measurement.is_live = true;
             }

@@ -16,7 +16,7 @@ use crate::model::{Outcome, Spent};
 /// How long output and events may lag behind the end of the processes.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long a supervisor may take, beyond the grace time, to end stubborn processes. It gives up earlier than this.
+/// How long gputune waits for the supervisor after the grace time. A working supervisor gives up on processes earlier.
 const LONGEST: Duration = Duration::from_secs(40);
 
 impl Session {
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Asks the processes for their position in the code. Keeps calling `go_on` until they answer.
+    /// Asks the processes for their position in the code. Stops waiting for answers once `go_on` returns false.
     pub(super) fn look_where_it_is(&mut self, go_on: &mut dyn FnMut(&mut Self) -> bool) {
         let (folder, pids, living) = (self.scratch.path().to_owned(), self.heard.pids.clone(), self.host.living());
         self.hang = hang::ask(&folder, &pids, &living, &mut || go_on(self));
@@ -105,10 +105,10 @@ impl Session {
     fn time_to_end(&self, verdict: &Verdict) -> Duration {
         let grace_time = self.task.limits.grace_time;
         if self.heard.reported.is_some() {
-            // While it ends, the command may print more about the error.
+            // A command that ends because of an error may print more about it.
             grace_time.min(LAST_WORDS)
         } else if verdict.is_good() && (self.heard.any_step() || self.segment > 0) && self.socket.order(&Order::Stop) {
-            // A command that ends when ordered to does so between two training steps, so no step is left half done.
+            // A command that follows the order ends between two training steps, so no step is left half done.
             grace_time
         } else {
             Duration::ZERO
@@ -164,7 +164,7 @@ impl Session {
         Ok(())
     }
 
-    /// Adds to a measurement how the wall time was spent: measuring `ended`, and the processes were gone when it was `over`.
+    /// Adds to a measurement how the wall time was spent. Measuring ended at `ended`, and the processes at `over`.
     pub(super) fn tell_times(&self, outcome: &mut Outcome, (ended, over): (Instant, Instant)) {
         let Outcome::Measured(measurement) = outcome else { return };
         let time = |from: Instant, to: Instant| to.saturating_duration_since(from);
@@ -180,7 +180,7 @@ impl Session {
     }
 }
 
-/// Adds shared time to the first trial with a measurement. A probe that is not a trial adds to the shared time.
+/// Moves the time of a probe that is not a trial to `common`. Adds `common` to the time of the next measured trial.
 pub(super) fn share(job: &Job<'_>, outcome: &mut Outcome, common: &mut Spent) {
     let Outcome::Measured(measurement) = outcome else { return };
     let Some(spent) = &mut measurement.spent else { return };

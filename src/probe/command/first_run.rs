@@ -18,46 +18,46 @@ use crate::model::{Facts, Outcome};
 /// The prefix of the files with notes, next to `probe.json` (`first_run.py`).
 const FILE: &str = "first-run-";
 
-/// The number of steps with a time after which enough is known. The first step has no time.
+/// The number of steps with a time after which enough is known. The first step has no time and does not count here.
 const STEPS: u64 = 2;
 
-/// How long a script without torch may add no note. It has then imported its modules and read its settings. A round number.
+/// A script without torch that adds no note for this time has imported its modules and settings: a round number.
 const QUIET: Duration = Duration::from_secs(4);
 
-/// How long a command without any note may run: it is no Python. A round number.
+/// A first run without any note ends after this time: the command is not Python. A round number.
 const WITHOUT_NOTES: Duration = Duration::from_secs(10);
 
 /// The findings of a job's first run.
 #[derive(Debug, Clone)]
 pub struct FirstRun {
-    /// How it ended.
+    /// How the run ended.
     pub outcome: Outcome,
-    /// True if it made a training step that the hook saw.
+    /// True if the hook saw a training step.
     pub has_trained: bool,
-    /// True if it ended by itself with an error.
+    /// True if the command ended by itself with an error.
     pub has_failed: bool,
     /// The facts that the hook reported.
     pub facts: Facts,
-    /// The notes of its processes.
+    /// The notes that the hook wrote in all processes of the run.
     pub notes: Notes,
 }
 
 /// The notes about a script in its first run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Notes {
-    /// The packages that it imported, by their first names.
+    /// The top-level names of the packages that the script imported.
     pub modules: BTreeSet<String>,
     /// The package that calls the optimizer; empty if the script calls it. `None` without a step.
     pub trainer: Option<String>,
-    /// The options of its parser.
+    /// The options of the script's command line.
     pub arguments: Vec<NotedArgument>,
-    /// The files of settings that it read.
+    /// The settings files that the script read.
     pub files: Vec<PathBuf>,
-    /// The variables with a number that it read.
+    /// The environment variables with a number that the script read.
     pub variables: Vec<NotedVariable>,
     /// True if the batch size of the training loader can be set; `None` without a training loader.
     pub is_sized: Option<bool>,
-    /// The loaders that it made.
+    /// The loaders that the script made.
     pub loaders: Vec<NotedLoader>,
 }
 
@@ -80,7 +80,7 @@ pub struct NotedArgument {
     pub value: Option<serde_json::Value>,
 }
 
-/// A variable that a script read.
+/// An environment variable that a script read.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NotedVariable {
     /// Its name.
@@ -94,11 +94,11 @@ pub struct NotedVariable {
 /// A loader that a script made.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NotedLoader {
-    /// The line that made it: `train.py:12`.
+    /// The line of code that made the loader, such as `train.py:12`.
     pub place: Option<String>,
     /// Its batch size, if it has one.
     pub batch_size: Option<i64>,
-    /// Its workers.
+    /// Its number of workers.
     pub workers: i64,
 }
 
@@ -155,7 +155,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Session {
-    /// Returns true if a first run needs no more time: it has made three steps, or it shows nothing new and has no torch.
+    /// Returns true if a first run needs no more time: it has made three steps, or has no torch and adds no notes.
     pub(super) fn has_shown_enough(&self, now: Instant) -> bool {
         if self.heard.window.steps() >= STEPS {
             return true;

@@ -10,14 +10,14 @@ use super::{CommandStep, Job, Rate, Start};
 use crate::model::fact::LEFT_TRAINING;
 use crate::model::{Config, Estimate, Measurement, Outcome, Settings, Value};
 
-/// The live sessions of a search, one at a time.
+/// The live sessions of a search, one at a time. A live session measures several configs in one process.
 #[derive(Default)]
 pub(super) struct Live {
     pub(super) held: Option<Held>,
     /// Targets that are no longer changed during training, because a change failed or gave a different throughput.
     closed: BTreeSet<String>,
     figures: Vec<Figure>,
-    /// A config that failed live and must be repeated.
+    /// A config that failed live. A separate process must measure it again.
     doubt: Option<Doubt>,
     remarks: Vec<String>,
     /// True if a remark already says that the script leaves training.
@@ -28,7 +28,7 @@ pub(super) struct Live {
     pub(super) is_on_processor: bool,
 }
 
-/// Live sessions are not tried again after this many processes that did not wait.
+/// After this many processes that did not wait when asked, the search stops using live sessions.
 const MOST_NOT_HELD: u32 = 2;
 
 /// A process that waits between two steps.
@@ -39,6 +39,7 @@ pub(super) struct Held {
     current: Settings,
 }
 
+/// A live measurement.
 struct Figure {
     number: u32,
     config: Config,
@@ -47,8 +48,10 @@ struct Figure {
     changed: Vec<Applied>,
 }
 
+/// A live failure.
 struct Doubt {
     number: u32,
+    /// The targets that differ from the config before.
     changed: Vec<Applied>,
     how: String,
 }
@@ -67,7 +70,7 @@ impl Live {
             && step.template.apply.applied.iter().any(|applied| self.is_live(step, applied))
     }
 
-    /// Returns true if a job may be measured live. A separate process gives the final result of a config.
+    /// Returns true if a job may be measured live. The final measurements of a config need a separate process.
     fn is_for(&self, step: &CommandStep, job: &Job<'_>) -> bool {
         self.is_able(step) && !job.effort.is_for_losses() && job.experiment.is_none() && job.keeps
     }
@@ -85,8 +88,8 @@ impl Live {
             && matches!(step.rate, Rate::Events)
     }
 
-    /// Returns true if a target can change while a process trains. It cannot change if the command, the environment or a file also
-    /// has its parameter. The exception is a command option that is known to mean the same.
+    /// Returns true if a target can change while a process trains. It cannot change if the command, the environment or
+    /// a file also uses the target's parameter, except for a command option that is known to set this target.
     fn is_live(&self, step: &CommandStep, applied: &Applied) -> bool {
         let has = |text: &Template| text.names().any(|(name, _)| name == applied.parameter);
         let StepTemplate { env, files, .. } = &step.template;
@@ -96,7 +99,7 @@ impl Live {
         applied.target.needs != Needs::NewProcess && !self.closed.contains(&applied.name) && !is_used()
     }
 
-    /// Returns the parts of a config that cannot change while a process trains.
+    /// Returns the parts of a config that cannot change live. Two configs with equal parts can share a process.
     fn fixed(&self, step: &CommandStep, settings: &Settings) -> (Rendered, BTreeMap<String, Value>) {
         let part = |(name, value): (&str, &Value)| {
             let applied = step.template.apply.applied.iter().find(|applied| applied.parameter == name);
@@ -131,7 +134,7 @@ impl Live {
         self.is_able(step) && self.fixed(step, opened) == self.fixed(step, other)
     }
 
-    /// Keeps a process in which this job was measured live.
+    /// Keeps a process whose present config is this job's.
     pub(super) fn keep(&mut self, mut held: Held, job: &Job<'_>) {
         held.current = job.settings.clone();
         self.held = Some(held);
@@ -150,13 +153,13 @@ impl Live {
         self.close(&changes(step, &held.current, job.settings), reason);
     }
 
-    /// Records that a config failed live. A separate process shows if the config is the cause.
+    /// Records that a config failed live. A separate process will show if the config is the cause.
     pub(super) fn failed(&mut self, step: &CommandStep, held: &Held, job: &Job<'_>, how: String) {
         let changed = changes(step, &held.current, job.settings);
         self.doubt = Some(Doubt { number: job.number, changed, how });
     }
 
-    /// Records how a config ended in a separate process, and compares that with its live result.
+    /// Compares a config's outcome in a separate process with its live result. On a difference, closes its targets.
     pub(super) fn compare(&mut self, job: &Job<'_>, outcome: &Outcome) {
         let Outcome::Measured(own) = outcome else {
             self.doubt = None;
@@ -180,7 +183,7 @@ impl Live {
         }
     }
 
-    /// Adds a remark, once per search, that probes end because the script leaves training.
+    /// Adds a remark, once per search, that the script leaves training and that a probe then ends.
     fn tell_of_leaving(&mut self, measurement: &Measurement) {
         let Some(words) = measurement.facts.text(LEFT_TRAINING) else { return };
         if !std::mem::replace(&mut self.has_told_of_leaving, true) {
@@ -190,7 +193,7 @@ impl Live {
         }
     }
 
-    /// Stops changing these targets live; they are set when a process starts.
+    /// Stops changing these targets live. From now on, they are set when a process starts.
     fn close(&mut self, changed: &[Applied], reason: &str) {
         let new: Vec<&Applied> = changed.iter().filter(|applied| !self.closed.contains(&applied.name)).collect();
         if new.is_empty() {
@@ -214,9 +217,11 @@ fn changes(step: &CommandStep, from: &Settings, to: &Settings) -> Vec<Applied> {
 
 /// Compares the throughput of two measurements of a config. The error describes the difference.
 fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
-    /// The largest allowed difference of two runs, even if the intervals are wider. It is the widest tie between configs.
+    /// The largest allowed difference of two runs, even if the intervals are wider. A tie of configs has the same
+    /// limit.
     const WIDEST: f64 = 0.1;
-    /// Always allowed: 95% of differences between two processes, if each process has a standard deviation of 3%.
+    /// The difference that is always allowed. 95% of the differences between two processes are smaller, if the
+    /// throughput of processes has a standard deviation of 3%.
     const BETWEEN_RUNS: f64 = 0.083;
     let (Some(before), Some(now)) = (one.throughput, other.throughput) else {
         return Err("no throughput was measured".to_owned());
@@ -231,7 +236,7 @@ fn same_rate(one: &Measurement, other: &Measurement) -> Result<(), String> {
 
 /// Compares the device memory of a config in a separate process and live. The error describes the difference.
 fn same_memory(own: &Measurement, live: &Measurement) -> Result<(), String> {
-    /// The largest allowed difference: the default headroom, which it could use up.
+    /// The largest allowed difference: the default headroom, because a larger difference could use it up.
     const WIDEST: f64 = 0.1;
     /// The difference that is always allowed: three segments of PyTorch's allocator, whose number depends on the order of
     /// allocations (`kLargeBuffer` in c10/cuda/CUDACachingAllocator.cpp).

@@ -25,9 +25,9 @@ pub(super) enum Answer {
 }
 
 impl Session {
-    /// Measures the current config of the process. Then holds the process for another config if `keeps` is true, or closes it.
-    /// Returns the verdict, the end of measuring, and true if the process is held. If the script left training, measuring ended at
-    /// its last step.
+    /// Measures the current config of the process. Then holds the process for another config if `keeps` is true and
+    /// this is possible; otherwise closes it. Returns the verdict, the end of measuring, and true if the process is
+    /// held. If the script left training, measuring ended with the last step before that.
     pub(super) fn measure_and_hold(
         &mut self,
         keeps: bool,
@@ -50,18 +50,18 @@ impl Session {
         self.obeys() && self.heard.ending.is_none()
     }
 
-    /// Returns true if the process is a single process that understands orders. It reports this if it was asked to stay.
+    /// Returns true if the session is one process that follows orders, which the hook only does if asked at its start.
     pub(super) fn obeys(&self) -> bool {
         self.heard.version >= VERSION_OF_HOLD && self.heard.ranks.count() == 1
     }
 
-    /// Makes the process wait at the end of its step. All earlier steps are known by then.
+    /// Makes the process wait at the end of its step. After the answer, the reports of all its steps have been read.
     pub(super) fn hold(&mut self, patience: Duration, watch: Watch<'_>) -> Result<Answer, ProbeError> {
         if !self.socket.order(&Order::Hold) {
             return Ok(Answer::None);
         }
         let answer = self.answer(patience, watch, |session| session.heard.is_held.then_some(Answer::Done))?;
-        // Otherwise the loader workers fill their queue, and the next steps are too fast.
+        // Without a stop, the loader workers would fill their queue, and the next steps would be too fast.
         if self.stops_when_held && matches!(answer, Answer::Done) {
             self.pause();
         }
@@ -70,7 +70,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// Gives a held process another config, with no results yet.
+    /// Gives a held process another config, and discards the reports on the config before.
     pub(super) fn configure(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Answer, ProbeError> {
         self.resume();
         let begin = Instant::now();
@@ -105,11 +105,11 @@ impl Session {
         Ok(answer)
     }
 
-    /// Writes to the trial's own log which file has its output.
+    /// Writes into the log of this trial which file has the output of its process.
     fn note_log(&self, job: &Job<'_>) -> Result<(), ProbeError> {
         let name = CommandProber::log_name(job.number, job.effort);
         let Some(path) = name.file_name().map(|name| self.log.with_file_name(name)) else { return Ok(()) };
-        // The process received its first config again.
+        // The process received its first config again, so this is the log with its output.
         if path == self.log {
             return Ok(());
         }
@@ -124,6 +124,7 @@ impl Session {
         self.socket.order(&Order::Go);
     }
 
+    /// Hears messages until `read` finds the answer to an order.
     fn answer(
         &mut self,
         patience: Duration,

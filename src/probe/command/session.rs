@@ -61,7 +61,7 @@ pub(super) struct Opening<'w> {
     pub(super) process: Process<'w>,
     /// True if the process may be held and receive other settings.
     pub(super) keeps: bool,
-    /// Its place among the open sessions, counted from 0. Each place has its own layer for writes.
+    /// The place of the process among the open sessions, counted from 0. Each place has its own layer for writes.
     pub(super) place: usize,
 }
 
@@ -75,23 +75,23 @@ pub(super) struct Session {
     /// The time when the process started or received its config.
     pub(super) begin: Instant,
     pub(super) supervised: Option<Supervised>,
-    /// Checks if the supervisor is stopped.
+    /// Continues the supervisor if a signal stopped it.
     pub(super) care: Care,
-    /// Detects that this process or the machine stood still.
+    /// Detects that gputune or the machine stood still.
     pub(super) clock: ClockWatch,
     pub(super) socket: EventSocket,
     /// How processes on other nodes reach the socket.
     reach: Reach,
     /// The folder of the socket; the supervisor removes it when gputune is killed.
     pub(super) scratch: Scratch,
-    /// The folder for its writes. It is dropped after the processes, because they may still write.
+    /// The folder for the writes of the processes. It is dropped after `supervised`: until then, they may write.
     pub(super) writes: Option<ProbeScratch>,
     pub(super) output: Output,
     pub(super) log: PathBuf,
     pub(super) host: HostWatch,
     pub(super) gpu: GpuWatch,
     pub(super) heard: Heard,
-    /// The position of a hanging probe.
+    /// The place in the code where a probe without progress hangs.
     pub(super) hang: Hang,
     pub(super) patience: Patience,
     pub(super) output_bytes: u64,
@@ -100,9 +100,9 @@ pub(super) struct Session {
     pub(super) is_stopped: bool,
     /// True if the session's processes are stopped when the session is held.
     pub(super) stops_when_held: bool,
-    /// True if it had a turn in a round.
+    /// True if the session trained for a block of a duel before.
     pub(super) had_turn: bool,
-    /// Its place among the sessions that are open at once.
+    /// The place among the open sessions, as in [`Opening::place`].
     pub(super) place: usize,
     /// The index of the current config in this process, from 0.
     pub(super) segment: u32,
@@ -149,7 +149,7 @@ impl Session {
             processors: step.slot.as_ref().map(|slot| slot.cores.clone()).unwrap_or_default(),
         };
         let words = order.command.clone();
-        // Begin before the step can make files, so that they are removed even if gputune is killed from now on.
+        // Watch shared memory before the step can make files there: they are then removed even if gputune is killed.
         let shared = SharedWatch::begin(scratch.path());
         let begin = Instant::now();
         let is_forked = matches!(process, Process::Forked { .. });
@@ -190,7 +190,7 @@ impl Session {
         if self.heard.is_in_steps { STEPS_PER_SECOND.to_owned() } else { unit_of(&self.step) }
     }
 
-    /// Also starts to watch the GPUs. `idle` is their state before the probe.
+    /// Starts to watch the GPUs. `idle` is their state before the probe.
     pub(super) fn watch_gpus(&mut self, visible: &Visible, idle: GpuState) {
         if let Some(supervised) = &self.supervised {
             self.gpu = GpuWatch::begin(visible, supervised.pid(), idle, self.begin);
@@ -208,7 +208,7 @@ impl Session {
         Ok(self.clock.stood_still().map_or(verdict, Verdict::Disturbed))
     }
 
-    /// Hears messages until one gives a verdict, or `look` does. It is called at a moment, and then after each tick.
+    /// Hears messages until a message or `look` gives a verdict. Calls `look` at `next_tick`, then after each `tick`.
     pub(super) fn listen(
         &mut self,
         (mut next_tick, tick): (Instant, Duration),
@@ -288,7 +288,7 @@ impl Session {
             return Some(verdict);
         }
         let attendance = self.heard.ranks.attendance(now);
-        // The facts that end an experiment.
+        // The experiment ends when one of these facts is reported.
         let awaited: &[&str] = match self.task.mode {
             Some(Mode::ShortEpochs) => &["epoch_end.seconds"],
             Some(Mode::Trace) => &[TRACE_STEPS, TRACE_ERROR],
@@ -320,7 +320,7 @@ impl Session {
     }
 }
 
-/// Returns the variables of a process, with the variables that load the hook.
+/// Returns the environment variables of a process, including the variables that load the hook.
 fn variables(
     step: &CommandStep,
     rendered: Vec<(String, String)>,
@@ -340,7 +340,7 @@ fn variables(
     Ok(env)
 }
 
-/// Starts to read the output of the step. Returns the descriptor that the step gets.
+/// Starts to read the output of the step. Also returns the descriptor to which the step writes.
 fn read_output(
     step: &CommandStep,
     job: &Job<'_>,

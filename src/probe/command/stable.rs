@@ -1,8 +1,8 @@
-//! Processes that wait between two rounds, each stopped until its next slice.
+//! The processes that a search keeps between two duels. Each is stopped until its next block.
 //!
-//! A process that waits between two steps computes nothing, but its loader workers continue until their queue is full. During that
-//! time they take CPU time from the other session. The full queue then makes this session's next steps too fast. SIGSTOP stops all
-//! of them and leaves the queue unchanged.
+//! A process that waits between two steps computes nothing, but its loader workers continue until their queue is full.
+//! During that time they take CPU time from the other session. The full queue then makes this session's next steps too
+//! fast. SIGSTOP stops the process and its workers, and leaves the queue unchanged.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::verdict::Verdict;
 use crate::machine::process_table::{descendants, is_stopped};
 use crate::model::Config;
 
-/// How long a process, and the system call that it is in, may take to stop: a round number, far below a block.
+/// How long processes may take to stop, each after its current system call: a round number, below a block's time.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The held processes, in the order of their start.
@@ -28,7 +28,7 @@ pub(super) struct Stable {
 
 pub(super) struct Open {
     pub(super) config: Config,
-    /// The number of the trial that started it.
+    /// The number of the trial that started the process.
     pub(super) number: u32,
     pub(super) session: Box<Session>,
 }
@@ -44,7 +44,7 @@ impl Stable {
         self.open.is_empty()
     }
 
-    /// Keeps a process, and stops it until its next slice.
+    /// Keeps a process, and stops it until its next block.
     pub(super) fn put(&mut self, mut open: Open) {
         self.fresh.retain(|config| *config != open.config);
         open.session.pause();
@@ -59,13 +59,13 @@ impl Stable {
 
     /// Ends the processes of all other configs.
     pub(super) fn keep(&mut self, configs: &[Config]) {
-        // All are asked before the first is waited for, so that they end at the same time.
+        // Ask all processes to end before waiting for the first, so that they end at the same time.
         let others = self.open.iter_mut().filter(|open| !configs.contains(&open.config));
         others.for_each(|open| open.session.ask_to_end());
         self.open.retain(|open| configs.contains(&open.config));
     }
 
-    /// Ends the process of a config. If it was forked, the next process of the config is fresh.
+    /// Ends the process of a config. If the process was forked, the next process of the config is fresh.
     pub(super) fn restart(&mut self, config: &Config) {
         let is_forked = self.take(config).is_some_and(|open| open.session.is_forked);
         if is_forked && !self.fresh.contains(config) {
@@ -77,7 +77,7 @@ impl Stable {
         self.fresh.contains(config)
     }
 
-    /// Returns a place among the open sessions that is free.
+    /// Returns the lowest place that no open session has.
     pub(super) fn free_place(&self) -> usize {
         let is_taken = |place: &usize| self.open.iter().any(|open| open.session.place == *place);
         (0..).find(|place| !is_taken(place)).unwrap_or(0)
@@ -100,13 +100,13 @@ impl Drop for Open {
 }
 
 impl Session {
-    /// Stops all processes of the session. If they do not all stand still in time, none stays stopped.
+    /// Stops all processes of the session. If they do not all stop in time, all continue.
     pub(super) fn pause(&mut self) {
         let Some(root) = self.supervised.as_ref().map(|supervised| supervised.pid()) else { return };
         let deadline = Instant::now() + PATIENCE;
         self.is_stopped = true;
         loop {
-            // Processes that start during this round are in the next list.
+            // The next pass of this loop stops the processes that start during this pass.
             let moving: Vec<u32> = descendants(root).into_iter().filter(|pid| !is_stopped(*pid)).collect();
             if moving.is_empty() {
                 return;

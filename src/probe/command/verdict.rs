@@ -1,4 +1,4 @@
-//! Decides why a probe ended, and turns that into an outcome.
+//! Turns the reason why a probe ended into an outcome.
 
 use std::time::{Duration, Instant};
 
@@ -21,13 +21,13 @@ impl From<News> for Verdict {
     }
 }
 
-/// The reason why the loop of a probe ended.
+/// The reason why gputune stopped measuring.
 pub(super) enum Verdict {
     Enough,
     TimeIsUp,
-    /// The time is over, and steps still compile.
+    /// The time for compilations is over, and steps still compile.
     StillCompiling,
-    /// After enough measured steps, no step came for this time.
+    /// No step came for this time after the last step, although the script runs.
     LeftTraining(Duration),
     Stalled,
     Interrupted,
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Returns true if it was enough or the time was over: nothing is wrong with the process.
+    /// Returns true if gputune measured enough, or its time was over: nothing is wrong with the process.
     pub(super) fn is_good(&self) -> bool {
         matches!(self, Self::Enough | Self::TimeIsUp | Self::StillCompiling)
     }
@@ -64,20 +64,22 @@ impl Session {
         self.gpu.explained(outcome)
     }
 
-    /// Returns true if a brief probe, or a probe for its losses, has too few steps and has waited too long for the next step. Another
-    /// config is then a better use of time. Too long is at least 10 s, and at least three times the longest step.
+    /// Returns true if a brief probe, or a probe for its losses, has waited too long for its next step. Another config
+    /// is then a better use of time. Too long is at least 10 s, and at least three times the longest step. `outside` is
+    /// the time since the last step.
     fn is_too_short(&self, outside: Duration) -> bool {
-        /// Round numbers. `LONGEST` is three times as long as a script with enough steps may be out of training.
-        const LONGEST: Duration = Duration::from_secs(10);
+        /// Round numbers. `SHORTEST` is about three times the shortest time of `Patience::has_left`.
+        const SHORTEST: Duration = Duration::from_secs(10);
         const STEPS: f64 = 3.0;
         let is_brief =
             matches!(self.task.effort, Effort::Brief | Effort::Losses { .. }) && self.heard.ranks.count() <= 1;
         let longest_step = self.heard.window.since(0.0).iter().map(|step| step.work.seconds).fold(0.0, f64::max);
-        let is_long = outside >= LONGEST && outside.as_secs_f64() >= STEPS * longest_step;
+        let is_long = outside >= SHORTEST && outside.as_secs_f64() >= STEPS * longest_step;
         is_brief && self.heard.window.steps() > 0 && is_long && self.patience.is_look_due(outside)
     }
 
-    /// Judges a probe whose steps have stopped: enough steps are kept, unless the script waits for its loader or other ranks.
+    /// Returns a verdict if no step came for too long. If there are enough steps, the verdict keeps them, unless the
+    /// script waits for its loader or for other ranks.
     pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
         let silent = now.duration_since(self.heard.last_progress);
         let is_silent = silent >= self.task.limits.stall_time;
@@ -87,7 +89,7 @@ impl Session {
         let is_stalled = is_silent && silent.saturating_sub(waited) >= self.task.limits.stall_time;
         let last_step = self.heard.window.last_step().map_or(now, |last| self.begin + last);
         let outside = now.saturating_duration_since(last_step);
-        // A rank may wait long for a rank that evaluates or hangs, so a probe of several ranks has the whole `stall_time`.
+        // A rank may wait long for a rank that evaluates, so a probe of several ranks may use the whole `stall_time`.
         let has_left = self.heard.ranks.count() <= 1 && self.patience.has_left(outside);
         let may_be_kept = self.patience.is_worth_keeping() && !self.task.effort.is_for_losses();
         if may_be_kept && (has_left || is_stalled) {
@@ -99,7 +101,7 @@ impl Session {
         } else if !may_be_kept && !is_stalled && self.is_too_short(outside) {
             self.look_where_it_is(&mut |_| true);
             if !self.hang.is_blocked {
-                // Losses of fewer steps can be compared as well.
+                // A comparison of losses also works with fewer steps than requested.
                 let has_losses = self.task.effort.is_for_losses() && !self.heard.totals.first_losses().is_empty();
                 return Some(if has_losses { Verdict::LeftTraining(outside) } else { Verdict::Stalled });
             }
@@ -195,11 +197,12 @@ impl Session {
         })
     }
 
-    /// Returns a reason if a command that ended printed its rates within a moment: a run that continues an earlier run may have
-    /// a few steps left. Fewer lines may be a summary of a long run.
+    /// Returns a reason if a command printed all its rates within a moment and ended. A run that continues an earlier
+    /// run may have only a few steps left.
     fn too_little(&self) -> Option<String> {
-        /// Round numbers.
+        /// The fewest lines for this reason: fewer lines may be the summary of a long run. A round number.
         const LINES: usize = 5;
+        /// A round number.
         const SHORTEST: Duration = Duration::from_secs(2);
         let (lines, first) = self.heard.printed;
         let span = self.heard.last_progress.saturating_duration_since(first?);
@@ -212,7 +215,7 @@ impl Session {
         })
     }
 
-    /// Returns how long the probe compiled, if that is why it ran out of time.
+    /// Returns the compilations of the probe if they used up its time.
     fn compiling(&self, verdict: &Verdict) -> Option<Compiling> {
         let compiling = self.heard.window.compiling()?;
         match verdict {
@@ -222,14 +225,14 @@ impl Session {
         }
     }
 
-    /// Describes how long no step came, after how many steps, and the script's current position, if known.
+    /// Describes a script that left training: the time since its last step, its number of steps, and its position.
     fn left_training(&self, outside: Duration) -> String {
         let (seconds, steps) = (outside.as_secs_f64(), self.heard.window.steps());
         let place = self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
         format!("no training step for {seconds:.0} s, after {steps} steps{place}")
     }
 
-    /// Builds the failure of a probe without progress: its duration, the position of the hang if known, and the output.
+    /// Makes the failure of a probe without progress: adds the position of the hang, if known, and the output.
     fn hanging(&self, mut reason: String, last_lines: &[String]) -> Failure {
         reason += &self.hang.reason.as_ref().map(|place| format!(": {place}")).unwrap_or_default();
         reason += &classify::known_crash(last_lines).map(|words| format!("; it printed: {words}")).unwrap_or_default();
@@ -258,7 +261,7 @@ impl Session {
         }
     }
 
-    /// Names the line that is closest to the pattern, or says that nothing was printed.
+    /// Names the printed line that most likely has the rate, or says that nothing was printed.
     fn nearest(&self, last_lines: &[String]) -> String {
         /// Number of characters shown.
         const SHOWN: usize = 100;
@@ -325,7 +328,7 @@ impl Session {
         Some(self.gpu.measured(measurement, &throughput))
     }
 
-    /// Adds what does not depend on steps: what the step reported, and what the machine did between two moments.
+    /// Adds the values that do not depend on steps: the reported facts, and the machine's readings in a time span.
     fn describe(&self, measurement: &mut Measurement, span: (Instant, Instant)) {
         measurement.framework = self.heard.framework.clone();
         measurement.facts = self.heard.facts.clone();
@@ -338,7 +341,7 @@ impl Session {
         machine.shared_memory_peak_bytes = Some(self.host.shared_peak_bytes());
     }
 
-    /// Returns the outcome of an experiment that shows facts, but no throughput.
+    /// Returns the outcome of an experiment whose result is facts, without a throughput.
     fn without_steps(&self, last_lines: &[String]) -> Option<Outcome> {
         let is_done = match self.task.mode {
             Some(Mode::LoaderOnly) => !self.heard.facts.numbered(LOADER_RATE).is_empty(),
@@ -355,7 +358,7 @@ impl Session {
     }
 }
 
-/// Adds the role of the scratch layer to a crash.
+/// Adds to a crash how the redirected writes may have caused it.
 fn of_layer(mut outcome: Outcome) -> Outcome {
     if let Outcome::Crashed(failure) = &mut outcome
         && let Some(words) = writes::explanation(std::iter::once(&failure.reason).chain(&failure.last_lines))

@@ -20,9 +20,9 @@ pub(super) use statistics::Levels;
 
 /// The default number of rounds in a duel of two configs.
 ///
-/// A round has four blocks of a quarter of a second, plus the steps left out after each switch. Most of 24 rounds are over within
-/// half a minute. They give ±3% if the ratios of rounds scatter by 7% (Student's t with 23 degrees of freedom: ±0.42 standard
-/// deviations).
+/// A round has four blocks of a quarter of a second, plus the dropped steps after each switch. 24 rounds usually take
+/// less than half a minute. They give ±3% if the ratios of the rounds have a standard deviation of 7% (Student's t
+/// with 23 degrees of freedom: ±0.42 standard deviations).
 pub const ROUNDS: u32 = 24;
 
 /// How long the counted steps of a block take. This is short compared with the causes of a temporary slowdown, and long compared
@@ -33,7 +33,7 @@ pub const BLOCK: Duration = Duration::from_millis(250);
 /// The configs to compare, and the limits of the comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Duel<'a> {
-    /// The configs, two or more. The speed of the first is compared with each other speed.
+    /// The configs, two or more. The duel compares the first config with each other config.
     pub jobs: &'a [Job<'a>],
     /// The duel ends early when the ratios' intervals have this relative half width; usually the precision.
     pub half_width: f64,
@@ -44,9 +44,9 @@ pub struct Duel<'a> {
     pub time: Duration,
     /// The allowed ways, best first, usually [`Way::ALL`]. If no way is possible, the duel [fails](DuelEnd::Failed).
     pub ways: &'a [Way],
-    /// The seed of a random order of turns, forward and back in each round. `None` for A, B, B, A.
+    /// The seed of a random order of the sides, which each round follows forward, then back. `None` for A, B, B, A.
     pub seed: Option<u64>,
-    /// True if the duel holds the processes between two steps, for the next duel.
+    /// True if the processes stay for the next duel, as in a search.
     pub keeps: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Duel<'a> {
     }
 }
 
-/// A compared config, by its place.
+/// A compared config: its place in [`Duel::jobs`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Side(usize);
 
@@ -94,7 +94,7 @@ impl Side {
         Self(if at < count { at } else { 2 * count - 1 - at })
     }
 
-    /// Returns its place, counted from 0.
+    /// Returns the place of the side, counted from 0.
     pub fn place(self) -> usize {
         self.0
     }
@@ -162,9 +162,9 @@ impl fmt::Display for Way {
 pub struct Block {
     /// The config that trained.
     pub side: Side,
-    /// The start of its first step, in seconds since the duel began.
+    /// When the process began to train for this block, in seconds since the duel began.
     pub begin_s: f64,
-    /// The end of its last step, in seconds since the duel began.
+    /// When the process waited again after this block, in seconds since the duel began.
     pub end_s: f64,
     /// Counted steps.
     pub steps: u64,
@@ -172,7 +172,7 @@ pub struct Block {
     pub dropped_steps: u64,
     /// Work per second of the counted steps.
     pub rate: f64,
-    /// True if it has whole epochs, so that the rate includes their ends.
+    /// True if the block consists of whole epochs, so that its rate includes the ends of epochs.
     pub has_epoch_ends: bool,
 }
 
@@ -180,7 +180,7 @@ pub struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DuelEnd {
-    /// The interval is narrow enough.
+    /// The intervals of the ratios are narrow enough.
     Precise,
     /// All rounds are done.
     AllRounds,
@@ -198,7 +198,7 @@ pub enum DuelEnd {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Duelled {
     /// The outcome of each side: measured in its blocks, or by its last process. `None` for a side without a turn. If several
-    /// processes shared a GPU, the outcomes have no memory values: each process also counts memory of the other processes.
+    /// processes shared a GPU, the outcomes have no memory values: a value would include the memory of all processes.
     pub sides: Vec<Option<Outcome>>,
     /// The number of the trial that started the process of each side.
     pub processes: Vec<u32>,
@@ -208,7 +208,7 @@ pub struct Duelled {
     pub blocks: Vec<Block>,
     /// The number of complete rounds.
     pub rounds: u32,
-    /// The reason why it ended.
+    /// The reason why the duel ended.
     pub end: DuelEnd,
     /// The reasons why better ways were not possible, one per line.
     pub fallbacks: Vec<String>,
@@ -238,8 +238,8 @@ impl Duelled {
         }
     }
 
-    /// Returns the rates of a side's blocks in complete rounds. Before the first complete round: the side's first block if every
-    /// side has one, else nothing.
+    /// Returns the rates of a side's blocks in complete rounds. Before the first complete round, returns the rate of
+    /// the side's first block if every side has a block, else nothing.
     pub fn slices(&self, side: Side) -> Vec<f64> {
         let sides = self.sides.len();
         let turns = match self.rounds {

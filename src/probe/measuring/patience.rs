@@ -12,14 +12,14 @@ use crate::probe::{Effort, Job, Limits, Mode};
 pub(in crate::probe) enum Sufficiency {
     TooLittle,
     Enough,
-    /// The time is over, and steps still compile: the rate is unknown.
+    /// The time for compilations is over, and steps still compile: the rate is unknown.
     StillCompiling,
 }
 
-/// The fewest steps that are enough: a round number. After twice the longest time, three are enough.
+/// The fewest steps that are enough: a round number. After twice [`Patience::longest`], three steps are enough.
 const FEWEST_STEPS: u64 = 10;
 
-/// A short probe with at least this many steps is kept if the script leaves training: an epoch may have no more steps.
+/// `worth_keeping` of a short probe: an epoch may have no more steps.
 const FEWEST_STEPS_OF_SHORT: u64 = 2;
 
 #[derive(Debug)]
@@ -28,11 +28,15 @@ pub(in crate::probe) struct Patience {
     precision: f64,
     longest: Duration,
     shortest: Duration,
+    /// The measuring time after which fewer than 200 steps may be enough.
     for_few_steps: Duration,
     /// The longest time to wait for the end of a second epoch.
     for_epochs: Duration,
+    /// The longest time to wait for the end of compilations.
     for_compiling: Duration,
+    /// The number of steps from which on the result is kept if no more steps come.
     worth_keeping: u64,
+    /// True if the probe may end early because the script leaves training.
     may_leave: bool,
     /// The time outside of training after which gputune checks the script's position again.
     next_look: Duration,
@@ -45,10 +49,10 @@ pub(in crate::probe) struct Patience {
 }
 
 impl Patience {
-    /// Returns the patience for a probe. `settings`: the config under its targets' names, for [`queued_steps`].
+    /// Returns the patience for a probe. `settings` are the config's settings by the names of their targets.
     pub(in crate::probe) fn new(job: &Job<'_>, settings: &Settings) -> Self {
         let within = Self::within(job.limits, job.effort);
-        // The script's work outside of steps is rare, and shows only in a long window.
+        // An experiment that observes measures as long as possible: the script's work outside of steps is rare.
         let observes = job.experiment.is_some_and(|experiment| experiment.mode == Mode::Observe);
         let shortest = if observes { within.longest } else { within.shortest };
         // An experiment that observes a run, or times the ends of its epochs, must see complete evaluations.
@@ -60,9 +64,9 @@ impl Patience {
     pub(super) fn within(limits: &Limits, effort: Effort) -> Self {
         /// The shortest time to measure: other work on a machine comes and goes within tenths of a second.
         const SHORTEST: Duration = Duration::from_millis(500);
-        /// The longest time to measure a config whose rate comes from rounds.
+        /// The longest time to measure a config whose rate the rounds of duels measure.
         const BRIEF: Duration = Duration::from_secs(1);
-        /// Few steps are enough after the measuring time divided by this. A round number.
+        /// `for_few_steps` is the longest measuring time divided by this: a round number.
         const PART: u32 = 10;
         let longest = match effort {
             Effort::Probe | Effort::Losses { .. } => limits.measure_time,
@@ -70,7 +74,7 @@ impl Patience {
             Effort::Brief => limits.measure_time.min(BRIEF),
         };
         let is_short = longest < limits.measure_time;
-        // A precision of 1 accepts every interval: the process only warms up for a comparison, and its rate does not matter.
+        // A precision of 1 accepts every interval: the process only warms up for a duel, and its rate does not matter.
         let only_warms_up = limits.precision() >= 1.0;
         Self {
             precision: limits.precision(),
@@ -80,7 +84,7 @@ impl Patience {
             for_epochs: limits.measure_time / 2,
             // Compilation takes equally long in a short probe.
             for_compiling: if only_warms_up { limits.probe_time } else { limits.measure_time * 2 },
-            // A short probe is compared in rounds, or repeated for longer.
+            // A few steps suffice in a short probe, because later blocks or a longer probe measure its config again.
             worth_keeping: if is_short { FEWEST_STEPS_OF_SHORT } else { FEWEST_STEPS },
             may_leave: true,
             next_look: Duration::ZERO,
@@ -91,12 +95,12 @@ impl Patience {
         }
     }
 
-    /// Examines the window again if enough has happened since the last time. Decisions are final.
+    /// Decides if the steps in the window are enough. Once made, the decision stays.
     pub(in crate::probe) fn look(&mut self, window: &Window) -> Sufficiency {
         if self.decided != Sufficiency::TooLittle {
             return self.decided;
         }
-        // An examination takes time in proportion to the number of steps, so it runs after 1% more steps.
+        // The check takes time in proportion to the number of steps, so it runs only after 1% more steps.
         if window.steps() <= self.latest.0 + self.latest.0 / 100 && self.latest.0 > 0 {
             return Sufficiency::TooLittle;
         }
@@ -123,7 +127,7 @@ impl Patience {
         window.compiling().is_some_and(|compiling| compiling.steps_since == 0 && compiling.seconds >= longest)
     }
 
-    /// Returns true if the measured steps are worth keeping when no more steps come.
+    /// Returns true if the measured steps give a useful result even if no more steps come.
     pub(in crate::probe) fn is_worth_keeping(&self) -> bool {
         self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= self.worth_keeping)
     }
@@ -140,12 +144,13 @@ impl Patience {
         self.may_leave && self.is_worth_keeping() && outside >= after
     }
 
-    /// Records that a script without a step waits for its loader or for other ranks. The next check is after twice this time.
+    /// Records that the script makes no steps because it waits for its loader or for other ranks. `outside` is the time
+    /// since the last step. gputune checks the script's position again after twice this time.
     pub(in crate::probe) fn wait_on(&mut self, outside: Duration) {
         self.next_look = outside * 2;
     }
 
-    /// Returns true if it is time to check the position of a script without a step.
+    /// Returns true if it is time to check the position of a script that makes no steps.
     pub(in crate::probe) fn is_look_due(&self, outside: Duration) -> bool {
         outside >= self.next_look
     }
@@ -157,16 +162,16 @@ impl Patience {
 
     /// Returns true if the interval is narrow enough, or the time for measuring is over.
     ///
-    /// The interval stays valid although measuring stops once it is narrow ([`MeanRate::interval`]). Its width is checked only
-    /// after each increase of the steps by a fifth. There are few checks, so the remaining effect of chance is small.
+    /// [`MeanRate::interval`] is made such that it stays valid although measuring stops once it is narrow. Its width is
+    /// also checked rarely, after each increase of the steps by a fifth, so chance seldom ends measuring.
     ///
     /// [`MeanRate::interval`]: crate::probe::stats::MeanRate::interval
     fn is_enough(&mut self, throughput: &Throughput) -> bool {
-        /// The number of steps in which a stall every hundred steps shows up.
+        /// In this number of steps, a stall that comes every hundred steps is seen.
         const MANY_STEPS: u64 = 200;
         let measured = throughput.measured;
         if throughput.epochs == 1 && measured < self.for_epochs {
-            // Wait for the second epoch's end, which shows an epoch's length.
+            // Wait for the end of a second epoch: only the time between two ends shows the length of an epoch.
             return false;
         }
         if measured >= self.longest * 2 && throughput.steps >= 3 {
@@ -175,7 +180,7 @@ impl Patience {
         if !self.is_steady(throughput) || throughput.steps < FEWEST_STEPS || measured < self.shortest {
             return false;
         }
-        // Rare stalls show only in a long measurement; until then the interval does not include them.
+        // A short measurement has no rare stalls, so its interval would be too narrow.
         if throughput.steps < MANY_STEPS && measured < self.for_few_steps {
             return false;
         }
@@ -195,19 +200,19 @@ impl Patience {
     }
 }
 
-/// Returns how many batches the loader may have queued when the first step began, based on the names of the settings.
+/// Returns how many batches the loader may have queued when the first step began. Finds settings by their names.
 ///
-/// Steps on such batches do not wait for data and are too fast. The probe does not count as steady until more steps have come.
+/// Steps on queued batches do not wait for data and are too fast. A probe is steady only after more steps.
 pub(in crate::probe) fn queued_steps(settings: &Settings) -> u64 {
     /// The default of PyTorch's `DataLoader` for `prefetch_factor`.
     const PREFETCH: u64 = 2;
-    /// The maximum number of steps to wait for: a round number, beyond which waiting costs more than it gains.
+    /// The largest number that this function returns: waiting for more steps costs more than it gains. A round number.
     const MOST: u64 = 100;
     let prefetch = named(settings, "prefetch").unwrap_or(PREFETCH).max(1);
     workers(settings).saturating_mul(prefetch).min(MOST)
 }
 
-/// Returns the number of loader workers, based on the names of the settings.
+/// Returns the number of loader workers. Finds the setting by its name.
 pub(in crate::probe) fn workers(settings: &Settings) -> u64 {
     named(settings, "worker").unwrap_or(0)
 }

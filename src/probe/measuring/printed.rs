@@ -1,8 +1,8 @@
 //! Turns the rates that a step prints into stretches of time, each with its rate.
 //!
-//! A printed rate describes the time since the previous line, so it is weighted by that time. The plain mean of the rates would
-//! weight ten fast steps as much as ten slow steps, and would be too high. A mean since the start of the script is recognised, and
-//! the difference of two such means describes the time between them.
+//! A printed rate describes the time since the previous line, so it is weighted by that time. The plain mean of the
+//! rates would weight ten fast steps as much as ten slow steps, and would be too high. If a script prints means since
+//! its start, the difference of two means describes the time between them.
 
 use std::collections::VecDeque;
 
@@ -13,20 +13,20 @@ use super::stats::count;
 pub(super) struct Printed {
     /// The arrival of the last lines, in seconds since the probe began.
     last: Option<f64>,
-    /// True if only the first lines came. Their start is unknown, so their times are right only relative to each other.
+    /// True if only the first lines came. The length of their stretches is only assumed.
     is_first_only: bool,
-    /// The latest stretches, without those of the first lines.
+    /// The latest stretches, without the stretches of the first lines.
     recent: VecDeque<Stretch>,
-    /// True if a pause was taken out of the time before the last lines.
+    /// True if the time before the last lines had a pause, which was left out.
     had_pause: bool,
     mean: RunningMean,
 }
 
 impl Printed {
-    /// Takes the rates of lines that arrived together at a moment. Buffered output delivers several lines.
+    /// Takes the rates of lines that arrived together at a moment, as buffered lines do. Returns their stretches.
     ///
-    /// Returns true if these stretches replace all earlier ones: the first lines are used only until other lines arrive, and means
-    /// since the start of the script are recognised only after some lines.
+    /// The flag is true if these stretches replace all earlier stretches. This happens when lines follow the first
+    /// lines, and when the lines prove to be means since the start of the script.
     pub(super) fn take(&mut self, at: f64, rates: &[f64]) -> (bool, Vec<Stretch>) {
         let last = self.last.replace(at);
         let rates: Vec<f64> = rates.iter().copied().filter(|rate| rate.is_finite() && *rate >= 0.0).collect();
@@ -46,15 +46,17 @@ impl Printed {
 
     /// Returns the time between lines, without a pause that the rates do not include.
     ///
-    /// An evaluation between two lines makes the time between them longer. The second line's rate does not show the pause, but
-    /// would count for all that time. Such a stretch meets two conditions: it is three times as long as usual, and at its rate
-    /// contains three times the usual work. Without a pause, lines at fixed times never meet the first condition. Lines after
-    /// fixed numbers of steps never meet the second condition.
+    /// An evaluation between two lines makes the time between them longer. The second line's rate does not show the
+    /// pause, but would count for all that time. A stretch with a pause meets two conditions: it is three times as long
+    /// as usual, and at its rate contains three times the usual work. Without a pause, lines at fixed times never meet
+    /// the first condition. Lines after fixed numbers of steps never meet the second condition.
     ///
-    /// Two such stretches in a row are no pauses: lines have become rarer. A script may print each of its first steps, or old lines.
+    /// If two stretches in a row meet both conditions, they have no pause: lines have become rarer. For example, a
+    /// script printed each of its first steps, or lines about earlier steps.
     fn without_pause(&mut self, seconds: f64, rates: &[f64]) -> f64 {
-        /// Round numbers: the length of a stretch with a pause, in usual stretches, and the stretches that define the usual length.
+        /// A stretch with a pause is this many times as long as usual: a round number.
         const LONG: f64 = 3.0;
+        /// The fewest stretches that define what is usual: a round number.
         const FEWEST: usize = 5;
         let usual = self.usual(|stretch| stretch.seconds).zip(self.usual(|stretch| stretch.seconds * stretch.rate));
         let is_known = self.recent.len() >= FEWEST && !rates.is_empty();
@@ -71,7 +73,8 @@ impl Printed {
         if self.had_pause { seconds * (lines * usual_work / work) } else { seconds }
     }
 
-    /// Returns the median of the latest stretches, weighted by time: lines of other ranks arrive an instant later.
+    /// Returns the median of a number of the latest stretches, weighted by their time. The weight is needed because
+    /// lines of other ranks arrive an instant later, so their stretches are very short.
     fn usual(&self, number: fn(&Stretch) -> f64) -> Option<f64> {
         let mut numbers: Vec<(f64, f64)> = self.recent.iter().map(|one| (number(one), one.seconds)).collect();
         numbers.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -92,8 +95,8 @@ impl Printed {
     }
 }
 
-/// Divides time among lines that arrived together, as if each described the same number of steps. Scripts usually print a line at a
-/// fixed number of steps. If a line has no work, its time is unknown, and all lines get the same time.
+/// Divides time among lines that arrived together, as if each described the same number of steps: scripts usually print
+/// a line after a fixed number of steps. If a rate is zero, all lines get the same time.
 fn shared(at: f64, seconds: f64, rates: &[f64]) -> Vec<Stretch> {
     let whole: f64 = rates.iter().map(|rate| rate.recip()).sum();
     let part = |rate: f64| if whole.is_finite() { rate.recip() / whole } else { count(rates.len()).recip() };

@@ -1,7 +1,8 @@
 //! Recognises a printed rate that is a mean since the start of the script, and takes it apart.
 //!
-//! The mean is `n / (t - s)`: `n` samples since a start `s`. Time for preparations counts as time, and samples from before a resumed
-//! run count as samples. So the mean rises or falls towards the true rate `R` like `1 / (t - s)`, for minutes.
+//! The mean is `n / (t - s)`: `n` samples since a start `s`. The script may count the time for preparations, so the
+//! mean is too low at first. It may count samples from before a resumed run, so the mean is too high at first. The
+//! difference from the true rate `R` shrinks like `1 / (t - s)`, for minutes.
 
 use super::stats::count;
 
@@ -29,16 +30,15 @@ pub(super) struct RunningMean {
     start: Option<f64>,
     /// The last line that ended a stretch.
     last: Option<Line>,
-    /// True after a line that no mean can have.
+    /// True after a line that contradicts the mean.
     is_refuted: bool,
 }
 
 impl RunningMean {
-    /// Takes a line. Returns the stretches that end with it, if the lines are means; the first time, those of all lines.
-    ///
-    /// Also returns true if these stretches replace all earlier ones.
+    /// Takes a line. Returns `None` unless the lines are means. When they first prove to be means, returns true and the
+    /// stretches of all lines, which replace the earlier rates. Later, returns false and this line's stretch, if any.
     pub(super) fn take(&mut self, line: Line) -> Option<(bool, Vec<Stretch>)> {
-        /// The first lines say most about the start.
+        /// How many lines determine the start. The first lines say most about it.
         const KEPT: usize = 64;
         if self.is_refuted {
             return None;
@@ -58,7 +58,7 @@ impl RunningMean {
         (!self.is_refuted).then(|| (false, self.since_last(start, line).into_iter().collect()))
     }
 
-    /// Returns the stretch since the last line. A line that comes at once, from another rank, or adds nothing ends no stretch.
+    /// Returns the stretch since the last stretch; `None` if the line adds no samples, or another rank printed it.
     fn since_last(&mut self, start: f64, line: Line) -> Option<Stretch> {
         const AT_ONCE_S: f64 = 0.01;
         let last = self.last?;
@@ -71,7 +71,7 @@ impl RunningMean {
     }
 }
 
-/// Returns how many samples a mean stands for.
+/// Returns the number of samples since the start, according to a line.
 fn samples(start: f64, line: Line) -> f64 {
     line.rate * (line.at - start)
 }
@@ -82,13 +82,14 @@ fn is_impossible(start: f64, earlier: Line, line: Line) -> bool {
     samples(start, line) < samples(start, earlier) * (1.0 - TOLERANCE)
 }
 
-/// Returns the start of a mean that has the shape of these lines. Half of the lines must tell the same rate as all: a rate that is
-/// smoothed, or that changes in another way, tells another rate with each line.
+/// Returns the start of the mean, if the lines have the shape of a mean. A fit to the first half of the lines must give
+/// the same true rate as a fit to all lines. This excludes rates that are smoothed, or that change in another way.
 fn start(lines: &[Line]) -> Option<f64> {
-    /// Round numbers: the fewest lines, the least change, and the largest difference between the two rates as shares of the last
-    /// line's.
+    /// The fewest lines. All three are round numbers.
     const FEWEST: usize = 10;
+    /// The least change between the first and the last line, as a share of the last line's rate.
     const CHANGE: f64 = 0.1;
+    /// The largest difference between the rates of the two fits, as a share of the last line's rate.
     const DIFFERENCE: f64 = 0.02;
     let (first, last) = lines.first().zip(lines.last()).filter(|_| lines.len() >= FEWEST)?;
     let has_changed = (last.rate - first.rate).abs() >= CHANGE * last.rate;
@@ -102,11 +103,11 @@ struct Fit {
     start: f64,
 }
 
-/// Fits a mean to lines, if its shape is theirs.
+/// Fits a mean to lines. Returns `None` if the fit is not close.
 ///
 /// With `n = c + R t`, the mean `r = n / (t - s)` is `r t = c + R t + s r`: linear in `c`, `R` and `s`, which least squares find.
 fn fit(lines: &[Line]) -> Option<Fit> {
-    /// The largest residual as a share of the change: a round number.
+    /// The largest residual, as a share of the change between the first and the last line: a round number.
     const RESIDUAL: f64 = 0.02;
     /// A script cannot have started much before its probe.
     const EARLIEST: f64 = -1.0;
@@ -123,7 +124,7 @@ fn fit(lines: &[Line]) -> Option<Fit> {
     let (rate, start) = ((ty * rr - ry * tr) / determinant, (ry * tt - ty * tr) / determinant);
     let is_possible = rate > 0.0 && (EARLIEST..first.at).contains(&start);
     let residual = sum(&|t, r, y| (y - rate * t - start * r).powi(2)) / count(lines.len());
-    // The residual of the product, at the mean distance from the start, is that of the rate.
+    // Divided by the mean time since the start, the residual of the product is a residual of the rate.
     let is_close = residual.sqrt() / (at - start) <= RESIDUAL * (last.rate - first.rate).abs();
     (is_possible && is_close).then_some(Fit { rate, start })
 }

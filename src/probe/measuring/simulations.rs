@@ -11,7 +11,7 @@ use crate::probe::{Effort, Limits};
 /// A step: its seconds, its wait for data, and its mark.
 pub(super) type Step<'m> = (f64, f64, Option<&'m str>);
 
-/// Returns a window of steps with this amount of work, up to the first step after which `goes_on` returns false.
+/// Returns a window of steps, each with this amount of work. Ends after a step for which `goes_on` returns false.
 pub(super) fn window_until<'m>(
     steps: impl IntoIterator<Item = Step<'m>>,
     amount: f64,
@@ -61,13 +61,13 @@ pub(super) fn patience(limits: &Limits) -> Patience {
     Patience::within(limits, Effort::Probe)
 }
 
-/// Returns step times that fill the default time for measuring twice.
+/// Returns step times with the mean `step` that fill twice the default time for measuring.
 pub(super) fn times(process: Process, step: f64, random: &mut Random) -> Vec<f64> {
     let count = (23.0 / step) as usize + 40;
     process.times(count, random).into_iter().map(|time| time * step).collect()
 }
 
-/// Step times of one kind, with possible noise. The actual noise of a job is unknown.
+/// The kinds of simulated step times, by name. They cover possible noise, because the noise of a job is unknown.
 const KINDS: &[(&str, &[Process])] = {
     use Process::{Autoregressive, Bursts, Independent, LogNormal, Pareto};
     &[
@@ -87,6 +87,7 @@ const KINDS: &[(&str, &[Process])] = {
     ]
 };
 
+/// The result of a simulated probe.
 struct Probe {
     /// True if its interval contains the true mean.
     holds: bool,
@@ -110,7 +111,7 @@ impl Probe {
     }
 }
 
-/// Returns the percentage of probes that stopped, and of intervals that hold among them and among all.
+/// Returns the percentages of probes that stopped, of stopped probes that hold the mean, and of all that hold it.
 fn shares(probes: &[Probe]) -> [f64; 3] {
     let share = |part: usize, whole: usize| if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 };
     let stopped: Vec<_> = probes.iter().filter(|probe| probe.stopped).collect();
@@ -150,7 +151,7 @@ fn below(per_cent: f64, rounds: u32, steps: &[f64], precisions: &[f64]) -> Vec<S
     failed
 }
 
-/// The goal is 93%. With few rounds, chance may lower the share by 3%.
+/// The goal is 93%. With few rounds, the share may be 3% lower by chance.
 #[test]
 fn the_interval_at_which_a_probe_stops_holds_the_true_mean() {
     let failed = below(90.0, 25, &[0.1], &[0.02, 0.05]);
@@ -164,14 +165,14 @@ fn the_interval_at_which_a_probe_stops_holds_the_true_mean_for_all_lengths_of_st
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Steps of 10 ms, with some longer steps.
+/// Steps of 10 ms, with some longer, stalled steps.
 #[derive(Debug, Clone, Copy)]
 struct Stalls {
     /// The length of a stalled step, in normal steps.
     times: f64,
     /// The mean number of steps from one stall to the next.
     distance: usize,
-    /// The variation of distances: 0 is constant; at 1, each step stalls with the same probability.
+    /// The variation of the distances: with 0, they are constant; with 1, each step stalls with the same probability.
     irregularity: f64,
     /// True if a stalled step reports that it waited for its data.
     is_wait: bool,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::model::{EpochEnd, Estimate, Outliers};
 use crate::probe::stats::{self, MeanRate, Work};
 
-/// The mark of a step that ends an epoch, after which a loader fills its queue again.
+/// The mark of a step with the end of an epoch. A loader then fills its queue again.
 pub(in crate::probe) const EPOCH: &str = "epoch";
 
 /// The marks of steps in which a model was compiled. These steps never count, even if they are many.
@@ -15,7 +15,7 @@ const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
 /// A mark is an exception if at most one step in this many has it: a round number.
 pub(in crate::probe) const RARELY: u64 = 4;
 
-/// The name of isolated slow steps without a reported cause.
+/// The cause in [`Throughput::outliers`] of isolated slow steps without a mark.
 const OTHER: &str = "other";
 
 /// One step, or several consecutive steps together.
@@ -25,7 +25,7 @@ pub(in crate::probe) struct Observation {
     pub(in crate::probe) at: f64,
     /// The amount of work, in the unit of the throughput without the "per second", and its duration.
     pub(in crate::probe) work: Work,
-    /// The seconds of that time in which the step waited for its data; zero if not reported.
+    /// The seconds of the step in which it waited for its data; zero if not reported.
     pub(in crate::probe) waited: f64,
     /// The mark of the step, as an index into the window's `kinds`.
     pub(in crate::probe) mark: Option<usize>,
@@ -33,17 +33,17 @@ pub(in crate::probe) struct Observation {
     pub(in crate::probe) steps: u64,
 }
 
-/// What lies between two steps.
+/// What happened between the step before and this step.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::probe) struct Before {
     /// True if an epoch ended, whatever the mark of the step.
     pub(in crate::probe) ends_epoch: bool,
     pub(in crate::probe) evaluation: f64,
-    /// The seconds in which the process was held and did not train, and those of a step whose begin is not known.
+    /// The seconds in which the process was held, and the seconds of skipped steps (`Window::skip`).
     pub(in crate::probe) held: f64,
-    /// The work of such a step.
+    /// The work of skipped steps.
     pub(in crate::probe) skipped: f64,
-    /// The work of such a step behind the end of an epoch. Its seconds are not in `held`.
+    /// The work of steps that are skipped after the end of an epoch. Their seconds are not in `held`.
     pub(in crate::probe) behind_end: f64,
 }
 
@@ -53,24 +53,25 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) estimate: Estimate,
     pub(in crate::probe) steps: u64,
     pub(in crate::probe) warmup_steps: u64,
-    /// The dropped steps up to the end of frequent compilations.
+    /// The steps up to the end of frequent compilations, which are dropped. `warmup_steps` includes them.
     pub(in crate::probe) compiling_steps: u64,
     /// Steps after warm-up that were left out, by cause.
     pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
     pub(in crate::probe) step_seconds: f64,
     pub(in crate::probe) longest_step: f64,
+    /// The median work of a step.
     pub(in crate::probe) amount: f64,
     /// Time from the end of warm-up to the last step, including everything in between.
     pub(in crate::probe) measured: Duration,
     /// The end of the last step, since the probe began.
     pub(in crate::probe) ended: Duration,
     pub(in crate::probe) epochs: usize,
-    /// The rate from the first to the last end of an epoch, with everything in between, divided by the rate of the counted steps.
+    /// The rate of whole epochs, from the first to the last end of an epoch, divided by the rate of the counted steps.
     /// The estimate includes this factor. `None` before two ends of epochs.
     pub(in crate::probe) epoch_factor: Option<f64>,
     /// What the end of an epoch costs. `None` before two ends of epochs.
     pub(in crate::probe) epoch_end: Option<EpochEnd>,
-    /// How many times as long a step takes at the end of the window as at its begin, if steps become steadily slower or faster.
+    /// The time of a step at the end divided by its time at the beginning, if steps become steadily slower or faster.
     pub(in crate::probe) trend: Option<f64>,
 }
 
@@ -147,14 +148,14 @@ impl Throughput {
         (end.checked_sub(self.measured).unwrap_or(begin).max(begin), end)
     }
 
-    /// Returns the share of the measured time that counts.
+    /// Returns the share of the measured time that is not in outliers.
     pub(in crate::probe) fn counted_share(&self) -> f64 {
         let left_out: f64 = self.outliers.values().map(|outliers| outliers.seconds).sum();
         (1.0 - left_out / self.measured.as_secs_f64()).clamp(f64::MIN_POSITIVE, 1.0)
     }
 
-    /// Returns true if warm-up is known to be over. If the cut is at half of the steps, the end of warm-up may be later. Compiling
-    /// steps do not count here, because marks show where compilations end.
+    /// Returns true if warm-up is known to be over. At most half of the steps are dropped as warm-up. If half are
+    /// dropped, warm-up may end later. Compiling steps do not count here, because marks show where compilations end.
     pub(in crate::probe) fn is_settled(&self) -> bool {
         self.warmup_steps - self.compiling_steps < self.steps
     }
@@ -166,7 +167,7 @@ impl Throughput {
 }
 
 /// Returns the work from the first to the last end of an epoch. Its time includes everything between epochs, but not the time in
-/// which the process was held. Skipped steps count at the rate of the others.
+/// which the process was held. A skipped step counts as if it had the rate of the other steps.
 fn over_epochs(observations: &[Observation], ends: &[usize], rate: f64) -> Option<Work> {
     let (&first, &last) = (ends.first()?, ends.last()?);
     let between = &observations[first + 1..=last];
@@ -183,7 +184,8 @@ fn is_compilation(step: &Observation, kinds: &[String]) -> bool {
     step.mark.is_some_and(|kind| COMPILATIONS.contains(&kinds[kind].as_str()))
 }
 
-/// Returns the place behind the last compilation up to which compilations are more than a quarter of all steps, or 0.
+/// Returns the number of observations up to the end of frequent compilations, or 0. The end is the last compilation at
+/// which more than a quarter of all steps before were compilations.
 pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]) -> usize {
     let (mut all, mut compilations, mut behind) = (0, 0, 0);
     for (at, step) in observations.iter().enumerate() {
@@ -198,7 +200,7 @@ pub(super) fn behind_compilations(observations: &[Observation], kinds: &[String]
     behind
 }
 
-/// Returns for each kind of mark if steps with it are exceptions, which do not count.
+/// Returns for each kind of mark if its steps are exceptions, which do not count.
 ///
 /// If more than a quarter of all steps have the same mark, the mark is no exception, and these steps count. Compilations never
 /// count.
@@ -222,15 +224,16 @@ fn marked<'k>(observations: &[Observation], kinds: &'k [String]) -> Vec<Option<&
     left_out
 }
 
-/// Leaves out the steps right after the end of an epoch while they take unusual times. A restarted loader is slow or fast at first,
-/// until its queue is as full as before.
+/// Leaves out the steps right after the end of an epoch until a step takes a usual time. A restarted loader is slow or
+/// fast until its queue is as full as before.
 fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]) {
     /// The most steps left out after an epoch: the queue of a loader with 32 workers and two batches each.
     const LONGEST: usize = 64;
-    /// The steps after an epoch's end that do not count as usual, and the fewest other steps that define usual times.
+    /// This many steps after the end of an epoch do not define the usual times.
     const NEAR: usize = 16;
+    /// The fewest other steps that define the usual times. If there are fewer, all regular steps define them.
     const FEWEST: usize = 20;
-    /// The share at each end of the other steps' times that counts as unusual.
+    /// The fastest and the slowest times of these steps are unusual: this share at each end.
     const UNUSUAL: f64 = 0.01;
     if !left_out.contains(&Some(EPOCH)) {
         return;
@@ -262,7 +265,7 @@ fn leave_out_refills(observations: &[Observation], left_out: &mut [Option<&str>]
     }
 }
 
-/// Returns the seconds per unit of work of some steps; a step without work counts as if it had done a little.
+/// Returns the seconds per unit of work of some steps. A step without work counts as if it had done a little work.
 fn times(observations: &[Observation], places: &[usize]) -> Vec<f64> {
     /// The share of the mean work that counts for a step without work: a round number, small but not zero.
     const LITTLE: f64 = 1e-3;
@@ -271,8 +274,7 @@ fn times(observations: &[Observation], places: &[usize]) -> Vec<f64> {
     places.iter().map(|&at| observations[at].work.seconds / observations[at].work.amount.max(least)).collect()
 }
 
-/// Returns the isolated steps without a mark, except for steps that waited for their data. A long wait is a burst of the loader
-/// and part of the rate, except at the end of an epoch.
+/// Returns the regular steps above `largest`, except waits for data: a loader has bursts, so its waits are in the rate.
 fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], largest: f64) -> Vec<usize> {
     let middle = stats::median(times).unwrap_or(0.0);
     let is_isolated = |at: usize, time: f64| {
@@ -283,9 +285,9 @@ fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], larg
     regular.iter().zip(times).filter(|(at, time)| is_isolated(**at, **time)).map(|(at, _)| *at).collect()
 }
 
-/// Moves the cut behind isolated slow steps among the first tenth: one-time set-up is warm-up.
+/// Moves the cut behind the isolated slow steps in the first tenth of the steps: one-time set-up is warm-up.
 fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
-    /// One-time set-up is looked for in the first of this many equal parts of the steps: a round number.
+    /// The number of equal parts of the steps, of which the first may have one-time set-up: a round number.
     const EARLY: usize = 10;
     let early = cut.max(steps / EARLY);
     alone.iter().rev().find(|&&at| (cut..early).contains(&at)).map_or(cut, |at| at + 1)
@@ -293,8 +295,9 @@ fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
 
 /// Returns true if isolated steps take so little time after the cut that a rate without them is right.
 ///
-/// Their cause is unknown. If they take more of the time, even rare steps belong to the cost of training here. No run then reaches
-/// a rate without these steps. An example is a stall as long as thirty steps, once every sixty steps.
+/// The cause of these steps is unknown. If they take more time, they belong to the cost of training on this machine,
+/// even if they are rare: no run reaches the rate without them. An example is a stall as long as thirty steps, once
+/// every sixty steps.
 fn are_exceptions(observations: &[Observation], left_out: &[Option<&str>], cut: usize, alone: &[usize]) -> bool {
     /// Half of the default relative half width of 2%, so that leaving the steps out cannot put the true rate outside an interval.
     const MOST: f64 = 0.01;
@@ -340,7 +343,7 @@ mod tests {
         Process::Independent(0.02).times(count, &mut Random(9)).into_iter().map(|time| time * 0.01).collect()
     }
 
-    /// Returns the throughput of such steps, after a change of each.
+    /// Returns the throughput of steady steps, each changed by `change`.
     fn changed(count: usize, change: impl Fn(usize, f64) -> Step<'static>) -> Throughput {
         throughput(steady(count).into_iter().enumerate().map(|(at, time)| change(at, time)))
     }
@@ -452,7 +455,7 @@ mod tests {
             if step % 20 == 5 {
                 at += 20.0;
                 window.go_on(at);
-                // Its begin is not known.
+                // The start of the first step after a hold is not known.
                 at += 0.01;
                 window.skip(at, 32.0);
                 continue;

@@ -7,7 +7,7 @@ use super::running_mean::Stretch;
 use super::throughput::{Before, EPOCH, Observation, Throughput, behind_compilations, count, exceptions};
 use crate::probe::stats::Work;
 
-/// The number of observations that are kept separately. A longer series adds up neighbours, so that memory stays bounded.
+/// The largest number of observations. If there are more, neighbours are added up, so that memory stays bounded.
 const KEPT: usize = 1 << 14;
 
 /// The phase in which a step waits for its data.
@@ -25,13 +25,14 @@ pub(in crate::probe) struct StepReport<'r> {
     pub(in crate::probe) mark: Option<&'r str>,
 }
 
-/// A probe whose first steps were compilations, according to their marks.
+/// The compilations at the start of a probe, according to the marks of its steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::probe) struct Compiling {
-    /// The time from the start of the first step to the end of the last, in seconds.
+    /// The time from the start of the first step to the end of the last step, in seconds.
     pub(in crate::probe) seconds: f64,
+    /// All steps of the probe.
     pub(in crate::probe) steps: u64,
-    /// Steps since these compilations; later, rare compilations do not count.
+    /// The steps after these compilations, including later, rare compilations.
     pub(in crate::probe) steps_since: u64,
 }
 
@@ -56,11 +57,14 @@ impl Compiling {
 #[derive(Debug, Default)]
 pub(in crate::probe) struct Window {
     observations: Vec<Observation>,
+    /// The names of the marks.
     kinds: Vec<String>,
     /// The number of steps in each unmarked observation.
     stride: u64,
+    /// The unmarked observation that has fewer steps than `stride` up to now.
     open: Option<Observation>,
     steps: u64,
+    /// What happened since the last step.
     before: Before,
     printed: Printed,
 }
@@ -82,7 +86,7 @@ impl Window {
         self.before.held = last.map_or(0.0, |last| (at - last).max(0.0));
     }
 
-    /// Leaves out the first step after the process was held, whose begin is not known. Its end is in seconds since the probe began.
+    /// Records a first step, or the first step after a hold: its start is unknown, and `at` is its end.
     pub(in crate::probe) fn skip(&mut self, at: f64, amount: f64) {
         if self.before.ends_epoch {
             self.before.behind_end += amount;
@@ -119,7 +123,7 @@ impl Window {
         }
     }
 
-    /// From now on, counts steps instead of their samples, including earlier steps.
+    /// Changes the work of all earlier steps from their samples to their number.
     pub(in crate::probe) fn count_steps(&mut self) {
         for step in self.observations.iter_mut().chain(&mut self.open) {
             step.work.amount = count(step.steps);
@@ -158,14 +162,15 @@ impl Window {
         Some(Compiling { seconds, steps: self.steps, steps_since: since.map(|step| step.steps).sum() })
     }
 
-    /// Returns the work per second between two moments, in seconds since the probe began; `None` if no step ended there.
+    /// Returns the work per second between two moments, in seconds since the probe began; `None` without a step.
     pub(in crate::probe) fn rate_between(&self, (from, to): (f64, f64)) -> Option<f64> {
         let within = self.since(from).iter().take_while(|step| step.at <= to);
         let work: Work = within.map(|step| step.work).sum();
         (work.seconds > 0.0).then(|| work.amount / work.seconds)
     }
 
-    /// Returns the number of steps until a moment, in seconds since the probe began, with the part of the step that goes on.
+    /// Returns the number of steps until a moment, in seconds since the probe began. A step that had begun but not
+    /// ended counts in part.
     pub(in crate::probe) fn steps_until(&self, moment: f64) -> f64 {
         let behind = self.observations.partition_point(|step| step.at <= moment);
         let (before, after) = self.observations.split_at(behind);
@@ -183,7 +188,7 @@ impl Window {
         self.observations.get(first..).unwrap_or_default()
     }
 
-    /// Returns for each kind of mark if steps with it are exceptions, which do not count.
+    /// Returns for each kind of mark if its steps are exceptions, which do not count.
     pub(in crate::probe) fn exceptions(&self) -> Vec<bool> {
         exceptions(&self.observations, &self.kinds)
     }
@@ -192,7 +197,7 @@ impl Window {
         Throughput::of(&self.observations, &self.kinds)
     }
 
-    /// Returns the place of a mark's name; if there are too many names, the last name stands for all further names.
+    /// Returns the index of a mark's name. If there are too many names, further names share the last index.
     fn kind(&mut self, name: &str) -> usize {
         const MOST: usize = 16;
         match self.kinds.iter().position(|kind| kind == name) {
@@ -205,7 +210,8 @@ impl Window {
         }
     }
 
-    /// Adds up neighbours without a mark. If there are too many marks, every second observation is dropped.
+    /// Halves the number of observations without a mark by adding up neighbours. If there are still too many
+    /// observations, because of their marks, drops every second observation.
     fn halve(&mut self) {
         self.stride = self.stride.max(1) * 2;
         let mut kept: Vec<Observation> = Vec::with_capacity(KEPT);

@@ -12,6 +12,7 @@ use super::Tried;
 use super::turn::{Turn, in_words, warming};
 use crate::model::Outcome;
 
+/// How [`take_turns`] ended.
 enum Taken {
     Tried(Tried),
     /// The process of this side has ended; another process may replace it.
@@ -75,7 +76,7 @@ impl CommandProber {
         Ok(tried)
     }
 
-    /// Starts the process of a side. The inner error is the reason why it has none.
+    /// Starts the process of a side, and stops it after its warm-up. The inner error says why the side has no process.
     fn opened(&mut self, bout: &mut Bout<'_, '_>, side: Side, place: usize) -> Result<Result<Open, Tried>, ProbeError> {
         let zygote = self.zygote_for(bout, side);
         let place = if bout.duel.keeps { self.stable.free_place() + place } else { place };
@@ -86,8 +87,8 @@ impl CommandProber {
         }))
     }
 
-    /// Returns the zygote for a side. In a single comparison, all sides start in the same way. In a search, a config gets a fresh
-    /// process if its last process was forked, and was ended so that the next round measures a new process.
+    /// Returns the zygote that forks a side's process; `None` for a fresh process. In a single comparison, all sides
+    /// are forked or none. In a search, a config gets a fresh process if `Stable::restart` ended its forked process.
     fn zygote_for(&mut self, bout: &Bout<'_, '_>, side: Side) -> Option<usize> {
         let mut zygote = |job: &Job<'_>| {
             let folder = Self::probe_dir(&self.folder, job.number);
@@ -102,7 +103,8 @@ impl CommandProber {
         all.map(|zygotes| zygotes[side.place()])
     }
 
-    /// Starts a side's process, and makes it wait between two steps after its warm-up. The inner error says why it does not.
+    /// Starts a side's process, and makes it wait after its warm-up. The inner error says why the process does not
+    /// wait.
     pub(super) fn warm_up(
         &mut self,
         bout: &mut Bout<'_, '_>,
@@ -167,7 +169,7 @@ impl CommandProber {
     }
 }
 
-/// Trains all sides interleaved until the result is good enough. All processes stand still at first.
+/// Trains all sides interleaved until the result is good enough. All processes are stopped at first.
 fn take_turns(bout: &mut Bout<'_, '_>, open: &mut [Open]) -> Result<Taken, ProbeError> {
     bout.stage = Stage::Measuring;
     open.iter_mut().for_each(|held| held.session.stops_when_held = true);

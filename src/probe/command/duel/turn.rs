@@ -16,27 +16,29 @@ use crate::model::{Estimate, MemoryUse, Outcome};
 /// The fewest steps of a block that count.
 const FEWEST_STEPS: u64 = 2;
 
-/// The fewest steps after a switch that do not count: a round number. CPU caches and clocks still fit the other side during
-/// these steps. The first step also does not count, because it has no start time.
+/// The fewest steps that are dropped after a switch: a round number. CPU caches and clocks still fit the other side
+/// during these steps. They come after the first step, which has no start time and therefore never counts.
 const AFTER_SWITCH: u64 = 2;
 
-/// How long the steps after a switch that do not count take at least. With two steps of 16 ms dropped, a real job was 3% slower in
-/// blocks than alone; with 200 ms dropped, it was 1% slower.
+/// The shortest time of the steps that are dropped after a switch. With two steps of 16 ms dropped, a real job was 3%
+/// slower in blocks than alone; with 200 ms dropped, it was 1% slower.
 const SHORTEST_LEAD: Duration = Duration::from_millis(200);
 
-/// If the process was kept, steps of at most this time are dropped after a switch: what differs then takes milliseconds.
+/// The longest time of the steps that are dropped after a switch to a stopped process, which takes milliseconds.
 const LONGEST_LEAD: Duration = BLOCK;
 
-/// The longest epoch of which a block has whole ones. Blocks of longer epochs leave out their ends, whose cost the probe of the config
-/// measured. In short epochs that is wrong: the step at the end waits for the loader's first batch, and meanwhile the batches after it
-/// get ready, so the other steps are too fast. The rate of a real job with epochs of seven steps was 28% too high.
+/// If an epoch takes at most this time, a block consists of whole epochs. Blocks of longer epochs leave out the step at
+/// the end of an epoch; the config's probe measured its cost. In short epochs that would be wrong. The last step waits
+/// for the loader's first batch, and the next batches get ready meanwhile, so the other steps are too fast. The rate of
+/// a real job with epochs of seven steps was 28% too high.
 const LONGEST_EPOCH: Duration = Duration::from_secs(2);
 
-/// The most batches that a queue is believed to have: a round number.
+/// The largest assumed number of batches in a loader's queue: a round number.
 const MOST_QUEUED: u64 = 100;
 
-/// The steps of a process's first turn that do not count take no longer than this: a round number. While its first steps were slow,
-/// the loader filled its queue, and a short probe did not empty it. The slices of a real job were 15% too fast.
+/// The longest time of the steps that are dropped in a process's first turn: a round number. While its first steps were
+/// slow, the loader filled its queue, and a short probe did not empty it. Without dropped steps, the slices of a real
+/// job were 15% too fast.
 const LONGEST_FIRST_LEAD: Duration = Duration::from_secs(2);
 
 pub(super) enum Turn {
@@ -49,24 +51,24 @@ pub(super) enum Turn {
 
 /// The steps of a turn that count.
 ///
-/// The number of steps in a block is fixed before the block begins. A block that ended after enough seconds would tend to end with
-/// a long step. With two loader workers, batches arrive in pairs, and every other step waits for them. A block of five steps then
-/// had three waiting steps, so its rate was 16% too low.
+/// The number of steps in a block is fixed before the block begins. A block that ended after enough seconds would tend
+/// to end with a long step. For example, two loader workers deliver batches in pairs, and every other step waits for a
+/// pair. A block of five steps had three waiting steps, so its rate was 16% too low.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
-    /// Timed steps at the beginning that do not count.
+    /// The number of timed steps at the beginning that are dropped.
     lead: u64,
-    /// True if later steps that differ from the rest also do not count.
+    /// True if the steps after the lead may still be warm-up, which is then dropped.
     may_warm_up: bool,
     /// The number of steps that count. `None` in the first block of new settings, which finds how many steps take long enough.
     length: Option<u64>,
-    /// The period, in steps, of the pattern of long and short steps. A block is a multiple of it.
+    /// The period of the pattern of long and short steps, in steps. The length of a block is a multiple of the period.
     rhythm: u64,
     /// True if the ends of epochs count.
     counts_ends: bool,
 }
 
-/// The steps of a block up to now.
+/// The counted steps of a block up to now, and the number of dropped steps.
 struct Counted {
     dropped: u64,
     steps: u64,
@@ -74,9 +76,9 @@ struct Counted {
 }
 
 impl Session {
-    /// Plans a block after a break. If the process `was_kept`, its loader's queue is unchanged, but each worker delivers its
-    /// awaited batch at once. Otherwise its first steps find batches that were loaded during the break, or an empty queue.
-    /// `length` is the length of the side's other blocks.
+    /// Plans a block after a break. `was_kept` is true if the process was stopped, or kept the same settings. Then its
+    /// loader's queue is unchanged, but each worker delivers its awaited batch at once. Otherwise the first steps find
+    /// batches that were loaded during the break, or an empty queue. `length` is the length of the side's other blocks.
     pub(super) fn plan(&self, job: &Job<'_>, was_kept: bool, length: Option<u64>) -> Plan {
         let settings = self.step.template.apply.under_targets(job.settings);
         let fact = |name: &str| self.heard.facts.number(name).map(whole);
@@ -95,7 +97,7 @@ impl Session {
         let lead = if was_kept && !self.had_turn {
             queued.min(steps_in(LONGEST_FIRST_LEAD).unwrap_or(u64::MAX).max(1))
         } else if was_kept {
-            // Two batches of each worker do not count. The worker finished one while it was being stopped, and had begun the other.
+            // Drop two batches of each worker: it finished one while it was being stopped, and had begun the next.
             let most = steps_in(LONGEST_LEAD).unwrap_or(u64::MAX).max(1);
             let fewest = steps_in(SHORTEST_LEAD).unwrap_or(AFTER_SWITCH).max(AFTER_SWITCH);
             (2 * in_a_row).max(fewest).min(most)
@@ -107,7 +109,7 @@ impl Session {
         Plan { lead, may_warm_up: !(was_kept && self.had_turn), length, rhythm, counts_ends }
     }
 
-    /// Returns the time of an epoch of this many steps; `None` until the end of an epoch was seen, which may take long.
+    /// Returns the time of an epoch of this many steps; `None` before the first end of an epoch, which may take long.
     fn epoch_seconds(&self, steps: u64) -> Option<f64> {
         let all = self.heard.window.since(0.0);
         let seen: u64 = all.iter().map(|step| step.steps).sum();
@@ -152,7 +154,7 @@ impl Session {
             if so_far.steps >= FEWEST_STEPS && so_far.work.seconds >= BLOCK.as_secs_f64() {
                 plan.length = plan.length.or(Some(so_far.steps.next_multiple_of(plan.rhythm)));
             }
-            // The process waits at the end of the current step, which is the last one.
+            // The process will wait at the end of the current step, so the block ends with this step.
             let is_last = plan.length.is_some_and(|length| so_far.steps + 1 >= length);
             is_last.then_some(Verdict::Enough)
         })?;
@@ -179,7 +181,7 @@ impl Session {
         }))
     }
 
-    /// Returns the steps since a moment that count: at most the planned number, without the lead, and without unusual steps.
+    /// Returns the counted steps since a moment: at most the planned number, without the lead and unusual steps.
     fn counted(&self, from: f64, plan: Plan) -> Counted {
         let all = self.heard.window.since(from);
         let mut cut = 0;
@@ -216,10 +218,10 @@ impl Session {
         let mut outcome = self.outcome(&Verdict::Enough);
         let mut measured = Duration::ZERO;
         if let Outcome::Measured(measurement) = &mut outcome {
-            // Steps right after a switch and steps beyond a block do not count.
+            // The measured throughput includes steps right after a switch and steps after a block; the rate does not.
             measurement.throughput = rate.or(measurement.throughput);
             let timing = &mut measurement.timing;
-            // The time between blocks, and the machine's activity in that time, belongs to the other side.
+            // The time between blocks, and the host's activity in that time, belongs to the other sides.
             timing.measured_seconds = timing.step_seconds.map(|seconds| seconds * as_number(timing.steps));
             timing.saved_seconds = None;
             measured = Duration::from_secs_f64(timing.measured_seconds.unwrap_or(0.0));
@@ -230,7 +232,7 @@ impl Session {
                 measurement.memory = MemoryUse::default();
             }
         }
-        // The time of the other sessions is excluded.
+        // The blocks of the other sides are not part of this side's time.
         let ended = self.heard.first_step.unwrap_or(self.begin) + measured;
         self.tell_times(&mut outcome, (ended, ended));
         outcome

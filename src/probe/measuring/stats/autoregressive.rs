@@ -1,22 +1,23 @@
 //! The error of a mean of few numbers whose neighbours are correlated to an unknown degree.
 //!
-//! The numbers are treated as an autoregressive series of the first order: x' = φ x + noise. Ten or twenty numbers hardly show φ:
-//! half of its estimates are far too low. An interval that relies on such an estimate is too narrow just when it is narrow enough
-//! to stop. So the interval relies on no estimate. It weighs every φ by how well φ explains the numbers (Zellner and Tiao,
-//! "Bayesian analysis of the regression model with autocorrelated errors", JASA 59(307), 1964). Mean and noise are integrated out,
-//! given flat priors of the mean and of the logarithm of the noise. Each φ gives a Student's t distribution of the mean, and the
-//! interval is the interval of their mixture.
+//! The numbers are treated as an autoregressive series of the first order: x' = φ x + noise. Ten or twenty numbers
+//! hardly show φ: half of its estimates are far too low. A low estimate makes the interval too narrow, and a narrow
+//! interval stops the probe. So this interval relies on no estimate. It weighs every φ by how well φ explains the
+//! numbers (Zellner and Tiao, "Bayesian analysis of the regression model with autocorrelated errors", JASA 59(307),
+//! 1964). Mean and noise are integrated out, given flat priors of the mean and of the logarithm of the noise. Each φ
+//! gives a Student's t distribution of the mean. The interval is the interval of the mixture of these distributions.
 //!
-//! Such an interval may be checked any number of times. The knowledge of the mean, given the numbers, does not depend on why the
-//! series ends. Source: Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research", Psychological
-//! Review 70(3), 1963. The coverage therefore holds on average over the prior, not for each process. Simulations (`measuring::simulations`)
-//! show for which processes it holds.
+//! Such an interval may be checked any number of times: what the numbers tell about the mean does not depend on why the
+//! series ends (Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research", Psychological
+//! Review 70(3), 1963). But the interval contains the mean as often as it states only on average over the prior, not
+//! for each process. Simulations (`measuring::simulations`) show for which processes it does.
 
 use super::{count, student_quantile, student_tail};
 
+/// The number of correlations in a mixture.
 const PLACES: usize = 32;
 
-/// The mixture of the distributions of a mean, relative to that mean: a weight and a standard error for each correlation.
+/// The mixture of the distributions of a mean, around its estimate: a weight and a standard error for each correlation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Mixture {
     degrees: usize,
@@ -34,11 +35,11 @@ struct Part {
 impl Mixture {
     /// Weighs the correlations of a series by its residuals, whose sum is zero; `None` for less than two numbers.
     ///
-    /// The prior is flat in the logarithm of 1 / (1 - φ), the number of steps for which numbers stay similar. That number is
-    /// unknown, and two is as likely as twenty.
+    /// The prior is flat in the logarithm of 1 / (1 - φ), the number of steps for which numbers stay similar: nothing
+    /// is known about this number, and 2 is as likely as 20.
     pub(super) fn of(residuals: &[f64]) -> Option<Self> {
-        /// The strongest correlation. Numbers that stay similar for a hundred steps look like a change of level, which the end of
-        /// warm-up is; the series has only about a hundred numbers.
+        /// The strongest correlation: numbers stay similar for a hundred steps. A series has about a hundred numbers,
+        /// so a stronger correlation would look like a change of level, as at the end of warm-up.
         const STRONGEST: f64 = 0.99;
         let moments = Moments::of(residuals)?;
         let step = -f64::ln(1.0 - STRONGEST) / count(PLACES);
@@ -59,21 +60,21 @@ impl Mixture {
         self.quantile_of(tail, |_| true)
     }
 
-    /// Returns the quantile without the correlations for which numbers stay similar for at least half of the series. Such
-    /// correlations look like changes of level. With them, a short series would hardly determine its mean.
+    /// Returns the quantile without the correlations for which numbers stay similar for at least half of the series.
+    /// Such strong correlations look like changes of level, and would make the interval of a short series very wide.
     pub(super) fn quantile_of_shorter(&self, tail: f64) -> f64 {
         // 1 / (1 - φ) = n / 2 is an inflation of n - 1.
         let longest = count(self.degrees).max(2.0);
         let weight: f64 = self.parts.iter().filter(|part| part.inflation <= longest).map(|part| part.weight).sum();
-        // If these parts explain the series hardly better than chance, only the full mixture is left.
+        // If the weaker correlations hardly explain the series, use the full mixture.
         if weight < tail { self.quantile(tail) } else { self.quantile_of(tail, |part| part.inflation <= longest) }
     }
 
-    /// Returns the quantile with the correlations that count.
+    /// Returns the quantile of the parts for which `counts` returns true.
     fn quantile_of(&self, tail: f64, counts: impl Fn(&Part) -> bool) -> f64 {
-        /// Parts that together weigh less than a hundredth of the tail have no relevant effect.
+        /// Parts are left out if together they weigh less than this share of the tail.
         const NEGLIGIBLE: f64 = 0.01;
-        /// Halvings of the bounds' distance. A thousandth is left if the largest error is thirty times the smallest.
+        /// The number of bisections: right to a thousandth if the largest error is thirty times the smallest.
         const HALVINGS: u32 = 16;
         let all: f64 = self.parts.iter().filter(|part| counts(part)).map(|part| part.weight).sum();
         let least = all * tail * NEGLIGIBLE / count(PLACES);
@@ -92,12 +93,15 @@ impl Mixture {
     }
 }
 
+/// The sums over a series that its likelihood needs.
 struct Moments {
     number: f64,
     squares: f64,
+    /// The sum of the products of neighbours.
     products: f64,
-    /// The sum of the first and the last number, and the sum of their squares.
+    /// The sum of the first and the last number.
     ends: f64,
+    /// The sum of the squares of the first and the last number.
     end_squares: f64,
 }
 

@@ -1,16 +1,16 @@
-//! Finds the shape of a series: isolated numbers, such as a checkpoint among steps or a pause of the whole machine; a period, such
-//! as of a loader whose workers deliver in bursts; and a trend, such as of sorted data or a cache that fills.
+//! Finds three shapes of a series. Isolated numbers come from a checkpoint or a pause of the machine, a period from a
+//! loader whose workers deliver in bursts, and a trend from sorted data or a cache that fills.
 
 use super::{count, mean, median};
 
 /// Finds the value above which the numbers of a series are isolated; `None` without isolated numbers.
 ///
-/// Isolated numbers are at most one in fifty, and a gap separates them from the rest: the smallest is at least three times the
-/// largest of the rest. Without a gap, rare and distant numbers are a long tail, and a mean without them would be wrong. Isolated
-/// numbers also come at irregular distances. Large numbers at regular distances are the bursts of a loader with many workers, and
+/// Isolated numbers meet three conditions. They are at most one in fifty. The smallest is at least three times the
+/// largest of the rest: without this gap, large numbers are a long tail, and a mean without them would be wrong. They
+/// come at irregular distances: large numbers at regular distances are the bursts of a loader with many workers, and
 /// part of the rate.
 pub fn isolated_above(series: &[f64]) -> Option<f64> {
-    /// Round numbers: at most 2% of series with a long tail (log-normal, 0.7) lose their largest number.
+    // With these round numbers, at most 2% of series with a long tail (log-normal, 0.7) have isolated numbers.
     const SHARE: usize = 50;
     const GAP: f64 = 3.0;
     let most = series.len() / SHARE;
@@ -22,9 +22,9 @@ pub fn isolated_above(series: &[f64]) -> Option<f64> {
     (!is_regular(&places)).then_some(bound)
 }
 
-/// Returns true if the distances between places vary by less than a quarter.
+/// Returns true if the largest distance between neighbouring places is at most a quarter more than the smallest.
 fn is_regular(places: &[usize]) -> bool {
-    /// The minimum number of places that can be regular: two distances.
+    /// The fewest places that can be regular: they have two distances.
     const FEWEST: usize = 3;
     let gaps = places.windows(2).map(|pair| pair[1] - pair[0]);
     let (Some(least), Some(most)) = (gaps.clone().min(), gaps.max()) else { return false };
@@ -34,8 +34,9 @@ fn is_regular(places: &[usize]) -> bool {
 /// Returns the number of steps after which the series repeats: the shortest lag at which numbers are far more similar than
 /// neighbours are. The series must contain that period at least eight times.
 pub(super) fn period(series: &[f64]) -> Option<usize> {
-    /// The longest period allows for 64 workers. The other numbers are round, and find no period in chance.
+    /// The longest period: the bursts of 64 workers.
     const LONGEST: usize = 64;
+    // Round numbers, with which a random series has no period.
     const FEWEST: usize = 8;
     const LOOKED_AT: usize = 1024;
     const ALIKE: f64 = 0.5;
@@ -55,15 +56,16 @@ pub(super) fn period(series: &[f64]) -> Option<usize> {
     (2..=longest).find(|&lag| correlation(lag) >= ALIKE.max(near + ALIKE / 2.0))
 }
 
-/// Returns how many times as long a step takes in the last part as in the first; `None` unless each part is slower, or each is
-/// faster, than the part before it.
+/// Returns the time of a step in the last part of a series divided by its time in the first part. Returns `None` unless
+/// the parts become slower and slower, or faster and faster.
 pub(in crate::probe::measuring) fn trend(times: &[f64]) -> Option<f64> {
-    /// The parts that are compared. Six numbers are in one of two orders by chance in one of 360 series.
+    /// The number of parts. By chance, six parts become only slower or only faster in one of 360 series.
     const PARTS: usize = 6;
-    /// The fewest steps of a part, and the least ratio of the last part to the first. Round numbers.
+    /// The fewest steps of a part: a round number.
     const FEWEST: usize = 8;
+    /// The least change of the time, as a ratio: a round number.
     const LEAST: f64 = 1.2;
-    /// The largest share of the change between two parts: a phase with other steps changes all at once. A round number.
+    /// The largest share of the change between two parts, as a sudden change is no trend: a round number.
     const MOST: f64 = 0.7;
     let part = times.len() / PARTS;
     if part < FEWEST {

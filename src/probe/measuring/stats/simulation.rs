@@ -16,7 +16,7 @@ impl Random {
         ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Standard normal: Box and Muller, 1958.
+    /// Returns a standard normal number (Box and Muller, 1958).
     pub(crate) fn normal(&mut self) -> f64 {
         let (a, b) = (self.uniform(), self.uniform());
         (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
@@ -28,9 +28,9 @@ impl Random {
 pub(crate) enum Process {
     /// Independent, normal, with this deviation.
     Independent(f64),
-    /// Each step resembles the previous step: correlation and deviation.
+    /// Each step resembles the previous step, with this correlation and deviation.
     Autoregressive(f64, f64),
-    /// Bursts: nearly all time is spent in every n-th step; with this deviation.
+    /// Nearly all time is spent in every n-th step. The numbers are n and the deviation.
     Bursts(usize, f64),
     /// Log-normal with this deviation of the logarithm: a long tail.
     LogNormal(f64),

@@ -3,7 +3,8 @@
 //! The interval is the wider of two intervals. Each alone is too narrow in some cases that the other interval covers:
 //!
 //! * The first uses about a hundred short batches, or single steps, and weighs their possible correlations ([`Mixture`]). It stays
-//!   valid if a check finds it narrow enough. But it covers only correlation that fades by the same share from number to number.
+//!   valid if measuring stops once it is narrow. But it covers only correlation that fades by the same share from step
+//!   to step.
 //! * The second is Student's t over the means of about twenty batches, or fewer if neighbours are still correlated. It covers any
 //!   dependence. Ten to thirty batches lose very little against a larger number (Schmeiser, "Batch size effects in the analysis of
 //!   simulation output", Operations Research 30(3), 1982).
@@ -43,14 +44,17 @@ impl std::iter::Sum for Work {
 pub struct MeanRate {
     /// All work divided by all time.
     pub rate: f64,
+    /// The spread of the about twenty long batches.
     long: Spread,
+    /// The spread of the about a hundred short batches.
     short: Spread,
     /// The distribution of the mean, given that short batches may be correlated; `None` for a single batch.
     mixture: Option<Mixture>,
 }
 
-/// The approximate number of long batches, and the minimum number if a series is long enough.
+/// The approximate number of long batches.
 const LONG: usize = 20;
+/// The smallest number of long batches, if a series is long enough.
 const FEWEST_BATCHES: usize = 8;
 
 /// The maximum number of short batches, so that a check costs little. A round number.
@@ -82,12 +86,12 @@ impl MeanRate {
     ///
     /// The interval is also valid at the moment at which measuring stops because the interval is narrow enough.
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
-        /// The ratio of a single check's tail to the tail at each check. The tail is the same at all checks, as in Pocock, "Group
-        /// sequential methods in the design and analysis of clinical trials", Biometrika 64(2), 1977. The mixture needs no such
-        /// factor for correlation. The factor is for long tails, which few steps do not show. The simulation in
-        /// `measuring::simulations` gave its value. From 1 to 1.5, the share of probes with Pareto tails that stop falls from 5% to
-        /// 2%. Nine in ten of their intervals then contain the true mean. Correlated steps gain 2% to 3%. A factor of 2 has hardly
-        /// more effect.
+        /// The tails at each check are smaller by this factor, because there are several checks. The factor is the same
+        /// at all checks, as in Pocock, "Group sequential methods in the design and analysis of clinical trials",
+        /// Biometrika 64(2), 1977. It is needed for step times with long tails, which few steps do not show; the
+        /// mixture covers correlation without it. The simulation in `measuring::simulations` gave its value. With 1.5
+        /// instead of 1, only 2% of probes with Pareto tails stop early, instead of 5%, and nine in ten of their
+        /// intervals contain the true mean. For correlated steps, 2% to 3% more do. A factor of 2 is hardly better.
         const LOOKS: f64 = 1.5;
         let tail = (1.0 - confidence) / 2.0 / LOOKS;
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.faster_by(self.reach(tail, -1.0)?)))
@@ -95,17 +99,16 @@ impl MeanRate {
 
     /// Returns the rate if the time is shorter by a share.
     fn faster_by(&self, share: f64) -> f64 {
-        /// The smallest time that a bound may reach, as a share of the mean time. The limit holds for any interval width, because
-        /// no time is negative. A round number.
+        /// The smallest time of this end, as a share of the mean time, which must not be negative: a round number.
         const SHORTEST: f64 = 0.5;
         self.rate / (1.0 - share).max(SHORTEST)
     }
 
     /// Returns how far the true time may be from the mean, as a share, towards longer (1) or shorter (-1) times.
     fn reach(&self, tail: f64, towards: f64) -> Option<f64> {
-        /// From this width on, an interval is too wide to stop a probe: a round number, well above usual widths. Such an interval
-        /// need not be valid at the moment of a stop. So it ignores correlations that look like changes of level, whose part is
-        /// larger in shorter series.
+        /// An interval of at least this half width is too wide to stop a probe: a round number, well above usual
+        /// widths. Such an interval need not stay valid when measuring stops. So it leaves out the correlations that
+        /// look like changes of level, which would make it much wider in short series.
         const WIDE: f64 = 0.1;
         let mixture = self.mixture.as_ref()?;
         let skewness = self.short.by_skewness(tail, towards);
@@ -117,6 +120,7 @@ impl MeanRate {
     }
 }
 
+/// How the batches of a series differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     batches: usize,
@@ -132,9 +136,9 @@ impl Spread {
 
     /// Returns how far a long tail moves this end of the interval outwards.
     ///
-    /// The mean of few numbers with a long tail is usually too low. The end towards the tail moves outwards as derived by Johnson
-    /// ("Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363), 1978). The other end stays, which
-    /// can only make the interval wider.
+    /// The mean of few numbers with a long tail is usually too low. So the end towards the tail moves outwards
+    /// (Johnson, "Modified t tests and confidence intervals for asymmetrical populations", JASA 73(363), 1978). Johnson
+    /// also moves the other end inwards; here it stays, so the interval is wider.
     fn by_skewness(&self, tail: f64, towards: f64) -> f64 {
         if self.batches < 2 {
             return 0.0;
@@ -145,7 +149,7 @@ impl Spread {
     }
 }
 
-/// The batches of a series. The residual of a batch is its time in excess of the time that the mean rate predicts.
+/// The batches of a series. The residual of a batch is its time minus the time that the mean rate predicts.
 struct Batched {
     rate: f64,
     mean_seconds: f64,
@@ -153,7 +157,7 @@ struct Batched {
 }
 
 impl Batched {
-    /// Cuts a series into batches of this size. The remainder is dropped at the beginning, where warm-up may still show.
+    /// Cuts a series into batches of this size. Drops the remainder at the beginning, which may still have warm-up.
     fn of(series: &[Work], size: usize) -> Option<Self> {
         let series = &series[series.len() % size..];
         let total: Work = series.iter().copied().sum();
@@ -177,7 +181,7 @@ impl Batched {
         if squares > 0.0 { products / squares } else { 0.0 }
     }
 
-    /// Returns true if the correlation of neighbours is within chance at a level of 20%.
+    /// Returns true if the correlation of neighbours may be chance, at a level of 20%.
     fn is_uncorrelated(&self) -> bool {
         /// The 90% quantile of the normal distribution, which leaves 10% on either side.
         const QUANTILE: f64 = 1.282;
@@ -206,7 +210,7 @@ mod tests {
     use super::super::simulation::{Process, Random, works};
     use super::*;
 
-    /// Counts how many intervals over series of a length contain the true mean, which is one.
+    /// Returns how many intervals over series of this length contain the true mean, which is 1.
     fn covered(process: Process, length: usize, rounds: usize) -> usize {
         let mut random = Random(7);
         (0..rounds)
