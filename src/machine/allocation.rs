@@ -1,13 +1,13 @@
 //! The remaining time of the allocation that this process runs in.
 //!
-//! Slurm's answer becomes a duration at once; from then on, this process's own monotonic clock counts.
+//! Only the remaining time is taken from Slurm; this process's own monotonic clock counts it down.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::telemetry::tool;
 
-/// The time-out for an answer of Slurm's controller: its own time-out (`slurm.conf`(5), `MessageTimeout`).
+/// How long `squeue` may take: the default time-out of Slurm's controller (`slurm.conf`(5), `MessageTimeout`).
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An allocation that ends.
@@ -17,7 +17,8 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Returns the Slurm job that this process is part of; `None` outside of a job, without a limit, or without an answer.
+    /// Returns the allocation of the Slurm job that this process is part of. `None` outside of a job, or if the job's
+    /// end is not known. Asks `squeue` first, then reads `SLURM_JOB_END_TIME`.
     pub fn here() -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let job = variable("SLURM_JOB_ID")?;
@@ -43,8 +44,8 @@ impl Allocation {
     }
 }
 
-/// Parses a duration in Slurm's format, `days-hours:minutes:seconds` with as many parts as needed. `None` for `UNLIMITED`,
-/// `NOT_SET` and the like (`squeue`(1)).
+/// Parses a duration in Slurm's format, `days-hours:minutes:seconds` with as many parts as needed. `None` for
+/// `UNLIMITED`, `NOT_SET` and the like (`squeue`(1)).
 pub fn slurm_duration(text: &str) -> Option<Duration> {
     let (days, clock) = text.split_once('-').map_or((Some(0), text), |(days, clock)| (days.parse().ok(), clock));
     let parts: Vec<u64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;

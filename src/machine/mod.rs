@@ -1,5 +1,5 @@
-//! The machine: its GPUs, CPUs and disks, their activity while a probe runs, and their best rates. This module never changes
-//! the machine. The only `unsafe` of the library is in `foreign`.
+//! The machine: its GPUs, CPUs and disks, their activity while a probe runs, and their best rates. This module never
+//! changes the machine. The only `unsafe` of the library is in `foreign`.
 //!
 //! Start with [`Machine`], the inventory; [`telemetry`] reads changing values, [`ceilings`] measures the best rates.
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::SplitWhitespace;
 use std::{fs, io};
 
-/// The kernel's state letter of a process that has ended and was not waited for.
+/// The kernel's state letter of a process that has ended but that its parent has not waited for.
 const ZOMBIE: char = 'Z';
 
 /// Returns all visible processes.
@@ -35,8 +35,8 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
-/// Returns the children of this process, from its threads' lists (`/proc/PID/task/TID/children`, proc(5)). Returns nothing
-/// if the kernel was built without the lists. This costs far less than reading all processes.
+/// Returns the children of this process, from its threads' lists (`/proc/PID/task/TID/children`, proc(5)). Returns
+/// nothing if the kernel was built without the lists. This costs far less than reading all processes.
 pub(crate) fn own_children() -> Vec<u32> {
     children_in(Path::new("/proc/self/task"))
 }
@@ -48,7 +48,7 @@ pub(crate) fn children_in(task: &Path) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
 }
 
-/// Returns the CPU time of a process in clock ticks, with or without the children it has waited for.
+/// Returns the CPU time of a process in clock ticks, with or without the children that it has waited for.
 pub(crate) fn processor_ticks(pid: u32, with_children: bool) -> Option<u64> {
     Stat::of(pid)?.ticks(with_children)
 }
@@ -68,8 +68,8 @@ pub(crate) fn numbers(list: &str) -> BTreeSet<u32> {
     list.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). It distinguishes
-/// the process from a later process with the same number.
+/// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)). It
+/// distinguishes the process from a later process with the same number.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     const START_TIME: usize = 22;
     Stat::of(pid)?.number(START_TIME)
@@ -95,7 +95,7 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     parent_and_state(pid).map(|(parent, _)| parent)
 }
 
-/// Returns the numbers of a process in the containers around it, from the outside inwards (`NSpid` in
+/// Returns the numbers of a process: the outermost first, then its number in each container around it (`NSpid` in
 /// `/proc/PID/status`, proc(5); since Linux 4.1).
 pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
     let status = read(pid, "status").unwrap_or_default();
@@ -108,7 +108,7 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     parent_and_state(pid).is_some_and(|(_, state)| matches!(state, 'T' | 't'))
 }
 
-/// Returns true if a process that [`started`] at `began` has ended, even if it was not waited for yet.
+/// Returns true if the process that [`started`] at `began` has ended, even if its parent has not waited for it.
 pub(crate) fn has_ended(pid: u32, began: Option<u64>) -> bool {
     began.is_none() || started(pid) != began || parent_and_state(pid).is_none_or(|(_, state)| state == ZOMBIE)
 }
@@ -124,8 +124,8 @@ pub(crate) fn is_ending(pid: u32) -> bool {
         || is_exiting(pid)
 }
 
-/// Returns true if the kernel is dismantling a process (`PF_EXITING` in field 9 of `/proc/PID/stat`, linux/sched.h). This
-/// takes a while if it has much memory; no signal is pending then.
+/// Returns true if the kernel is tearing a process down (`PF_EXITING` in field 9 of `/proc/PID/stat`, linux/sched.h).
+/// This takes a while if the process has much memory. No signal is pending then.
 fn is_exiting(pid: u32) -> bool {
     const PF_EXITING: u64 = 4;
     const FLAGS: usize = 9;
@@ -138,7 +138,7 @@ fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     Some((stat.parent()?, stat.field(3)?.chars().next()?))
 }
 
-/// Reads a file of a process. The name in it may be no UTF-8: the kernel cuts a name after 15 bytes.
+/// Reads a file of a process. The process's name in it may be no valid UTF-8: the kernel cuts it after 15 bytes.
 fn read(pid: impl std::fmt::Display, file: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{file}"))?).into_owned())
 }
@@ -168,7 +168,7 @@ impl Stat {
         self.field(4)?.parse().ok()
     }
 
-    /// Returns the CPU time in clock ticks, with or without the children that the process has waited for (fields 14 to 17).
+    /// Returns the CPU time in clock ticks, with or without the children that it has waited for (fields 14 to 17).
     pub(crate) fn ticks(&self, with_children: bool) -> Option<u64> {
         const USER_TIME: usize = 14;
         let count = if with_children { 4 } else { 2 };
@@ -180,8 +180,8 @@ impl Stat {
 
 /// Returns a process that listens on a TCP port of this machine, if it can be seen.
 ///
-/// `/proc/net/tcp` has a line for each socket (proc(5)): the local address and port in hexadecimal, the state, and the inode. The
-/// processes of other users hide their files.
+/// `/proc/net/tcp` has a line for each socket (proc(5)): the local address and port in hexadecimal, the state, and the
+/// inode. The processes of other users hide their files.
 pub(crate) fn listener(port: u16) -> Option<u32> {
     let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -191,7 +191,7 @@ pub(crate) fn listener(port: u16) -> Option<u32> {
     all().into_iter().find(|pid| !inodes.is_empty() && has_socket(*pid, &inodes))
 }
 
-/// Returns the inode of a line of the table, if its socket listens on the port.
+/// Returns the inode in a line of the table, if its socket listens on the port.
 fn inode_of_listener(line: &str, port: u16) -> Option<String> {
     const LISTENS: &str = "0A";
     let mut words = line.split_whitespace();

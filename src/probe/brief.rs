@@ -1,4 +1,4 @@
-//! Runs a command for its printed output, such as its help. The command has a supervisor, like a probe, and a short time limit.
+//! Runs a command for its printed output, such as its help, under a supervisor and with a short time limit.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -62,8 +62,8 @@ enum Message {
 }
 
 impl Brief {
-    /// Runs the command under a supervisor (see [`supervisor`](super::supervisor)); `supervisor` is its executable. On return, none
-    /// of the command's processes is left.
+    /// Runs the command under a supervisor (see [`supervisor`](super::supervisor)); `supervisor` is its executable. On
+    /// return, none of the command's processes is left.
     ///
     /// # Errors
     /// The command cannot be started, or its processes cannot be ended.

@@ -1,4 +1,4 @@
-//! Puts each probe into its own control group if the kernel permits it, so that one write ends all of the probe's processes.
+//! Puts each probe into its own control group if the kernel permits it, so that one write ends all of its processes.
 //!
 //! Uses version 2 only (kernel documentation, admin-guide/cgroup-v2.rst; `cgroup.kill` exists since Linux 5.14).
 //! The group is optional: without it, the supervisor ends the processes itself.
@@ -94,12 +94,12 @@ pub(super) fn remove_empty() {
     }
 }
 
-/// The folder of this process's group in the version 2 hierarchy.
+/// Returns the folder of this process's group in the version 2 hierarchy.
 fn own_group(mounts: &str, groups: &str) -> Option<PathBuf> {
     let mut fields = mounts.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mount = fields.find(|fields| fields.get(2) == Some(&"cgroup2")).map(|fields| PathBuf::from(fields[1]))?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    // A zygote's child starts in the zygote's group. Its own group is placed next to that group, because gputune looks there.
+    // A zygote's child starts in the zygote's group. gputune looks for the child's own group next to that group.
     let is_ours = |name: &str| name.strip_prefix(PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok());
     let group = group.rsplit_once('/').filter(|(_, name)| is_ours(name)).map_or(group, |(parent, _)| parent);
     Some(mount.join(group.trim_start_matches('/')))

@@ -58,7 +58,7 @@ pub(super) fn classify(evidence: &Evidence<'_>) -> Outcome {
     if evidence.ending.is_success() {
         return Outcome::Crashed(failure(nothing_seen(evidence)));
     }
-    // An out-of-memory error that the program recovered from did not end it.
+    // Skips an out-of-memory error that the program recovered from.
     let deciding = ended_by::deciding(evidence.last_lines, evidence.ranks);
     if let Some((memory, reason)) = out_of_memory(deciding, &evidence.memory) {
         return Outcome::OutOfMemory { memory, failure: failure(reason) };
@@ -83,7 +83,7 @@ fn crashed(reason: String, last_lines: &[String], failure: impl Fn(String) -> Fa
     Outcome::Crashed(failure(reason))
 }
 
-/// Classifies a step that reported its own end. Its message is read like output, and its output is searched for the cause.
+/// Classifies a step that reported its own end. Its message is read like output, and its output may name the cause.
 fn reported(
     kind: ErrorKind,
     message: &str,
@@ -134,7 +134,7 @@ fn nothing_seen(evidence: &Evidence<'_>) -> String {
     reason + &last.unwrap_or_default() + &hint
 }
 
-/// What may explain a command that ends well and trains nothing.
+/// A possible reason why a command succeeds without training.
 pub(super) const NOTHING_LEFT: &str =
     "if it continues an earlier run, nothing is left to train: give it an empty folder, or more steps";
 
@@ -142,7 +142,7 @@ fn processes(count: usize) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
-/// Returns an addition to a reason if the socket received lines that are not events. Such lines often explain why no step was seen.
+/// Returns an addition to a reason if lines on the socket were no events. They often explain why no step was seen.
 pub(super) fn bad_lines_words(count: u64) -> String {
     if count == 0 { String::new() } else { format!("; {count} lines on the socket were no events") }
 }
@@ -181,8 +181,8 @@ fn killed_rank(lines: &[String], facts: &MemoryFacts) -> Option<(Memory, String)
     Some((Memory::Host, format!("the kernel killed rank {rank} because memory ran out")))
 }
 
-/// Finds the line with the cause: the first line with a known text, because other ranks complain later. A lost data worker and a
-/// missing algorithm can have many causes, so any other known text takes precedence.
+/// Finds the line with the cause: the first line with a known text, because other ranks complain later. A lost data
+/// worker and a missing algorithm can have many causes, so any other known text takes precedence.
 ///
 /// Indented lines are a second choice, and only for memory: in a Python traceback they quote the source.
 fn decisive_line(lines: &[String]) -> Option<(Meaning, &str)> {

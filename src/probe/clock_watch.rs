@@ -1,8 +1,8 @@
 //! Notices standstills: gputune was stopped by a signal (Ctrl-Z), or the whole machine was (a laptop asleep).
 //!
-//! After a standstill, messages arrive late and all at once, so rates and limits are wrong. Two clocks show a standstill. First, a
-//! thread that only sleeps wakes too late, even after its wait for a CPU is subtracted. Second, `CLOCK_BOOTTIME` runs while the
-//! machine sleeps, and `CLOCK_MONOTONIC` does not (clock_gettime(2)).
+//! After a standstill, messages arrive late and all at once, so rates and limits are wrong. Two clocks show a
+//! standstill. First, a thread that only sleeps wakes too late, even after its wait for a CPU is subtracted. Second,
+//! `CLOCK_BOOTTIME` runs while the machine sleeps, and `CLOCK_MONOTONIC` does not (clock_gettime(2)).
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -15,20 +15,20 @@ use crate::machine::telemetry::waited_for_processor;
 
 const BEAT: Duration = Duration::from_millis(50);
 
-/// The shortest standstill that counts: a thirtieth of the usual measuring time. If a CPU is free, the kernel is far faster.
+/// The shortest standstill that counts: a thirtieth of the usual measuring time. On a free CPU, threads wake sooner.
 const SHORTEST: Duration = Duration::from_millis(300);
 
-/// The shortest standstill if the wait for a CPU is unknown. A round number: a busy machine may look stopped for less.
+/// The shortest standstill if the wait for a CPU is unknown. A round number: a thread may wait almost as long.
 const SHORTEST_UNTOLD: Duration = Duration::from_secs(2);
 
-/// The smallest difference of the two clocks that counts as sleep. The clocks are read within microseconds of each other.
+/// The smallest difference of the two clocks that counts as sleep. The clocks are read within microseconds.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct ClockWatch {
     seen: Arc<Mutex<Seen>>,
     slept_before: Duration,
-    /// Dropping it ends the thread.
+    /// Dropping the sender ends the thread.
     _end: Sender<()>,
 }
 
@@ -43,7 +43,7 @@ impl ClockWatch {
         let seen = Arc::new(Mutex::new(Seen { beat: Instant::now(), stood_still: Duration::ZERO }));
         let (end, ended) = channel();
         let theirs = Arc::clone(&seen);
-        // Without the thread, only a sleeping machine is noticed.
+        // If the thread cannot start, only a machine that slept is noticed.
         let _ = std::thread::Builder::new().name("clock watch".to_owned()).spawn(move || beat(&theirs, &ended));
         Self { seen, slept_before: slept(), _end: end }
     }
@@ -58,7 +58,7 @@ impl ClockWatch {
         (!stopped.is_zero()).then(|| format!("gputune was stopped for {:.1} s", stopped.as_secs_f64()))
     }
 
-    /// Returns how long this process was stopped. After a standstill the thread may be late, so this waits for the thread.
+    /// Returns how long this process was stopped. Waits for the next beat, since the thread may be late.
     fn stopped(&self) -> Duration {
         const TURNS: u32 = 20;
         for _ in 0..TURNS {

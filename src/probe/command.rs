@@ -94,8 +94,8 @@ impl CommandProber {
         self.protection.as_ref().ok_or(WritesError::NoHook)
     }
 
-    /// Records the memory in use before the first probe. Before each later probe, waits until memory use is back to that level.
-    /// Returns `Break` if the caller stops waiting.
+    /// Records the memory in use before the first probe. Before each later probe, waits until memory use is back to
+    /// that level. Returns `Break` if the caller stops waiting.
     fn settle(&mut self, visible: &Visible, watch: Watch<'_>) -> Result<ControlFlow<()>, ProbeError> {
         // Held processes keep their memory, so do not wait for it.
         if let Some(idle) = self.idle.as_mut().filter(|_| self.stable.is_empty()) {
@@ -120,34 +120,34 @@ impl CommandProber {
             .or_else(|| job.experiment.and_then(|asked| asked.refusal(apply.adapter)))
     }
 
-    /// The GPUs that the step sees according to its environment.
+    /// Returns the GPUs that the step sees according to its environment.
     fn visible(&self, job: &Job<'_>) -> Visible {
         let folder = Self::probe_dir(&self.folder, job.number);
         let env = self.step.template.render(job.settings, &self.step.gputune, &folder).env;
         Visible::of(&env.into_iter().collect())
     }
 
-    /// The log of a trial, relative to the folder.
+    /// Returns the log of a trial, relative to the folder.
     pub fn log_name(number: u32, effort: Effort) -> PathBuf {
         let suffix = if effort.is_for_losses() { "-full-precision" } else { "" };
         PathBuf::from(format!("logs/{number:04}{suffix}.log"))
     }
 
-    /// The folder of a trial's rendered files.
+    /// Returns the folder of a trial's rendered files.
     pub fn probe_dir(folder: &Path, number: u32) -> PathBuf {
         folder.join(format!("probes/{number:04}"))
     }
 }
 
-/// Returns true if another process of the same job may have caused the failure.
+/// Returns true if a held process of the same job may have caused the failure.
 fn is_failure_beside_others(outcome: &Outcome) -> bool {
     let is_taken = |failure: &Failure| super::classify::is_taken(&failure.reason);
     matches!(outcome, Outcome::Crashed(_) | Outcome::OutOfMemory { .. } | Outcome::Stalled(_))
         || matches!(outcome, Outcome::Disturbed(failure) if is_taken(failure))
 }
 
-/// Returns true if a probe crashed because Slurm ended its whole job. Slurm signals all processes of a job that is cancelled or
-/// out of time. This process may receive the signal later than the probe. The config must not be blamed.
+/// Returns true if a probe crashed because Slurm ended its whole job. Slurm signals all processes of a job that is
+/// cancelled or out of time. This process may receive the signal later than the probe. The config must not be blamed.
 fn is_ended_with_all(outcome: &Outcome, watch: Watch<'_>) -> bool {
     /// How much later the signal may arrive: a round number.
     const LATER: Duration = Duration::from_millis(100);
@@ -204,7 +204,7 @@ impl Prober for CommandProber {
             }
             self.is_alone |= is_second && !is_failure;
             let lines: Vec<String> = outcome.failure().map(demands::said).unwrap_or_default();
-            // A folder that the probe writes to is not a data folder. The same probe may succeed with a layer over the folder.
+            // A data folder is read-only. If the probe writes there, it is no data folder: retry with a layer over it.
             if !self.protection.as_mut().is_some_and(|protection| protection.cover_written(&lines)) {
                 if !job.effort.is_for_losses() {
                     self.live.compare(job, &outcome);
@@ -320,7 +320,7 @@ impl CommandProber {
         outcome
     }
 
-    /// Measures a config in the waiting process. With `None`, no process fits or the config failed there: start a process for it.
+    /// Measures a config in the waiting process. `None` if no process fits or the config failed there: start a process.
     fn probe_live(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Option<Outcome>, ProbeError> {
         let step = Arc::clone(&self.step);
         let Some((mut held, fits)) = self.live.take(&step, job) else { return Ok(None) };

@@ -11,23 +11,23 @@ use super::{Ceiling, Ceilings, Clock, FORMAT, KINDS, Kind, Pace, Timed, sample};
 use crate::machine::foreign::cuda::{self, CudaError, DeviceFacts};
 use crate::model::Precision;
 
-/// Seconds on the clock at which measuring ends; kinds that do not fit are left out and reported. The rest of the 30 seconds
-/// that `gputune device --bench` may take is for a repetition that has already started.
+/// The time on the clock, in seconds, at which measuring ends. Kinds that do not fit are left out and reported.
+/// `gputune device --bench` may take 30 seconds: the other 3 are for a repetition that has already started.
 const LIMIT: f64 = 27.0;
 
 /// The seconds that the preparation of a kind usually takes: an assumption. On an H100 all kinds together took 17 s.
 const PREPARATION: f64 = 0.4;
 
-/// The seconds that are always reserved for the preparation of a kind and for the last repetition: a round number.
+/// The seconds that are kept free for the preparation of a kind and for its last repetition: a round number.
 const RESERVE: f64 = 1.5;
 
-/// The seconds of the shortest measurement: a round number.
+/// The shortest time for the measurement of a kind, in seconds: a round number.
 const SHORTEST: f64 = 0.6;
 
 const OVER: &str = "the time for measuring was over";
 
-/// Measures the GPU with CUDA's number `ordinal` until `clock` shows 27 seconds; the clock started with the command. The
-/// ceilings are stored under `driver`, the driver's version. `heard` is called at the start of each kind.
+/// Measures the GPU with CUDA's number `ordinal` until `clock` shows 27 seconds; the clock started with the command.
+/// The ceilings are stored under `driver`, the driver's version. `heard` is called at the start of each kind.
 ///
 /// # Errors
 /// The GPU cannot be used at all. If only some kinds fail, they are in `absent`.
@@ -58,7 +58,7 @@ pub fn measure(
     })
 }
 
-/// Opens a device. Its default stream spares the events by which cudarc orders several streams.
+/// Opens a device and its default stream. With one stream, cudarc needs no events that order streams.
 fn open(ordinal: i32) -> Result<Arc<CudaStream>, CudaError> {
     let ordinal = usize::try_from(ordinal).map_err(|_| CudaError::NoDevice)?;
     Ok(CudaContext::new(ordinal)?.default_stream())
@@ -91,7 +91,7 @@ fn products(stream: &Arc<CudaStream>, facts: &DeviceFacts, precision: Precision)
     Ok(Box::new(Products::new(stream, precision)?))
 }
 
-/// Opens the next GPU; the first GPU follows the last.
+/// Opens the GPU that follows this GPU in CUDA's order; the first GPU follows the last.
 fn peer(facts: &DeviceFacts) -> Result<Arc<CudaStream>, CudaError> {
     let devices = cuda::devices()?;
     if devices.len() < 2 {
@@ -101,9 +101,9 @@ fn peer(facts: &DeviceFacts) -> Result<Arc<CudaStream>, CudaError> {
     open(devices[(at + 1) % devices.len()].ordinal)
 }
 
-/// Measures all kinds until the clock shows [`LIMIT`]. If time is short, each kind gets less of it, or is absent. After a
-/// failure, `is_lost` checks if the GPU is still usable: an error in a kernel stays with the process, and every later call
-/// returns it again (CUDA driver API reference, `CUresult`).
+/// Measures all kinds until the clock shows [`LIMIT`]. If time is short, each kind gets less time, or is absent. After
+/// a failure, `is_lost` checks if the GPU is still usable: after an error in a kernel, every later call of the process
+/// returns this error again (CUDA driver API reference, `CUresult`).
 fn all<'w>(
     clock: &dyn Clock,
     prepare: &mut dyn FnMut(Kind) -> Result<Box<dyn Timed + 'w>, String>,
@@ -173,7 +173,8 @@ mod tests {
         }
     }
 
-    /// Returns the end time and the number of measured kinds, from the seconds of a look, of preparation and of a repetition.
+    /// Returns the end time and the number of measured kinds. `looked` is the time on the clock when measuring starts;
+    /// `preparation` and `repetition` are the seconds that each takes.
     fn ended(looked: f64, preparation: f64, repetition: f64) -> (f64, usize) {
         let clock = FakeClock::default();
         clock.pass(looked);

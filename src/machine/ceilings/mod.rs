@@ -1,6 +1,6 @@
 //! Ceilings: the best rates of a GPU, measured once, stored, and compared with the rates of a training step.
 //!
-//! `docs/device.md` describes the measurements. The parts that need a GPU have not run on one yet.
+//! `docs/device.md` describes the measurements.
 
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -56,7 +56,7 @@ pub enum Kind {
     KernelLaunches,
 }
 
-/// The unit of a ceiling, per second.
+/// What a ceiling counts per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerSecond {
     /// Floating-point operations; a multiplication and an addition count as two.
@@ -184,13 +184,13 @@ impl Ceilings {
     }
 }
 
-/// A model with its dense peaks in TFLOP/s, in the order of [`Precision`]. NaN: the hardware does not have the precision.
+/// A model with its dense peaks in TFLOP/s, in the order of [`Precision`]. NaN: the hardware lacks the precision.
 struct Peaks(&'static [&'static str], [f64; 5]);
 
 const NONE: f64 = f64::NAN;
 
-/// Models by words that their name contains, the more specific first. Numbers are those of NVIDIA's data sheets, without
-/// sparsity and with sums in 32 bits. No GPU has confirmed them for gputune.
+/// Models by words that their names contain, the more specific model first. The peaks are from NVIDIA's data sheets,
+/// without sparsity and with sums in 32 bits. No GPU has confirmed them for gputune.
 const MODELS: &[Peaks] = &[
     Peaks(&["H100", "PCIe"], [51.0, 378.0, 756.0, 756.0, 1513.0]),
     Peaks(&["H100", "NVL"], [60.0, 417.5, 835.5, 835.5, 1671.0]),
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// A clock that work advances.
+    /// A clock that stands still until work passes time on it.
     #[derive(Default)]
     pub(super) struct FakeClock(Cell<f64>);
 
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Work for which a function says how many seconds a repetition of the next run takes.
+    /// Work of which each repetition takes as many seconds as a function returns; it is called once for each run.
     pub(super) struct FakeWork<'c, F: FnMut() -> Result<f64, String>>(pub(super) &'c FakeClock, pub(super) F);
 
     impl<F: FnMut() -> Result<f64, String>> Timed for FakeWork<'_, F> {

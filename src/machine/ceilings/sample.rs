@@ -43,7 +43,7 @@ impl Clock for WallClock {
 pub struct Pace {
     /// The seconds of work before the first sample, in which clocks rise and caches fill.
     pub warmup: f64,
-    /// The shortest sample in seconds, so that its start and end do not matter.
+    /// The shortest sample in seconds: long enough that the cost of its start and end does not matter.
     pub sample: f64,
     /// The seconds for the whole measurement; one sample is always taken.
     pub limit: f64,
@@ -77,7 +77,7 @@ pub fn sample(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<Cei
     Ok(Ceiling { median: quantile(&rates, 0.5), low: quantile(&rates, 0.25), high: quantile(&rates, 0.75), samples })
 }
 
-/// Works until the warm-up is over, and finds the number of repetitions in a sample.
+/// Works until the warm-up is over. Returns the number of repetitions that make one sample.
 fn warm_up(work: &mut dyn Timed, pace: Pace, clock: &dyn Clock) -> Result<u32, String> {
     const MOST: u32 = 1 << 20;
     let start = clock.now();
@@ -108,7 +108,7 @@ mod tests {
     use super::super::tests::{FakeClock, FakeWork};
     use super::*;
 
-    /// Samples work whose runs take `cold` seconds a repetition three times, and then `warm` seconds.
+    /// Samples work: each repetition takes `cold` seconds in the first three runs, and then `warm` seconds.
     fn sampled(clock: &FakeClock, cold: f64, warm: f64) -> Ceiling {
         let mut runs = 0;
         let mut work = FakeWork(clock, || {

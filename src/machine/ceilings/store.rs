@@ -43,7 +43,7 @@ pub fn folder() -> Option<PathBuf> {
 }
 
 fn file(folder: &Path, uuid: &str, driver: &str) -> PathBuf {
-    // CUDA reports the identity of a MIG instance without marking it as an instance.
+    // CUDA reports the UUID of a MIG instance with the prefix of a GPU, so the file name has no prefix.
     let uuid = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
@@ -76,14 +76,14 @@ fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
     parsed.map_err(|source| StoreError::Damaged { path, source })
 }
 
-/// Returns the ceilings for a device that trained on `gpus`: the ceilings of one of these GPUs, or else of another GPU of
-/// exactly the same model. `None` if models are mixed. Ceilings of another MIG instance are not used, since its size may
-/// differ. If the training GPUs are not known, the device's only model counts. An unreadable file counts as not measured.
+/// Returns the ceilings for a device that trained on `gpus`: the ceilings of one of these GPUs, or else of another GPU
+/// of the same model. `None` if models are mixed. The ceilings of another MIG instance do not count: its size may
+/// differ. If `gpus` has no names, the device must have a single model. An unreadable file counts as not measured.
 ///
-/// A search predicts the gain of a precision from them ([`Ceilings::relative_speeds`]). A diagnosis compares a step with the
-/// limit ([`Ceilings::matmul`]).
+/// A search predicts the gain of a precision from these ceilings ([`Ceilings::relative_speeds`]). A diagnosis compares
+/// a step with them ([`Ceilings::matmul`]).
 pub fn known(folder: &Path, device: &Device, gpus: &[GpuUse]) -> Option<Ceilings> {
-    // An entry without a name only gives the reason why no GPU could be queried.
+    // An entry without a name only says why no GPU could be queried.
     let mut names = gpus.iter().map(|gpu| gpu.name.as_str()).filter(|name| !name.is_empty());
     let model = names.next().or_else(|| only_model(&device.name))?;
     if names.any(|name| name != model) {
@@ -94,7 +94,7 @@ pub fn known(folder: &Path, device: &Device, gpus: &[GpuUse]) -> Option<Ceilings
     of_gpus.next().or_else(|| of_model(folder, &device.driver, model).filter(|_| !is_divided))
 }
 
-/// Returns the model of a device's GPUs, from a name such as `2 x NVIDIA L4` or `NVIDIA L4 + NVIDIA T4`.
+/// Returns the model in a device's name, such as `2 x NVIDIA L4`; `None` for several, such as `NVIDIA L4 + NVIDIA T4`.
 fn only_model(device: &str) -> Option<&str> {
     let is_count = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let counted = device.split_once(" x ").filter(|(count, _)| is_count(count));

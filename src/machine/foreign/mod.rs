@@ -10,8 +10,8 @@ pub(crate) mod cuda;
 pub(crate) mod namespaces {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-    /// Gives this thread its own mount namespace, and its own user namespace if requested. The kernel refuses a user namespace
-    /// to a process with several threads.
+    /// Gives this thread its own mount namespace, and its own user namespace if requested. The kernel refuses a user
+    /// namespace to a process with several threads.
     pub(crate) fn own_mounts(with_user: bool) -> rustix::io::Result<()> {
         let mut flags = UnshareFlags::NEWNS;
         flags.set(UnshareFlags::NEWUSER, with_user);
@@ -27,8 +27,8 @@ pub(crate) mod nvml {
     use nvml_wrapper::Device;
     use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 
-    /// Returns the used and the total memory in bytes, by the call that every driver has. Memory that the driver reserves counts
-    /// as used. `Device::memory_info` separates it, but drivers before R510 lack that call.
+    /// Returns the used and the total memory in bytes, by the call that every driver has. Memory that the driver
+    /// reserves counts as used. `Device::memory_info` separates it, but drivers before R510 lack that call.
     pub(crate) fn memory_by_first_version(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
         let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
         let mut memory = MaybeUninit::zeroed();
@@ -50,7 +50,7 @@ pub(crate) mod nvml {
         Ok(number)
     }
 
-    /// Returns two flags for failed memory rows: some wait for a restart to be replaced, and some could not be replaced.
+    /// Returns if failed memory rows wait for a restart to be replaced, and if some could not be replaced.
     pub(crate) fn remapped_rows(device: &Device<'_>) -> Result<(bool, bool), NvmlError> {
         let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
         let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);

@@ -23,7 +23,7 @@ pub struct Host {
     pub shared_memory_bytes: Option<u64>,
     /// The free part of `/dev/shm`, in bytes.
     pub shared_memory_free_bytes: Option<u64>,
-    /// True if it is a virtual machine (the flag `hypervisor` in `/proc/cpuinfo`, cpuid(4)).
+    /// True if the machine is virtual (the flag `hypervisor` in `/proc/cpuinfo`, cpuid(4)).
     pub is_virtual: bool,
     /// The disk for results.
     pub disk: Option<Disk>,
@@ -72,7 +72,7 @@ impl Host {
 }
 
 impl Processors {
-    /// Reads them now.
+    /// Reads the machine's cores.
     pub fn look() -> Self {
         let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let allowed = allowed_processors("self").map_or(0, |list| list.len());
@@ -108,7 +108,7 @@ fn model(cpuinfo: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Returns the smallest quota of this process's groups, in cores.
+/// Returns the smallest quota of the control groups around this process, in cores.
 fn quota(proc: &Path, root: &Path) -> Option<f64> {
     let folders = cgroup::folders(proc, root, "cpu");
     folders.iter().filter_map(|folder| cgroup::cpu_quota(folder)).min_by(f64::total_cmp)

@@ -72,7 +72,7 @@ impl Machine {
         machine
     }
 
-    /// Returns the key of stored ceilings besides the GPU: the driver's version, or else its CUDA version.
+    /// Returns the second part of the key of stored ceilings: the driver's version, or else its CUDA version.
     pub fn driver_key(&self) -> String {
         let cuda = || self.cuda.as_ref().map(|version| format!("cuda-{version}"));
         self.driver.clone().or_else(cuda).unwrap_or_else(|| "unknown".to_owned())
@@ -87,7 +87,7 @@ impl Machine {
             let cure = Some("look at CUDA_VISIBLE_DEVICES".to_owned());
             return Some(("none of the GPUs is visible to programs".to_owned(), cure));
         }
-        // CUDA's own message is the most informative.
+        // CUDA's own reason is the most informative.
         let missing = || self.libraries.iter().filter(|library| library.absent.is_some());
         let library = missing().find(|library| library.name.starts_with("libcuda")).or_else(|| missing().next());
         Some(library.map_or(("no GPU was found".to_owned(), None), |library| {
@@ -96,17 +96,17 @@ impl Machine {
     }
 }
 
-/// Queries a driver, but gives up if it hangs; the thread then stays behind.
+/// Runs `ask`, which queries a driver, in a thread. `None` if the driver hangs; the thread then stays behind.
 fn patiently<T: Send + 'static>(ask: fn() -> T) -> Option<T> {
-    // Without persistence, a driver starts all GPUs at its first query.
+    // A driver without persistence mode starts all GPUs at its first query, which takes long.
     const PATIENCE: Duration = Duration::from_secs(45);
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new().name("driver".to_owned()).spawn(move || drop(sender.send(ask()))).ok()?;
     receiver.recv_timeout(PATIENCE).ok()
 }
 
-/// Returns the GPUs that programs see, with only the facts that CUDA reports at once. NVML's meters take longer. They are
-/// queried only if CUDA shows nothing, for example if only the step's container may use the GPUs.
+/// Returns the GPUs that programs see, with only the facts that CUDA reports at once. NVML's meters take longer. They
+/// are queried only if CUDA shows nothing, for example if only the step's container may use the GPUs.
 fn visible_gpus() -> Vec<GpuFacts> {
     let mut machine = Machine::default();
     #[cfg(feature = "cuda")]
@@ -149,7 +149,7 @@ fn add_nvml(machine: &mut Machine) {
     machine.gpus = found.unwrap_or_default();
 }
 
-/// Adds the DCGM state of GPUs that lack GPM. One query serves all GPUs, since a hanging engine takes seconds.
+/// Adds the DCGM state of GPUs that lack GPM. One query serves all GPUs, since a hanging host engine takes seconds.
 fn add_dcgm(gpus: &mut [GpuFacts]) {
     let mut known = None;
     for gpu in gpus {
@@ -172,7 +172,7 @@ mod cuda {
     use crate::machine::foreign::cuda::{self, CudaError, DeviceFacts};
     use crate::machine::telemetry::{GpuFacts, Mig, VISIBLE_GPUS};
 
-    /// Adds the driver's version, cuBLASLt, and the facts about GPUs that only it knows.
+    /// Adds the version of CUDA, cuBLASLt, and the facts about GPUs that only CUDA's driver knows.
     pub(super) fn add(machine: &mut Machine) {
         add_devices(machine);
         // Without a device cuBLASLt is useless, and it loads slowly.
@@ -185,7 +185,7 @@ mod cuda {
 
     const DRIVER: &str = "libcuda.so.1";
 
-    /// Adds the driver's version and the devices that it shows.
+    /// Adds the version of CUDA and the devices that CUDA's driver shows.
     pub(super) fn add_devices(machine: &mut Machine) {
         machine.cuda = cuda::version().ok().map(|(major, minor)| format!("{major}.{minor}"));
         let devices = cuda::devices();
@@ -202,8 +202,8 @@ mod cuda {
         }
     }
 
-    /// Marks the GPUs that CUDA does not show as hidden, if CUDA answers: it interprets the variable in its own way. It shows a
-    /// program only one MIG instance, even if the variable leaves several.
+    /// Hides the GPUs that CUDA does not show; CUDA interprets the variable in its own way. Does nothing if CUDA fails.
+    /// CUDA shows a program only one MIG instance even if the variable leaves several, so instances stay visible then.
     fn hide(gpus: &mut [GpuFacts], devices: &Result<Vec<DeviceFacts>, CudaError>) {
         let shown = match devices {
             Ok(devices) => devices.as_slice(),
@@ -225,7 +225,7 @@ mod cuda {
         Library { name, absent: error.map(ToString::to_string), cure }
     }
 
-    /// Compares identities without their prefix: CUDA does not mark an identity as a GPU's or an instance's.
+    /// Compares UUIDs without their prefix, since CUDA also gives an instance the prefix `GPU-`.
     fn is_same(gpu: &GpuFacts, device: &DeviceFacts) -> bool {
         let plain = |uuid: &str| uuid.trim_start_matches("GPU-").trim_start_matches("MIG-").to_owned();
         gpu.uuid.as_deref().is_some_and(|uuid| plain(uuid) == plain(&device.uuid))
@@ -250,7 +250,7 @@ mod cuda {
     }
 }
 
-/// The least capable GPU that a program sees; number formats that it lacks cannot be relied on.
+/// The least capable GPU that programs see. Not every GPU has a precision that this GPU lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
     /// The model.
@@ -260,7 +260,7 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Asks the driver for the GPUs that programs see; `None` without GPUs or an answer of the driver.
+    /// Queries the GPUs that programs see; `None` if there are none or if the driver does not answer.
     pub fn detect() -> Option<Self> {
         Self::of(&patiently(visible_gpus)?)
     }
@@ -279,7 +279,7 @@ impl Hardware {
         precision.is_in_hardware(self.compute_capability)
     }
 
-    /// Returns why it lacks a precision: `bf16 begins with compute capability 8.0, and Tesla V100 has 7.0`.
+    /// Returns why it lacks a precision, such as `bf16 begins with compute capability 8.0, and Tesla V100 has 7.0`.
     pub fn lacks(&self, precision: Precision) -> String {
         let ((since_major, since_minor), (major, minor)) = (precision.since(), self.compute_capability);
         format!(

@@ -8,7 +8,7 @@ use crate::model::quantity::{show_bytes, show_number};
 
 const GIB: u64 = 1 << 30;
 
-/// A GPU counts as busy from this share of time with a running kernel on: a round number.
+/// A GPU counts as busy if a kernel runs on it for more than this share of the time: a round number.
 pub const BUSY: f64 = 0.1;
 
 /// A condition that may slow training down.
@@ -37,7 +37,7 @@ pub struct Rule {
 #[derive(Debug)]
 enum Check {
     Host(fn(&Host) -> Option<String>),
-    /// Of each GPU that a program sees.
+    /// Checks each GPU that programs see.
     Gpu(fn(&GpuFacts, &Host) -> Option<String>),
     AnyGpu(fn(&GpuFacts) -> Option<String>),
 }

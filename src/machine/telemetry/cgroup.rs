@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the folders of this process's group under a controller and of the groups above it, innermost first. It supports
-/// version 2 and version 1 of control groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/). If both are
-/// in use, version 2 is at `unified`, where systemd puts it.
+/// Returns the folders of this process's group for a controller: its own group first, then the groups above it.
+/// Supports versions 1 and 2 of control groups (kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/). If a
+/// machine has both, version 2 is at `unified`, where systemd puts it.
 pub(in crate::machine) fn folders(proc: &Path, root: &Path, controller: &str) -> Vec<PathBuf> {
     let text = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
     let mut folders = Vec::new();
@@ -24,8 +24,8 @@ pub(in crate::machine) fn folders(proc: &Path, root: &Path, controller: &str) ->
     folders
 }
 
-/// Returns the number of cores that a group's quota allows to be busy; `None` without a quota: version 2 has `max` in `cpu.max`
-/// (kernel documentation, admin-guide/cgroup-v2.rst), version 1 has -1 in `cpu.cfs_quota_us` (scheduler/sched-bwc.rst).
+/// Returns the number of cores that a group's quota allows to be busy. `None` without a quota: `max` in `cpu.max`
+/// (version 2, admin-guide/cgroup-v2.rst), or -1 in `cpu.cfs_quota_us` (version 1, scheduler/sched-bwc.rst).
 pub(in crate::machine) fn cpu_quota(folder: &Path) -> Option<f64> {
     let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let cores = |quota: &str, period: &str| {
@@ -36,8 +36,8 @@ pub(in crate::machine) fn cpu_quota(folder: &Path) -> Option<f64> {
     second_version().or_else(|| cores(&text("cpu.cfs_quota_us")?, &text("cpu.cfs_period_us")?))
 }
 
-/// The kernel's counts of lost time, in microseconds: `total` in the lines `some` of its pressure files. It is the time in
-/// which at least one task waited (kernel documentation, accounting/psi.rst; since Linux 4.20).
+/// The kernel's counts of lost time in microseconds, in which at least one task waited: `total` in the `some` line of
+/// each pressure file (kernel documentation, accounting/psi.rst; since Linux 4.20).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Pressure {
     pub(super) cpu: Option<u64>,
@@ -51,7 +51,7 @@ impl Pressure {
         Self::read(|name| proc.join("pressure").join(name))
     }
 
-    /// Reads the counts of a control group of version 2; `None` while the group is empty: it then reports nothing.
+    /// Reads the counts of a control group of version 2; `None` if the group is empty or reports no pressure.
     pub(super) fn of_group(folder: &Path) -> Option<Self> {
         let events = fs::read_to_string(folder.join("cgroup.events")).ok()?;
         if !events.lines().any(|line| line == "populated 1") {
@@ -73,7 +73,7 @@ fn some_total(file: &Path) -> Option<u64> {
     line.split_whitespace().find_map(|field| field.strip_prefix("total="))?.parse().ok()
 }
 
-/// Counts of a quota's periods, each usually 100 ms long, in which the group ran.
+/// The counts of a quota's periods in which the group ran. A period is usually 100 ms long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Periods {
     all: u64,
@@ -81,7 +81,7 @@ pub(super) struct Periods {
     throttled: u64,
 }
 
-/// Returns the `cpu.stat` of each group with a quota that this process is under, outer groups included.
+/// Returns the `cpu.stat` of each group with a quota, from this process's group outwards.
 pub(super) fn quotas(proc: &Path, cgroup_root: &Path) -> Vec<PathBuf> {
     let folders = folders(proc, cgroup_root, "cpu").into_iter();
     folders.filter(|folder| cpu_quota(folder).is_some()).map(|folder| folder.join("cpu.stat")).collect()
@@ -98,8 +98,8 @@ impl Periods {
         Some(Self { all: field("nr_periods")?, throttled: field("nr_throttled")? })
     }
 
-    /// Returns the share of the periods since then in which a task had to wait. The counts of throttled *time* in the same
-    /// file are sums over CPUs, so they are no share.
+    /// Returns the share of the periods since `self` in which a task had to wait. The throttled *time* in the same file
+    /// is no share: it is a sum over CPUs.
     pub(super) fn share(&self, now: &Self) -> Option<f64> {
         let (all, throttled) = (now.all.checked_sub(self.all)?, now.throttled.checked_sub(self.throttled)?);
         Some((throttled as f64 / all.max(1) as f64).min(1.0))

@@ -1,14 +1,14 @@
 //! Reads the activity of a GPU's parts from DCGM, if its host engine is already running.
 //!
-//! It is for GPUs without GPM: data-centre boards from Volta to Ada. The engine's own client queries it. `dcgmi discovery
-//! -l` lists the GPUs' numbers and identities. `dcgmi dmon -e FIELDS -d MILLISECONDS -i NUMBERS` then prints one row for
-//! each GPU and period until it is stopped (NVIDIA DCGM documentation, "dcgmi dmon" and "dcgmi discovery"). The formats are
-//! in `dcgmi/DeviceMonitor.cpp` and `dcgmi/Query.cpp` of NVIDIA/DCGM.
+//! It is for GPUs without GPM: data-centre boards from Volta to Ada. `dcgmi`, the engine's own client, queries it.
+//! `dcgmi discovery -l` lists the GPUs' numbers and UUIDs. `dcgmi dmon -e FIELDS -d MILLISECONDS -i NUMBERS` then
+//! prints one row for each GPU and period until it is stopped (NVIDIA DCGM documentation, "dcgmi dmon" and "dcgmi
+//! discovery"). The formats are in `dcgmi/DeviceMonitor.cpp` and `dcgmi/Query.cpp` of NVIDIA/DCGM.
 //!
-//! No engine is started or configured. While a client listens, the engine holds the profiling counters of these GPUs for all
-//! programs: Nsight and CUPTI cannot read them (NVIDIA/DCGM issues 56 and 62).
+//! gputune starts and configures no engine. While a client listens, the engine reserves the profiling counters of these
+//! GPUs: Nsight and CUPTI cannot read them (NVIDIA/DCGM issues 56 and 62).
 //!
-//! This has not run on a GPU yet; the tests use a stand-in for the program that prints in these formats.
+//! This has not run with a real DCGM yet; the tests use a stand-in for `dcgmi` that prints in these formats.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use super::tool;
 use crate::model::{Metric, Reading, Readings, Source};
 
-/// The watched fields (`dcgm_fields.h`): data in bytes per second from the GPU's point of view, and shares.
+/// The watched fields (`dcgm_fields.h`): shares, and bytes per second that the GPU sends or receives.
 const FIELDS: &[(u16, Metric)] = &[
     (1002, Metric::SmActive),
     (1003, Metric::SmOccupancy),
@@ -35,7 +35,7 @@ const FIELDS: &[(u16, Metric)] = &[
 /// The period of the rows. Each row has means over the time since the previous row.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The most rows that are kept for each listener; at this number, half of the rows are dropped.
+/// When a listener has this many rows, it drops half of them.
 const KEPT: usize = 8192;
 
 /// Listens to a host engine until it is dropped.
@@ -46,7 +46,7 @@ pub struct Dcgm {
 
 #[derive(Debug, Default)]
 struct Heard {
-    /// The engine's numbers of GPUs, by identity.
+    /// The engine's number of each GPU, by UUID.
     numbers: BTreeMap<String, u32>,
     rows: Vec<Row>,
     /// The reason why there are no rows.
@@ -55,7 +55,7 @@ struct Heard {
     is_over: bool,
 }
 
-/// The numbers of one GPU at one moment, in the order of the fields.
+/// The values of one GPU at one moment, in the order of [`FIELDS`].
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     at: Instant,
@@ -64,7 +64,7 @@ struct Row {
 }
 
 impl Dcgm {
-    /// Starts to listen for the GPUs with these identities (`GPU-...`), and returns at once. If nothing can be
+    /// Starts to listen for the GPUs with these UUIDs (`GPU-...`), and returns at once. If nothing can be
     /// received, [`absent`](Self::absent) says why.
     pub fn listen(uuids: &[String]) -> Self {
         match tool::find("dcgmi") {
@@ -88,10 +88,10 @@ impl Dcgm {
         }
     }
 
-    /// Returns the identities (`GPU-...`) of the GPUs that a host engine knows, without listening, in a few seconds.
+    /// Returns the UUIDs (`GPU-...`) of the GPUs that a host engine knows, without listening. May take a few seconds.
     ///
     /// # Errors
-    /// No engine answers; the line says why.
+    /// No engine answers, or `dcgmi` is not installed.
     pub fn known() -> Result<BTreeSet<String>, String> {
         let program = tool::find("dcgmi").ok_or("dcgmi is not installed")?;
         Ok(discover(&program)?.into_keys().collect())
@@ -107,11 +107,11 @@ impl Dcgm {
         locked(&self.heard).absent.clone()
     }
 
-    /// Returns the means for a GPU over the time between two moments; empty if no row falls into it.
+    /// Returns the means for a GPU between two moments; empty if no row falls between them.
     pub fn readings(&self, uuid: &str, from: Instant, to: Instant) -> Readings {
         let heard = locked(&self.heard);
         let Some(&number) = heard.numbers.get(uuid) else { return Readings::new() };
-        // A row covers the period before it, so the middle of that period must lie between the two moments.
+        // A row covers the period before it, and counts if the middle of that period lies between the two moments.
         let is_within = |row: &&Row| {
             let middle = row.at.checked_sub(PERIOD / 2).unwrap_or(row.at);
             row.number == number && (from..=to).contains(&middle)
@@ -179,7 +179,7 @@ fn follow(program: &Path, uuids: &[String], heard: &Mutex<Heard>) -> Result<(), 
     }
     let mut heard = locked(heard);
     if let Some(mut dmon) = heard.dmon.take() {
-        // Its output is closed; a client that continues without it is useless.
+        // The output of `dcgmi` is closed; if the program still runs, it is useless.
         let _ = dmon.kill();
         let _ = dmon.wait();
     }
@@ -195,7 +195,7 @@ impl Heard {
         self.rows.push(row);
         if self.rows.len() >= KEPT {
             let mut at = 0_usize;
-            // Drops blocks of neighbours, so that no GPU among several is lost.
+            // Drops every second block of 32 neighbours: dropping every second row could drop all rows of one GPU.
             self.rows.retain(|_| {
                 at += 1;
                 at % 64 < 32
@@ -212,7 +212,7 @@ fn dmon(program: &Path, numbers: &BTreeMap<String, u32>) -> Command {
     command
 }
 
-/// Returns numbers by identity, from a table with rows like these:
+/// Returns the engine's numbers by UUID, from a table with rows like these:
 ///
 /// ```text
 /// | 0      | Name: NVIDIA A100-SXM4-80GB                                          |
@@ -233,8 +233,8 @@ fn discovered(table: &str) -> BTreeMap<String, u32> {
     numbers
 }
 
-/// A row like `GPU 0     0.512  0.204  N/A  0.101  1024  2048  N/A  N/A`. Headers begin with `#Entity` and `ID`, MIG
-/// instances with `GPU-I`.
+/// Parses a row like `GPU 0     0.512  0.204  N/A  0.101  1024  2048  N/A  N/A`. Headers begin with `#Entity` and `ID`,
+/// rows of MIG instances with `GPU-I`: both give `None`.
 fn row(line: &str, at: Instant) -> Option<Row> {
     let mut words = line.split_whitespace();
     if words.next()? != "GPU" {
@@ -245,9 +245,9 @@ fn row(line: &str, at: Instant) -> Option<Row> {
     (values.len() == FIELDS.len()).then_some(Row { at, number, values })
 }
 
-/// Returns a number if it is plausible: multiplexed counters leave gaps, and a share is at most 1.
+/// Returns the value if it is plausible. DCGM reads some counters in turns, so it may be missing. A share is at most 1.
 fn value(word: &str, metric: Metric) -> Option<f64> {
-    // Allows for rounding, and for counters that are not read at the same moment.
+    // Allows for rounding, and for counters that are not read at exactly the same moment.
     const MOST: f64 = 1.05;
     let is_share = metric.unit() == crate::model::Unit::Share;
     let value: f64 = word.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
@@ -258,7 +258,7 @@ fn value(word: &str, metric: Metric) -> Option<f64> {
     }
 }
 
-/// Returns the client's error message, shortened for a report.
+/// Returns a line that has the client's error message, shortened for a report.
 fn error_of(line: &str) -> Option<String> {
     const LONGEST: usize = 160;
     let line = line.trim();

@@ -1,7 +1,7 @@
 //! Finds the device that trains.
 //!
-//! NVML lists the GPUs. If it lists none, they are read from `/proc/driver/nvidia`, which the NVIDIA kernel module provides.
-//! Neither way has run on a machine with a GPU yet; the tests use a stand-in for NVML, and recorded files.
+//! NVML lists the GPUs. If it lists none, they are read from `/proc/driver/nvidia`, which the NVIDIA kernel module
+//! provides. The tests use a stand-in for NVML, and recorded files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use super::nvml::{GpuIdentity, Visible};
 use super::{GpuMeter, HostMemory};
 use crate::model::quantity;
 
-/// The variable that names the GPUs that a program may see (CUDA C++ Programming Guide, "CUDA Environment Variables"). An
-/// empty value hides all GPUs.
+/// The variable that names the GPUs that a program may see (CUDA C++ Programming Guide, "CUDA Environment Variables").
+/// An empty value hides all GPUs.
 pub const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Which device is to train.
@@ -37,7 +37,7 @@ pub struct NoGpu {
     missing: String,
 }
 
-/// The device that trains and its driver, as a study names them.
+/// The device that trains and its driver, as a study's reports name them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// GPUs by model, or the CPU with its cores and memory.
@@ -103,12 +103,12 @@ impl Device {
 }
 
 impl Gpus {
-    /// Returns `None` if no GPU is found.
+    /// Finds the GPUs; `None` if there are none.
     fn detect(proc: &Path) -> Option<Self> {
         Self::by_meter().or_else(|| Self::by_kernel(proc))
     }
 
-    /// Finds GPUs by NVML, which reports instances. Whole GPUs have the same names as in the kernel module.
+    /// Finds GPUs by NVML, which also reports MIG instances. NVML and the kernel module name whole GPUs alike.
     fn by_meter() -> Option<Self> {
         let meter = GpuMeter::shared().ok()?;
         let list = meter.gpus().ok()?;
@@ -125,7 +125,7 @@ impl Gpus {
     fn seen(&self, visible: &Visible) -> Option<Device> {
         let is_named = |prefix| visible.devices.as_ref().is_some_and(|list| list.trim_start().starts_with(prefix));
         let is_unknown = self.list.iter().any(|gpu| gpu.uuid.is_empty());
-        // The kernel module reports neither instances nor all identities.
+        // The kernel module reports no MIG instances, and not every UUID: the list may name any of these GPUs.
         if is_unknown && (is_named("GPU-") || is_named("MIG-")) {
             return Some(self.named(&self.list, ""));
         }
@@ -135,7 +135,7 @@ impl Gpus {
         (!seen.is_empty()).then(|| self.named(&seen, doubt))
     }
 
-    /// Returns the device of these GPUs. A `doubt` that is not empty selects some of these GPUs, but does not show which.
+    /// Returns the device of these GPUs. A nonempty `doubt` is a list that selects some of them, but not clearly which.
     fn named(&self, gpus: &[GpuIdentity], doubt: &str) -> Device {
         let mut models: Vec<String> = gpus.iter().map(|gpu| gpu.name.clone()).collect();
         models.sort();
@@ -161,7 +161,7 @@ fn absent(proc: &Path) -> String {
     }
 }
 
-/// Returns the GPUs for which the kernel module has a folder. An unknown identity (`GPU-????????-...`) is empty.
+/// Returns the GPUs for which the kernel module has a folder. An unknown UUID (`GPU-????????-...`) becomes empty.
 fn listed_by_kernel(folder: &Path) -> Vec<GpuIdentity> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut folders: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -185,7 +185,7 @@ fn grouped(models: &[String]) -> String {
     parts.join(" + ")
 }
 
-/// The version from a line like `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 ...`.
+/// Returns the version in a line like `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 ...`.
 fn driver_version(text: &str) -> String {
     let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     text.lines()
@@ -204,7 +204,7 @@ fn processor(proc: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = HostMemory::read().map_or_else(String::new, |memory| {
         const GIB: u64 = 1 << 30;
-        // Rounds to whole GiB, since the kernel keeps a different amount for itself at each boot.
+        // Rounds to whole GiB, since the memory that the kernel keeps for itself differs at each boot.
         format!(", {}", quantity::show_bytes((memory.total_bytes + GIB / 2) / GIB * GIB))
     });
     format!("{model}, {cores} cores{memory}")

@@ -102,7 +102,7 @@ pub struct RemappedRows {
 /// A process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holder {
-    /// Its process id; in a container it may be the number outside.
+    /// Its process id; in a container, the driver may report the number outside the container.
     pub pid: u32,
     /// Its program, if visible.
     pub name: Option<String>,
@@ -123,8 +123,8 @@ fn as_version<S: Serializer>(version: &Option<(i32, i32)>, serializer: S) -> Res
     version.map(|(major, minor)| format!("{major}.{minor}")).serialize(serializer)
 }
 
-/// The memory that may be in use on a GPU without a process that explains it. A driver keeps a little for each process, and
-/// returns it with a delay. A round number.
+/// Memory in use without a process counts as unexplained only above this size: a driver keeps a little for each
+/// process, and returns it with a delay. A round number.
 pub const UNEXPLAINED_BYTES: u64 = 64 << 20;
 
 /// The memory of one GPU.
@@ -145,7 +145,7 @@ pub struct GpuMemory {
 pub struct GpuProcess {
     /// The identity of the GPU.
     pub uuid: String,
-    /// The process id; in a container it may be the number outside.
+    /// The process id; in a container, the driver may report the number outside the container.
     pub pid: u32,
     /// The memory that it holds, in bytes, if the driver reports it.
     pub used_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! Memory: of the machine and its control groups, of the processes of a probe, and how often the kernel killed for lack of it.
+//! Reads the memory of the machine, of control groups and of processes, and the kernel's counts of out-of-memory kills.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// Reads it now; `None` if the kernel does not report it.
+    /// Reads the memory now; `None` if the kernel does not report it.
     pub fn read() -> Option<Self> {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"))
     }
@@ -68,11 +68,11 @@ pub fn anonymous_memory_of(pids: &[u32]) -> u64 {
     pids.iter().filter_map(anonymous).sum()
 }
 
-/// Returns a process's share of the anonymous pages that it shares with others, such as its forks; their shares lack it.
+/// Returns a process's share of its anonymous pages that forks also use. [`memory_of`] the forks lacks this share.
 pub fn shared_memory_of(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let bytes = |name: &str| kib(&text, name).unwrap_or(0);
-    // Private anonymous pages have been written to. Pages of files that were written to are also anonymous.
+    // All private anonymous pages were written to, and so count as `Private_Dirty`, like the written pages of files.
     bytes("Pss_Anon:").saturating_sub(bytes("Private_Dirty:"))
 }
 
@@ -84,7 +84,7 @@ fn resident(pid: u32) -> Option<u64> {
     held(pid, "status", ["RssAnon:", "RssShmem:", "VmRSS:"])
 }
 
-/// Returns the sum of the first two fields of a file of a process, or else the third field.
+/// Returns the sum of the first two fields in a file of a process, or the third field if one of the two is missing.
 fn held(pid: u32, file: &str, fields: [&str; 3]) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
     let [anonymous, shared, all] = fields.map(|name| kib(&text, name));
@@ -97,18 +97,18 @@ pub(in crate::machine) fn kib(text: &str, name: &str) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// The kernel's counts at some moment; a count is absent if the kernel does not report it.
+/// The kernel's counts of out-of-memory kills at some moment; a count is absent if the kernel does not report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OomKills {
     /// On the whole machine, including control groups (`oom_kill` in `/proc/vmstat`, since Linux 4.13).
     machine: Option<u64>,
-    /// In this process's control group, and below it in version 2 (`oom_kill` in `memory.events`, since Linux 4.13; in
-    /// version 1 `memory.oom_control`). A container may see only this count.
+    /// In this process's control group (`oom_kill` in `memory.events`, since Linux 4.13; in version 1
+    /// `memory.oom_control`). Version 2 includes the groups below it. A container may see only this count.
     group: Option<u64>,
 }
 
 impl OomKills {
-    /// Reads them now.
+    /// Reads the counts now.
     pub fn read() -> Self {
         Self::under(Path::new("/proc"), Path::new("/sys/fs/cgroup"))
     }

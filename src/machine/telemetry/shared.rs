@@ -21,7 +21,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Reads it now; `None` if it does not exist.
+    /// Reads the sizes now; `None` if there is no shared memory.
     pub fn read() -> Option<Self> {
         let stat = rustix::fs::statvfs(FOLDER).ok()?;
         let (total_bytes, free_bytes) = (stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize);
@@ -43,7 +43,7 @@ pub struct SharedFile {
     pub bytes: u64,
 }
 
-/// Returns the files in shared memory that processes hold open or mapped, each once, by inode.
+/// Returns the files in shared memory that processes hold open or mapped, by inode.
 pub fn files_of(pids: &[u32]) -> BTreeMap<u64, SharedFile> {
     let mut files = BTreeMap::new();
     for &pid in pids {
@@ -86,7 +86,7 @@ fn mapped(pid: u32, files: &mut BTreeMap<u64, SharedFile>) {
     }
 }
 
-/// Inode, size and name from a line like `7f00-7f80 rw-s 00000000 00:18 42  /dev/shm/torch_1 (deleted)`.
+/// Parses inode, size and name in a line like `7f00-7f80 rw-s 00000000 00:18 42  /dev/shm/torch_1 (deleted)`.
 fn mapping(line: &str) -> Option<(u64, u64, Option<PathBuf>)> {
     let path = name_of(&line[line.find(FOLDER)?..])?;
     let mut fields = line.split_whitespace();

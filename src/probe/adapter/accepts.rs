@@ -1,4 +1,4 @@
-//! The settings that a target accepts, and the means that a new setting needs.
+//! The settings that a target accepts, and what a running process needs to change them.
 
 use crate::model::Value;
 
@@ -70,8 +70,8 @@ fn listed(words: &[String]) -> String {
     }
 }
 
-/// Returns true if a string has the format `key:value,key:value`. A value may be a list in brackets (PyTorch's notes on CUDA
-/// semantics, "Optimizing memory usage").
+/// Returns true if a string has the format `key:value,key:value`. A value may be a list in brackets (PyTorch's notes on
+/// CUDA semantics, "Optimizing memory usage").
 fn is_allocator_config(text: &str) -> bool {
     let mut depth = 0_u32;
     let entries = text.split(|c| {
@@ -91,7 +91,7 @@ fn is_allocator_config(text: &str) -> bool {
     entries.into_iter().all(is_entry)
 }
 
-/// The means that a new setting of a target needs in a process that already trains.
+/// What a process that already trains needs before a new setting of a target takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// A new process: the setting takes effect while the script starts.

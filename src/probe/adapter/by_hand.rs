@@ -7,8 +7,8 @@ use crate::model::Value;
 pub struct ByHand {
     /// The call whose arguments carry the setting, in scripts that have one.
     pub call: Option<OwnCall>,
-    /// The lines to write if the script has no such call, and in addition if it has the call. Empty if the setting is what a script
-    /// does anyway.
+    /// The lines to write. [`Names::has_call`] says if the script has the call. Empty if a script already behaves as
+    /// the setting demands.
     pub lines: fn(&Value, &Names) -> Vec<Line>,
 }
 
@@ -18,7 +18,7 @@ pub type Arguments = Vec<(&'static str, String)>;
 /// A call that a script may contain.
 #[derive(Debug)]
 pub struct OwnCall {
-    /// Its name: the last part, or a longer part if other calls share the last part.
+    /// The names of the call. Each is the last part of its path, or a longer part if other calls share the last part.
     pub names: &'static [&'static str],
     /// The arguments for a setting with their code. An empty list means that the call must be removed.
     pub arguments: fn(&Value) -> Option<Arguments>,
@@ -123,7 +123,7 @@ const fn argument(names: &'static [&'static str], arguments: fn(&Value) -> Optio
     ByHand { call: Some(OwnCall { names, arguments, is_needed: true }), lines: |_, _| Vec::new() }
 }
 
-/// A setting that only separate lines carry.
+/// A setting that needs separate lines only.
 const fn only(lines: fn(&Value, &Names) -> Vec<Line>) -> ByHand {
     ByHand { call: None, lines }
 }
@@ -142,7 +142,7 @@ pub(super) const PERSISTENT_WORKERS: ByHand = argument(LOADER, |value| named("pe
 pub(super) const IN_ORDER: ByHand = argument(LOADER, |value| named("in_order", value));
 pub(super) const MULTIPROCESSING_CONTEXT: ByHand = argument(LOADER, |value| named("multiprocessing_context", value));
 
-/// No change: the command carries the setting.
+/// No change to the script: its command or environment carries the setting.
 pub(super) const COMMAND: ByHand = only(|_, _| Vec::new());
 
 /// Source: torch's documentation, "Automatic Mixed Precision package" and "CUDA semantics: TensorFloat-32".
@@ -212,7 +212,7 @@ pub(super) const COMPILE_DYNAMIC: ByHand = ByHand {
         },
         is_needed: false,
     }),
-    // The values that the argument sets (`make_set_enable_dynamic` in torch/_dynamo/eval_frame.py).
+    // Without the call, sets what its argument would set (`make_set_enable_dynamic` in torch/_dynamo/eval_frame.py).
     lines: |value, names| {
         let code = match text(value) {
             _ if names.has_call => return Vec::new(),
@@ -319,8 +319,8 @@ pub(super) const CHECKPOINT: ByHand = only(|value, names| {
     }
 });
 
-// A script of several ranks. Source: torch's documentation, `DistributedDataParallel`, "DDP Communication Hooks", `fully_shard`
-// and `FullyShardedDataParallel`.
+// A script of several ranks. Source: torch's documentation, `DistributedDataParallel`, "DDP Communication Hooks",
+// `fully_shard` and `FullyShardedDataParallel`.
 
 /// The names under which scripts import the wrapper.
 const DDP: &[&str] = &["DistributedDataParallel", "DDP"];

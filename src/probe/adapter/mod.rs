@@ -1,7 +1,7 @@
 //! Applies settings to unmodified training scripts: adapters, the targets of `apply`, and the way to set each target.
 //!
-//! A parameter with `apply = "TARGET"` needs no support from the script. gputune itself sets some targets before the process
-//! starts. An adapter's hook, Python code that is loaded with the script's framework, sets the remaining targets.
+//! A parameter with `apply = "TARGET"` needs no support from the script. gputune itself sets some targets before the
+//! process starts. An adapter's hook, Python code that is loaded with the script's framework, sets the others.
 
 mod accepts;
 mod apply;
@@ -41,8 +41,8 @@ pub fn adapter(name: &str) -> Option<&'static Adapter> {
     ADAPTERS.iter().find(|adapter| adapter.name == name)
 }
 
-/// The files of the repository's `python/gputune` and `python/hook`, by their path below `python/`, and their texts. `build.rs`
-/// writes the list.
+/// The files of the repository's `python/gputune` and `python/hook`, by their path below `python/`, and their texts.
+/// `build.rs` writes the list.
 pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/python_files.rs"));
 
 /// Returns the path of the script that starts a zygote, a process to fork from, below a folder that [`install`] wrote.
@@ -55,12 +55,12 @@ pub(in crate::probe) fn start_zygote(folder: &Path) -> PathBuf {
 /// # Errors
 /// A file cannot be written.
 pub fn install(folder: &Path) -> io::Result<()> {
-    // A distribution (Python's packaging user guide, "Entry points specification"). The package may also be installed.
+    // The hook's own distribution (Python's packaging user guide, "Entry points specification"), next to the package's.
     let version = env!("CARGO_PKG_VERSION");
     let distribution = folder.join(format!("gputune_hook-{version}.dist-info"));
     for (path, text) in FILES {
         let target = match path.strip_prefix("hook/") {
-            // Since 2.5, torch also loads the entry point. Python itself reads `sitecustomize.py` at start-up.
+            // Torch 2.5 or later loads this entry point. Python itself reads `sitecustomize.py` at start-up.
             Some("entry_points.txt") => distribution.join("entry_points.txt"),
             Some(name) => folder.join(name),
             None => folder.join(path),

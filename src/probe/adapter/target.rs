@@ -16,7 +16,7 @@ pub struct Target {
     pub accepts: Accepts,
     /// The part of gputune that sets it.
     pub by: By,
-    /// The means that another setting needs in a running process.
+    /// What a running process needs before another setting takes effect.
     pub needs: Needs,
     /// The effect on the numerical results.
     pub numerics: Numerics,
@@ -80,7 +80,7 @@ impl Target {
     }
 }
 
-/// Each target exists once.
+/// Each target exists once, so its name identifies it.
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -135,7 +135,7 @@ impl Literal {
     }
 }
 
-/// The hook of the adapter for torch, which reports by this fact.
+/// The hook of the adapter for torch, which reports the setting by this fact.
 const fn torch(fact: &'static str) -> By {
     By::Hook { adapter: "torch", fact }
 }

@@ -6,10 +6,10 @@ use super::super::orders::Ending;
 use super::traceback::{self, Line};
 use super::{failure_texts, is_complaint};
 
-/// Returns the lines from the fatal exception on, including exceptions that caused it according to Python (`raise ... from ...`).
+/// Returns the lines from the fatal exception on, including exceptions that caused it (`raise ... from ...`).
 ///
-/// Returns all lines if no exception was fatal, or if the exception only follows from an earlier message of a library. Also returns
-/// all lines for a job with several ranks: there, the last exception is usually a complaint about another rank.
+/// Returns all lines if no exception was fatal, or if the exception only follows from an earlier message of a library,
+/// or if the job has several ranks: there, the last exception is usually a complaint about another rank.
 pub(super) fn deciding(lines: &[String], ranks: u32) -> &[String] {
     if has_peers(lines, ranks) {
         return lines;
@@ -32,8 +32,8 @@ fn has_peers(lines: &[String], ranks: u32) -> bool {
     ranks > 1 || named.len() > 1 || (root_cause(lines).is_some() && !alone)
 }
 
-/// Returns true if an exception only follows from an error that was printed before it. Examples are a lost data worker, a lost
-/// rank, or a failed collective, for which NCCL prints the cause (`NCCL WARN ...`).
+/// Returns true if an exception only follows from an error that was printed before it. Examples are a lost data worker,
+/// a lost rank, or a failed collective, for which NCCL prints the cause (`NCCL WARN ...`).
 fn follows_from_another(text: &str) -> bool {
     let lower = text.to_lowercase();
     failure_texts::meaning(text) == Some(failure_texts::Meaning::WorkerLost)
@@ -42,7 +42,7 @@ fn follows_from_another(text: &str) -> bool {
         || lower.contains("unhandled cuda error")
 }
 
-/// Returns the place of the last line that is not noise, if it looks like a printed exception with an unknown text; else 0.
+/// Returns the place of the last line without noise, if it looks like a printed exception with an unknown text; else 0.
 fn bare_error(lines: &[String]) -> usize {
     let words = |line: &&(usize, &String)| !line.1.trim().is_empty() && !traceback::is_noise(line.1);
     let Some((at, last)) = lines.iter().enumerate().collect::<Vec<_>>().iter().rev().find(words).copied() else {

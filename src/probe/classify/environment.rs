@@ -18,7 +18,7 @@ pub(in super::super) fn missing_module(reported: Option<&str>, lines: &[String],
         }
         None => exception_words(deciding),
     };
-    // `python -m no_such_module` prints no exception, and a program that catches its last exception prints no traceback.
+    // `python -m no_such_module` prints no exception, and a program that catches the exception prints no traceback.
     let bare = |words: &String| is_missing(words) || words.contains(": No module named ") && !words.contains('\'');
     said.filter(|said| is_missing(said))
         .or_else(|| last_words(deciding).filter(|words| reported.is_none() && bare(words)))
@@ -33,7 +33,7 @@ fn is_missing(exception: &str) -> bool {
         || text.starts_with("ImportError: ") && BROKEN.iter().any(|broken| text.contains(broken))
 }
 
-/// Finds the line in which an argument parser reports the error: `train.py: error: ...` (argparse), `Error: ...` (Click).
+/// Finds the line of an argument parser with the error: `train.py: error: ...` (argparse), `Error: ...` (Click).
 pub(in super::super) fn says_usage_error(lines: &[String]) -> Option<&str> {
     let texts = lines.iter().rev().map(|line| Line::of(line).text);
     texts.into_iter().find(|text| text.to_lowercase().contains("error: "))
@@ -49,7 +49,7 @@ const TAKEN: &[&str] = &[
     "the file lock",
     " lock file",
     "pid file",
-    // A failed fork has the same number without a file: too many workers.
+    // Only with a file: without a file, this error is a failed fork, because of too many workers.
     "errno 11] resource temporarily unavailable: '",
     "instance is already running",
     "licensed number of users",
@@ -68,7 +68,7 @@ pub(in super::super) fn is_taken(reason: &str) -> bool {
     TAKEN.iter().any(|text| reason.contains(text))
 }
 
-/// Adds the process that listens on the error's port, if it is visible. The port is in the error, or in a line of the traceback.
+/// Adds the process that listens on the error's port, if it is visible. The port is in the error or the traceback.
 pub(super) fn with_holder(reason: String, last_lines: &[String]) -> String {
     static PORT: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?i)(?:\bport\D{0,3}|[\]\w.]:)([1-9][0-9]{1,4})\b").ok());
@@ -98,10 +98,10 @@ pub(in super::super) fn with_last_words(ending: Ending, lines: &[String]) -> Str
     words.map_or_else(|| ending.to_string(), |words| super::cut(&format!("{ending}: {words}")))
 }
 
-/// Returns a sentence about the prompt, if the last error is that input has ended, which a probe does not have: `EOFError` of
-/// Python's `input`, or `Aborted!` of click and typer.
+/// Returns a sentence about the prompt, if the program failed because it asked for input, which a probe does not have.
+/// It then prints `EOFError` (Python's `input`) or `Aborted!` (click and typer).
 pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String]) -> Option<String> {
-    /// How Python's traceback begins, possibly behind a prompt.
+    /// The start of Python's traceback. A prompt may precede it on the same line.
     const TRACEBACK: &str = "Traceback (most recent call last):";
     let is_aborted = || last_words(last_lines).is_some_and(|line| matches!(line.trim(), "Aborted!" | "Aborted."));
     let is_asked = reason.contains("EOFError: EOF when reading a line") || is_aborted();

@@ -22,7 +22,7 @@ impl<'l> Line<'l> {
         }
     }
 
-    /// Returns true if it belongs to the previous line: in a Python traceback, indented lines quote the source.
+    /// Returns true if the line belongs to the previous line: in a Python traceback, indented lines quote the source.
     pub(super) fn is_indented(&self) -> bool {
         self.text.starts_with([' ', '\t'])
     }
@@ -61,7 +61,7 @@ pub(super) struct Exception {
     pub(super) rank: Option<u32>,
     /// True if the program continued regardless, according to Python.
     is_ignored: bool,
-    /// True if a process that `multiprocessing` started printed it, or a thread other than the main thread.
+    /// True if it comes from a process that `multiprocessing` started, or from a thread other than the main thread.
     pub(super) is_of_child: bool,
     /// The data worker that raised it.
     pub(super) worker: Option<u32>,
@@ -78,7 +78,7 @@ pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
     let mut open: Vec<Exception> = Vec::new();
     let mut before = "";
     let mut worker = None;
-    // Python prints it between two empty lines (traceback.py, `_cause_message`).
+    // Python prints the note about a cause between two empty lines (traceback.py, `_cause_message`).
     let mut is_caused = false;
     for (at, line) in lines.iter().enumerate() {
         let line = Line::of(line);

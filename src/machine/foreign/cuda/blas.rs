@@ -1,7 +1,7 @@
-//! Matrix products by cuBLASLt, and where to find it: also in the wheels of Python, where the loader does not look.
+//! Matrix products by cuBLASLt. It is also searched for in Python wheels, where the loader does not look.
 //!
-//! cudarc's safe products have one number format for factors and result, and no fp32 without TF32, so this calls its thin
-//! layer over the library.
+//! The products of cudarc's safe interface need one number format for factors and result, and lack fp32 without TF32.
+//! So this module calls cudarc's unsafe layer.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsString, c_int, c_void};
@@ -23,10 +23,10 @@ use super::error::BLAS;
 use super::{CudaError, version};
 use crate::model::Precision;
 
-/// The scratch memory, as NVIDIA recommends for Hopper (cuBLAS documentation, `cublasSetWorkspace`).
+/// The size of the scratch memory: what NVIDIA recommends for Hopper (cuBLAS documentation, `cublasSetWorkspace`).
 const SCRATCH_BYTES: usize = 32 << 20;
 
-/// The most algorithms that cuBLASLt is asked for.
+/// The most algorithms that cuBLASLt may propose.
 const MOST: usize = 8;
 
 /// A number format and its bytes.
@@ -48,13 +48,13 @@ struct Owned<T: Copy>(T, unsafe fn(T) -> Result<(), CublasError>);
 
 impl<T: Copy> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: created once, and the function is the one for its type.
+        // SAFETY: the object was created once, and the function destroys this type of object.
         let _ = unsafe { self.1(self.0) };
     }
 }
 
-/// A product of two square matrices, ready to run repeatedly. The second factor is transposed, as the weights of a linear
-/// layer are; fp8 allows no other layout. Sums are kept in 32 bits, for fp8 in the registers of the tensor cores.
+/// A product of two square matrices, ready to run repeatedly. The second factor is transposed, like the weights of a
+/// linear layer; fp8 allows no other layout. Sums have 32 bits; those of fp8 stay in the registers of the tensor cores.
 #[derive(Debug)]
 pub(crate) struct SquareProduct {
     stream: Arc<CudaStream>,
@@ -103,8 +103,8 @@ impl SquareProduct {
         self.proposals.len()
     }
 
-    /// Computes the product after the work already in the stream, without waiting. `choice` is the number of an algorithm
-    /// below [`Self::choices`].
+    /// Computes the product after the work already in the stream, without waiting. `choice` is the number of an
+    /// algorithm below [`Self::choices`].
     pub(crate) fn run(&mut self, choice: usize) -> Result<(), CudaError> {
         let (alpha, beta) = (1.0_f32, 0.0_f32);
         let [left, right, out] = &mut self.matrices;
@@ -113,7 +113,7 @@ impl SquareProduct {
         let [(left, _left), (right, _right), (scratch, _scratch)] =
             [&*left, &*right, &self.scratch].map(|matrix| matrix.device_ptr(stream));
         let (out, _out) = out.device_ptr_mut(stream);
-        // cuBLASLt stores by columns, so the same bytes are the transposed matrices, and `(a b)' = b' a'`.
+        // cuBLASLt stores by columns, so it sees transposed matrices. `(a b)' = b' a'`: the factors change places.
         // SAFETY: the matrices have `side` rows and columns, as the layouts; the scratch memory is this product's.
         unsafe {
             result::matmul(
@@ -141,11 +141,11 @@ impl SquareProduct {
     fn proposals(&self) -> Result<Vec<cublasLtMatmulHeuristicResult_t>, CudaError> {
         let preference = Owned(result::create_matmul_pref()?, result::destroy_matmul_pref);
         let scratch_bytes = SCRATCH_BYTES as u64;
-        // SAFETY: a struct of numbers, for which 0 is a value.
+        // SAFETY: the struct holds only numbers, for which 0 is valid.
         let mut proposals = vec![unsafe { mem::zeroed::<cublasLtMatmulHeuristicResult_t>() }; MOST];
         let mut found = 0;
-        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and at most as many proposals are written as there
-        // are places.
+        // SAFETY: all objects are alive, the attribute is a `uint64_t`, and at most as many proposals are written as
+        // there are places.
         unsafe {
             result::set_matmul_pref_attribute(
                 preference.0,
@@ -199,7 +199,7 @@ fn description(precision: Precision) -> Result<Owned<cublasLtMatmulDesc_t>, Cuda
     };
     let made = result::create_matmul_desc(compute, cudaDataType_t::CUDA_R_32F)?;
     let made = Owned(made, result::destroy_matmul_desc);
-    // `CUBLAS_OP_T`. The right factor is cuBLASLt's first.
+    // 1 is `CUBLAS_OP_T`. `run` passes the right factor as cuBLASLt's A.
     let transposed = 1_i32;
     // SAFETY: the attribute's value is of this length.
     unsafe {
@@ -225,11 +225,11 @@ fn description(precision: Precision) -> Result<Owned<cublasLtMatmulDesc_t>, Cuda
     Ok(made)
 }
 
-/// The searched major versions of the library; the interface used here is the same in both.
+/// The major versions of the library that are searched for; the interface used here is the same in both.
 const MAJORS: [i32; 2] = [13, 12];
 
-/// Loads the first cuBLASLt that works, once for the process. For each version, supported and later versions first, it tries the
-/// loader by name, then [`search_folders`].
+/// Loads the first cuBLASLt that works, once for the process. Versions that the driver supports come first, then later
+/// versions before earlier ones. Each version is looked for by the loader, then in [`search_folders`].
 pub(crate) fn find_blas(driver_major: i32) -> Result<(), CudaError> {
     static IS_PRESENT: OnceLock<bool> = OnceLock::new();
     let is_present = *IS_PRESENT.get_or_init(|| load(driver_major));
@@ -247,15 +247,15 @@ fn load(driver_major: i32) -> bool {
     });
     // SAFETY: the initialisers of the library have no preconditions.
     let library = places.find_map(|path| unsafe { Library::new(path) }.ok());
-    // It stays loaded: when cudarc asks for it by name, the loader returns this copy, whatever its folder.
+    // The library stays loaded: when cudarc asks for its name, the loader returns this copy, from any folder.
     let library = library.map(|library| Box::leak(Box::new(library)));
     // SAFETY: as above.
     library.is_some() && unsafe { cudarc::cublaslt::sys::is_culib_present() }
 }
 
 /// Returns the folders for libraries that the loader does not find: `CUDA_HOME` and `CUDA_PATH`, Python wheels, and
-/// `/usr/local/cuda`. The wheels are in the Python environments of `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, installed by
-/// pip for the user, or next to the system's Python.
+/// `/usr/local/cuda`. The wheels are in the Python environments of `VIRTUAL_ENV`, `CONDA_PREFIX` and `PATH`, installed
+/// by pip for the user, or next to the system's Python.
 fn search_folders() -> Vec<PathBuf> {
     let mut folders = candidates(&|name| std::env::var_os(name));
     let mut seen = BTreeSet::new();
@@ -289,8 +289,8 @@ fn toolkit(home: PathBuf) -> [PathBuf; 3] {
     [home.join("lib64"), home.join("lib"), home.join(format!("targets/{}-linux/lib", std::env::consts::ARCH))]
 }
 
-/// Returns the folders of libraries in a Python environment's wheels: `lib/python3.11/site-packages/nvidia/*/lib`, on
-/// Debian also `dist-packages`.
+/// Returns the library folders of the wheels in a Python environment: `lib/python3.11/site-packages/nvidia/*/lib`, and
+/// with `dist-packages` on Debian.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
     let entries = |folder: PathBuf| {
         let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();

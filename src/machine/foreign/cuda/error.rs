@@ -24,7 +24,7 @@ pub enum CudaError {
         /// Such as the 2 of 11.2.
         minor: i32,
     },
-    /// The driver works but shows no device.
+    /// The driver works but lists no device.
     #[error("the driver shows no GPU")]
     NoDevice,
     /// The device or the host does not have enough memory left.

@@ -1,7 +1,7 @@
 //! CUDA by cudarc: the driver's devices, cuBLASLt's matrix products, and the unsafe calls that ceilings need.
 //!
 //! cudarc panics if a library or a function is missing. So [`devices`] looks for the driver and its version first, and
-//! [`find_blas`] looks for cuBLASLt. The parts that need a GPU have not run on one yet.
+//! [`find_blas`] looks for cuBLASLt.
 
 mod blas;
 mod error;
@@ -21,10 +21,10 @@ pub(crate) use blas::{SquareProduct, find_blas};
 pub use error::CudaError;
 use error::DRIVER;
 
-/// The first version of CUDA whose driver has every function that cudarc calls here; `cuDeviceGetUuid_v2` is the latest of them.
+/// The first version of CUDA whose driver has every function called here. `cuDeviceGetUuid_v2` is the latest of them.
 const FIRST: (i32, i32) = (11, 4);
 
-/// The driver's facts about a device. Its number counts the devices that `CUDA_VISIBLE_DEVICES` leaves, in CUDA's order.
+/// The driver's facts about a device. `ordinal` counts the devices that `CUDA_VISIBLE_DEVICES` leaves, in CUDA's order.
 /// NVML's order differs, so match devices by UUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceFacts {
@@ -32,7 +32,7 @@ pub(crate) struct DeviceFacts {
     pub ordinal: i32,
     /// The model.
     pub name: String,
-    /// `GPU-` and the identity, also for a MIG instance: the driver does not mark instances.
+    /// The UUID with the prefix `GPU-`, also for a MIG instance: the driver does not mark instances.
     pub uuid: String,
     /// Compute capability.
     pub compute_capability: (i32, i32),
@@ -43,7 +43,7 @@ pub(crate) struct DeviceFacts {
 }
 
 /// Loads and initialises the driver, once for the process, and returns the major and minor version of CUDA that it
-/// supports. It occupies no device memory.
+/// supports. This occupies no device memory.
 pub(crate) fn version() -> Result<(i32, i32), CudaError> {
     static OPENED: OnceLock<Result<(i32, i32), CudaError>> = OnceLock::new();
     OPENED.get_or_init(open).clone()
@@ -65,7 +65,7 @@ fn open() -> Result<(i32, i32), CudaError> {
     Ok((major, minor))
 }
 
-/// Returns the devices that may be used; [`CudaError::NoDevice`] if the driver shows no device.
+/// Returns the devices that may be used; [`CudaError::NoDevice`] if there is none.
 pub(crate) fn devices() -> Result<Vec<DeviceFacts>, CudaError> {
     version()?;
     match device::get_count()? {
@@ -99,7 +99,7 @@ fn uuid(uuid: CUuuid) -> String {
 
 /// Allocates zeroed host memory at a fixed address, which the device accesses without the CPU.
 pub(crate) fn pinned(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedHostSlice<u8>, CudaError> {
-    // SAFETY: the memory is written below, before anybody reads it. 0 asks for no special kind.
+    // SAFETY: the memory is written below, before anybody reads it. Flags 0: plain pinned memory.
     let mut memory = unsafe { context.alloc_pinned_with_flags::<u8>(bytes, 0) }?;
     // SAFETY: the memory is `bytes` long.
     unsafe { ptr::write_bytes(memory.as_mut_ptr()?, 0, bytes) };
@@ -115,7 +115,7 @@ pub(crate) fn reach(device: &CudaContext, peer: &CudaContext) -> Result<(), Cuda
         return Err(CudaError::NotSupported("the GPUs cannot reach each other's memory".to_owned()));
     }
     if peer.has_async_alloc() {
-        // cudarc allocates from the device's pool, which has an access list of its own.
+        // cudarc allocates from the pool of the peer, which has an access list of its own.
         let access = CUmemAccessDesc_st {
             location: CUmemLocation_st {
                 type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
@@ -123,14 +123,14 @@ pub(crate) fn reach(device: &CudaContext, peer: &CudaContext) -> Result<(), Cuda
             },
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        // SAFETY: the device is the peer's, and the list has one entry.
+        // SAFETY: the pool belongs to the peer, and the list has one entry.
         unsafe {
             let pool = result::device::get_mem_pool(peer.cu_device())?;
             sys::cuMemPoolSetAccess(pool, &raw const access, 1).result()?;
         }
     }
     device.bind_to_thread()?;
-    // SAFETY: both contexts are alive; 0 is the only flag.
+    // SAFETY: both contexts are alive; the flags must be 0.
     match unsafe { sys::cuCtxEnablePeerAccess(peer.cu_ctx(), 0) } {
         CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
         code => Ok(code.result()?),
@@ -142,7 +142,7 @@ pub(crate) struct EmptyKernel(CudaFunction);
 
 impl EmptyKernel {
     pub(crate) fn load(context: &Arc<CudaContext>) -> Result<Self, CudaError> {
-        // The driver translates the text; every driver for the device knows this target.
+        // The driver compiles this PTX. Every driver for the device knows the chosen target.
         let (version, target) =
             if context.compute_capability()? >= (7, 5) { ("6.3", "sm_75") } else { ("6.0", "sm_50") };
         let text =
@@ -150,7 +150,7 @@ impl EmptyKernel {
         Ok(Self(context.load_module(Ptx::from_src(text))?.load_function("nothing")?))
     }
 
-    /// Launches one thread of it, without waiting.
+    /// Launches one thread of the kernel, without waiting.
     pub(crate) fn launch(&self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
         let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel has no parameters and touches no memory.

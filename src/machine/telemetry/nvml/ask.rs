@@ -30,7 +30,7 @@ impl Question {
         self.refused.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Returns why it is no longer asked.
+    /// Returns why the question is no longer asked, if so.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refused.as_deref()
     }
@@ -78,7 +78,7 @@ impl NoNvml {
         Self { cure: cure(error, &reason), reason }
     }
 
-    /// Makes the error for a library that opened, but whose first answer failed with this reason.
+    /// Makes the error from a reason in words. The remedy fits a library that opened.
     pub fn told(reason: &str) -> Self {
         let cure = if reason == self::reason(&NvmlError::NoPermission) { CHECK_PERMISSIONS } else { LOOK_INTO_THE_LOG };
         Self { reason: reason.trim_start_matches("NVML: ").to_owned(), cure }

@@ -1,4 +1,4 @@
-//! Detects external influences on the speed of a GPU: settings, heat, and protections.
+//! Detects what else changes the speed of a GPU: settings, locked clocks, and throttling.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::Clock;
@@ -18,7 +18,7 @@ pub(super) mod why {
 /// The settings that only an administrator can change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// The configured power limit in milliwatts; the enforced limit of a laptop changes all the time.
+    /// The configured power limit in milliwatts. The enforced limit is not read: on a laptop it changes all the time.
     power_limit: Option<u32>,
     /// Application clocks in megahertz.
     sm_clock: Option<u32>,
@@ -51,8 +51,8 @@ fn changed(name: &str, before: Option<u32>, now: Option<u32>, shown: impl Fn(u32
     Some(format!("its {name} was {} before the first probe and is {} now", shown(before), shown(now)))
 }
 
-/// Detects that the clocks were locked or unlocked while a probe ran. NVML does not report locked clocks. They show if a
-/// setting limits the clock in some readings, nothing limits it in other readings, and the clock differs.
+/// Detects that the clocks were locked or unlocked while a probe ran, which NVML does not report. The sign: a setting
+/// limits the clock in some readings, nothing limits it in other readings, and the clock differs between them.
 pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
     /// The smallest difference that counts: clocks change on their own in steps of about 1%. A round number.
     const LEAST: f64 = 0.05;
@@ -69,7 +69,7 @@ pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
         .then(|| format!("its clocks were set while the probe ran ({set:.0} MHz and {free:.0} MHz)"))
 }
 
-/// Returns the share of readings with one of these bits; `None` if the bits were not reported.
+/// Returns the share of readings with at least one of these bits; `None` if no reading has the bits.
 pub(super) fn share_with(looks: &[&States], bits: u64) -> Option<f64> {
     let told: Vec<u64> = looks.iter().filter_map(|look| look.reasons.as_ref().ok().copied()).collect();
     let with = told.iter().filter(|reasons| *reasons & bits != 0).count();

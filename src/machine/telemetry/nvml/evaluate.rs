@@ -1,4 +1,4 @@
-//! Computes a GPU's readings in the measured window, and the disturbances by other programs.
+//! Computes a GPU's readings in the measured window, and finds disturbances from outside the probe.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ pub(super) struct Circumstances<'c> {
     pub(super) owners: &'c Owners,
     /// The memory that was in use before the probe.
     pub(super) idle: &'c GpuState,
-    /// True if the probe's processes can be distinguished from other processes by their numbers.
+    /// True if NVML's numbers of processes match a process of the probe on any GPU.
     pub(super) is_matched: bool,
     pub(super) first_settings: &'c Settings,
-    /// The source for metrics that GPM does not report, if it is used.
+    /// The source for the metrics of GPUs without GPM; `None` if it is not used.
     pub(super) dcgm: Option<&'c Dcgm>,
 }
 
@@ -97,7 +97,7 @@ fn from_gpm(watched: &Watched, of: &Circumstances<'_>, numbers: &mut Numbers) {
 
 /// Returns the rise of a counter per second.
 fn rate(watched: &Watched, window: Window, counter: fn(&Counters) -> &Told<f64>) -> Told<f64> {
-    // If a reading failed midway, nothing is known about the whole time.
+    // If the last reading failed, the rise over the whole window is not known.
     if let Some(failure) = watched.counters.last().and_then(|look| counter(look).as_ref().err()) {
         return Err(failure.clone());
     }
@@ -139,8 +139,8 @@ fn from_states(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], num
     numbers.put(Metric::MemoryClock, Source::Nvml, mean(looks, |look| &look.memory_clock));
 }
 
-/// Returns the mean over readings, or the reason for a missing mean. If a reading failed midway, nothing is known about the
-/// whole time.
+/// Returns the mean over readings, or the reason for a missing mean. If any reading failed, the mean over the whole
+/// window is not known.
 fn mean(looks: &[&States], of: fn(&States) -> &Told<f64>) -> Told<f64> {
     if looks.is_empty() {
         return Err(NO_LOOKS.to_owned());
@@ -202,12 +202,12 @@ fn disturbances(watched: &Watched, of: &Circumstances<'_>, looks: &[&States], re
     found
 }
 
-/// Heat is a disturbance from this share of time on. The value is a choice: lower clocks for less time change a throughput
-/// by less than half a percent, which probes cannot detect.
+/// Heat is a disturbance from this share of time on. The value is a choice: lower clocks for less time change a
+/// throughput by less than half a percent, which probes cannot detect.
 const HEAT: f64 = 0.005;
 
-/// Another program's kernels are a disturbance from this share of time on. The value is a choice: less time changes a
-/// throughput by no more than the widest tie.
+/// Another program's kernels are a disturbance from this share of time on. The value is a choice: shorter use changes a
+/// throughput by no more than a difference that may still count as a tie.
 const BUSY: f64 = 0.05;
 
 /// Returns true if a process certainly does not belong to the probe.

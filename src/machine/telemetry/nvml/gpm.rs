@@ -1,6 +1,6 @@
 //! GPU performance monitoring (GPM): the activity of the multiprocessors between two samples.
 //!
-//! Two samples show if a device supports it. Its architecture and the driver's answer do not: virtual GPUs answer yes, but
+//! Only two samples show if a device supports GPM. The driver's own answer does not: virtual GPUs answer yes, but
 //! sampling then fails (NVIDIA/dcgm-exporter #701).
 
 use nvml_wrapper::enums::gpm::GpmMetricId;
@@ -14,8 +14,8 @@ use crate::model::Metric;
 
 const MIB: f64 = 1_048_576.0;
 
-/// The requested metrics, with the factors from NVML's units to ours. NVML's units are percent, and MiB per second from the
-/// GPU's view: received data comes from the host (nvml.h, `nvmlGpmMetricId_t`).
+/// The requested metrics, with the factors from NVML's units to ours. NVML's units are percent, and MiB per second from
+/// the GPU's view: received data comes from the host (nvml.h, `nvmlGpmMetricId_t`).
 pub(super) const METRICS: &[(Metric, GpmMetricId, f64)] = &[
     (Metric::SmActive, GpmMetricId::SmUtil, 0.01),
     (Metric::SmOccupancy, GpmMetricId::SmOccupancy, 0.01),
@@ -37,7 +37,7 @@ pub(super) struct Gpm {
 impl Gpm {
     /// Takes a sample, unless sampling has proved useless.
     pub(super) fn sample(&mut self, nvml: &'static Nvml, handle: &Handle) -> Option<GpmSample<'static>> {
-        // Samples must be freed, so that call must exist.
+        // Samples must be freed, so the call that frees them must exist.
         if let Err(error) = &nvml.lib().nvmlGpmSampleFree {
             self.question.give_up(&reason(&NvmlError::FailedToLoadSymbol(error.to_string())));
         }
@@ -62,7 +62,7 @@ impl Gpm {
         }
     }
 
-    /// Checks that two samples give any numbers.
+    /// Checks that two samples give at least one number. If they give none, no more samples are taken.
     pub(super) fn prove(&mut self, nvml: &Nvml, first: &GpmSample<'static>, last: &GpmSample<'static>) {
         if self.is_proven {
             return;
@@ -74,7 +74,7 @@ impl Gpm {
         }
     }
 
-    /// Returns why there are no samples, if so.
+    /// Returns why there are no numbers, if so.
     pub(super) fn failure(&self) -> Option<&str> {
         self.question.refusal().or(self.failure.as_deref())
     }
@@ -94,10 +94,9 @@ pub(super) fn between(nvml: &Nvml, first: &GpmSample<'_>, last: &GpmSample<'_>) 
     METRICS.iter().zip(told).map(in_our_unit).collect()
 }
 
-/// Checks a value: NVML returns "not a number" for an unmeasured metric. A share may be a little above 1 because it refers
-/// to another clock.
+/// Checks a value in NVML's unit: NVML returns "not a number" for an unmeasured metric.
 fn sensible(value: f64, unit: f64) -> Told<f64> {
-    /// The largest share in percent, a round number: another clock can bring a share above 100.
+    /// The largest share in percent: a share above 100 is possible since it refers to another clock. A round number.
     const MOST: f64 = 110.0;
     let is_share = unit < 1.0;
     if !value.is_finite() || value < 0.0 || is_share && value > MOST {

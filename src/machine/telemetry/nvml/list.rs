@@ -71,7 +71,7 @@ pub(super) fn handles(nvml: &'static Nvml) -> Told<Vec<Handle>> {
     }
 }
 
-/// Returns true if a GPU is in the mode of instances.
+/// Returns true if a GPU is in MIG mode.
 pub(super) fn is_divided(device: &Device<'_>) -> bool {
     /// `NVML_DEVICE_MIG_ENABLE` in nvml.h.
     const ENABLED: u32 = 1;
@@ -121,12 +121,12 @@ impl Visible {
 
     /// Returns the GPUs that the variables select, as rising indices into the list.
     ///
-    /// The list ends at the first word that selects no GPU. A list with a duplicate word selects no GPU at all (as PyTorch
-    /// reads it, `_parse_visible_devices` in `torch/cuda/__init__.py`).
+    /// The list ends at the first word that selects no GPU. A list with a duplicate word selects no GPU at all (as
+    /// PyTorch reads it, `_parse_visible_devices` in `torch/cuda/__init__.py`).
     ///
-    /// A number refers to CUDA's order, in which the fastest GPU comes first by default. It is the order of the bus only
-    /// with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or if all GPUs are of one model. If models differ, a number may mean any GPU,
-    /// and only the processes show which. A divided GPU also has a number; CUDA then uses one of its instances.
+    /// A number refers to CUDA's order, by default with the fastest GPU first. It is the order of the bus only with
+    /// `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or if all GPUs are of one model. If models differ, a number may mean any GPU:
+    /// only the processes show which. A divided GPU also has a number; CUDA then uses one of its instances.
     pub(in crate::machine::telemetry) fn choose(&self, gpus: &[GpuIdentity]) -> Vec<usize> {
         let all: Vec<usize> = (0..gpus.len()).collect();
         let Some(devices) = &self.devices else { return all };
@@ -174,9 +174,9 @@ fn count(gpus: &[GpuIdentity]) -> u32 {
     gpus.last().map_or(0, |gpu| gpu.index + 1)
 }
 
-/// Returns the GPUs that a word selects. The word is the beginning of one identity, or `MIG-GPU-<identity>/<GPU
-/// instance>/<compute instance>` as in drivers before R470. The beginning of several identities selects no GPU. A divided
-/// GPU selects all of its instances.
+/// Returns the GPUs that a word selects. The word is the beginning of a UUID that no other UUID has, or
+/// `MIG-GPU-<UUID>/<GPU instance>/<compute instance>` as in drivers before R470. The UUID of a divided GPU selects all
+/// of its instances.
 fn named(word: &str, gpus: &[GpuIdentity]) -> Vec<usize> {
     let places = |test: &dyn Fn(&GpuIdentity) -> bool| -> Vec<usize> {
         gpus.iter().enumerate().filter(|(_, gpu)| test(gpu)).map(|(at, _)| at).collect()

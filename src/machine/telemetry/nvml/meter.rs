@@ -23,7 +23,7 @@ pub struct GpuMeter {
     driver: String,
 }
 
-/// How long a driver may take to start: without persistence it then initialises all GPUs. A round number.
+/// How long a driver may take to start: without persistence mode, it then initialises all GPUs. A round number.
 const TIME_TO_OPEN: Duration = Duration::from_secs(30);
 
 /// How long the driver may take to answer: a round number.
@@ -43,10 +43,10 @@ impl GpuMeter {
         METER.get_or_init(|| Self::open("libnvidia-ml.so.1".as_ref())).as_ref()
     }
 
-    /// Opens the library of a path, or of a name that the loader looks for.
+    /// Opens the library at a path, or by a name that the loader looks for.
     ///
     /// # Errors
-    /// The library is missing, broken, too old, without driver or permission, or does not answer; the line says which.
+    /// The library is missing, broken, too old, without driver or permission, or does not answer; the line says why.
     pub fn open(library: &OsStr) -> Result<Self, NoNvml> {
         let (requests, theirs) = channel();
         let answered = Arc::new(AtomicU64::new(0));
@@ -54,7 +54,7 @@ impl GpuMeter {
         let (library, counter) = (library.to_owned(), Arc::clone(&answered));
         let serve = move || match Nvml::builder().lib_path(&library).init() {
             Ok(nvml) => {
-                // Handles and samples borrow it, and a thread that hangs in the library never returns it.
+                // Handles and samples borrow `nvml`, and a thread that hangs in the library never ends the loan.
                 let nvml: &'static Nvml = Box::leak(Box::new(nvml));
                 let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".to_owned());
                 let _ = opened.send(Ok(driver));
@@ -83,7 +83,7 @@ impl GpuMeter {
         self.ask(Request::List, TIME_TO_ANSWER)?
     }
 
-    /// Returns the memory that the GPUs visible to a program hold now.
+    /// Returns the memory in use now on the GPUs visible to a program, and the processes on them.
     ///
     /// # Errors
     /// The memory cannot be read; the line says why.
@@ -91,7 +91,7 @@ impl GpuMeter {
         self.ask(|reply| Request::Read(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
-    /// Returns the facts about all GPUs and instances, including hidden GPUs, and the numbers that each can report.
+    /// Returns the facts about all GPUs and instances, including hidden GPUs, and the state of their meters.
     ///
     /// # Errors
     /// The facts cannot be read; the line says why.
@@ -99,18 +99,18 @@ impl GpuMeter {
         self.ask(|reply| Request::Facts(visible.clone(), reply), TIME_TO_ANSWER)?
     }
 
-    /// Starts to watch a probe: the process `root` and its descendants, on the GPUs that it sees. `idle` is the memory in
-    /// use before the probe. Returns at once.
+    /// Starts to watch a probe: the process `root` and its descendants, on the GPUs that it sees. `idle` is the memory
+    /// in use before the probe. Returns at once.
     pub fn begin(&self, visible: &Visible, root: u32, idle: GpuState) {
         self.send(Request::Begin { visible: visible.clone(), root, idle });
     }
 
-    /// Reads the probe's state once more, while its processes still exist, unless that takes long.
+    /// Reads the probe's state once more, while its processes still exist. Waits only briefly.
     pub fn look(&self) {
         let _ = self.ask(Request::Look, TIME_TO_LOOK);
     }
 
-    /// Requests the activity between two moments, without waiting or ending the watch. `None` while another request is open.
+    /// Requests the activity between two moments, without waiting. The watch goes on. `None` if a request is open.
     pub fn ask_now(&self, window: Window) -> Option<Receiver<Result<Metered, String>>> {
         if self.behind() > 0 {
             return None;
@@ -127,7 +127,7 @@ impl GpuMeter {
         self.ask(|reply| Request::End(window, reply), TIME_TO_END)?
     }
 
-    /// Sends a request, unless an earlier one hangs.
+    /// Sends a request; false if the thread has ended.
     fn send(&self, request: Request) -> bool {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         self.sent.fetch_add(1, Ordering::SeqCst);
@@ -135,14 +135,14 @@ impl GpuMeter {
     }
 
     fn behind(&self) -> u64 {
-        // Other threads may send requests in between, so the count that is read first can only be too small.
+        // Other threads may send in between. With `answered` read first, the result is never too small.
         let answered = self.answered.load(Ordering::SeqCst);
         self.sent.load(Ordering::SeqCst).saturating_sub(answered)
     }
 
     fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Request, time: Duration) -> Told<T> {
         const SILENT: &str = "NVML does not answer";
-        // One request without waiting may still be open; if more are open, an earlier request timed out.
+        // One request of `ask_now` may still be open. If more are open, an earlier request timed out.
         if self.behind() > 1 {
             return Err(SILENT.to_owned());
         }

@@ -1,8 +1,8 @@
 //! Reads the activity of GPUs during a probe from NVIDIA's management library (NVML).
 //!
 //! The library comes with the driver and is opened at run time. No setting of a device is ever changed. Each number is
-//! optional: if a device, a driver or a permission does not provide it, it is absent, with the reason. A separate thread
-//! makes all calls, since a call may hang as long as the driver does; waiting for that thread has a time-out.
+//! optional: if a device, a driver or a permission does not provide it, it is absent, with the reason. A separate
+//! thread makes all calls, since a call may hang as long as the driver does; waiting for that thread has a time-out.
 //!
 //! It ran on an H100 with driver 580 (`gpu/results/h100`). The tests use a stand-in for the library.
 
@@ -48,6 +48,6 @@ pub struct Metered {
     pub gpus: Vec<GpuUse>,
     /// Disturbances from outside, one sentence each.
     pub disturbances: Vec<String>,
-    /// Xid errors of all GPUs that it might have used, such as `Xid 79 of GPU 0`.
+    /// Xid errors of all GPUs that the probe might have used, such as `Xid 79 of GPU 0`.
     pub xids: Vec<String>,
 }

@@ -22,7 +22,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Makes it for the probe with this process and its descendants.
+    /// Makes the owners for the probe that consists of the process `root` and its descendants.
     pub(super) fn below(root: u32) -> Self {
         Self { root, known: HashMap::new() }
     }
@@ -52,7 +52,7 @@ impl Owners {
 fn owner_of(pid: u32, root: u32) -> Owner {
     let mut ancestor = pid;
     let mut is_seen = false;
-    // More steps than any tree of processes has, in case numbers are reused during the climb.
+    // More steps than any tree of processes has: reused numbers could otherwise make the climb endless.
     for _ in 0..1000 {
         if ancestor == root {
             return Owner::Own;

@@ -30,7 +30,7 @@ pub(super) struct Watched {
     pub(super) power: Samples,
     /// Codes of Xid errors since the probe began.
     pub(super) xids: Vec<u64>,
-    /// The reason why the codes are not known, if so.
+    /// The reason why Xid errors are not known, if so.
     pub(super) no_events: Option<String>,
     /// Uncorrected memory errors when the probe began.
     ecc_before: Told<u64>,
@@ -53,7 +53,7 @@ struct Asked {
     reasons: Question,
     busy: Question,
     shares: Question,
-    /// The time until which shares of processes were reported, in microseconds since 1970.
+    /// The time of the last reported share of a process, in microseconds since 1970.
     shares_until: u64,
 }
 
@@ -152,7 +152,7 @@ impl Watched {
 const UNKNOWN_XID: u64 = 999;
 
 fn events(nvml: &'static Nvml, device: &Device<'static>) -> Told<EventSet<'static>> {
-    // The event set must be freed, so that call must exist.
+    // The event set must be freed, so the call that frees it must exist.
     if let Err(error) = &nvml.lib().nvmlEventSetFree {
         return Err(reason(&NvmlError::FailedToLoadSymbol(error.to_string())));
     }
@@ -165,9 +165,9 @@ fn uncorrected(device: &Device<'_>) -> Told<u64> {
     told.map_err(|error| reason(&error))
 }
 
-/// Returns the seconds in which power and heat limited the clocks. The source is fields 74 and 75, counters in nanoseconds,
-/// or the older call. Fields 251 to 273 are more detailed, but have other numbers in drivers before 580.82 (nvml-wrapper
-/// #134).
+/// Returns the seconds in which power and heat limited the clocks. The sources are fields 74 and 75, which count
+/// nanoseconds, or else the older call `violation_status`. Fields 251 to 273 are more detailed, but have other numbers
+/// in drivers before 580.82 (nvml-wrapper #134).
 fn throttled(device: &Device<'_>, asked: &mut Asked) -> (Told<f64>, Told<f64>) {
     const FIELDS: [u32; 2] = [NVML_FI_DEV_PERF_POLICY_POWER, NVML_FI_DEV_PERF_POLICY_THERMAL];
     const NANO: f64 = 1e-9;
@@ -233,8 +233,8 @@ pub(super) fn processes(
     Ok(processes)
 }
 
-/// Reads the share of time in which kernels of each process ran since the last reading. Old samples and samples above 100%
-/// are dropped; drivers return both (nvtop #110).
+/// Reads the share of time in which kernels of each process ran: the largest share in a sample since the last reading.
+/// Old samples and samples above 100% are dropped; drivers return both (nvtop #110).
 fn shares(device: &Device<'_>, asked: &mut Asked) -> Told<Vec<(u32, f64)>> {
     let since = asked.shares_until;
     let samples = asked.shares.ask(|| match device.process_utilization_stats(since) {

@@ -38,7 +38,7 @@ pub(super) struct Worker {
     first_settings: BTreeMap<String, Settings>,
 }
 
-/// One probe.
+/// The watch over one probe.
 struct Session {
     owners: Owners,
     idle: GpuState,
@@ -100,7 +100,7 @@ impl Worker {
     }
 
     fn answer(&mut self, request: Request) {
-        // A late answer has no receiver any more.
+        // An answer to a requester that gave up waiting is dropped.
         match request {
             Request::List(reply) => {
                 let listed = handles(self.nvml);
@@ -203,7 +203,7 @@ impl Session {
         }
     }
 
-    /// Starts to listen to a host engine for GPUs that lack GPM. The engine does not know MIG instances by name.
+    /// Starts to listen to a DCGM host engine for GPUs that lack GPM. The engine knows no UUIDs of MIG instances.
     fn ask_dcgm(&mut self) {
         let without = self.watched.iter().filter(|watched| watched.gpm.failure().is_some());
         let uuids: Vec<String> = without.map(|watched| watched.handle.identity.uuid.clone()).collect();
@@ -270,8 +270,8 @@ impl Session {
         seen.any(|(pid, _)| self.owners.of(*pid) == Owner::Own)
     }
 
-    /// Returns true if the probe used the GPU. This shows by its processes if they can be identified, else by memory in use
-    /// since it began. A device that reports neither counts as used.
+    /// Returns true if the probe used the GPU. The GPU's processes show it, if they can be identified. Otherwise, the
+    /// memory in use must have risen since the probe began. A device that reports neither counts as used.
     fn is_used(&self, watched: &Watched, is_matched: bool) -> bool {
         if is_matched {
             return self.is_matched_on(watched);
