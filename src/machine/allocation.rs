@@ -49,12 +49,13 @@ impl Allocation {
 pub fn slurm_duration(text: &str) -> Option<Duration> {
     let (days, clock) = text.split_once('-').map_or((Some(0), text), |(days, clock)| (days.parse().ok(), clock));
     let parts: Vec<u64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    let seconds = match *parts.as_slice() {
-        [minutes, seconds] => minutes * 60 + seconds,
-        [hours, minutes, seconds] => (hours * 60 + minutes) * 60 + seconds,
+    let (hours, minutes, seconds) = match *parts.as_slice() {
+        [minutes, seconds] => (0, minutes, seconds),
+        [hours, minutes, seconds] => (hours, minutes, seconds),
         _ => return None,
     };
-    Some(Duration::from_secs(days? * 24 * 3600 + seconds))
+    let sum = |units: u64, length: u64, rest: u64| units.checked_mul(length)?.checked_add(rest);
+    Some(Duration::from_secs(sum(sum(sum(days?, 24, hours)?, 60, minutes)?, 60, seconds)?))
 }
 
 #[cfg(test)]
@@ -67,7 +68,7 @@ mod tests {
         assert_eq!(seconds("4:05"), Some(245));
         assert_eq!(seconds("1:00:00"), Some(3600));
         assert_eq!(seconds("2-03:00:01"), Some(2 * 86_400 + 3 * 3600 + 1));
-        for text in ["UNLIMITED", "NOT_SET", "INVALID", "", "5", "x-1:00:00"] {
+        for text in ["UNLIMITED", "NOT_SET", "INVALID", "", "5", "x-1:00:00", "999999999999999999-00:00:00"] {
             assert_eq!(seconds(text), None, "{text}");
         }
     }

@@ -124,7 +124,7 @@ fn reported(
 fn nothing_seen(evidence: &Evidence<'_>) -> String {
     let mut reason = format!("ended with {} before {} was seen", evidence.ending, evidence.awaited);
     if evidence.leftovers > 0 {
-        reason += &format!("; it left {} in the background, which were ended", processes(evidence.leftovers));
+        reason += &format!("; it left {} in the background, ended by gputune", processes(evidence.leftovers));
     }
     reason += &bad_lines_words(evidence.bad_lines);
     // A script that resumes a finished run prints that in its last line.
