@@ -74,7 +74,7 @@ fn measured(lines: &[Line]) -> Vec<&Measurement> {
 fn all_probes_but_the_first_are_forked_and_run_the_whole_script() {
     let Some(python) = torch() else { return };
     // A run of two epochs is measured to the second end, so it also runs its exit handlers, unless its first epoch takes long.
-    const UNTIL_THE_END: &str = "[limits]\nprecision = 0.000001\nmeasure_time = \"60s\"\nprobe_time = \"120s\"\n";
+    const UNTIL_THE_END: &str = "[limits]\nprecision = 0.000001\nmeasure_time = \"500s\"\nprobe_time = \"600s\"\n";
     let search = search(&python, "2", "start = \"warm\"", UNTIL_THE_END);
     let output = search.run();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -66,7 +66,7 @@ impl Search<'_, '_> {
         }
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let rounds = probes.div_ceil(count(NEW)) + 1;
-        let for_rounds = self.time_per_config() * count(MOST) * rounds / beside + self.trials.time_to_start();
+        let for_rounds = self.time_per_config() * count(MOST) * rounds / beside + self.trials.time_to_start_anew();
         Some((for_probes + for_rounds).min(self.time_left()))
     }
 
@@ -76,6 +76,7 @@ impl Search<'_, '_> {
         /// Three rounds with each of two processes.
         const ROUNDS: u32 = 6;
         const CONFIGS: u32 = 3;
+        const ANEW: u32 = 2;
         if !self.has_rounds() {
             return Duration::ZERO;
         }
@@ -83,8 +84,9 @@ impl Search<'_, '_> {
         if self.rounds.is_clear {
             return round + self.rounds.time_for_checks;
         }
-        let starts = if self.slots.holds == Holds::Processes { 2 } else { 4 };
-        round * ROUNDS + self.trials.time_to_start() * starts + self.rounds.time_for_checks
+        let first = if self.slots.holds == Holds::Processes { 0 } else { 2 };
+        let starts = self.trials.time_to_start() * first + self.trials.time_to_start_anew() * ANEW;
+        round * ROUNDS + starts + self.rounds.time_for_checks
     }
 
     /// Returns the message for a search that ends with its allocation.

@@ -94,7 +94,7 @@ impl Search<'_, '_> {
         let may_be_last = self.slots.open() < 2 && self.rounds.is_in_last_rounds;
         let needs_another = |config: &&Config| race.needs_another_process(config, may_be_last);
         let for_starts = left.saturating_sub(self.time_for_round(&configs));
-        let most = for_starts.div_duration_f64(self.trials.time_to_start().max(Duration::from_millis(1)));
+        let most = for_starts.div_duration_f64(self.trials.time_to_start_anew().max(Duration::from_millis(1)));
         let mut restarts: Vec<Config> = configs.iter().filter(needs_another).take(most as usize).cloned().collect();
         // A fresh process may take longer than all slices of a round. So the baseline and one more config get one, the incumbent first.
         restarts.truncate(1 + usize::from(restarts.first() == configs.first()));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Config, History, Measurement, Objective, Settings, Space, Trial, arrival, front};
+use crate::probe::stats;
 use crate::search::journal::Journal;
 
 pub(super) struct Trials {
@@ -56,13 +57,24 @@ impl Trials {
     /// Returns the time that a process takes from its start to its first step: the longest of the last processes. The first process of
     /// all may also compile Python modules.
     pub(super) fn time_to_start(&self) -> Duration {
+        let longest = self.last_starts(|_| true).into_iter().fold(0.0, f64::max);
+        Duration::try_from_secs_f64(longest).unwrap_or_default()
+    }
+
+    /// Returns the time that a process takes to start if nothing is forked: the mean of the last such processes.
+    pub(super) fn time_to_start_anew(&self) -> Duration {
+        let mean = stats::mean(&self.last_starts(|run| !run.is_forked)).unwrap_or_default();
+        Duration::try_from_secs_f64(mean).unwrap_or_default()
+    }
+
+    /// Returns how many seconds the last processes took to start.
+    fn last_starts(&self, counts: impl Fn(&Measurement) -> bool) -> Vec<f64> {
         const LAST: usize = 3;
         let start_of = |trial: &Arc<Trial>| {
-            let run = trial.outcome.measurement().filter(|run| !run.is_live && run.round.is_none())?;
+            let run = trial.outcome.measurement().filter(|run| !run.is_live && run.round.is_none() && counts(run))?;
             run.spent.map(|spent| spent.importing_s + spent.starting_s)
         };
-        let seconds = self.history.trials().iter().rev().filter_map(start_of).take(LAST).fold(0.0, f64::max);
-        Duration::try_from_secs_f64(seconds).unwrap_or_default()
+        self.history.trials().iter().rev().filter_map(start_of).take(LAST).collect()
     }
 
     /// Returns the best feasible trial with its score, the first among equals.
