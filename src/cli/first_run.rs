@@ -63,7 +63,7 @@ pub(super) fn of(
     match &run.outcome {
         _ if run.has_trained => {}
         Outcome::Crashed(failure) if run.has_failed && search_follows => {
-            let hint = format!("run `{}` without gputune, and mend what it says", paths::line(&command.words));
+            let hint = format!("run `{} < /dev/null`: a probe has no input either", paths::line(&command.words));
             let message = format!("the command failed before its first training step: {}", failure.reason);
             return Err(Failed::impossible(message).last_lines(failure.last_lines.clone()).hint(hint));
         }

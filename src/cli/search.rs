@@ -166,7 +166,7 @@ fn exit_of(study: &Study, is_found: bool) -> Exit {
     let lost = |outcome: &Outcome| matches!(outcome, Outcome::Crashed(_) | Outcome::Stalled(_) | Outcome::TimedOut(_));
     match (study.stopped, is_found) {
         (StopReason::Interrupted, _) => Exit::Interrupted,
-        (_, true) if study.baseline_failure().is_some_and(lost) => Exit::Impossible,
+        _ if study.baseline_failure().is_some_and(lost) => Exit::Impossible,
         (_, true) => Exit::Found,
         (_, false) => Exit::NothingFeasible,
     }

@@ -63,9 +63,9 @@ impl Measurement {
             return Some(format!("the dataset has {samples} samples, fewer than a batch of {batch}"));
         }
         let is_left_over = facts.flag("loader.drop_last") == Some(false) && samples % batch == 1.0 && batch > 1.0;
-        (is_left_over && facts.flag("batch_norm_1d") == Some(true)).then(|| {
+        (is_left_over && facts.flag("batch_norm.needs_two_samples") == Some(true)).then(|| {
             format!(
-                "the last batch of an epoch has 1 sample ({samples} samples, {batch} in a batch), on which BatchNorm1d fails: \
+                "the last batch of an epoch has 1 sample ({samples} samples, {batch} in a batch), on which batch normalisation fails: \
                  set drop_last=True in the DataLoader"
             )
         })
@@ -190,7 +190,7 @@ mod tests {
                 ("loader.samples", Fact::from(samples)),
                 ("loader.batch_size", Fact::from(batch)),
                 ("loader.drop_last", Fact::from(drop_last)),
-                ("batch_norm_1d", Fact::from(batch_norm)),
+                ("batch_norm.needs_two_samples", Fact::from(batch_norm)),
             ]);
             let flaw = facts.flaw();
             let is_expected = expected.map_or(flaw.is_none(), |words| flaw.as_ref().unwrap().starts_with(words));

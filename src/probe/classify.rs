@@ -95,7 +95,12 @@ fn reported(
     let said = match lines.as_slice() {
         [] => "the step reported an error".to_owned(),
         [line] => line.clone(),
-        [first, ..] => exception_words(&lines).unwrap_or_else(|| first.clone()),
+        [first, rest @ ..] => exception_words(&lines).unwrap_or_else(|| {
+            // A message that begins with a line break leaves only the exception's name in the first line.
+            let next = rest.iter().map(|line| line.trim()).find(|line| !line.is_empty());
+            let next = next.filter(|_| first.trim_end().ends_with(':')).unwrap_or_default();
+            format!("{} {next}", first.trim_end()).trim_end().to_owned()
+        }),
     };
     let said = traceback::exceptions(output).iter().rev().find(|own| said.ends_with(&own.text)).map_or(said, in_words);
     if matches!(decisive_line(&lines), Some((Meaning::WorkerLost, _))) || fetched_in_vain(output).is_some() {
@@ -453,6 +458,9 @@ mod tests {
                        Original Traceback (most recent call last):\n  File \"d.py\", line 10\nValueError: bad image";
         let facts = MemoryFacts::default();
         assert_eq!(told(message, &facts), Outcome::Crashed(Failure::new("ValueError: bad image (in data worker 1)")));
+        let broken = "RuntimeError: \n        An attempt has been made to start a new process\n        before";
+        let whole = "RuntimeError: An attempt has been made to start a new process";
+        assert_eq!(told(broken, &facts), Outcome::Crashed(Failure::new(whole)));
         let message =
             "RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you";
         let outcome = reported(ErrorKind::OutOfMemory, message, &[], &facts, Failure::new);

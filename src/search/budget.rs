@@ -97,15 +97,16 @@ impl Budget {
     /// Returns why the search for new configs must end here, if it must. `elapsed` is the wall time so far, `running` is the number
     /// of running probes, and `reserve` is the time that rounds need afterwards.
     ///
-    /// A probe is expected to take as long as the last ones. The first two probes need no reserve, since a single config cannot be
-    /// compared with anything.
+    /// A probe is expected to take as long as the last ones. Until two configs are measured, no reserve is needed, since a single
+    /// config cannot be compared with anything.
     pub fn stop(&self, history: &History, elapsed: Duration, running: usize, reserve: Duration) -> Option<StopReason> {
         const FEWEST: usize = 2;
         let searched = history.count_searched();
         if searched + running >= self.probes as usize {
             return Some(StopReason::ProbesSpent);
         }
-        let reserve = if searched < FEWEST { Duration::ZERO } else { self.at_most_half(reserve) };
+        let measured = history.searched().filter(|trial| trial.outcome.measurement().is_some()).take(FEWEST).count();
+        let reserve = if measured < FEWEST { Duration::ZERO } else { self.at_most_half(reserve) };
         (searched > 0 && elapsed + expected_probe(history) + reserve > self.for_probes())
             .then_some(StopReason::TimeSpent)
     }

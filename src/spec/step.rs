@@ -11,7 +11,7 @@ use super::machine::Span;
 use super::parameter::expression;
 use super::template::{rate, rendered_files, replaced_files, template};
 use crate::machine::{Device, DeviceChoice, VISIBLE_GPUS};
-use crate::model::{Advance, Derived, Expression, Parameter, Settings, Space, Value, Walk};
+use crate::model::{Advance, Derived, Expression, Parameter, Role, Settings, Space, Value, Walk};
 use crate::probe::{
     CommandStep, Rate, Start, StepTemplate, Template, Writes, WritesWish, adapter::Apply, as_it_is_needs,
 };
@@ -22,6 +22,8 @@ pub struct StepSpec {
     template: StepTemplate,
     rate: Rate,
     samples_per_step: Option<Expression>,
+    /// True if each step has the same samples whatever the settings, so steps can be compared as well.
+    may_count_steps: bool,
     ranks: Option<Expression>,
     device: DeviceChoice,
     writes: WritesWish,
@@ -59,7 +61,7 @@ impl StepSpec {
             template: self.template,
             rate: self.rate,
             samples_per_step: self.samples_per_step,
-            may_count_steps: false,
+            may_count_steps: self.may_count_steps,
             ranks: self.ranks,
             gputune,
             supervisor,
@@ -165,12 +167,19 @@ pub(super) fn build(
         },
         rate: throughput.map_or(Ok(Rate::Events), |throughput| rate(source, throughput, table))?,
         samples_per_step: table.samples_per_step.as_ref().map(|text| samples(source, text, space)).transpose()?,
+        may_count_steps: space.parameters().iter().all(leaves_samples),
         ranks: table.ranks.as_ref().map(|text| ranks(source, text, space)).transpose()?,
         device,
         writes: writes(source, table)?,
         start: start(source, table)?,
         spans: None,
     })
+}
+
+/// Returns true if a parameter surely has no effect on the samples of a step.
+fn leaves_samples(parameter: &Parameter) -> bool {
+    use Role::{Power, Precision, Prefetch, Threads, Workers};
+    matches!(parameter.role(), Some(Workers | Prefetch | Threads | Precision | Power))
 }
 
 fn start(source: &SourceFile, table: &StepTable) -> Result<Start, SpecError> {

@@ -19,7 +19,7 @@ FREE = {
     "precision",
     "parameters",
     "parameters_4d",
-    "batch_norm_1d",
+    "batch_norm.needs_two_samples",
     "loader.samples",
     "loader.drop_last",
     "threads",

@@ -34,6 +34,11 @@ class BatchSizes:
         self._largest = max(size, self._largest)
         return is_largest
 
+    @property
+    def are_alike(self) -> bool:
+        """True if all batches so far, and more than one, have the same size."""
+        return self.batches > 1 and self._largest * self.batches == self._sum
+
     def say_facts(self, facts: Facts, not_read: Optional[str]) -> None:
         """Reports the ratio of the largest batch to the mean, if sizes differ. `not_read`: see `why_not_read`."""
         if self._sum == 0 or self._largest * self.batches < _LEAST_RATIO * self._sum:

@@ -24,6 +24,10 @@ class Facts:
         self._said[name] = value
         self._session.send_soon([("fact", {"name": name, "value": value})], -math.inf)
 
+    def known(self, name: str) -> Any:
+        """The value that was reported last; `None` if there is none."""
+        return self._said.get(name)
+
     def forget(self) -> None:
         """Reports all facts again from now on, as settings have changed."""
         self._said.clear()

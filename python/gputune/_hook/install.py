@@ -72,7 +72,7 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
     if asked is not None and asked.mode == experiment.TRACE:
         Tracing(hook, folder).install()
     Schedules(hook).install()
-    length = RunLength(hook.facts)
+    length = RunLength(hook)
     length.install()
     hook.steps.checks.append(length.say)
     hook.steps.checks.append(lambda: _check_experiment(hook))

@@ -394,7 +394,7 @@ class Loaders:
         self.say_facts(self._facts)
 
         def repeats() -> bool:
-            return state.parts is not None and state.parts.repeated(self.folder) is not None
+            return state.parts is not None and state.parts.repeated(self.folder, state.iterations > 1) is not None
 
         LoaderOnly(experiment, self._facts, self._between_batches, repeats).run(loader, state.batch_size)
         self.say_facts(self._facts)
@@ -458,7 +458,8 @@ class Loaders:
         first, size, is_pinned = state.batch or (None, None, None)
         for name, value in state.said.items():
             facts.say(name, value)
-        facts.say("loader.batch_size", state.batch_size or first)
+        if state.batch_size is not None or state.sizes.are_alike:
+            facts.say("loader.batch_size", state.batch_size or first)
         facts.say("loader.batch_size_before", self._size_before)
         facts.say("loader.batch_bytes", size)
         facts.say("loader.batch_pinned", is_pinned)
@@ -466,7 +467,7 @@ class Loaders:
         if self.largest is None:
             state.sizes.say_facts(facts, state.not_read)
         if state.parts is not None and self.folder:
-            facts.say("loader.repeats", state.parts.repeated(self.folder))
+            facts.say("loader.repeats", state.parts.repeated(self.folder, state.iterations > 1))
             facts.say("loader.workers_delivering", state.parts.delivering)
 
     def renew(self) -> None:

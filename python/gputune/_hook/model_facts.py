@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
 from typing import Any, Optional
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from gputune._hook.patching import Function, replace
 from gputune._hook.weights import is_float8
@@ -74,10 +76,22 @@ def has_images(modules: Iterable[nn.Module]) -> bool:
     return any(parameter.dim() == 4 for module in modules for parameter in module.parameters())
 
 
-def has_batch_norm_1d(modules: Iterable[nn.Module]) -> bool:
-    """True if a trained module has a `BatchNorm1d`, which cannot train on a batch of one sample."""
-    inner = (inner for module in modules for inner in module.modules())
-    return any(isinstance(module, nn.BatchNorm1d) and module.training for module in inner)
+class BatchNorm:
+    """Learns whether training fails on a batch of one sample: batch normalisation needs two values for each channel."""
+
+    def __init__(self) -> None:
+        self.needs_two_samples = False
+
+    def install(self) -> None:
+        if hasattr(functional, "_verify_batch_size"):
+            replace(functional, "_verify_batch_size", self._around)
+
+    def _around(self, original: Function) -> Function:
+        def _verify_batch_size(size: Any) -> None:
+            self.needs_two_samples = self.needs_two_samples or math.prod(size[2:]) == 1
+            original(size)
+
+        return _verify_batch_size
 
 
 def is_compiled(modules: Iterable[nn.Module]) -> bool:

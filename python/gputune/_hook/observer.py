@@ -32,6 +32,7 @@ class Observer:
         self._folder = folder
         self._facts: Facts = hook.facts
         self._autocast = model_facts.Autocast()
+        self._batch_norm = model_facts.BatchNorm()
         self._communication = Communication(hook.phases)
         self._rank = 0
         self._reported_at = 0.0
@@ -40,6 +41,7 @@ class Observer:
 
     def install(self) -> None:
         self._autocast.install()
+        self._batch_norm.install()
         self._communication.install()
         self._hook.steps.in_backward = self._communication.in_backward
         self._hook.steps.edges.append(self._at_edge)
@@ -77,7 +79,7 @@ class Observer:
             say("parameters", model_facts.parameters(modules))
             say("parameters_4d", model_facts.has_images(modules))
             say("compiled", model_facts.is_compiled(modules))
-            say("batch_norm_1d", model_facts.has_batch_norm_1d(modules))
+            say("batch_norm.needs_two_samples", self._batch_norm.needs_two_samples)
             say("flash_attention", model_facts.flash_attention(device, modules))
         optimizer = hook.steps.optimizer
         if optimizer is not None and hasattr(optimizer, "param_groups"):

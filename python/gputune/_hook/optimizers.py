@@ -61,6 +61,7 @@ class Optimizers:
                 return closure() if closure is not None else None
             if closure is not None:
                 args, kwargs = _with_closure(args, kwargs, self._around_closure(optimizer, closure))
+            trains = closure is not None or _has_gradients(optimizer)
             self._stepping.add(key)
             self._phases.enter("optimizer")
             try:
@@ -73,7 +74,7 @@ class Optimizers:
                 self._stepping.discard(key)
             for finish in self.after_step:
                 finish(optimizer)
-            self._steps.end_step(optimizer)
+            self._steps.end_step(optimizer, trains)
             return result
 
         return step
@@ -117,6 +118,13 @@ class Optimizers:
                 original(optimizer, *args, **own)
 
         return __init__
+
+
+def _has_gradients(optimizer: Any) -> bool:
+    """False if a step changes nothing: torch's own optimizers leave out parameters without a gradient."""
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return True
+    return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Optional[Function]:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any, Optional
 
-from gputune._hook.facts import Facts
+from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 
 #: Names of arguments that say how long a script trains: epochs, then steps.
@@ -17,8 +17,9 @@ _STEPS = ("max_steps", "num_steps", "max_iters", "train_steps", "total_steps", "
 class RunLength:
     """Notes the arguments of the script, and asks its trainer at the first step."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
+    def __init__(self, hook: Hook) -> None:
+        self._facts = hook.facts
+        self._loaders = hook.loaders
         self._arguments: Any = None
         self._options: dict[str, str] = {}
 
@@ -40,6 +41,8 @@ class RunLength:
         epochs, steps = _of_trainer()
         if epochs is None and steps is None:
             epochs, steps = _first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS)
+            if epochs is not None and steps is not None and steps < (self._loaders.batches or 0):
+                steps = None  # fewer than one epoch has: it counts something else, such as the steps of a sequence
         if steps is not None:  # comes first: a number of epochs may be a default, which the limit on steps overrides
             self._facts.say("run.steps", steps)
             for name in _STEPS:

@@ -128,8 +128,14 @@ class Schedules:
         if not stepped:
             return
         longest = max(stepped, key=lambda made: made.steps)
-        # A length that is a multiple of the steps of an epoch was computed from the loader: it follows the batch size.
-        if batches is None or longest.steps % max(batches // (self._hook.steps.losses_per_step or 1), 1):
+        per_epoch = None if batches is None else max(batches // (self._hook.steps.losses_per_step or 1), 1)
+        # The steps of all epochs were computed from the loader, so they follow the batch size. A live process makes its schedule
+        # once, so there any number of epochs may have been computed.
+        epochs = self._hook.facts.known("run.epochs")
+        is_computed = per_epoch is not None and (
+            longest.steps % per_epoch == 0 if self._hook.is_live else longest.steps == per_epoch * (epochs or 0)
+        )
+        if not is_computed:
             self._hook.facts.say("schedule", longest.words)
             self._hook.facts.say("schedule.steps", longest.steps)
 

@@ -81,10 +81,14 @@ class Parts:
         if len(self._first) <= self._workers:
             self._first.append([float(tensor.double().sum()) for tensor in tensors_in(batch)[:4]])
 
-    def repeated(self, folder: str) -> Optional[str]:
-        """The place of the dataset's `__iter__` if workers repeat each other's samples, else `None`."""
+    def repeated(self, folder: str, is_finite: bool) -> Optional[str]:
+        """The place of the dataset's `__iter__` if workers repeat each other's samples, else `None`.
+
+        Workers of an endless dataset that draws its samples by chance need no part of their own. `is_finite` is true if
+        an iteration has ended.
+        """
         knows = self._may_know or _has_asked(folder, self._number) is not False
-        if knows and not self._begin_alike:
+        if not self._begin_alike and (knows or not is_finite):
             return None
         try:
             file = inspect.getsourcefile(self._kind.__iter__) or ""

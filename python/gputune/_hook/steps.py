@@ -181,8 +181,8 @@ class Steps:
         steps, seconds = self._computed
         return seconds / steps if steps else None
 
-    def end_step(self, optimizer: Any) -> None:
-        """Counts and reports a step after an optimizer has stepped."""
+    def end_step(self, optimizer: Any, trains: bool = True) -> None:
+        """Counts and reports a step after an optimizer has stepped. A step that trains nothing has no samples."""
         if not self.is_clock(optimizer) or _client.Reporter.current() is None:
             return
         if self.graphs.takes_step(CapturedStep(optimizer, self._forwards, self.samples.inputs)):
@@ -200,6 +200,8 @@ class Steps:
         end = self._phases.last_end = clock.mark_end()
         samples, waits = self._loaders.step(self._forwards, self._losses.count)
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
+        if samples is not None and not trains:
+            samples = 0
         self._recovery.end_step(self._facts, self._loaders.batch_size, samples)
         if self.number == 1:
             self._memory.lacks = 0

@@ -152,8 +152,8 @@ pub const FACTS: &[FactRow] = &[
         "the `__iter__` of an iterable dataset whose workers all yield the same samples; absent where they do not",
     )),
     free(flag(
-        "batch_norm_1d",
-        "whether a trained module has a `BatchNorm1d`, which cannot train on a batch of one sample",
+        "batch_norm.needs_two_samples",
+        "whether batch normalisation fails on a batch of one sample: it then has one value for a channel",
     )),
     free(number("loader.batch_bytes", "bytes", "size of the tensors in a batch")),
     free(flag("loader.batch_pinned", "whether the tensors of a batch are in page-locked memory")),

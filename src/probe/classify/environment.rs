@@ -104,7 +104,9 @@ pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String]) -> 
     /// The start of Python's traceback. A prompt may precede it on the same line.
     const TRACEBACK: &str = "Traceback (most recent call last):";
     let is_aborted = || last_words(last_lines).is_some_and(|line| matches!(line.trim(), "Aborted!" | "Aborted."));
-    let is_asked = reason.contains("EOFError: EOF when reading a line") || is_aborted();
+    // On a terminal that was closed, the exception has no text.
+    let is_bare = reason.trim_end().trim_end_matches(':').ends_with("EOFError");
+    let is_asked = reason.contains("EOFError: EOF when reading a line") || is_bare || is_aborted();
     let lines = || last_lines.iter().rev().map(|line| Line::of(line).text.trim());
     let is_prompt = |text: &&str| !text.is_empty() && text.ends_with(['?', ':', ']', ')', '>']);
     is_asked.then(|| {
@@ -206,6 +208,7 @@ mod tests {
             (error, trace("Overwrite? [y/N] "), Some(named)),
             ("exit code 1: Aborted!", "starting\nOverwrite? [y/N]:\nAborted!".to_owned(), Some(click)),
             (error, trace(""), Some("the script asks for input, and a probe has none")),
+            ("EOFError: ", trace("Name: "), Some("the script asks for input (`Name:`), and a probe has none")),
             ("EOFError: Ran out of input", "EOFError: Ran out of input".to_owned(), None), // of pickle
             ("exit code 1: Aborted! no data", "Aborted! no data".to_owned(), None),
         ] {

@@ -105,6 +105,11 @@ pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
             }
         } else if let Some(number) = worker_of(line.text) {
             worker = Some(number);
+        } else if let Some(last) = found.last_mut().filter(|last| last.text.ends_with(':') && last.rank == line.rank) {
+            // The message began with a line break.
+            if !line.text.trim().is_empty() {
+                last.text = format!("{} {}", last.text, line.text.trim());
+            }
         }
         is_caused |= line.text.starts_with("The above exception was the direct cause of the following exception");
         before = line.text;

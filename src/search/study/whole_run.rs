@@ -1,7 +1,7 @@
 //! The time of the whole training: its steps, and what comes between its epochs.
 //!
 //! A rate between the ends of epochs says little if evaluation or the restart of a loader takes half of the time. If the end of an
-//! epoch was measured for some config, all rates become rates over whole epochs. A config without a measured end gets that of the
+//! epoch was measured for the baseline, all rates become rates over whole epochs. A config without a measured end gets that of the
 //! baseline: evaluation and checkpoints rarely depend on the settings.
 
 use serde::{Deserialize, Serialize};
@@ -43,8 +43,11 @@ pub struct WholeRun {
 pub(crate) fn over_whole_epochs(mut history: History, baseline: Option<&Config>) -> History {
     let known = |trial: &crate::model::Trial| trial.outcome.measurement()?.timing.epoch_end;
     let of_config = |config: &Config| history.of(config).filter_map(known).last();
-    let first = || history.trials().iter().find_map(|trial| known(trial));
-    let Some(usual) = baseline.and_then(of_config).or_else(first) else { return history };
+    let usual = match baseline {
+        Some(baseline) => of_config(baseline),
+        None => history.trials().iter().find_map(|trial| known(trial)),
+    };
+    let Some(usual) = usual else { return history };
     let whole: Vec<(usize, Measurement)> = history
         .trials()
         .iter()

@@ -30,6 +30,9 @@ const ONE_IN: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 /// rises as much as the batch. Other kernels for other sizes may gain a little more.
 const MOST_GAIN: f64 = 1.25;
 
+/// How many times larger a batch must be that it and the rate rise by chance alike, if other settings differ too: a round number.
+const MUCH_LARGER: f64 = 4.0;
+
 /// The difference of two step times, as a share, up to which they count as equal: a round number, twice the difference between two
 /// processes of one config.
 const SAME_STEP: f64 = 0.04;
@@ -274,20 +277,24 @@ impl Search<'_, '_> {
 
     /// Returns why the gain of a config by a larger batch cannot be right, compared with configs that differ only in the batch.
     fn implausible_gain(&self, batch: usize, entry: &Ranked, study: &Study, ranking: &[Ranked]) -> Option<String> {
-        let name = self.setup.space.parameters()[batch].name();
-        let size_of = |entry: &Ranked| {
-            let settings = arrival::used(&self.setup.space, &entry.measurement.facts, &study.settings(&entry.config));
-            settings.get(name)?.as_f64()
-        };
-        let size = size_of(entry)?;
-        let is_counted = entry.measurement.facts.text(COUNTED_BY) != Some(BY_SPEC);
-        let is_pair =
-            |other: &&Ranked| other.config != entry.config && self.differ_only_in(batch, &other.config, &entry.config);
-        ranking.iter().filter(is_pair).find_map(|other| {
-            let smaller = size_of(other).filter(|smaller| *smaller < size)?;
+        let parameters = self.setup.space.parameters();
+        let name = parameters[batch].name();
+        let used_in =
+            |entry: &Ranked| arrival::used(&self.setup.space, &entry.measurement.facts, &study.settings(&entry.config));
+        let used = used_in(entry);
+        let size = used.get(name)?.as_f64()?;
+        // A number that the spec or the script states may follow from the option alone. On a GPU, a small step often takes the same
+        // time for any batch.
+        let is_on_gpu = !entry.measurement.machine.gpus.is_empty();
+        let is_counted = entry.measurement.facts.text(COUNTED_BY).map_or(is_on_gpu, |by| by != BY_SPEC);
+        ranking.iter().filter(|other| other.config != entry.config).find_map(|other| {
+            let others = used_in(other);
+            let smaller = others.get(name)?.as_f64().filter(|smaller| *smaller < size)?;
+            let is_pair =
+                parameters.iter().all(|one| one.name() == name || used.get(one.name()) == others.get(one.name()));
             let gain = study.gain(entry, other)?;
             let more = size / smaller;
-            if gain.low.is_some_and(|least| least > more * MOST_GAIN) {
+            if is_pair && gain.low.is_some_and(|least| least > more * MOST_GAIN) {
                 return Some(format!(
                     "the rate rises {:.1} times from {name} = {smaller} to {size}: batches are skipped, or samples are \
                      counted wrong",
@@ -296,6 +303,7 @@ impl Search<'_, '_> {
             }
             let is_well_known = gain.relative_half_width().is_none_or(|half| half <= KNOWN);
             let takes_the_same = is_well_known && (more / gain.value - 1.0).abs() <= SAME_STEP;
+            let takes_the_same = takes_the_same && (is_pair || more >= MUCH_LARGER);
             (takes_the_same && !is_counted).then(|| {
                 format!("a step takes the same time with {name} = {size} as with {smaller}: it seems to have no effect")
             })
