@@ -330,7 +330,8 @@ fn usage_line(text: &str) -> String {
             break;
         }
     }
-    for next in lines.take_while(|next| !next.is_empty()) {
+    // A heading may follow directly, such as absl's `flags:`.
+    for next in lines.take_while(|next| !next.is_empty() && !next.ends_with(':')) {
         line.push(' ');
         line.push_str(next);
     }

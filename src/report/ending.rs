@@ -208,10 +208,12 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
         return winner_lines(study, &best, has_details);
     }
     let trials = study.history.trials();
-    let why = if trials.is_empty() {
-        "no probe has ended yet"
-    } else {
-        "none of the configs could be measured within the limits"
+    let why = match (trials.is_empty(), study.stopped) {
+        (true, StopReason::TimeSpent) => {
+            format!("the first probe had not ended after {}; give more --time", show_duration(study.elapsed))
+        }
+        (true, _) => "no probe has ended yet".to_owned(),
+        (false, _) => "none of the configs could be measured within the limits".to_owned(),
     };
     let first = trials.first().map(|trial| format!("          the first: {}", shown_result(&study.objective, trial)));
     std::iter::once(format!("nothing feasible: {why}")).chain(first).collect()

@@ -172,16 +172,20 @@ fn cpu_preprocessing(evidence: &Evidence) -> Option<Found> {
     if evidence.run(Differential::Cold).is_some() && slower_when_cold(evidence).is_some_and(|times| times >= CLEAR) {
         return None;
     }
+    let with_cores = scales(evidence).filter(|(scales, _)| *scales == Scales::WithCores);
+    let busy = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value);
+    let scaling = starvation::scaling(evidence).filter(|scaling| scaling.times > WITHOUT_LOADER.value);
+    if computes.is_none() && with_cores.is_none() && busy.is_none() && scaling.is_none() {
+        // A loader that sleeps looks the same.
+        return None;
+    }
     let mut found = starved.found(evidence);
     if let (Some(share), Some(words)) = (computes, spent(evidence)) {
         found.add(if share >= COMPUTES.value { Strength::Strong } else { Strength::Hint }, words);
     }
-    let with_cores = scales(evidence).filter(|(scales, _)| *scales == Scales::WithCores);
     found.add_known(Strength::Hint, with_cores.map(|(_, words)| words));
-    let busy = cores_busy(evidence).filter(|busy| *busy >= CORES_FULL.value);
     let shown = |busy| format!("{} of the cores that the job may use are busy", shown_share(busy));
     found.add_known(Strength::Hint, busy.map(shown));
-    let scaling = starvation::scaling(evidence).filter(|scaling| scaling.times > WITHOUT_LOADER.value);
     found.add_known(Strength::Hint, scaling.map(|scaling| scaling.words));
     if evidence.workers() == Some(0) {
         // If loading and training take turns, that explains the wait first.

@@ -71,6 +71,13 @@ pub(super) struct Exception {
     pub(super) while_fetching: bool,
 }
 
+impl Exception {
+    /// Returns true if only its class is known: `RuntimeError:`.
+    fn is_bare(&self) -> bool {
+        self.text.ends_with(':') && !self.text.contains(' ')
+    }
+}
+
 /// Returns all exceptions in the order of the output.
 pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
     let mut found = Vec::new();
@@ -105,7 +112,7 @@ pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
             }
         } else if let Some(number) = worker_of(line.text) {
             worker = Some(number);
-        } else if let Some(last) = found.last_mut().filter(|last| last.text.ends_with(':') && last.rank == line.rank) {
+        } else if let Some(last) = found.last_mut().filter(|last| last.is_bare() && last.rank == line.rank) {
             // The message began with a line break.
             if !line.text.trim().is_empty() {
                 last.text = format!("{} {}", last.text, line.text.trim());
