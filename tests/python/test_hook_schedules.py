@@ -41,9 +41,11 @@ class Schedules(unittest.TestCase):
         self.assertRegex(words, r"^schedules\.py:\d+ makes get_cosine_schedule_with_warmup$")
         self.assertEqual(steps, 1003)
 
-    def test_a_schedule_for_epochs_or_of_the_loaders_length_is_none_for_steps(self):
-        for kind in ("of_epochs", "of_loader"):
-            self.assertEqual(self.told(kind), (None, None), kind)
+    def test_a_schedule_for_epochs_is_none_for_steps(self):
+        self.assertEqual(self.told("of_epochs"), (None, None))
+
+    def test_a_schedule_of_the_loaders_length_is_told_where_the_number_of_epochs_is_not_known(self):
+        self.assertEqual(self.told("of_loader")[1], 3000)  # reports compare the numbers of two configs
 
     def test_the_error_after_its_last_step_names_the_line(self):
         result = run("one_cycle", "--total", "13", stop_after=None)
