@@ -12,6 +12,8 @@ from gputune._hook.patching import Function, replace
 #: Names of arguments that say how long a script trains: epochs, then steps.
 _EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "nepochs", "epoch", "num_train_epochs")
 _STEPS = ("max_steps", "num_steps", "max_iters", "train_steps", "total_steps", "max_train_steps", "steps", "iters")
+#: Those that surely limit the training.
+_LIMITS = ("max_steps", "max_iters", "train_steps", "total_steps", "max_train_steps")
 
 
 class RunLength:
@@ -41,7 +43,8 @@ class RunLength:
         epochs, steps = _of_trainer()
         if epochs is None and steps is None:
             epochs, steps = _first(self._arguments, _EPOCHS), _first(self._arguments, _STEPS)
-            if epochs is not None and steps is not None and steps < (self._loaders.batches or 0):
+            is_limit = steps == _first(self._arguments, _LIMITS)
+            if epochs is not None and steps is not None and not is_limit and steps < (self._loaders.batches or 0):
                 steps = None  # fewer than one epoch has: it counts something else, such as the steps of a sequence
         if steps is not None:  # comes first: a number of epochs may be a default, which the limit on steps overrides
             self._facts.say("run.steps", steps)
