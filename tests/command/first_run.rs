@@ -79,7 +79,8 @@ fn a_file_at_a_fixed_path_is_replaced_when_the_script_opens_it_and_variables_of_
     let script = SCRIPT.replace("open(args.config)", "open('config.json')").replace("\"config.json\"", "None");
     let script = script
         .replace("time.sleep(600)", "pass")
-        .replace("range(100000)", "range(int(os.environ.get('STEPS', '100000')))");
+        .replace("range(100000)", "range(int(os.environ.get('STEPS', '100000')))")
+        .replace("/ 0.005:", "/ (0.005 + config['train']['batch_size'] / 20000):");
     let shell = "#!/bin/sh\nexport NUM_WORKERS=1\nexec python3 train.py \"$@\"\n";
     let folder = folder(&[("train.py", &script), ("config.json", CONFIG), ("kept.txt", "kept"), ("train.sh", shell)]);
     let output = gputune(folder.path(), &["init", "--", "sh", "train.sh"]);
@@ -104,7 +105,7 @@ fn a_file_at_a_fixed_path_is_replaced_when_the_script_opens_it_and_variables_of_
     let mut command = Command::new(support::gputune());
     let output = command.args(["run"]).current_dir(folder.path()).env("STEPS", "2").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let expected = format!("{:.1} samples/s", batch / 0.005);
+    let expected = format!("{:.1} samples/s", batch / (0.005 + batch / 20000.0));
     assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), [&expected; 2]);
     assert_eq!(fs::read_to_string(folder.path().join("config.json")).unwrap(), CONFIG);
     // A file that is gone is named by the spec.
