@@ -283,10 +283,11 @@ impl Search<'_, '_> {
             |entry: &Ranked| arrival::used(&self.setup.space, &entry.measurement.facts, &study.settings(&entry.config));
         let used = used_in(entry);
         let size = used.get(name)?.as_f64()?;
-        // A number that the spec or the script states may follow from the option alone. On a GPU, a small step often takes the same
-        // time for any batch.
-        let is_on_gpu = !entry.measurement.machine.gpus.is_empty();
-        let is_counted = entry.measurement.facts.text(COUNTED_BY).map_or(is_on_gpu, |by| by != BY_SPEC);
+        // A printed rate, or a number in the spec, may follow from the option alone. On a GPU, a small step often takes the same time
+        // for any batch, so there a printed rate counts.
+        let (facts, machine) = (&entry.measurement.facts, &entry.measurement.machine);
+        let is_printed = entry.measurement.timing.samples_per_step.is_none();
+        let is_counted = facts.text(COUNTED_BY).map_or(!is_printed || !machine.gpus.is_empty(), |by| by != BY_SPEC);
         ranking.iter().filter(|other| other.config != entry.config).find_map(|other| {
             let others = used_in(other);
             let smaller = others.get(name)?.as_f64().filter(|smaller| *smaller < size)?;
