@@ -80,7 +80,7 @@ class Steps(steps.Steps):
     def add_loss(self, loss: torch.Tensor) -> None:
         self._losses.count += 1
 
-    def end_step(self, optimizer: Any) -> None:
+    def end_step(self, optimizer: Any, trains: bool = True) -> None:
         if not self.is_clock(optimizer):
             return
         self.number += 1
