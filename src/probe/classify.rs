@@ -96,9 +96,8 @@ fn reported(
         [] => "the step reported an error".to_owned(),
         [line] => line.clone(),
         [first, rest @ ..] => exception_words(&lines).unwrap_or_else(|| {
-            // A message that begins with a line break leaves only the exception's name in the first line.
             let next = rest.iter().map(|line| line.trim()).find(|line| !line.is_empty());
-            let next = next.filter(|_| first.trim().ends_with(':') && !first.trim().contains(' ')).unwrap_or_default();
+            let next = next.filter(|_| traceback::is_bare(first)).unwrap_or_default();
             format!("{} {next}", first.trim_end()).trim_end().to_owned()
         }),
     };

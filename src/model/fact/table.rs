@@ -121,8 +121,8 @@ pub const FACTS: &[FactRow] = &[
     free(text("run.steps_option", "the option of the script that limits its steps, such as `--max-steps`")),
     free(text(
         "schedule",
-        "the line that makes a schedule of the learning rate for a number of steps, and the kind of schedule; absent if the \
-            number is a multiple of the loader's batches",
+        "the line that makes a schedule of the learning rate for a number of steps, and the kind of schedule; absent \
+            for the steps of all epochs",
     )),
     free(number("schedule.steps", "steps", "the number of steps of that schedule")),
     number("epoch_end.seconds", "s", "what an epoch takes in addition to its steps, in epochs of a few batches"),

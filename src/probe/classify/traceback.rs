@@ -71,11 +71,9 @@ pub(super) struct Exception {
     pub(super) while_fetching: bool,
 }
 
-impl Exception {
-    /// Returns true if only its class is known: `RuntimeError:`.
-    fn is_bare(&self) -> bool {
-        self.text.ends_with(':') && !self.text.contains(' ')
-    }
+/// Returns true if a line is only the class of an exception, `RuntimeError:`, whose message begins with a line break.
+pub(super) fn is_bare(line: &str) -> bool {
+    line.trim_end().ends_with(':') && !line.trim().contains(' ')
 }
 
 /// Returns all exceptions in the order of the output.
@@ -112,8 +110,7 @@ pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
             }
         } else if let Some(number) = worker_of(line.text) {
             worker = Some(number);
-        } else if let Some(last) = found.last_mut().filter(|last| last.is_bare() && last.rank == line.rank) {
-            // The message began with a line break.
+        } else if let Some(last) = found.last_mut().filter(|last| is_bare(&last.text) && last.rank == line.rank) {
             if !line.text.trim().is_empty() {
                 last.text = format!("{} {}", last.text, line.text.trim());
             }
