@@ -111,9 +111,7 @@ pub(super) fn exceptions(lines: &[String]) -> Vec<Exception> {
         } else if let Some(number) = worker_of(line.text) {
             worker = Some(number);
         } else if let Some(last) = found.last_mut().filter(|last| is_bare(&last.text) && last.rank == line.rank) {
-            if !line.text.trim().is_empty() {
-                last.text = format!("{} {}", last.text, line.text.trim());
-            }
+            last.text = format!("{} {}", last.text, line.text.trim()).trim_end().to_owned();
         }
         is_caused |= line.text.starts_with("The above exception was the direct cause of the following exception");
         before = line.text;
