@@ -22,7 +22,9 @@ impl WholeRun {
         });
         let matters = self.epoch_ends_share.unwrap_or(0.0) >= MATTERS;
         let steps = self.steps_speedup.filter(|_| matters).map(|steps| format!("; steps alone {steps:.2}x"));
-        [same_samples, steps, Some(self.ends())].into_iter().flatten().collect()
+        let start =
+            (self.start_share >= MATTERS).then(|| format!("; the start is {:.0}% of it", self.start_share * 100.0));
+        [same_samples, steps, Some(self.ends()), start].into_iter().flatten().collect()
     }
 
     /// Returns both times, the second with its interval.
@@ -92,6 +94,7 @@ mod tests {
             steps_speedup: Some(2.6),
             epoch_ends_share: Some(0.2),
             evaluation_share: Some(0.18),
+            start_share: 0.01,
         }
     }
 
@@ -110,6 +113,8 @@ mod tests {
         assert_eq!(steps.words(), words);
         let by_option = WholeRun { steps_option: Some("--max-steps".to_owned()), ..steps };
         assert!(by_option.words().ends_with("; set --max-steps 250 for as many samples"));
+        let starts_long = WholeRun { start_share: 0.45, ..short.clone() };
+        assert!(starts_long.words().ends_with("(13.1 to 16.4); the start is 45% of it"));
         let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
         assert_eq!(same.words(), "whole run of 90 epochs: 31.2 h");
     }

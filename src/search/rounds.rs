@@ -39,7 +39,7 @@ const WON_ALL: usize = 6;
 /// The lead, as a share, that makes a config worth naming although its interval is wide. The config must have it in
 /// each of at least `FIRST_LOOK` rounds. On an overloaded machine, in one of twelve searches, equal configs agreed on a
 /// lead of 14% in three rounds.
-const CLEAR: f64 = 0.25;
+pub(crate) const CLEAR: f64 = 0.25;
 
 /// The rounds that suffice if even the slowest slice of the config leads the fastest slice of the other config by
 /// [`CLEAR`].

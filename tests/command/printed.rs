@@ -50,7 +50,7 @@ fn run_all(place: &Path, command: &str, code: i32, expected: &[&str]) {
 #[test]
 fn the_next_command_of_each_command_runs() {
     let (_folder, place) = place(&[("my train.py", SCRIPT)]);
-    let first = commands_of(&place, "gputune init --yes --time 6s --out 'my spec.toml' 'my train.py'", 0);
+    let first = commands_of(&place, "gputune init --yes --time 10s --out 'my spec.toml' 'my train.py'", 0);
     assert_eq!(first, ["gputune diagnose 'my spec.toml'", "gputune search 'my spec.toml'"]);
     commands_of(&place, &first[0], 0);
     let next = commands_of(&place, &first[1], 0);
@@ -101,7 +101,7 @@ fn the_advice_of_errors_runs() {
     let compare = "gputune compare gputune.toml best x=1";
     run_all(place, compare, 2, &["gputune report gputune-out/gputune"]);
     // The spec of `gputune tune` has its search in its own folder.
-    commands_of(place, "gputune tune --time 5s --probes 1 --out 'a run' 'a train.py'", 0);
+    commands_of(place, "gputune tune --time 30s --probes 1 --out 'a run' 'a train.py'", 0);
     let again = "gputune search 'a run/gputune.toml'";
     run_all(place, "gputune tune --out 'a run' 'a train.py' --epochs 2", 2, &[again]);
     assert!(stderr(&shell(place, again)).contains("results   a run\n"));

@@ -1,6 +1,8 @@
 """Whose count the samples of a step are, on scripts and loaders whose shapes say something else."""
 
+import random
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -12,11 +14,11 @@ except ImportError as missing:
     raise unittest.SkipTest("torch is not installed") from missing
 
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, get_worker_info
 
 sys.path.insert(0, str(harness.PYTHON))
 
-from gputune._hook import samples  # noqa: E402
+from gputune._hook import samples, shards  # noqa: E402
 
 WILD = Path(__file__).resolve().parents[1] / "wild"
 BY = "samples.counted_by"
@@ -72,6 +74,48 @@ class Skipped(unittest.TestCase):
             result = run("zipped.py", apply=settings, stop_after=8)
             self.assertEqual({step["samples"] for step in result.steps}, expected, result.output)
             self.assertIn(f"sizes {size or 4} {3 * (size or 4)}", result.output)
+
+
+class Shuffled(IterableDataset):
+    """200 samples in an order by chance, of which a worker gives all, its own ones, or some drawn with replacement."""
+
+    def __init__(self, way):
+        self.way = way
+
+    def __iter__(self):
+        worker, workers = get_worker_info().id, get_worker_info().num_workers
+        order = random.Random(worker)
+        mine = list(range(200)) if self.way != "parts" else list(range(worker, 200, workers))
+        if self.way == "few values":
+            mine = [number % 20 for number in mine[worker::workers]]
+        order.shuffle(mine)
+        if self.way == "drawn":
+            mine = order.choices(mine, k=100)
+        return iter([torch.full((40,), float(number)) for number in mine])
+
+
+class Repeats(unittest.TestCase):
+    """Workers that ask for their number, and yield all samples in different orders."""
+
+    def test_samples_that_several_workers_yield_are_found(self):
+        empty = tempfile.TemporaryDirectory()
+        self.addCleanup(empty.cleanup)
+        for way, persistent, expected in (
+            ("all", False, True),
+            ("all", True, True),
+            ("parts", True, False),
+            ("few values", False, False),
+            ("drawn", False, False),
+        ):
+            loader = DataLoader(Shuffled(way), 8, num_workers=2, persistent_workers=persistent)
+            parts, epochs = None, []
+            for _ in range(2):
+                iterator = iter(loader)
+                parts = parts if parts and persistent else shards.Parts(loader, 1, parts)
+                for batch in iterator:
+                    parts.add(batch, iterator)
+                epochs.append((parts.repeated(empty.name, True) or "").startswith("Shuffled.__iter__, "))
+            self.assertEqual(epochs, [expected] * 2, (way, persistent))
 
 
 class Recovered(unittest.TestCase):

@@ -347,7 +347,7 @@ class Loaders:
             own = loader.worker_init_fn
             starts = own
             if shards.needs_parts(loader):
-                state.parts = shards.Parts(loader, state.number)
+                state.parts = shards.Parts(loader, state.number, state.parts)
                 starts = shards.WorkerAsks(starts, self.folder, state.number)
             if self.watch is not None:
                 starts = lines.WorkerLines(starts, self.folder, state.number)

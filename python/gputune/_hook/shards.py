@@ -6,6 +6,7 @@ documentation of `torch.utils.data.IterableDataset`). A call of `get_worker_info
 
 from __future__ import annotations
 
+import collections
 import inspect
 import os
 import sys
@@ -55,10 +56,19 @@ class WorkerAsks(AtWorkerStart):
         install()  # a worker that was not forked has no wrapper yet
 
 
+#: At most so many samples of an iteration are compared. A shuffled dataset of N samples has about n²/N in common between
+#: two workers that gave n each, so 20,000 are enough for datasets of up to ten million samples.
+_COMPARED = 20_000
+
+#: Samples that two workers must have in common.
+_IN_COMMON = 8
+
+
 class Parts:
     """Finds out whether the workers of a loader repeat each other's samples. Keeps no reference to the loader."""
 
-    def __init__(self, loader: Any, number: int) -> None:
+    def __init__(self, loader: Any, number: int, before: Optional[Parts]) -> None:
+        """`before` is the object of the loader's iteration before."""
         self._kind = type(loader.dataset)
         self._workers = loader.num_workers
         # A `worker_init_fn` gets the worker's number as its argument.
@@ -66,6 +76,11 @@ class Parts:
         self._number = number
         self._first: list[list[float]] = []
         self._batches = 0
+        self._givers: dict[int, int] = {}
+        """The worker that gave a sample first, by the sample's hash."""
+        self._again = collections.Counter[bool]()
+        """Samples that came again, from the same worker (true) or from another one (false)."""
+        self._has_common = before is not None and before._has_common
         self.delivering: Optional[int] = None
         """The number of workers that have samples, if other workers have none."""
 
@@ -80,6 +95,27 @@ class Parts:
             self.delivering = working if 0 < working < self._workers else None
         if len(self._first) <= self._workers:
             self._first.append([float(tensor.double().sum()) for tensor in tensors_in(batch)[:4]])
+        if len(self._givers) < _COMPARED and not self._has_common and all(getattr(iterator, "_workers_status", ())):
+            self._compare(batch, getattr(iterator, "_rcvd_idx", 0) - 1)
+
+    def _compare(self, batch: Any, place: int) -> None:
+        """Looks for samples that another worker gave too. `place` is the batch's number in this iteration, from 0.
+
+        Samples that also come again from the same worker are alike by chance, or the data have few values.
+        """
+        if place <= 0:  # the first batch of an iteration
+            self._givers.clear()
+            self._again.clear()
+        worker = place % self._workers
+        for sample in _hashes(batch):
+            giver = self._givers.get(sample)
+            if giver is None:
+                self._givers[sample] = worker
+            else:
+                self._again[giver == worker] += 1
+        # Of samples that are alike by chance, one in `self._workers` comes from the same worker.
+        across, chance = self._again[False], self._again[True] * (self._workers - 1)
+        self._has_common = across >= _IN_COMMON and across > 4 * chance
 
     def repeated(self, folder: str, is_finite: bool) -> Optional[str]:
         """The place of the dataset's `__iter__` if workers repeat each other's samples, else `None`.
@@ -88,7 +124,7 @@ class Parts:
         an iteration has ended.
         """
         knows = self._may_know or _has_asked(folder, self._number) is not False
-        if not self._begin_alike and (knows or not is_finite):
+        if not self._begin_alike and (not is_finite or (knows and not self._has_common)):
             return None
         try:
             file = inspect.getsourcefile(self._kind.__iter__) or ""
@@ -101,6 +137,14 @@ class Parts:
     def _begin_alike(self) -> bool:
         """True if two workers began with the same batch, and the next batch of a worker differs from its first."""
         return len(self._first) > 2 and self._first[0] == self._first[1] != self._first[-1]
+
+
+def _hashes(batch: Any) -> list[int]:
+    """A hash of each sample of a batch, of up to 16 numbers of each tensor. Empty for a batch that is not in host memory."""
+    tensors = [tensor for tensor in tensors_in(batch)[:4] if tensor.dim() > 0 and tensor.device.type == "cpu"]
+    tensors = [tensor.flatten(1) if tensor.dim() > 1 else tensor[:, None] for tensor in tensors if len(tensor) == len(tensors[0])]
+    rows = [tensor[:, :: max(tensor.shape[1] // 16, 1)].tolist() for tensor in tensors]
+    return [hash(str(sample)) for sample in zip(*rows)]
 
 
 def _has_asked(folder: str, number: int) -> Optional[bool]:

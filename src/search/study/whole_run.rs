@@ -37,6 +37,8 @@ pub struct WholeRun {
     /// The share of the time that evaluation takes with the named config, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation_share: Option<f64>,
+    /// The share of the time that passes before the first step with the named config. No setting makes it shorter.
+    pub start_share: f64,
 }
 
 /// Returns the history with rates over whole epochs, if the end of an epoch was measured for any config.
@@ -130,6 +132,7 @@ impl Study {
         let end = of_best.iter().chain(&runs).find_map(|run| run.timing.epoch_end);
         let evaluation = end.and_then(|end| Some(end.evaluation_s? / end.seconds)).filter(|share| share.is_finite());
         let epoch_ends_share = now.map(|now| (1.0 - now).max(0.0));
+        let start_share = if best_s.value > 0.0 { start_of_best / best_s.value } else { 0.0 };
         Some(WholeRun {
             length,
             best_steps,
@@ -138,6 +141,7 @@ impl Study {
             best_s,
             steps_speedup: before.zip(now).map(|(before, now)| speedup.value * before / now),
             epoch_ends_share,
+            start_share,
             evaluation_share: epoch_ends_share.zip(evaluation).map(|(ends, share)| ends * share.min(1.0)),
         })
     }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::search::Search;
-use crate::model::{Count, Estimate, History, Objective, Outcome, Slot, Space, quantity::show_duration};
+use crate::model::{Config, Count, Estimate, History, Objective, Outcome, Slot, Space, Trial, quantity::show_duration};
 use crate::probe::Holds;
 use crate::search::budget::{Budget, StopReason, expected_probe};
+use crate::search::rounds::CLEAR;
 use crate::search::study::WIDEST_TIE;
 
 /// The most configs of a round: the baseline, the incumbent and two more. More configs would put more time between their slices.
@@ -77,6 +78,8 @@ impl Search<'_, '_> {
         const ROUNDS: u32 = 6;
         const CONFIGS: u32 = 3;
         const ANEW: u32 = 2;
+        /// This many configs are tried before a small lead gets the time that a proof needs. A round number.
+        const FEW: usize = 5;
         if !self.has_rounds() {
             return Duration::ZERO;
         }
@@ -85,8 +88,22 @@ impl Search<'_, '_> {
             return round + self.rounds.time_for_checks;
         }
         let first = if self.slots.holds == Holds::Processes { 0 } else { 2 };
-        let starts = self.trials.time_to_start() * first + self.trials.time_to_start_anew() * ANEW;
-        round * ROUNDS + starts + self.rounds.time_for_checks
+        let first = self.trials.time_to_start() * first;
+        if self.trials.history.count_searched() <= FEW && !self.is_clearly_ahead() {
+            return first + round + self.rounds.time_for_checks;
+        }
+        round * ROUNDS + first + self.trials.time_to_start_anew() * ANEW + self.rounds.time_for_checks
+    }
+
+    /// Returns true if a config is so much faster than the baseline that a proof is worth more than other configs.
+    fn is_clearly_ahead(&self) -> bool {
+        let objective = &self.setup.objective;
+        let feasible = self.trials.history.searched().filter(|trial| objective.score_of(&trial.outcome).is_some());
+        let rate_of = |trial: &Trial| Some((trial.config.clone(), trial.outcome.measurement()?.throughput?.value));
+        let rates: Vec<(Config, f64)> = feasible.filter_map(rate_of).collect();
+        let baseline = rates.iter().find(|(config, _)| Some(config) == self.setup.baseline()).map(|(_, rate)| *rate);
+        let best = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        !self.setup.compares_rates() || baseline.is_none_or(|baseline| best > baseline * (1.0 + CLEAR))
     }
 
     /// Returns the message for a search that ends with its allocation.
