@@ -198,14 +198,15 @@ pub(in crate::probe) fn run_processes<P: Prober + ?Sized>(
 /// Converts a probe to a block; `None` if it has no throughput.
 fn block_of(side: Side, outcome: &Outcome, (began, probe_began): (Instant, Instant)) -> Option<Block> {
     let measurement = outcome.measurement()?;
+    let rate = measurement.throughput?.value;
     Some(Block {
         side,
         begin_s: probe_began.duration_since(began).as_secs_f64(),
         end_s: began.elapsed().as_secs_f64(),
         steps: measurement.timing.steps,
         dropped_steps: measurement.timing.warmup_steps,
-        rate: measurement.throughput?.value,
-        has_epoch_ends: measurement.timing.epoch_factor.is_some(),
+        rate,
+        rate_between_ends: measurement.timing.epoch_factor.map(|factor| rate / factor),
     })
 }
 
@@ -241,7 +242,7 @@ mod tests {
                 steps: 4,
                 dropped_steps: 0,
                 rate: 1.0,
-                has_epoch_ends: true,
+                rate_between_ends: None,
             };
             bout.blocks = vec![block(Side::A), block(Side::B)];
             bout.next()

@@ -172,8 +172,8 @@ pub struct Block {
     pub dropped_steps: u64,
     /// Work per second of the counted steps.
     pub rate: f64,
-    /// True if the block consists of whole epochs, so that its rate includes the ends of epochs.
-    pub has_epoch_ends: bool,
+    /// The rate without the ends of epochs, if the block consists of whole epochs. Then `rate` includes their ends.
+    pub rate_between_ends: Option<f64>,
 }
 
 /// Why a duel ended.
@@ -238,15 +238,20 @@ impl Duelled {
         }
     }
 
-    /// Returns the rates of a side's blocks in complete rounds. Before the first complete round, returns the rate of
-    /// the side's first block if every side has a block, else nothing.
+    /// Returns the rates of a side's [counted blocks](Self::counted).
     pub fn slices(&self, side: Side) -> Vec<f64> {
+        self.counted(side).map(|block| block.rate).collect()
+    }
+
+    /// Returns a side's blocks in complete rounds. Before the first complete round, returns the side's first block if every side has a
+    /// block, else nothing.
+    pub fn counted(&self, side: Side) -> impl Iterator<Item = &Block> {
         let sides = self.sides.len();
         let turns = match self.rounds {
             0 if self.blocks.len() >= sides => sides,
             rounds => rounds as usize * self.way.turns(sides),
         };
-        self.blocks.iter().take(turns).filter(|block| block.side == side).map(|block| block.rate).collect()
+        self.blocks.iter().take(turns).filter(move |block| block.side == side)
     }
 
     /// Returns the outcome of a side, if it had a turn.

@@ -193,7 +193,7 @@ mod tests {
     use crate::probe::stats::{MeanRate, Work};
 
     fn block(side: Side, rate: f64) -> Block {
-        Block { side, begin_s: 0.0, end_s: 1.0, steps: 10, dropped_steps: 1, rate, has_epoch_ends: false }
+        Block { side, begin_s: 0.0, end_s: 1.0, steps: 10, dropped_steps: 1, rate, rate_between_ends: None }
     }
 
     /// Returns rounds of two sides with these differences.

@@ -100,12 +100,14 @@ impl Search<'_, '_> {
             return Ok(false);
         }
         let named = self.to_be_named();
-        let until = self.clock.elapsed() + self.time_for_epoch_ends();
         for config in self.without_epoch_end() {
-            let left = until.saturating_sub(self.clock.elapsed()).min(self.time_left());
+            let left = self.time_for_epoch_ends().min(self.time_left());
             let Some((mut trial, request)) = self.short_epochs(&config, left) else { break };
             self.rounds.ends_tried.push(config);
-            let Outcome::Measured(run) = self.slots.run(request, on_event)? else { break };
+            let began = self.clock.elapsed();
+            let outcome = self.slots.run(request, on_event)?;
+            self.rounds.ends_time += self.clock.elapsed().saturating_sub(began);
+            let Outcome::Measured(run) = outcome else { break };
             let Outcome::Measured(measurement) = &mut trial.outcome else { break };
             let fact = |name: &str| run.facts.number(name);
             let (Some(seconds), Some(samples)) = (fact("epoch_end.seconds"), measurement.samples_per_epoch()) else {
@@ -128,7 +130,14 @@ impl Search<'_, '_> {
         }
         let each = self.trials.time_to_start().as_secs_f64() + EPOCHS * EPOCH_SECONDS;
         let most = (self.clock.elapsed().as_secs_f64() * EPOCH_ENDS_SHARE).max(EPOCH_ENDS_SECONDS);
+        let most = most - self.rounds.ends_time.as_secs_f64();
         Duration::try_from_secs_f64(if each > most { 0.0 } else { most }).unwrap_or_default()
+    }
+
+    /// Returns true if the end of an epoch was measured for the baseline.
+    pub(super) fn is_epoch_end_known(&self) -> bool {
+        let known = |config: &Config| self.trials.runs_of(config).any(|run| run.timing.epoch_end.is_some());
+        self.setup.baseline().is_some_and(known)
     }
 
     /// Returns the configs whose whole run is compared, and whose end of an epoch can be measured and is not known.

@@ -90,7 +90,7 @@ impl Search<'_, '_> {
         let first = if self.slots.holds == Holds::Processes { 0 } else { 2 };
         let first = self.trials.time_to_start() * first;
         if self.trials.history.count_searched() <= FEW && !self.is_clearly_ahead() {
-            return first + round + self.rounds.time_for_checks;
+            return first + round + self.time_for_checks();
         }
         round * ROUNDS + first + self.trials.time_to_start_anew() * ANEW + self.rounds.time_for_checks
     }

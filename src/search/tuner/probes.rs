@@ -38,6 +38,8 @@ pub(super) struct Rounds {
     pub(super) fallbacks: BTreeSet<String>,
     /// The configs for which a run with short epochs was tried.
     pub(super) ends_tried: Vec<Config>,
+    /// The time of these runs so far.
+    pub(super) ends_time: Duration,
     /// The configs for which a step with the largest batch was tried.
     pub(super) largest_tried: Vec<Config>,
     /// True if no further config is probed and only rounds go on.

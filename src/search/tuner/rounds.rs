@@ -8,7 +8,7 @@ use super::probes::RoundUnderWay;
 use super::request::{Request, Round, Work};
 use super::search::{OnEvent, Search};
 use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
-use crate::probe::duel::{BLOCK, DuelEnd, Duelled, Side, Way};
+use crate::probe::duel::{BLOCK, Block, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
 use crate::probe::{Effort, Holds};
 use crate::search::budget::StopReason;
@@ -50,6 +50,10 @@ impl Search<'_, '_> {
         while self.has_rounds() {
             if self.setup.is_stopped() {
                 return Ok(Some(StopReason::Interrupted));
+            }
+            // Slices of short epochs include their ends, which compares well only with ends that are known.
+            if self.rounds.ends_tried.is_empty() && self.trials.last_round() > 0 {
+                self.measure_epoch_ends(on_event)?;
             }
             let race = self.study().race();
             let new = if self.setup.compares_rates() { self.not_in_rounds(None) } else { Vec::new() };
@@ -142,13 +146,19 @@ impl Search<'_, '_> {
         }
         let mut ratios = Vec::new();
         let mut first_rate = None;
+        let has_ends =
+            |side: Side| duelled.blocks.iter().filter(|it| it.side == side).all(|it| it.rate_between_ends.is_some());
+        let is_known = |(side, request): (Side, &Request)| {
+            has_ends(side) || self.trials.epoch_factor_of(request.config()).is_some()
+        };
+        let counts_ends = Side::first(count).zip(&round.requests).all(is_known) || self.is_epoch_end_known();
         for (side, request) in Side::first(count).zip(&round.requests) {
             let failed = duelled.side(side).filter(|outcome| outcome.failure().is_some());
             let outcome = match (failed, duelled.side(side)) {
                 (Some(failed), _) if disturbed.is_none() => failed.clone(),
                 (None, Some(Outcome::Measured(measurement))) if is_complete => {
-                    let whole = self.trials.epoch_factor_of(request.config());
-                    Outcome::Measured(of_round(measurement, &duelled, side, number, elapsed, whole))
+                    let whole = self.trials.epoch_factor_of(request.config()).filter(|_| counts_ends);
+                    Outcome::Measured(of_round(measurement, &duelled, side, number, elapsed, (counts_ends, whole)))
                 }
                 _ => continue,
             };
@@ -176,9 +186,14 @@ impl Search<'_, '_> {
             on_event(Event::RoundEnds { number, ratios: &ratios });
         }
         self.rounds.is_clear = self.study().race().is_decided();
-        let checks = self.time_to_compare() + self.time_for_epoch_ends() + self.time_for_largest_batches();
-        self.rounds.time_for_checks = checks + self.time_for_traces();
+        self.rounds.time_for_checks = self.time_for_checks();
         Ok(true)
+    }
+
+    /// Returns the time for the checks of the config that would be named.
+    pub(super) fn time_for_checks(&self) -> Duration {
+        let checks = self.time_to_compare() + self.time_for_epoch_ends() + self.time_for_largest_batches();
+        checks + self.time_for_traces()
     }
 
     /// Returns the feasible configs that were measured but were in no round yet, except those that are much too slow; with a slot, only
@@ -231,25 +246,30 @@ impl Search<'_, '_> {
     }
 }
 
+/// Converts the slices of a config to a measurement. `counts_ends` is true if the ends of epochs count in the rates of all configs of
+/// the round; `whole` is the config's rate over whole epochs as a share of its rate between their ends.
 fn of_round(
     measurement: &Measurement,
     duelled: &Duelled,
     side: Side,
     number: u32,
     elapsed: Duration,
-    whole: Option<f64>,
+    (counts_ends, whole): (bool, Option<f64>),
 ) -> Measurement {
     let own = || duelled.blocks.iter().filter(|block| block.side == side);
-    let has_ends = own().all(|block| block.has_epoch_ends);
+    let has_ends = counts_ends && own().all(|block| block.rate_between_ends.is_some());
     let scale = whole.filter(|_| !has_ends).unwrap_or(1.0);
-    let slices: Vec<f64> = duelled.slices(side).into_iter().map(|rate| rate * scale).collect();
+    let rate_of = |block: &Block| block.rate_between_ends.filter(|_| !has_ends).unwrap_or(block.rate) * scale;
+    let slices: Vec<f64> = duelled.counted(side).map(rate_of).collect();
     let process = duelled.processes.get(side.place()).copied().unwrap_or(0);
     // The slices of a config have the same number of steps. So the rate over all of their time is the harmonic mean. With workers,
     // whose batches come in bursts, the mean of the rates is too high.
     let times: Vec<f64> = slices.iter().map(|rate| rate.recip()).collect();
     let mean = stats::mean(&times).map(|time| Estimate::point(time.recip()));
     // A slice of a process of its own has an interval.
-    let throughput = if slices.len() > 1 || duelled.way != Way::Processes { mean } else { measurement.throughput };
+    let has_interval = slices.len() == 1 && duelled.way == Way::Processes;
+    let throughput =
+        measurement.throughput.filter(|_| has_interval).map(|rate| rate.times(slices[0] / rate.value)).or(mean);
     let measured: f64 = own().map(|block| block.end_s - block.begin_s).sum();
     let measuring_s = measured.min(elapsed.as_secs_f64());
     let spent = Spent { measuring_s, starting_s: elapsed.as_secs_f64() - measuring_s, ..Spent::default() };

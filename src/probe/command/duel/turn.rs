@@ -73,6 +73,8 @@ struct Counted {
     dropped: u64,
     steps: u64,
     work: Work,
+    /// The work without the ends of epochs.
+    between_ends: Work,
 }
 
 impl Session {
@@ -168,7 +170,7 @@ impl Session {
             Answer::Interrupted => return Ok(Turn::Ended(Verdict::Interrupted)),
             Answer::None | Answer::Refused(_) => return Ok(Turn::NotHeld),
         }
-        let Counted { dropped, steps, work } = self.counted(from, plan);
+        let Counted { dropped, steps, work, between_ends } = self.counted(from, plan);
         let since = |moment: Instant| moment.duration_since(began).as_secs_f64();
         Ok(Turn::Block(Block {
             side,
@@ -177,7 +179,8 @@ impl Session {
             steps,
             dropped_steps: dropped,
             rate: work.amount / work.seconds,
-            has_epoch_ends: plan.counts_ends,
+            rate_between_ends: (plan.counts_ends && between_ends.seconds > 0.0)
+                .then(|| between_ends.amount / between_ends.seconds),
         }))
     }
 
@@ -210,6 +213,7 @@ impl Session {
             dropped,
             steps: kept.iter().map(|step| step.steps).sum(),
             work: kept.iter().fold(nothing, |sum, step| sum + step.work),
+            between_ends: kept.iter().filter(|step| !step.before.ends_epoch).fold(nothing, |sum, step| sum + step.work),
         }
     }
 
