@@ -139,10 +139,16 @@ impl Seen {
         self.today(parameter)?.parse().ok()
     }
 
-    /// Returns the options and variables that have the loader's value but an unknown name.
+    /// Returns the number that trained. Without a loader, the samples of a step show the batch size.
+    fn trained(&self, parameter: &str) -> Option<i64> {
+        let without_loader = self.has_loader() == Some(false) && parameter == "batch_size";
+        if without_loader { self.notes.samples } else { self.number(parameter) }
+    }
+
+    /// Returns the options and variables that have the value that trained but an unknown name.
     pub fn guesses(&self) -> Vec<Guess> {
         let of = |parameter: &'static str| {
-            let Some(today) = self.number(parameter) else { return Vec::new() };
+            let Some(today) = self.trained(parameter) else { return Vec::new() };
             let knob = |name: &str| KNOBS.iter().find(|knob| knob.names.contains(&Argument::plain(name).as_str()));
             let is_known = |name: &String| knob(name).is_some_and(|knob| knob.parameter == parameter);
             let is_other = |name: &String| knob(name).is_some_and(|knob| knob.parameter != parameter);
@@ -167,10 +173,10 @@ impl Seen {
         [of("batch_size"), of("workers")].concat()
     }
 
-    /// Keeps the guesses whose value the loader got in a second run.
+    /// Keeps the guesses whose value trained in a second run.
     #[must_use]
     pub fn with_tried(mut self, guesses: Vec<Guess>, second: &Self) -> Self {
-        let is_right = |guess: &Guess| second.number(guess.of.parameter) == Some(guess.value);
+        let is_right = |guess: &Guess| second.trained(guess.of.parameter) == Some(guess.value);
         self.matches = guesses.into_iter().filter(is_right).map(|guess| guess.of).collect();
         self
     }

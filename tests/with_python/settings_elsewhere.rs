@@ -66,6 +66,13 @@ const CASES: &[Case] = &[
         spec: &["replaces = \"config.toml\"", "batch_size = 16 # config.toml", "apply = \"dataloader.num_workers\""],
     },
     Case {
+        // Of two variables with the value of a step's samples, a second run shows which of them sets it.
+        code: "import os, torch\nsize, _ = int(os.environ.get('PER_STEP', '16')), os.environ.get('LAYERS', '16')\n",
+        rest: LOOP,
+        file: None,
+        spec: &["apply = \"env.PER_STEP\"", "batch_size = 16"],
+    },
+    Case {
         code: "import os, torch\nsize = int(os.getenv('BATCH_SIZE') or 16)\nint(os.environ.get('BATCH_SIZE', '16'))\n",
         rest: LOOP,
         file: None,

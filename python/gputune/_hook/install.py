@@ -69,6 +69,7 @@ def _install_checks(hook: Hook, probe: dict[str, Any]) -> None:
         FIRST.watch_loaders(DataLoader)
         hook.steps.checks.append(FIRST.note_trainer)
         hook.steps.checks.append(lambda: FIRST.note("sized", hook.loaders.is_sized))
+        hook.steps.checks.append(lambda: FIRST.note("samples", hook.steps.samples.of_last_step))
     if asked is not None and asked.mode == experiment.TRACE:
         Tracing(hook, folder).install()
     Schedules(hook).install()

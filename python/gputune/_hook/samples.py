@@ -157,6 +157,7 @@ class Samples:
     def __init__(self) -> None:
         self.modules: Callable[[], Iterable[nn.Module]] = lambda: ()
         self.by: Optional[str] = None
+        self.of_last_step: Optional[int] = None
         self.mismatch: Optional[str] = None
         self.inputs: Optional[int] = 0
         """Samples in the inputs of the current step; `None` if one input has no clear number."""
@@ -185,6 +186,10 @@ class Samples:
 
     def of_step(self, samples: Optional[int], counter: Optional[BatchCounter], forwards: int) -> Optional[int]:
         """The samples of the step that ends now: the loader's count, else the inputs' count; `None` if unknown."""
+        self.of_last_step = self._count(samples, counter, forwards)
+        return self.of_last_step
+
+    def _count(self, samples: Optional[int], counter: Optional[BatchCounter], forwards: int) -> Optional[int]:
         inputs, self.inputs = self.inputs, 0
         self.by = None
         if samples is not None and counter is not None:

@@ -288,7 +288,7 @@ class Steps:
     def settle(self) -> None:
         """Waits for the device between two steps, and reports all steps so far."""
         self._report_rest(True)
-        self._at_edge(False)
+        self._at_edge(True)
 
     def _report_rest(self, waits: bool) -> None:
         """Reports the finished steps and the memory; with `waits`, first waits for the device to finish all steps."""

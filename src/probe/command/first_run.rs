@@ -57,6 +57,8 @@ pub struct Notes {
     pub variables: Vec<NotedVariable>,
     /// True if the batch size of the training loader can be set; `None` without a training loader.
     pub is_sized: Option<bool>,
+    /// The samples of the first step, if they can be counted.
+    pub samples: Option<i64>,
     /// The loaders that the script made.
     pub loaders: Vec<NotedLoader>,
 }
@@ -113,6 +115,7 @@ enum Line {
     Variable(NotedVariable),
     Loader(NotedLoader),
     Sized(Option<bool>),
+    Samples(Option<i64>),
 }
 
 impl Notes {
@@ -140,6 +143,7 @@ impl Notes {
                 self.variables.push(variable);
             }
             Line::Loader(loader) => self.loaders.push(loader),
+            Line::Samples(samples) => self.samples = self.samples.or(samples),
             Line::Sized(is_sized) => self.is_sized = self.is_sized.or(is_sized),
             _ => {}
         }
