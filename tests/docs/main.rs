@@ -6,6 +6,7 @@
 
 mod blocks;
 mod generated;
+mod output;
 #[expect(dead_code, reason = "the tests of the binary read the same pages, and more of them")]
 mod pages;
 
