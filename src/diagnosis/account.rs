@@ -51,7 +51,7 @@ pub const BRANCHES: &[BranchRow] = &[
     },
     BranchRow { branch: Branch::Data, label: "waiting for data", probe: "replayed batches" },
     BranchRow { branch: Branch::Copies, label: "copies", probe: "pinned batches" },
-    BranchRow { branch: Branch::Device, label: "device busy", probe: "twice the batch, another number format" },
+    BranchRow { branch: Branch::Device, label: "device busy", probe: "twice the batch, another precision" },
     BranchRow {
         branch: Branch::Communication,
         label: "waiting for other ranks",

@@ -39,7 +39,7 @@ pub enum Differential {
     EightBatches,
     /// Trains on replayed batches of half the size, if twice the size does not fit.
     HalfBatch,
-    /// Trains on replayed batches in another number format.
+    /// Trains on replayed batches in another precision.
     OtherPrecision,
     /// Trains with batches in page-locked memory.
     Pinned,
@@ -110,7 +110,7 @@ pub const DIFFERENTIALS: &[DifferentialRow] = &[
         differential: Differential::OtherPrecision,
         name: "other_precision",
         label: "bf16",
-        measures: "replayed batches in bf16, or in fp16 if the GPU has no bf16: the cost of the number format",
+        measures: "replayed batches in bf16, or in fp16 if the GPU has no bf16: the cost of the precision",
     },
     DifferentialRow {
         differential: Differential::Pinned,
@@ -441,7 +441,7 @@ impl Evidence {
         self.around.warnings.iter().find(|(name, _)| name == rule).map(|(_, message)| message.as_str())
     }
 
-    /// Returns the number format of the training.
+    /// Returns the precision of the training.
     pub fn precision(&self) -> Option<Precision> {
         Precision::named(self.text("precision")?)
     }

@@ -137,7 +137,7 @@ pub(super) fn verdict(comparison: &Comparison) -> (Tone, String) {
         Change::Better => (Tone::Good, format!("{words}: {better} beyond the noise")),
         Change::Worse => (Tone::Bad, format!("{words}: {worse} beyond the noise")),
         Change::WithinNoise => (Tone::Note, format!("{words}: the difference is within the noise")),
-        Change::Unknown => (Tone::Doubtful, format!("{words}; how far off that may be is not known")),
+        Change::Unknown => (Tone::Doubtful, format!("{words}; its noise is not known")),
     }
 }
 

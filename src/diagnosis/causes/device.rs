@@ -1,4 +1,4 @@
-//! Causes in the device itself: kernel launches, memory bandwidth, number formats, arithmetic, clocks.
+//! Causes in the device itself: kernel launches, memory bandwidth, precisions, arithmetic, clocks.
 
 use super::super::cause::{
     Cause, Cure, Found, Kind, Scope, Strength, Threshold, Worth, shown_share, shown_times, times_without,
@@ -42,7 +42,7 @@ pub(super) static TENSOR_IDLE: Threshold = Threshold {
     source: "PyTorch profiler's plugin: none at all, on a GPU that has them; with room for a last layer",
 };
 pub(super) static FORMAT_GAIN: Threshold = Threshold {
-    what: "speed in the other number format over the speed of the job, at least",
+    what: "speed in the other precision over the speed of the job, at least",
     value: 1.2,
     source: "own choice: less does not pay for a change of the numerics",
 };
@@ -103,7 +103,7 @@ pub(super) static CAUSES: [Cause; 6] = [
     Cause {
         name: "wrong_precision",
         title: "wrong precision: the tensor cores are idle",
-        about: "Matrices are multiplied in a number format that is slow on this GPU.",
+        about: "Matrices are multiplied in a precision that is slow on this GPU.",
         signature: "full precision on a GPU with idle tensor cores; another format is faster",
         thresholds: &[&TENSOR_IDLE, &FORMAT_GAIN],
         kind: Kind::Bottleneck,
@@ -260,7 +260,7 @@ fn wrong_precision(evidence: &Evidence) -> Option<Found> {
     }
     let mut found = match gain {
         Some(gain) => Found::by(in_half_precision(gain), Strength::Proof),
-        None => Found::new(Worth::unknown("no other number format was measured")),
+        None => Found::new(Worth::unknown("no other precision was measured")),
     };
     found.add_known(Strength::Strong, idle.map(shown_tensor_cores));
     if evidence.precision() == Some(Precision::Fp32) {

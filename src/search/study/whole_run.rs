@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Best, Study};
+use crate::model::fact::LEFT_TRAINING;
 use crate::model::{Config, EpochEnd, Estimate, HANDED_OUT, History, Measurement, RunLength, SAMPLES_PER_SECOND};
 
 /// The length of a training that says nothing of its length, and has no epochs.
@@ -37,6 +38,10 @@ pub struct WholeRun {
     /// The share of the time that evaluation takes with the named config, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation_share: Option<f64>,
+    /// How long, and where, the script did something other than training in a probe, if the ends of epochs were not measured. The times
+    /// leave this out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outside_training: Option<String>,
     /// The share of the time that passes before the first step with the named config. No setting makes it shorter.
     pub start_share: f64,
 }
@@ -132,6 +137,7 @@ impl Study {
         let end = of_best.iter().chain(&runs).find_map(|run| run.timing.epoch_end);
         let evaluation = end.and_then(|end| Some(end.evaluation_s? / end.seconds)).filter(|share| share.is_finite());
         let epoch_ends_share = now.map(|now| (1.0 - now).max(0.0));
+        let outside = || runs.iter().chain(&of_best).find_map(|run| run.facts.text(LEFT_TRAINING)).map(str::to_owned);
         let start_share = if best_s.value > 0.0 { start_of_best / best_s.value } else { 0.0 };
         Some(WholeRun {
             length,
@@ -142,6 +148,7 @@ impl Study {
             steps_speedup: before.zip(now).map(|(before, now)| speedup.value * before / now),
             epoch_ends_share,
             start_share,
+            outside_training: now.is_none().then(outside).flatten(),
             evaluation_share: epoch_ends_share.zip(evaluation).map(|(ends, share)| ends * share.min(1.0)),
         })
     }
