@@ -337,6 +337,13 @@ class Memory(OnADevice):
         self.assertEqual(parts, [3.0, 3.0, 3.0, 0.0])
         self.assertEqual(result.facts["memory.fragmentation"], 0.0)
 
+    def test_a_script_that_reports_its_steps_leaves_the_memory_to_the_hook(self):
+        result = self.run_memory(OWN_STEPS=1, TUNING=20)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertTrue(all("in_use" in event for event in result.named("memory")), "all reports are the hook's")
+        resets = [entry for entry in result.card if (entry["kind"], entry["name"]) == ("memory", "reset_peak_memory_stats")]
+        self.assertEqual((len(resets), self.peaks(result)[-1][2]), (1, 3.0))
+
     def test_the_memory_that_tensors_hold_is_reported_often_enough_to_see_it_grow(self):
         for leak in (0, 0.125):
             result = self.run_memory(STEPS=30, **({"LEAK": leak} if leak else {}))
