@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+import re
 import sys
 import tempfile
 import threading
@@ -134,6 +135,25 @@ class StartsTest(Reports):
         trials += self.trials("is_live", 900.0, 9, round={"number": 1})
         rates = [[config["rate"] for config in starts.configs(trials, mark).values()] for mark in starts.STARTS.values()]
         self.assertEqual(rates, [[100.0], [70.0], [50.0]])
+
+    def search(self, start, mark, dry=False):
+        """The setting in the spec of a search, and the outcomes of its rows."""
+        report = self.report()
+        with tempfile.TemporaryDirectory() as folder:
+            context = Context("gputune", folder, folder, 30.0, dry=dry)
+            with mock.patch.object(Context, "gputune", lambda *_, **__: Done(0, "", "", 1.0)), \
+                    mock.patch.object(starts.tables, "read_journal", lambda _: self.trials(mark, 100.0, 7)):  # fmt: skip
+                starts.search(context, report, start)
+            text = (context.folder(f"starts/{start}") / "spec.toml").read_text()
+        (setting,) = re.findall(r'^start = "(\w+)"', text, re.MULTILINE)
+        return setting, [row.outcome for row in report.rows[:2]]
+
+    def test_the_default_has_to_be_live_on_a_gpu(self):
+        self.assertEqual(self.search("live", "is_live"), ("auto", ["passed", "passed"]))
+        self.assertEqual(self.search("live", ""), ("auto", ["passed", "failed"]))
+        self.assertEqual(self.search("warm", "is_forked"), ("warm", ["passed", "passed"]))
+        self.assertEqual(self.search("fresh", ""), ("fresh", ["passed", "passed"]))
+        self.assertEqual(self.search("live", "", dry=True), ("live", ["passed", "skipped"]))
 
     def compared(self, rate, memory, dry=False):
         report, fresh = self.report(), {"a": {"rate": 100.0, "memory": 8e9}}
