@@ -347,13 +347,19 @@ class CostTest(Reports):
                     hook.cost(context, report, goes_on)
         self.assertEqual([row.outcome for row in report.rows], ["skipped", "passed"])
 
-    def test_small_steps_cost_microseconds(self):
+    def test_small_steps_cost_half_a_percent_and_the_noise(self):
         def judge(_, report):
             hook.judge_small_steps(report, list(hook.rounds()))
 
-        self.assertEqual(self.outcome([(1e-3, 1.10e-3), (1e-3, 1.11e-3), (1e-3, 1.12e-3)], judge), "passed")
-        self.assertEqual(self.outcome([(1e-3, 1.50e-3), (1e-3, 1.51e-3), (1e-3, 1.52e-3)], judge), "failed")
-        self.assertEqual(self.outcome([(1e-3, 1.50e-3), (1e-3, 0.51e-3), (1e-3, 1.52e-3)], judge), "skipped")
+        for longer, outcome in [
+            ((1.003, 1.004, 1.005), "passed"),
+            ((1.002, 1.012, 1.007), "passed"),  # half a percent more, and the noise
+            ((1.010, 1.011, 1.012), "failed"),
+            ((1.200, 1.201, 1.202), "failed"),  # a fifth of a step
+            ((1.200, 1.250, 1.300), "failed"),  # however noisy
+            ((1.500, 0.510, 1.520), "skipped"),
+        ]:
+            self.assertEqual(self.outcome([(1e-3, 1e-3 * share) for share in longer], judge), outcome, longer)
         self.assertEqual(self.outcome([(1e-3, 1e-3)], judge), "skipped")
         self.assertGreater(meters.interval([0.0, 1.0, 2.0])[1], 2)
 
