@@ -427,8 +427,8 @@ def rounds(context: Context, script: str, folder: Path, reserve: float) -> Itera
             yield seconds[False], seconds[True]
 
 
-#: What the hook may take of a step however small, in seconds: benches/results/observer.md saw 0.1 to 0.2 ms.
-STEP_COST = 2e-4
+#: The widest half of an interval, as a share of a step, that can show the cost of the hook.
+NOISIEST = 0.02
 #: Of the check, for what follows.
 LOAD_RESERVE = 65
 
@@ -446,18 +446,18 @@ def observer(context: Context, report: Report) -> None:
 
 
 def judge_small_steps(report: Report, pairs: list[tuple[float, float]]) -> None:
-    """By the mean of what a step takes longer, with its 95 % interval."""
-    expected = f"at most {1e3 * STEP_COST:.1f} ms more, surely"
+    """By the mean share that a step takes longer. Half the width of its 95 % interval is the noise."""
+    expected = f"at most {meters.COST:.1%} more, plus the noise of at most {NOISIEST:.0%}"
     if len(pairs) < meters.FEWEST_ROUNDS:
         report.skip("small steps", expected, f"{len(pairs)} rounds ended well, not {meters.FEWEST_ROUNDS}")
         return
-    mean, half = meters.interval([hooked - alone for alone, hooked in pairs])
+    mean, half = meters.interval([hooked / alone - 1 for alone, hooked in pairs])
     alone = 1e3 * statistics.mean(alone for alone, _ in pairs)
-    seen = f"{1e3 * mean:+.3f} ± {1e3 * half:.3f} ms of a step of {alone:.2f} ms, in {len(pairs)} rounds"
-    if mean - half <= STEP_COST < mean + half:
+    seen = f"{mean:+.2%} ± {half:.2%} of a step of {alone:.2f} ms, in {len(pairs)} rounds"
+    if half > NOISIEST and mean - half <= meters.COST:
         report.skip("small steps", expected, f"too noisy ({seen})")
     else:
-        report.judge("small steps", expected, seen, mean + half <= STEP_COST)
+        report.judge("small steps", expected, seen, mean - half <= meters.COST)
 
 
 def read_json(path: Path) -> Witness:

@@ -16,8 +16,17 @@ from typing import Any, Optional
 
 from .nvidia_smi import only_gpu
 
-SM_UTIL, SM_OCCUPANCY, ANY_TENSOR, DRAM_BW_UTIL = 2, 3, 5, 10
-GPM_METRICS = {"sm_util": SM_UTIL, "sm_occupancy": SM_OCCUPANCY, "tensor": ANY_TENSOR, "dram": DRAM_BW_UTIL}
+#: The metrics that src/machine/telemetry/nvml/gpm.rs reads: shares in percent, then traffic in MiB per second.
+GPM_METRICS = {
+    "sm_util": 2,
+    "sm_occupancy": 3,
+    "any_tensor_util": 5,
+    "dram_bw_util": 10,
+    "pcie_rx_per_sec": 21,
+    "pcie_tx_per_sec": 20,
+    "nvlink_total_rx_per_sec": 60,
+    "nvlink_total_tx_per_sec": 61,
+}
 ROOM = 1024
 
 
@@ -100,7 +109,7 @@ class Nvml:
         return sample
 
     def gpm_means(self, first: ctypes.c_void_p, second: ctypes.c_void_p) -> dict[str, Optional[float]]:
-        """Means between two samples, in per cent; nothing where the device does not tell."""
+        """Means between two samples, in the units of `GPM_METRICS`. `None` if the device has no value."""
         request = GpmMetricsGet(version=1, count=len(GPM_METRICS), sample1=first, sample2=second)
         for index, metric_id in enumerate(GPM_METRICS.values()):
             request.metrics[index].metric_id = metric_id

@@ -75,6 +75,8 @@ class Call:
     of_device: bool = True
     #: Distinguishes two rows of one function.
     about: str = ""
+    #: The arguments for an array with this many items. A first call without an array asks for their number.
+    sized: Optional[Callable[[int], list[Any]]] = None
 
 
 def text(name: str, of_device: bool = True) -> Call:
@@ -84,6 +86,11 @@ def text(name: str, of_device: bool = True) -> Call:
 def listed(name: str, kind: Any) -> Call:
     """A function that fills an array."""
     return Call(name, lambda: [InOut(PROCESSES), (kind * PROCESSES)()])
+
+
+def shares(room: int) -> list[Any]:
+    """NVML has one item for each sample in its buffer, which may be more than there are processes."""
+    return [(ProcessShare * room)() if room else c_void_p(), InOut(room), c_ulonglong(0)]
 
 
 class InOut:
@@ -137,7 +144,7 @@ CALLS = [
     listed("nvmlDeviceGetComputeRunningProcesses_v3", Process),
     listed("nvmlDeviceGetComputeRunningProcesses_v2", Process),
     listed("nvmlDeviceGetMPSComputeRunningProcesses_v3", Process),
-    Call("nvmlDeviceGetProcessUtilization", lambda: [(ProcessShare * PROCESSES)(), InOut(PROCESSES), c_ulonglong(0)]),
+    Call("nvmlDeviceGetProcessUtilization", lambda: shares(0), sized=shares),
     Call("nvmlDeviceGetSamples", samples(0), about="power"),
     Call("nvmlDeviceGetSamples", samples(1), about="GPU busy"),
     Call("nvmlDeviceGetUtilizationRates", lambda: [(c_uint * 2)()]),
@@ -173,10 +180,12 @@ def ask(nvml: Nvml, call: Call) -> dict[str, Any]:
     times = []
     for _ in range(1 + REPEATS):
         arguments = call.arguments()
-        passed = [nvml.device] if call.of_device else []
-        passed += [reference(argument) for argument in arguments]
+        if call.sized is not None:
+            function(*passed(nvml, call, arguments))
+            arguments = call.sized(next(argument.number.value for argument in arguments if isinstance(argument, InOut)))
+        given_arguments = passed(nvml, call, arguments)
         begun = time.perf_counter()
-        code = function(*passed)
+        code = function(*given_arguments)
         times.append(1e6 * (time.perf_counter() - begun))
     row.update(code=code, first_us=round(times[0], 1), fastest_us=round(min(times[1:]), 1))
     if code == 0:
@@ -184,6 +193,10 @@ def ask(nvml: Nvml, call: Call) -> dict[str, Any]:
     else:
         row["error"] = nvml.words(code)
     return row
+
+
+def passed(nvml: Nvml, call: Call, arguments: list[Any]) -> list[Any]:
+    return [nvml.device] * call.of_device + [reference(argument) for argument in arguments]
 
 
 def reference(argument: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The same configs by each way to start a probe: live, warm and fresh. Rates and memory are compared."""
+"""The same configs by each way to start a probe: live (the default on a GPU), warm and fresh. Rates and memory are compared."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from .results import Report
 STARTS = {"live": "is_live", "warm": "is_forked", "fresh": ""}
 #: The largest differences of rates and memory from fresh processes.
 RATE_SHARE, MEMORY_SHARE, MEMORY_BYTES = 0.05, 0.05, 64 << 20
+#: What a spec without `start` has. On a GPU such a search must be live.
+DEFAULT = "auto"
 KEPT = "configs.json"
 Configs = dict[str, dict[str, float]]
 
@@ -24,7 +26,8 @@ def search(context: Context, report: Report, start: str) -> None:
     folder = context.folder(f"starts/{start}")
     source = SPECS / ("tiny-starts.toml" if context.tiny else "starts.toml")
     seconds = max(int(context.left) - 6, 5)
-    text = source.read_text().replace('start = "live"', f'start = "{start}"').replace('\ntime = "60s"', f'\ntime = "{seconds}s"')
+    setting = setting_of(start, context.dry)
+    text = source.read_text().replace(f'start = "{DEFAULT}"', f'start = "{setting}"').replace('\ntime = "60s"', f'\ntime = "{seconds}s"')
     spec = folder / "spec.toml"
     spec.write_text(text.replace("[step]\n", f"[step]\ncwd = {json.dumps(str(SPECS))}\n", 1))
     done = context.gputune("search", spec, "--out", folder / "search", "--fresh", "--format", "json")
@@ -45,9 +48,16 @@ def search(context: Context, report: Report, start: str) -> None:
                 compare(context, report, other, read(context.folder(f"starts/{other}") / KEPT), found)
 
 
+def setting_of(start: str, is_dry: bool) -> str:
+    """The setting `start` of the search. Without a GPU the default is not live."""
+    return DEFAULT if start == "live" and not is_dry else start
+
+
 def judge_start(context: Context, report: Report, start: str, found: Configs) -> None:
     """A search that cannot start probes this way falls back to fresh processes, and prints the reason."""
     expected = f"at least one config is measured {start}"
+    if setting_of(start, context.dry) == DEFAULT:
+        expected += f', with start = "{DEFAULT}"'
     if found or not context.dry:
         report.judge("the way to start", expected, f"{len(found)} configs", bool(found))
     else:

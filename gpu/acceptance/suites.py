@@ -25,10 +25,13 @@ SUITES = (
     "test_hook_device",
     "test_hook_live",
     "test_zygote",
+    "test_hook_flops",
+    "test_hook_trace",
     "test_hook",
     "test_hook_targets",
     "test_hook_by_hand",
     "test_hook_timeline",
+    "test_hook_experiments",
 )
 #: Each process has a context on the GPU, of about half a GiB.
 MOST_AT_A_TIME = 16
@@ -94,6 +97,15 @@ def run_all(report: Report, units: list[str], seconds: float, run: Callable[[str
                 judge_suite(report, suite, ended[suite])
 
 
+def results_of(printed: str) -> list[tuple[str, str]]:
+    """Each test that ended, with its result. unittest prints them as they end, but the reasons of failures only at its own end."""
+    name, found = "", []
+    for part in re.finditer(r"^ *(\w+)(?= \()|\.\.\. (ok|FAIL|ERROR|skipped)", printed, re.MULTILINE):
+        name = part[1] or name
+        found += [(name, part[2])] if part[2] else []
+    return found
+
+
 def judge_suite(report: Report, suite: str, units: list[Done]) -> None:
     """Rows of what the processes of a suite printed. Tests that had no time are skipped, not passed."""
     expected = "none fails"
@@ -101,11 +113,12 @@ def judge_suite(report: Report, suite: str, units: list[Done]) -> None:
     failed: list[str] = []
     words: list[str] = []
     for done in units:
-        results = re.findall(r"\.\.\. (ok|FAIL|ERROR|skipped)", done.stderr)
+        ended = results_of(done.stderr)
         for name in counts:
-            counts[name] += results.count(name)
+            counts[name] += [result for _, result in ended].count(name)
         failures = [line for line in done.stderr.splitlines() if line.startswith(("FAIL:", "ERROR:"))]
-        if not failures and (done.code not in (0, NO_TESTS_RAN, None) or {"FAIL", "ERROR"} & set(results)):
+        failures = failures or [f"{result}: {name} ({done.ended})" for name, result in ended if result in ("FAIL", "ERROR")]
+        if not failures and done.code not in (0, NO_TESTS_RAN, None):
             failures = [f"{done.ended}: {done.last_line()}"]
         failed += failures
         words += [done.stderr] if failures else []

@@ -158,9 +158,10 @@ def memory(
 ) -> None:
     """Reports device memory, in bytes: peaks since the last report, use by other processes, and the capacity.
 
-    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device. It resets the peaks
-    once, after the third step. It reports nothing if PyTorch is not loaded or has not used CUDA yet. `retries` is the
-    total number of times that the allocator freed its caches and tried again.
+    Without arguments it reads the counters of PyTorch's CUDA allocator for the current device. It empties the cache and
+    resets the peaks once, after the third step. It reports nothing if PyTorch is not loaded or has not used CUDA yet,
+    or if gputune's hook reports the memory. `retries` is the total number of times that the allocator freed its caches
+    and tried again.
     """
     reporter = _client.Reporter.current()
     if reporter is None:
@@ -188,20 +189,24 @@ def _cuda_memory() -> dict[str, int]:
     global _goes_on, _is_reset
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
-        if cuda is None or not cuda.is_initialized():
+        # Two resets of the peaks would falsify both reports.
+        if cuda is None or _client.hook_reports_memory or not cuda.is_initialized():
             return {}
         free, total = cuda.mem_get_info()
         allocated, reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
-        held, retries = cuda.memory_reserved(), cuda.memory_stats().get("num_alloc_retries", 0)
+        other, retries = max(total - free - cuda.memory_reserved(), 0), cuda.memory_stats().get("num_alloc_retries", 0)
+        share = getattr(cuda, "get_per_process_memory_fraction", None)  # `None` in older versions of torch
+        capacity = total if share is None else min(total, int(share() * total) + other)
+        device = cuda.current_device()
         goes_on, _goes_on = _goes_on, True
         if _steps > _WARM_UP_STEPS and not _is_reset:
+            cuda.empty_cache()  # the peak of reserved memory starts at the size of the cache
             cuda.reset_peak_memory_stats()
             _goes_on, _is_reset = False, True
     except Exception:  # a device without such counters, or in an error state: the script will notice
         return {}
-    other = max(total - free - held, 0)
-    peaks = {"allocated": allocated, "reserved": reserved, "other": other, "capacity": total, "retries": retries}
-    return {**peaks, "goes_on": goes_on}
+    peaks = {"allocated": allocated, "reserved": reserved, "other": other, "capacity": capacity, "retries": retries}
+    return {"device": device, **peaks, "goes_on": goes_on}
 
 
 def _is_plain(value: Any) -> bool:

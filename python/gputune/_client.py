@@ -42,6 +42,9 @@ _LONGEST_WAIT_MS = 200
 #: True if the script reports its steps itself (`gputune.step`). Then the torch hook reports no steps.
 user_steps = False
 
+#: True if the torch hook reports the memory of the device. Then the script's steps report none.
+hook_reports_memory = False
+
 #: Samples that the torch hook has counted since the script last reported a step; `None` if it cannot count them.
 handed_out: float | None = None
 

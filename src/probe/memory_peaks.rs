@@ -57,6 +57,9 @@ struct Reported {
     has_peak: bool,
     /// The number of steps at the last report of retries, and their total.
     retries: Option<(usize, u64)>,
+    capacity_bytes: Option<u64>,
+    /// True if the last report has an allocation that failed.
+    has_failed: bool,
 }
 
 /// All memory reports of one probe, in bounded memory.
@@ -70,9 +73,8 @@ pub(super) struct MemoryPeaks {
     /// For each rank and device: numbers of steps, each with the bytes in use after it.
     in_use: BTreeMap<(u32, u32), Vec<(usize, u64)>>,
     reported: BTreeMap<(u32, u32), Reported>,
+    /// The last capacity of any device, for devices that report none.
     capacity_bytes: Option<u64>,
-    /// True if an allocation failed since the last report with a peak.
-    pub(super) has_failed_allocations: bool,
 }
 
 /// The memory peaks of the fullest device in warm-up and after it, in bytes.
@@ -90,8 +92,9 @@ impl MemoryPeaks {
     /// Adds a report that a rank makes after this many steps.
     pub(super) fn push(&mut self, rank: u32, steps: usize, report: MemoryReport) {
         self.capacity_bytes = report.capacity_bytes.or(self.capacity_bytes);
-        self.has_failed_allocations = report.failures.is_some_and(|failures| failures > 0);
         let reported = self.reported.entry((rank, report.device)).or_default();
+        reported.capacity_bytes = report.capacity_bytes.or(reported.capacity_bytes);
+        reported.has_failed = report.failures.is_some_and(|failures| failures > 0);
         if let Some(total) = report.retries {
             let (after, before) = reported.retries.unwrap_or_default();
             let is_first = reported.retries.is_none();
@@ -123,6 +126,11 @@ impl MemoryPeaks {
         });
     }
 
+    /// Returns true if the last report of any device has an allocation that failed.
+    pub(super) fn has_failed_allocations(&self) -> bool {
+        self.reported.values().any(|reported| reported.has_failed)
+    }
+
     /// Splits peaks and retries at the end of warm-up. Reports whose time began before this many steps are warm-up.
     ///
     /// A report that spans the end of warm-up may have its peak on either side, so it counts as warm-up. If no report
@@ -151,13 +159,14 @@ impl MemoryPeaks {
 
     /// Returns the steady growth per step, and the bytes that are left, of the device that will be full first.
     pub(super) fn growth_after(&self, warmup_steps: usize) -> Option<(f64, f64)> {
-        let of_device = |in_use: &Vec<(usize, u64)>| {
+        let of_device = |(device, in_use): (&(u32, u32), &Vec<(usize, u64)>)| {
             let later = in_use.iter().filter(|(steps, _)| *steps >= warmup_steps);
             let points: Vec<(f64, f64)> = later.map(|(steps, bytes)| (*steps as f64, *bytes as f64)).collect();
-            let left = self.capacity_bytes? as f64 - points.last()?.1;
+            let own = self.reported.get(device).and_then(|reported| reported.capacity_bytes);
+            let left = own.or(self.capacity_bytes)? as f64 - points.last()?.1;
             Some((slope(&points, LEAST_BYTES)?, left.max(0.0)))
         };
-        let growths = self.in_use.values().filter_map(of_device);
+        let growths = self.in_use.iter().filter_map(of_device);
         growths.min_by(|one, other| (one.1 / one.0).total_cmp(&(other.1 / other.0)))
     }
 }
@@ -254,8 +263,32 @@ mod tests {
         let mut reports = MemoryPeaks::default();
         reports.push(0, 1, MemoryReport { capacity_bytes: Some(10), failures: Some(1), ..MemoryReport::default() });
         assert_eq!((reports.split_at(0).capacity, reports.split_at(0).steady), (Some(10), None));
-        assert!(reports.has_failed_allocations);
+        assert!(reports.has_failed_allocations());
         reports.push(0, 2, peak(1));
-        assert!(!reports.has_failed_allocations);
+        assert!(!reports.has_failed_allocations());
+    }
+
+    #[test]
+    fn a_device_without_failures_does_not_clear_the_failure_of_another() {
+        let of = |device, failures| MemoryReport { device, failures: Some(failures), ..MemoryReport::default() };
+        let failed = [(0, 1, of(0, 1)), (0, 1, of(1, 0)), (1, 1, of(0, 0))];
+        assert!(pushed(failed).has_failed_allocations());
+        assert!(!pushed([failed[0], failed[1], (0, 2, of(0, 0))]).has_failed_allocations());
+    }
+
+    #[test]
+    fn growth_is_compared_with_the_capacity_of_its_device() {
+        const MIB: u64 = 1 << 20;
+        let of = |device, in_use: u64, capacity: u64| MemoryReport {
+            device,
+            in_use_bytes: Some(in_use * MIB),
+            capacity_bytes: Some(capacity * MIB),
+            ..MemoryReport::default()
+        };
+        let reports = (2..=40_usize)
+            .step_by(2)
+            .flat_map(|steps| [(0, steps, of(0, 96 + steps as u64 * 10, 1000)), (0, steps, of(1, 96, 9000))]);
+        let (_, left) = pushed(reports).growth_after(10).unwrap();
+        assert!((left / MIB as f64 - 504.0).abs() < 1e-6, "{left}");
     }
 }

@@ -96,7 +96,7 @@ impl Totals {
 
     /// Returns true if an allocation failed since the last regular report of device memory.
     pub(super) fn has_failed_allocations(&self) -> bool {
-        self.memory.has_failed_allocations
+        self.memory.has_failed_allocations()
     }
 
     /// Makes the measurement from these reports and a throughput.

@@ -182,3 +182,22 @@ fn memory(measurement: &Measurement) -> Vec<(&'static str, String)> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peaks_and_retries_of_warm_up_have_their_own_numbers() {
+        let mut measurement = Measurement::default();
+        measurement.memory.peak_bytes = Some(1_610_612_736);
+        measurement.memory.allocator_retries = Some(2);
+        let words =
+            |measurement: &Measurement| memory(measurement).into_iter().map(|(_, words)| words).collect::<Vec<_>>();
+        assert_eq!(words(&measurement), ["1.50 GiB", "2 allocator retries"]);
+        measurement.memory.warmup_peak_bytes = Some(2_684_354_560);
+        measurement.memory.warmup_allocator_retries = Some(5);
+        let expected = ["1.50 GiB; 2.50 GiB during warm-up", "2 allocator retries; 5 during warm-up"];
+        assert_eq!(words(&measurement), expected);
+    }
+}

@@ -334,17 +334,20 @@ class InAProbe(unittest.TestCase):
             (lines,) = probe.events()
         self.assertEqual([line["event"] for line in lines], ["hello", "done"])
 
-    def test_memory_of_a_cuda_device_is_read_and_its_peaks_start_anew_once(self):
-        script = """
+    def cuda_memory(self, more):
+        """Runs six steps with a device, and returns its calls and the lines of the probe."""
+        script = f"""
             import sys, types
             calls = []
             cuda = types.SimpleNamespace(
                 is_initialized=lambda: True, mem_get_info=lambda: (600, 1000), max_memory_allocated=lambda: 150,
-                max_memory_reserved=lambda: 300, memory_reserved=lambda: 250,
-                memory_stats=lambda: {"num_alloc_retries": 2}, reset_peak_memory_stats=lambda: calls.append("reset"))
+                max_memory_reserved=lambda: 300, memory_reserved=lambda: 250, current_device=lambda: 1,
+                memory_stats=lambda: {{"num_alloc_retries": 2}}, empty_cache=lambda: calls.append("empty"),
+                reset_peak_memory_stats=lambda: calls.append("reset"))
             sys.modules["torch"] = types.SimpleNamespace(cuda=cuda, __version__="2.9.9")
             import gputune
             gputune._LOOK_TIME = 0.0
+            {more}
             for _ in range(6):
                 gputune.step(samples=1)
             print(calls)
@@ -352,12 +355,25 @@ class InAProbe(unittest.TestCase):
         with Probe() as probe:
             done = run(script, probe.environment())
             (lines,) = probe.events()
-        self.assertEqual(done.stdout.strip(), "['reset']")
+        return done.stdout.strip(), lines
+
+    def test_memory_of_a_cuda_device_is_read_and_its_peaks_start_anew_once(self):
+        calls, lines = self.cuda_memory("pass")
+        self.assertEqual(calls, "['empty', 'reset']")
         self.assertEqual(lines[0]["framework"], "torch 2.9.9")
-        peaks = {"allocated": 150, "reserved": 300, "other": 150, "capacity": 1000, "retries": 2}
+        peaks = {"device": 1, "allocated": 150, "reserved": 300, "other": 150, "capacity": 1000, "retries": 2}
         self.assertEqual(lines[1], {"event": "memory", **peaks, "goes_on": False})
         memory = [line for line in lines if line["event"] == "memory"]
         self.assertEqual([line["goes_on"] for line in memory], [False, True, True, True, False, True])
+
+    def test_capacity_is_the_share_that_the_script_allows_itself(self):
+        for share, capacity in ((0.5, 650), (1.0, 1000)):  # and what others use
+            _, lines = self.cuda_memory(f"cuda.get_per_process_memory_fraction = lambda: {share}")
+            self.assertEqual({line["capacity"] for line in lines if line["event"] == "memory"}, {capacity})
+
+    def test_memory_that_the_hook_reports_is_neither_reported_nor_reset_again(self):
+        calls, lines = self.cuda_memory("gputune._client.hook_reports_memory = True")
+        self.assertEqual((calls, {line["event"] for line in lines}), ("[]", {"hello", "step"}))
 
 
 class ManyProcesses(unittest.TestCase):

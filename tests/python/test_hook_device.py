@@ -24,7 +24,7 @@ except ImportError as missing:
 sys.path.insert(0, str(harness.PYTHON))
 
 from card import tensors  # noqa: E402
-from gputune._hook import memory_snapshot  # noqa: E402
+from gputune._hook import memory_snapshot, step_queue  # noqa: E402
 from gputune._hook.install import TARGETS  # noqa: E402
 
 DEVICE = harness.DEVICE if harness.DEVICE != "cpu" else harness.STAND_IN
@@ -115,6 +115,44 @@ class Cost(OnADevice):
         for before, event in zip(result.events, result.events[1:]):
             if event["event"] == "step" and not event.get("timed", True):
                 self.assertTrue(before["event"] != "phase" or before["name"] == "data_wait", before)
+
+
+    @needs_stand_in
+    def test_short_steps_share_marks_and_all_marks_cost_half_a_percent(self):
+        cost = 100e-6
+        result = self.run_images(WORKERS=1, STEPS=300, EPOCHS=2, CARD_EVENT_MICROSECONDS=1e6 * cost)
+        self.assertEqual(len(result.steps), 600)
+        wall = result.steps[-1]["time"] - result.steps[0]["time"]
+        recorded = int(result.output.split("recorded ")[1].split()[0])
+        # Warm-up, evaluations and the first estimate of the cost are not paid for.
+        self.assertLess((recorded - 120) * cost / wall, 0.006, recorded)
+        times = [step["time"] for step in result.steps]
+        self.assertTrue(all(later > earlier for earlier, later in zip(times, times[1:])))
+        self.assertIn("epoch_edge", result.phases)
+
+
+class Queue(unittest.TestCase):
+    def test_steps_without_a_mark_divide_the_time_between_two_marks_by_the_host(self):
+        clock = mock.Mock(**{"time_of.side_effect": float, "is_reached.side_effect": lambda mark: mark < 30})
+        steps = step_queue.StepQueue()
+        for number, (end, ended) in enumerate([(10.0, 1.0), (None, 2.0), (None, 4.0), (18.0, 5.0), (None, 7.0), (31.0, 8.0)]):
+            steps.add(step_queue.Step(number, clock, end, ended, None, (0.0, 0.0), [], [], []))
+
+        def times(found):
+            taken = []
+            for step in found:
+                step.time = step.end or step.time
+                taken.append(step.time)
+            return taken
+
+        self.assertEqual(times(steps.finished()), [10.0, 12.0, 16.0, 18.0])
+        self.assertEqual(times(steps.finished()), [], "the device has not reached the next mark")
+        clock.is_reached.side_effect = None
+        self.assertEqual(times(steps.finished()), [18.0 + 13 * 2 / 3, 31.0])
+        steps.add(step_queue.Step(9, clock, None, 9.5, None, (0.0, 0.0), [], [], []))
+        steps.wait()
+        clock.wait.assert_called_once_with(clock.mark_end())
+        self.assertEqual(times(steps.rest()), [32.5])
 
 
 class Asking(OnADevice):
@@ -326,7 +364,8 @@ class Memory(OnADevice):
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         peaks = self.peaks(result)
         begins = [place for place, (_, goes_on, _) in enumerate(peaks) if not goes_on]
-        self.assertEqual([peaks[place][0] for place in begins], [0, 3])
+        self.assertEqual((len(begins), peaks[begins[0]][0]), (2, 0))
+        self.assertIn(peaks[begins[1]][0], range(3, 7), "the next report after warm-up, which is due after 0.15 s")
         self.assertEqual({peak for _, _, peak in peaks[: begins[1]]}, {23.0})
         self.assertEqual({peak for _, _, peak in peaks[begins[1] :]}, {3.0})
         self.assertIn("memory", [event["name"] for event in result.named("mark")])
@@ -336,6 +375,13 @@ class Memory(OnADevice):
         parts = [result.facts[f"memory.{part}"] / self.GIB for part in ("allocated", "active", "reserved", "inactive_split")]
         self.assertEqual(parts, [3.0, 3.0, 3.0, 0.0])
         self.assertEqual(result.facts["memory.fragmentation"], 0.0)
+
+    def test_a_script_that_reports_its_steps_leaves_the_memory_to_the_hook(self):
+        result = self.run_memory(OWN_STEPS=1, TUNING=20)
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertTrue(all("in_use" in event for event in result.named("memory")), "all reports are the hook's")
+        resets = [entry for entry in result.card if (entry["kind"], entry["name"]) == ("memory", "reset_peak_memory_stats")]
+        self.assertEqual((len(resets), self.peaks(result)[-1][2]), (1, 3.0))
 
     def test_the_memory_that_tensors_hold_is_reported_often_enough_to_see_it_grow(self):
         for leak in (0, 0.125):
@@ -439,6 +485,13 @@ class Compiling(OnADevice):
         ):
             with self.subTest(apply, env=env):
                 for one, other in zip(alone, self.losses(apply, **env), strict=True):
+                    self.assertAlmostEqual(one, other, places=4)
+
+    def test_gradients_that_the_script_adds_up_itself_add_up_under_graphs(self):
+        alone = self.losses({}, PARTS="2")
+        for apply in ({"torch.compile": "reduce-overhead"}, {"torch.compile": "max-autotune", "torch.grad_accumulation": 1}):
+            with self.subTest(apply):
+                for one, other in zip(alone, self.losses(apply, PARTS="2"), strict=True):
                     self.assertAlmostEqual(one, other, places=4)
 
     def test_the_stand_in_overwrites_gradients_of_a_graph_as_torch_does(self):

@@ -268,6 +268,14 @@ class Backends(Target):
         for value in {"flash", "memory-efficient", "cudnn"} - {TAKES_FLOATS}:
             self.run_failing("transformer.py", "torch.sdpa", value, "rejected")
 
+    @needs_attention
+    def test_the_words_of_cuda_for_kernels_that_do_not_take_the_inputs_are_a_rejection(self):
+        env = {"ATTENTION_FAILS": "Invalid backend"}
+        self.run_failing("transformer.py", "torch.sdpa", "math", "rejected", env=env)
+        # Without the setting it is an error of the script.
+        result = harness.run("transformer.py", env=env)
+        self.assertEqual(result.errors, [("failed", "RuntimeError: Invalid backend")], result.output)
+
     def test_no_attention(self):
         self.run_failing("cnn.py", "torch.sdpa", "math", "not_applied")
 

@@ -16,6 +16,7 @@ from typing import Any, Iterator
 
 import torch
 
+from gputune import _client
 from gputune._client import rank_and_ranks
 from gputune._hook.devices import is_in_use, module_of
 from gputune._hook.facts import Facts
@@ -63,6 +64,7 @@ class Memory:
         """Starts reporting for the training device."""
         module = module_of(device)
         self._module = module if all(hasattr(module, name) for name in _NEEDED) else None
+        _client.hook_reports_memory = self._module is not None
 
     def report(self) -> None:
         fullest: Any = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Any
 
 import torch
@@ -92,10 +93,14 @@ class Outside:
 
     def end_epoch(self, begin: Any) -> None:
         """Adds the end of an epoch: the training loader has no more batches, and has ended its workers."""
+        if not self.is_here() or self._phases.ended is None:
+            return
+        self._phases.clock.is_sparse = False
         begin = self._phases.last_end if begin is None else begin
-        if self.is_here() and begin is not None:
-            self._phases.clock.is_sparse = False
+        if begin is not None:
             self._phases.add(EPOCH_EDGE, begin, self._phases.clock.mark())
+        else:  # the last step ended without a mark
+            self._phases.host_phases.append((EPOCH_EDGE, time.perf_counter() - self._phases.ended))
 
     def _around_save(self, original: Function) -> Function:
         def save(*args: Any, **kwargs: Any) -> Any:

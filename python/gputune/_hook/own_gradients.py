@@ -1,6 +1,6 @@
-"""Copies gradients out of the CUDA graphs of `torch.compile`, if gradients of several parts of a batch are added up.
+"""Copies gradients out of the CUDA graphs of `torch.compile`, if gradients of several backward passes are added up.
 
-The first backward pass of a step creates `.grad` in memory of the graph, which the next part of the batch overwrites.
+The first backward pass of a step creates `.grad` in memory of the graph, which the next pass overwrites.
 Torch then raises "accessing tensor output of CUDAGraphs that has been overwritten" (pytorch#169545) and advises buffers
 outside of the graph.
 """
@@ -12,8 +12,10 @@ from typing import Any, Optional
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from gputune._hook.compiling import COMPILE
+from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 from gputune._hook.session import Session
 
@@ -58,3 +60,43 @@ class OwnGradients:
             return original(*args, **kwargs)
 
         return compile
+
+
+class OwnAccumulation:
+    """Keeps the gradients of a script that adds gradients up itself, while gputune sets the mode of `torch.compile`.
+
+    The first step shows if the script has several backward passes in a step.
+    """
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        self._own_gradients = OwnGradients(hook.session)
+        self._passes = 0  # backward passes since the last step
+        self._adds_up: Optional[bool] = None
+
+    def install(self) -> None:
+        if not self._own_gradients.are_needed:
+            return
+        self._hook.backward.after.append(self._keep)
+        self._hook.optimizers.after_step.append(self._end_step)
+        for owner in (Optimizer, nn.Module):
+            replace(owner, "zero_grad", self._around_zero_grad)
+
+    def _keep(self) -> None:
+        self._passes += 1
+        if self._adds_up is not False:
+            self._own_gradients.keep(self._hook.modules.found)
+
+    def _end_step(self, optimizer: Any) -> None:
+        if self._adds_up is None:
+            self._adds_up = self._passes > 1
+        self._passes = 0
+
+    def _around_zero_grad(self, original: Function) -> Function:
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
+            if self._adds_up:
+                original(owner, set_to_none=False)
+            else:
+                original(owner, *args, **kwargs)
+
+        return zero_grad

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections import deque
-from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
 import torch
@@ -24,9 +22,10 @@ from gputune._hook.recovery import Recovery
 from gputune._hook.samples import Samples
 from gputune._hook.sampling import Sampling
 from gputune._hook.session import Session
+from gputune._hook.step_queue import Step, StepQueue
 from gputune._hook.step_times import StepTimes
 from gputune._hook.stopping import Stopping
-from gputune._hook.timeline import Phases, Segment
+from gputune._hook.timeline import Phases
 
 #: Time that ranks spend on communication.
 COMMUNICATION = "communication"
@@ -45,24 +44,6 @@ _NO_STEP = (
     "gradients were zeroed; report the steps with gputune.step(), or have gputune read the rate that the script prints "
     "(throughput = { pattern = ... })"
 )
-
-
-@dataclass
-class Step:
-    """A step that ended on the host, perhaps not yet on the device."""
-
-    number: int
-    clock: Any
-    end: Any
-    samples: Optional[int]
-    waits: tuple[float, float]  # seconds of waits for data: of the training thread, and of other threads
-    segments: list[Segment]
-    marks: list[str]
-    losses: list[Any] = field(default_factory=list)
-    is_timed: bool = True
-    """True if the phases of this step were timed."""
-    cost: float = 0.0
-    """Seconds that its marks took."""
 
 
 class Steps:
@@ -90,7 +71,7 @@ class Steps:
         self._stopping = stopping
         self._facts = facts
         self._clock_optimizer: Optional[weakref.ReferenceType[Any]] = None
-        self._pending: deque[Step] = deque()
+        self._pending = StepQueue()
         self._losses = Losses()
         self._sampling = Sampling()
         self.losses_per_step: Optional[int] = None
@@ -196,8 +177,7 @@ class Steps:
             self._phases.settle()
         self._phases.restart()
         clock = self._phases.clock
-        is_timed = not clock.is_sparse
-        end = self._phases.last_end = clock.mark_end()
+        is_timed, is_next_timed = self._mark_end()
         samples, waits = self._loaders.step(self._forwards, self._losses.count)
         samples = self.samples.of_step(samples, self._loaders.counter, self._forwards)
         if samples is not None and not trains:
@@ -210,31 +190,33 @@ class Steps:
         _client.handed_out = None if samples is None else (_client.handed_out or 0.0) + samples
         self.losses_per_step = self._losses.count or None
         marks = self._marks.take(self.number)
-        self._pending.append(
+        self._pending.add(
             Step(
                 self.number,
                 clock,
-                end,
+                self._phases.last_end,
+                self._phases.ended or 0.0,
                 samples,
                 waits,
                 self._phases.take(),
+                self._phases.take_host_phases(),
                 marks,
                 self._losses.take(self.number),
                 is_timed,
-                clock.take_cost() if clock.is_of_device else 0.0,
+                *(clock.take_costs() if clock.is_of_device else (0.0, 0.0)),
             )
         )
         self._forwards = 0
+        clock.is_sparse = not is_next_timed and self.number > WARM_UP_STEPS
         now = time.perf_counter()
-        if clock.is_of_device:
-            clock.is_sparse = not self._sampling.is_due(now) and self.number > WARM_UP_STEPS
         is_edge = now - self._edge >= _WINDOW_SECONDS
         if is_edge:
             self._edge = now
             self._losses.want()
         self._report_memory(now, is_edge)
-        self._report()
-        if self.number >= self._warm_up_ends and self._memory.is_in_warm_up and not clock.is_capturing():
+        if self._phases.last_end is not None or is_edge:
+            self._report()
+        if self._is_warm_up_over() and not clock.is_capturing():
             self._end_warm_up()
         if is_edge:
             self._at_edge(False)
@@ -244,11 +226,24 @@ class Steps:
             ending(bool(marks))
         self._stopping.after_step(self.number, now)
 
+    def _mark_end(self) -> tuple[bool, bool]:
+        """Marks the end of a step, if its mark is due. Returns whether this step and the next step are timed."""
+        clock, self._phases.ended = self._phases.clock, time.perf_counter()
+        is_timed, is_next_timed, is_marked = not clock.is_sparse, True, True
+        if clock.is_of_device:
+            is_marked, is_next_timed = self._sampling.choose(self._phases.ended, is_timed or self._is_warm_up_over())
+        self._phases.last_end = clock.mark_end() if is_marked else None
+        return is_timed, is_next_timed
+
     def _report_memory(self, now: float, is_edge: bool) -> None:
         reports, last = self._memory_reports
         if is_edge or (reports < _EARLY_REPORTS and now - last >= _EARLY_SECONDS):
             self._memory_reports = reports + 1, now
             self._memory.report()
+
+    def _is_warm_up_over(self) -> bool:
+        """True at the step after which the memory of warm-up is separated."""
+        return self.number >= self._warm_up_ends and self._memory.is_in_warm_up
 
     def _end_warm_up(self) -> None:
         """Separates the memory of warm-up from later memory. Marks the next step, which has to allocate again."""
@@ -292,10 +287,12 @@ class Steps:
 
     def _report_rest(self, waits: bool) -> None:
         """Reports the finished steps and the memory; with `waits`, first waits for the device to finish all steps."""
-        if waits and self._pending:
-            last = self._pending[-1]
-            last.clock.wait(last.end)
+        if waits:
+            self._pending.wait()
         self._report()
+        if waits and not self._phases.clock.is_capturing():
+            for step in self._pending.rest():
+                self._send(step)
         self._memory.report()
 
     def go_on(self) -> None:
@@ -323,12 +320,10 @@ class Steps:
 
     def _report(self) -> None:
         """Reports the finished steps. Does not wait: the device may be several steps behind the host."""
-        while self._pending and self._pending[0].clock.is_reached(self._pending[0].end):
-            self._send(self._pending.popleft())
+        for step in self._pending.finished():
+            self._send(step)
 
     def _send(self, step: Step) -> None:
-        if _client.user_steps:  # the script reports its steps itself
-            return
         events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in step.marks]
         began = time.perf_counter()
         times = StepTimes(step.clock, step.end, step.segments)
@@ -337,12 +332,21 @@ class Steps:
             events.append(("phase", {"name": "data_wait", "seconds": wait_seconds}))
         sums = times.phases()
         times.release()
-        if step.is_timed and step.number > WARM_UP_STEPS:
-            self._sampling.pay(step.cost + time.perf_counter() - began)
+        for name, seconds in step.host_phases:
+            sums[name] = sums.get(name, 0.0) + seconds
+        read = time.perf_counter()
+        step.clock.is_base_of_step = step.end is not None
+        if step.end is not None:
+            step.time = step.clock.time(step.end)
+            if step.number > WARM_UP_STEPS:
+                end_cost = step.end_cost + time.perf_counter() - read
+                self._sampling.pay(end_cost, step.cost + read - began if step.is_timed else 0.0)
+        if _client.user_steps:  # the script reports its steps itself
+            return
         self._take_from_backward(sums)
         for name, seconds in sums.items():
             events.append(("phase", {"name": name, "seconds": seconds}))
-        fields: dict[str, Any] = {"time": step.clock.time(step.end)}
+        fields: dict[str, Any] = {"time": step.time}
         if not step.is_timed:
             fields["timed"] = False
         self._add_compute(step, fields["time"], wait_seconds + sums.get(COMMUNICATION, 0.0))

@@ -13,6 +13,7 @@ from gputune._hook.data_parallel import BUCKET, COMPRESSION, STATIC, VIEW
 from gputune._hook.dynamic_shapes import DYNAMIC, DynamicShapes
 from gputune._hook.loader_settings import ACCUMULATION
 from gputune._hook.optimizers import FUSED
+from gputune._hook.own_gradients import OwnAccumulation
 from gputune._hook.parts import Hook
 from gputune._hook.precision import PRECISION, Precision
 from gputune._hook.sharding import PREFETCH, RESHARD, STRATEGY
@@ -29,6 +30,12 @@ class Target:
 
 def _by_itself(hook: Hook) -> None:
     """Installs nothing: a part that always exists reads this setting itself."""
+
+
+def _compile(hook: Hook) -> None:
+    Compiling(hook).install(hook)
+    if hook.session.value(ACCUMULATION) in (None, 1):
+        OwnAccumulation(hook).install()
 
 
 _NO_LOADER = (
@@ -71,7 +78,7 @@ TARGETS = (
         lambda hook: DynamicShapes(hook).install(),
         "torch.compile was not called before the end of the first step; the target torch.compile compiles the model",
     ),
-    Target(COMPILE, lambda hook: Compiling(hook).install(hook), _NO_MODULE),
+    Target(COMPILE, _compile, _NO_MODULE),
     Target(
         CHANNELS_LAST,
         lambda hook: ChannelsLast(hook).install(hook),

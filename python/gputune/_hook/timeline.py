@@ -66,8 +66,8 @@ class DeviceClock:
     """Marks are events in the device's current stream. A mark is reached once all earlier work is done.
 
     Only `wait` waits for the device. The hook makes no query while a CUDA graph is captured, as that would end the
-    capture. Times count from a base event with a known time on the host's clock. The end of each step is the next base:
-    `elapsed_time` is a 32-bit float of milliseconds, too coarse over minutes.
+    capture. Times count from a base event with a known time on the host's clock. Each mark at the end of a step is the
+    next base: `elapsed_time` is a 32-bit float of milliseconds, too coarse over minutes.
     """
 
     is_of_device = True
@@ -86,23 +86,31 @@ class DeviceClock:
         self.is_sparse = False
         """True in steps whose phases are not timed."""
         self._cost = 0.0
+        self._end_cost = 0.0
 
     def mark(self) -> Optional[Any]:
         """An event; `None` in steps that are not timed, and while a CUDA graph is captured, which would record it."""
         if self.is_sparse:
             return None
         began = time.perf_counter()
-        event = self.mark_end()
+        event = self._record()
         self._cost += time.perf_counter() - began
         return event
 
-    def take_cost(self) -> float:
-        """Seconds that the marks took since the last call."""
-        cost, self._cost = self._cost, 0.0
-        return cost
+    def take_costs(self) -> tuple[float, float]:
+        """Seconds that the marks of phases and at ends took since the last call."""
+        costs = self._cost, self._end_cost
+        self._cost = self._end_cost = 0.0
+        return costs
 
     def mark_end(self) -> Optional[Any]:
         """An event at the end of a step; `None` while a CUDA graph is captured."""
+        began = time.perf_counter()
+        event = self._record()
+        self._end_cost += time.perf_counter() - began
+        return event
+
+    def _record(self) -> Optional[Any]:
         if self.is_capturing():
             return None
         event = self._event()
@@ -122,15 +130,16 @@ class DeviceClock:
         return float(begin.elapsed_time(end)) / 1e3
 
     def since_base(self, mark: Any) -> float:
-        """Seconds since the end of the previous step."""
+        """Seconds since the last end of a step that had a mark."""
         return self.seconds(self._base, mark)
 
-    def time(self, mark: Optional[Any]) -> float:
-        """The mark's time on the host's clock. The mark becomes the base of later marks."""
-        if mark is None:
-            self.is_base_of_step = False
-            return time.perf_counter()
-        self._base_time += self.since_base(mark)
+    def time_of(self, mark: Any) -> float:
+        """The mark's time on the host's clock."""
+        return self._base_time + self.since_base(mark)
+
+    def time(self, mark: Any) -> float:
+        """As `time_of`; the mark becomes the base of later marks."""
+        self._base_time = self.time_of(mark)
         self._pool.append(self._base)
         self._base = mark
         self.is_base_of_step = True
@@ -177,7 +186,11 @@ class Phases:
         self.segments: list[Segment] = []
         self._of_parent: Any = None  # keeps the objects alive
         self.last_end: Any = None
-        """The mark at the end of the last step."""
+        """The mark at the end of the last step; `None` if it has none."""
+        self.ended: Optional[float] = None
+        """The host's time at the end of the last step."""
+        self.host_phases: list[tuple[str, float]] = []
+        """Phases of this step that are known only by the host's clock, in seconds."""
         self.around_gaps: Optional[tuple[Callable[[], None], Callable[[], None]]] = None
         """Called when a gap between phases ends, and when a gap begins."""
         os.register_at_fork(after_in_child=self._forget)
@@ -212,7 +225,7 @@ class Phases:
         if module is not None or self.clock.is_of_device:
             self.clock = HostClock() if module is None else DeviceClock(device, module)
             self.segments.clear()
-            self.last_end = None
+            self.last_end = self.ended = None
             self._open = [(name, self.clock.mark()) for name, _ in self._open]
         for change in self.changed:
             change(device)
@@ -225,7 +238,8 @@ class Phases:
         self._is_settled = False
         self._open = []
         self.segments = []
-        self.last_end = None
+        self.host_phases = []
+        self.last_end = self.ended = None
         self.around_gaps = None
 
     def enter_outside(self, name: str) -> None:
@@ -299,3 +313,7 @@ class Phases:
     def take(self) -> list[Segment]:
         segments, self.segments = self.segments, []
         return segments
+
+    def take_host_phases(self) -> list[tuple[str, float]]:
+        taken, self.host_phases = self.host_phases, []
+        return taken

@@ -14,7 +14,7 @@ use crate::init::Call;
 use crate::model::{Settings, Value};
 use crate::probe::{
     StepTemplate,
-    adapter::{Applied, Names, OwnCall, Spot},
+    adapter::{Applied, Names, OwnCall, Spot, has_graphs},
     protocol::REPLACED_FILES,
 };
 use crate::report::Edit;
@@ -42,7 +42,8 @@ pub fn edits(
         return Vec::new();
     }
     let script = Script::read(words, &step.cwd);
-    let mut writer = Writer { names: script.names(is_gpu), script: &script, arguments: Vec::new(), lines: Vec::new() };
+    let names = Names { has_graphs: is_gpu && compiles_with_graphs(&script, &all), ..script.names(is_gpu) };
+    let mut writer = Writer { names, script: &script, arguments: Vec::new(), lines: Vec::new() };
     for (applied, value) in &all {
         let is_of_baseline =
             baseline.is_some_and(|baseline| baseline.get(&applied.parameter) == settings.get(&applied.parameter));
@@ -50,6 +51,19 @@ pub fn edits(
     }
     writer.add_pieces(step, settings);
     writer.edits()
+}
+
+/// Returns true if the config compiles the model in a mode with CUDA graphs. Without such a setting, the script decides.
+fn compiles_with_graphs(script: &Script, all: &[(&Applied, Value)]) -> bool {
+    match all.iter().find(|(applied, _)| applied.name == "torch.compile") {
+        Some((_, Value::Text(mode))) => has_graphs(mode),
+        Some(_) => false,
+        None => {
+            let found = script.call(&["torch.compile"]);
+            let mode = found.as_ref().and_then(|found| found.call.get("mode"));
+            mode.is_some_and(|code| has_graphs(code.trim_matches(|c: char| c == '"' || c == '\'')))
+        }
+    }
 }
 
 /// Returns the settings that the hook applies, as the script would need them without the hook: its loader then makes the pieces of

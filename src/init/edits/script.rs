@@ -113,6 +113,7 @@ impl Script {
             has_call: false,
             has_scaler: self.all(&["GradScaler"]).next().is_some(),
             is_transformers: self.imports("transformers"),
+            has_graphs: false,
             model,
         }
     }

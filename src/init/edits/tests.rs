@@ -107,6 +107,25 @@ fn a_loader_makes_the_pieces_of_a_batch() {
 }
 
 #[test]
+fn gradients_that_add_up_under_cuda_graphs_have_memory_outside_of_them() {
+    let pieces = || ("torch.grad_accumulation", Value::from(4));
+    let of_mode = |mode: &str| shown(PLAIN, &[pieces(), ("torch.compile", Value::from(mode))]);
+    let own = PLAIN.replace("Net().cuda()", "torch.compile(Net().cuda(), mode='reduce-overhead')");
+    for all in [of_mode("reduce-overhead"), of_mode("max-autotune"), shown(&own, &[pieces()])] {
+        for line in [
+            "for parameter in net.parameters():",
+            "    parameter.grad = torch.zeros_like(parameter)",
+            "    opt.zero_grad(set_to_none=False)",
+        ] {
+            assert!(all.contains(line), "{line}\n{all}");
+        }
+    }
+    for all in [of_mode("default"), of_mode("max-autotune-no-cudagraphs"), shown(PLAIN, &[pieces()])] {
+        assert!(all.contains("    opt.zero_grad()") && !all.contains("zeros_like"), "{all}");
+    }
+}
+
+#[test]
 fn what_the_baseline_does_already_is_not_told_again() {
     let before = [("dataloader.num_workers", Value::from(2)), ("torch.precision", "fp32".into())];
     let after = [("dataloader.num_workers", Value::from(4)), ("torch.precision", "fp32".into())];

@@ -85,13 +85,15 @@ pub struct Names {
     pub has_scaler: bool,
     /// True if the model is a Transformers model.
     pub is_transformers: bool,
+    /// True if the model is compiled in a mode with CUDA graphs.
+    pub has_graphs: bool,
 }
 
 impl Default for Names {
     fn default() -> Self {
         let [model, loss, optimizer, inputs] = ["model", "loss", "optimizer", "inputs"].map(str::to_owned);
-        let (device, has_call, has_scaler, is_transformers) = ("cuda", false, false, false);
-        Self { model, loss, optimizer, inputs, device, has_call, has_scaler, is_transformers }
+        let (device, has_call, has_scaler, is_transformers, has_graphs) = ("cuda", false, false, false, false);
+        Self { model, loss, optimizer, inputs, device, has_call, has_scaler, is_transformers, has_graphs }
     }
 }
 
@@ -224,6 +226,11 @@ pub(super) const COMPILE_DYNAMIC: ByHand = ByHand {
     },
 };
 
+/// Returns true if a mode of `torch.compile` uses CUDA graphs (`torch._inductor.list_mode_options`).
+pub(crate) fn has_graphs(mode: &str) -> bool {
+    matches!(mode, "reduce-overhead" | "max-autotune")
+}
+
 pub(super) const COMPILE: ByHand = ByHand {
     call: Some(OwnCall {
         names: &["torch.compile"],
@@ -293,17 +300,24 @@ pub(super) const SDPA: ByHand = only(|value, _| {
 });
 
 /// Source: torch's notes "Automatic Mixed Precision examples: Gradient accumulation".
+///
+/// CUDA graphs overwrite the gradients that they create (pytorch#169545), so gradients need memory outside of the graphs.
 pub(super) const GRAD_ACCUMULATION: ByHand = only(|value, names| {
-    let Names { loss, optimizer, .. } = names;
-    match value.as_i64() {
-        Some(pieces) if pieces > 1 => vec![
-            line(Spot::Update, format!("({loss} / {pieces}).backward()")),
-            line(Spot::Update, format!("if (step + 1) % {pieces} == 0:  # step counts the loader's batches")),
-            line(Spot::Update, format!("    {optimizer}.step()")),
-            line(Spot::Update, format!("    {optimizer}.zero_grad()")),
-        ],
-        _ => Vec::new(),
+    let Names { model, loss, optimizer, has_graphs, .. } = names;
+    let Some(pieces) = value.as_i64().filter(|pieces| *pieces > 1) else { return Vec::new() };
+    let mut lines = Vec::new();
+    if *has_graphs {
+        lines.push(line(Spot::Model, format!("for parameter in {model}.parameters():  # outside of CUDA graphs")));
+        lines.push(line(Spot::Model, "    parameter.grad = torch.zeros_like(parameter)"));
     }
+    let in_place = if *has_graphs { "set_to_none=False" } else { "" };
+    lines.extend([
+        line(Spot::Update, format!("({loss} / {pieces}).backward()")),
+        line(Spot::Update, format!("if (step + 1) % {pieces} == 0:  # step counts the loader's batches")),
+        line(Spot::Update, format!("    {optimizer}.step()")),
+        line(Spot::Update, format!("    {optimizer}.zero_grad({in_place})")),
+    ]);
+    lines
 });
 
 /// Source: torch's documentation, `torch.utils.checkpoint`; Transformers' documentation, "Gradient checkpointing".

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 pub use accepts::{Accepts, Needs};
 pub use apply::{Applied, Apply};
+pub(crate) use by_hand::has_graphs;
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
 pub use target::{By, Literal, Numerics, TARGETS, Target, TargetError};
 

@@ -255,15 +255,45 @@ fn same_memory(own: &Measurement, live: &Measurement) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::model::fact::Fact;
+    use crate::model::{Parameter, Space};
+    use crate::probe::adapter::TARGETS;
+    use crate::probe::{Effort, Limits};
+
+    fn measured(device: &str, mebibytes: u64) -> Measurement {
+        let mut measurement = Measurement { throughput: Some(Estimate::point(100.0)), ..Measurement::default() };
+        measurement.memory.peak_bytes = Some(mebibytes << 20);
+        measurement.facts.insert(0, "device", Fact::Text(device.to_owned()));
+        measurement
+    }
+
+    #[test]
+    fn a_target_is_closed_if_the_rate_is_equal_and_the_memory_is_not() {
+        let space = Space::new([Parameter::values("batch_size", [4])]).unwrap();
+        let (config, limits) = (space.first().unwrap(), Limits::default());
+        let settings = space.settings(&config);
+        let job = Job {
+            number: 4,
+            config: &config,
+            settings: &settings,
+            limits: &limits,
+            effort: Effort::Probe,
+            experiment: None,
+            keeps: false,
+        };
+        let name = "dataloader.batch_size".to_owned();
+        let applied = Applied { parameter: "batch_size".to_owned(), name, target: &TARGETS[0], argument: None };
+        for (mebibytes, is_closed) in [(1000, false), (1500, true)] {
+            let mut live = Live::default();
+            let (config, measurement) = (config.clone(), measured("cuda", mebibytes));
+            live.figures.push(Figure { number: 3, config, measurement, changed: vec![applied.clone()] });
+            live.compare(&job, &Outcome::Measured(measured("cuda", 1000)));
+            assert_eq!(live.closed.contains("dataloader.batch_size"), is_closed, "{mebibytes}");
+            assert_eq!(live.remarks().len(), usize::from(is_closed));
+        }
+    }
 
     #[test]
     fn memory_of_a_device_that_differs_is_told_and_that_of_the_host_is_not() {
-        let measured = |device: &str, mebibytes: u64| {
-            let mut measurement = Measurement::default();
-            measurement.memory.peak_bytes = Some(mebibytes << 20);
-            measurement.facts.insert(0, "device", Fact::Text(device.to_owned()));
-            measurement
-        };
         let same = |device, own, live| same_memory(&measured(device, own), &measured(device, live));
         assert_eq!(same("cuda", 1000, 1090), Ok(()));
         assert_eq!(same("cuda", 100, 150), Ok(()), "three segments");

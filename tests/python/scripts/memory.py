@@ -4,7 +4,7 @@ By the environment, in GiB: TUNING is taken and given back in the first step, as
 tried in step TRY, and an error about it is caught; SECOND is taken on a second device; LEAK is kept in each step. FRACTION is what
 the process may take.
 FULL is taken in step TRY, and its error ends the script. ENGINE=1 raises cuDNN's error in step TRY, with CAUGHT=1 caught by the
-script. Prints the peak that the script reads.
+script. OWN_STEPS=1 reports the steps by `gputune.step`. Prints the peak that the script reads.
 """
 
 import os
@@ -80,6 +80,10 @@ for number, (inputs,) in enumerate(loader, 1):
     loss.backward()
     time.sleep(float(os.environ.get("PAUSE", "0.05")))
     optimizer.step()
+    if "OWN_STEPS" in os.environ:
+        import gputune
+
+        gputune.step(samples=len(inputs))
     if number == steps:
         break
 print("peak", torch.cuda.max_memory_allocated() / GIB)
