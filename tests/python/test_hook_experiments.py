@@ -262,7 +262,7 @@ class LargestBatch(unittest.TestCase):
         self.assertEqual((facts["batches.compared"], facts["batches.trained"]), (60, True))
         self.assertAlmostEqual(facts["batches.largest"], 320 / ((54 * 32 + 6 * 320) / 60))
         if harness.DEVICE == harness.STAND_IN:
-            self.assertEqual(facts["batches.peak_bytes"] >> 30, 11)  # 10 GiB, and the context
+            self.assertEqual(facts["batches.peak_bytes"] >> 30, 13)  # 10 GiB, the model, the block of the batch before, the context
         elif harness.KIND == "cpu":
             self.assertGreater(facts["batches.peak_bytes"], 100 << 20)  # torch alone takes more
 

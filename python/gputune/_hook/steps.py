@@ -269,12 +269,15 @@ class Steps:
         self._session.check(self.reasons)
 
     def flush(self) -> None:
-        """Reports the remaining steps; waits for the device to finish them, unless gputune ended the run."""
+        """Reports the remaining steps, once; waits for the device to finish them, unless gputune ended the run."""
+        if self._is_told:  # the script's end, after gputune has ended the run
+            self._session.flush()
+            return
         try:
             self._report_rest(not self._stopping.is_leaving)
         except RuntimeError:  # the device has failed; the script gets the error itself
             self._pending.clear()
-        if self.number > 0 and not self._is_told:
+        if self.number > 0:
             self._is_told = True
             self._at_edge(True)
         else:
