@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use gputune::model::{Parameter, Settings, Value, quantity};
 use gputune::report::emit::Format;
@@ -55,6 +56,9 @@ pub(super) struct Asked {
     /// Print nothing but errors and the best config
     #[arg(short, long)]
     pub(super) quiet: bool,
+    /// The time of the first run of `gputune tune`, if it took a large part of the requested time
+    #[arg(skip)]
+    pub(super) first_run: Option<Duration>,
 }
 
 impl Asked {

@@ -10,6 +10,7 @@ use gputune::model::{
     quantity::show_duration,
 };
 use gputune::probe::{Protection, adapter::Apply};
+use gputune::report;
 use gputune::search::{
     Earlier, STRATEGIES,
     strategy::{self, View},
@@ -19,7 +20,7 @@ use serde::Serialize;
 
 use super::best::Ran;
 use super::exit::Exit;
-use super::{diagnostic, folder, paths, stdout, steps};
+use super::{colour, diagnostic, folder, paths, stdout, steps};
 
 /// Show the space, the baseline and the first commands of a search; start nothing
 #[derive(Debug, clap::Args)]
@@ -49,7 +50,8 @@ pub(super) fn run(args: &Args) -> super::Result {
     if args.json {
         stdout::print_json(&json(&spec, &first, &protection, &out))?;
     } else {
-        stdout::print(&text(&spec, &earlier, &first, &protection, &out))?;
+        let text = text(&spec, &earlier, &first, &protection, &out);
+        stdout::print(&colour::columns_of_stdout().map_or_else(|| text.clone(), |columns| wrapped(&text, columns)))?;
     }
     diagnostic::print_left_out(&spec.left_out);
     for warning in &spec.warnings {
@@ -98,6 +100,28 @@ fn text(spec: &Spec, earlier: &[Earlier], first: &[First], protection: &Protecti
     describe_time(spec, &mut text);
     let _ = writeln!(text, "folder     {}", out.display());
     text
+}
+
+/// Wraps the texts behind their labels. Commands stay whole, so that they can be copied.
+fn wrapped(text: &str, columns: usize) -> String {
+    const LABEL: usize = 11;
+    let (mut all, mut is_command) = (String::new(), false);
+    for line in text.lines() {
+        let (label, words) = line.split_at_checked(LABEL).unwrap_or((line, ""));
+        is_command = label.starts_with("commands") || (is_command && label.trim().is_empty());
+        let blanks = words.len() - words.trim_start().len();
+        if is_command && blanks == 0 {
+            all = all + line + "\n";
+            continue;
+        }
+        let lines = report::wrap(words.trim_start(), columns.saturating_sub(LABEL + blanks));
+        for (at, part) in lines.iter().enumerate() {
+            let label = if at == 0 { label } else { "" };
+            all += format!("{label:<LABEL$}{:blanks$}{part}", "").trim_end();
+            all.push('\n');
+        }
+    }
+    all
 }
 
 /// Describes the objective: its goals, their weights and its constraints.
@@ -292,5 +316,26 @@ fn json<'r>(spec: &'r Spec, commands: &'r [First], protection: &Protection, out:
         probes: spec.budget.probes,
         out: out.display().to_string(),
         gputune_version: env!("CARGO_PKG_VERSION"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_wrapped_behind_their_labels_and_commands_are_not() {
+        let text = "space      batch  8, 16 ... 64   sets dataloader.batch_size\n\
+                    commands   python3 train.py --batch-size 8 --workers 4\n\
+                    \u{20}            with dataloader.batch_size=8 dataloader.num_workers=4\n\
+                    in         /home/user\n";
+        let expected = "space      batch  8, 16 ... 64   sets\n\
+                        \u{20}          dataloader.batch_size\n\
+                        commands   python3 train.py --batch-size 8 --workers 4\n\
+                        \u{20}            with dataloader.batch_size=8\n\
+                        \u{20}            dataloader.num_workers=4\n\
+                        in         /home/user\n";
+        assert_eq!(wrapped(text, 41), expected);
+        assert_eq!(wrapped(text, 100), text);
     }
 }

@@ -57,10 +57,19 @@ pub(super) fn stdout() -> Screen {
     screen(&Term::stdout(), colours(std::io::stdout().is_terminal()), DEFAULT_COLUMNS)
 }
 
+/// Returns the columns of standard output; `None` if it is no terminal and `COLUMNS` is not set.
+pub(super) fn columns_of_stdout() -> Option<usize> {
+    columns(&Term::stdout())
+}
+
 /// Returns a screen as wide as the terminal. Without a terminal, the width is `COLUMNS`, else `fallback`.
 fn screen(term: &Term, colours: bool, fallback: usize) -> Screen {
+    Screen { columns: columns(term).unwrap_or(fallback), colours, is_verbose: false }
+}
+
+fn columns(term: &Term) -> Option<usize> {
     const LEAST: usize = 40;
     let variable = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
     let terminal = term.size_checked().map(|(_, columns)| usize::from(columns)).filter(|columns| *columns > 0);
-    Screen { columns: terminal.or_else(variable).unwrap_or(fallback).max(LEAST), colours, is_verbose: false }
+    terminal.or_else(variable).map(|columns| columns.max(LEAST))
 }

@@ -49,6 +49,7 @@ mod reference;
 mod replay;
 mod report;
 mod run;
+mod script_options;
 mod scripts;
 mod search;
 mod slots;
@@ -127,6 +128,11 @@ pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let words =
+                std::env::args_os().skip(1).map(|word| word.into_string().ok()).collect::<Option<Vec<String>>>();
+            if let Some(failed) = words.and_then(|words| script_options::refused(&error, &words)) {
+                return failed.report().into();
+            }
             // Help and version go to standard output and are no failure; a reader that closes the pipe is no failure either.
             let is_unwritten = error.print().is_err_and(|error| error.kind() != std::io::ErrorKind::BrokenPipe);
             return match (error.use_stderr(), is_unwritten) {

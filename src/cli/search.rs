@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use gputune::machine::Device;
 use gputune::model::{Measurement, Outcome, Settings};
 use gputune::probe::{MEASURING, ProbeError, StepTemplate};
-use gputune::report::{self, BestReport, Screen, emit::Chosen};
+use gputune::report::{self, BestReport, Results, Screen, emit::Chosen};
 use gputune::search::{
     Conditions, EarlierStudy, Ended, Header, Journal, JournalError, Ranked, Recovered, StopReason, Study, TuneError,
     Tuner, WarmStart, environment, kept::Record, strategy::LEARNING,
@@ -135,7 +135,8 @@ fn search(args: Args) -> super::Result {
     folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is).of(&study))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     let screen = Screen { is_verbose: asked_for.verbose, ..colour::stderr() };
-    tell(&study, &device, best.as_ref(), (&out, quiet), screen);
+    let results = Results { folder: paths::relative(&out), first_run: asked_for.first_run };
+    tell(&study, &device, best.as_ref(), (results, quiet), screen);
     edits.none()?;
     if let Some(best) = &best {
         emit::print(format, best, &study, &template, &out)?;
@@ -151,9 +152,15 @@ fn loaded(args: &Args, config: &Path) -> Result<Spec, Failed> {
     Ok(spec)
 }
 
-fn tell(study: &Study, device: &Device, best: Option<&BestReport>, (out, quiet): (&Path, bool), screen: Screen) {
+fn tell(
+    study: &Study,
+    device: &Device,
+    best: Option<&BestReport>,
+    (results, quiet): (Results<'_>, bool),
+    screen: Screen,
+) {
     if !quiet {
-        say!("{}", report::terminal(study, best, paths::relative(out), screen));
+        say!("{}", report::terminal(study, best, results, screen));
     }
     print_warnings(study, device);
     if quiet && best.is_none() {

@@ -66,6 +66,9 @@ fn is_unknown(option: &str, said: &str) -> bool {
     known.is_some_and(|(_, rest)| rest.contains(option))
 }
 
+/// The share of the requested time from which on the first run is worth a word: a fifth.
+const LARGE: f64 = 0.2;
+
 /// Writes the spec and searches it.
 fn searched(begin: Instant, mut asked: Asked, words: Vec<OsString>) -> super::Result {
     let out = asked.out.clone().unwrap_or_else(|| Path::new(folder::ALL).join(name_of(&words)));
@@ -77,7 +80,9 @@ fn searched(begin: Instant, mut asked: Asked, words: Vec<OsString>) -> super::Re
     }
     // The first run counts towards the requested time. The search refuses a text that is no duration.
     if let Some(time) = asked.time.as_deref().and_then(|time| quantity::parse_duration(time).ok()) {
-        let rest = time.saturating_sub(begin.elapsed()).max(Duration::from_secs(1).min(time));
+        let took = begin.elapsed();
+        asked.first_run = Some(took).filter(|took| *took >= time.mul_f64(LARGE));
+        let rest = time.saturating_sub(took).max(Duration::from_secs(1).min(time));
         asked.time = Some(format!("{}ms", rest.as_millis()));
     }
     search::run(search::Args::of(spec, out, asked))

@@ -52,6 +52,16 @@ pub(super) fn contradicted(evidence: &Evidence, replayed: &Measurement) -> Optio
     })
 }
 
+/// Returns the share of the steps' time in the whole run that waits for data. `None` if no phase of the run was timed.
+///
+/// The evidence's own share is a mean over the steps behind the throughput, which may be few.
+fn wait_in_run(evidence: &Evidence) -> Option<f64> {
+    const OUTSIDE: [&str; 3] = ["evaluation", "checkpoint", "epoch_edge"];
+    let account = evidence.observed.account.as_ref().filter(|account| !account.phases.is_empty())?;
+    let outside: f64 = OUTSIDE.iter().map(|phase| account.share(phase).value).sum();
+    ratio(account.share("data_wait").value, 1.0 - outside).or(Some(0.0))
+}
+
 /// A step that waits for data.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Starvation {
@@ -67,6 +77,10 @@ impl Starvation {
         let wait = evidence.share("data_wait");
         let Some(gain) = evidence.gain_without_loader() else {
             let wait = wait.filter(|wait| *wait >= WAIT.value)?;
+            // The report shows the account, so a limit that contradicts it would look wrong, and often is.
+            if wait_in_run(evidence).is_some_and(|wait| wait < WAIT.value) {
+                return None;
+            }
             let words = format!("{} of a step is waiting for data", shown_share(wait));
             let worth = Worth::estimated(times_without(wait), words);
             return Some(Self { wait: Some(wait), worth, strength: None });
@@ -295,6 +309,7 @@ pub(super) fn is_shared(evidence: &Evidence) -> bool {
 mod tests {
     use super::*;
     use crate::diagnosis::sample::Job;
+    use crate::model::{Account, Estimate};
 
     #[test]
     fn a_wait_counts_from_its_threshold_on() {
@@ -302,6 +317,23 @@ mod tests {
             let evidence = Job::cpu().wait(wait).evidence();
             assert_eq!(Starvation::of(&evidence).is_some(), is_starved, "{wait}");
         }
+    }
+
+    #[test]
+    fn a_wait_that_the_account_of_the_run_does_not_have_is_no_starvation() {
+        let few_steps = Job::cpu().wait(0.3).spent("data_wait", 0.002);
+        assert_eq!(Starvation::of(&few_steps.clone().evidence()), None);
+        let verdict = crate::diagnosis::diagnose(&few_steps.evidence());
+        let title = verdict.top().map(|top| top.cause.title).unwrap_or_default();
+        assert!(!title.starts_with("data starvation"), "{title}");
+        // Evaluation is not a part of the steps.
+        let phases = [("data_wait", 4.0), ("forward", 12.0), ("evaluation", 80.0)];
+        let phases = phases.map(|(name, seconds)| (name.to_owned(), Estimate::point(seconds))).into();
+        let account = Account { steps_s: 100.0, phases, ..Account::default() };
+        let evaluates = Job::cpu().wait(0.3).with(|job| job.account = Some(account));
+        assert!(Starvation::of(&evaluates.evidence()).is_some());
+        let untimed = Job::cpu().wait(0.3).with(|job| job.account = None);
+        assert!(Starvation::of(&untimed.evidence()).is_some());
     }
 
     #[test]

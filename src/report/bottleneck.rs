@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::screen::{fits, fitting};
 use crate::diagnosis::{self, Account, Around, Evidence, Line, Verdict};
 use crate::model::{Config, Measurement, quantity::show_seconds};
 use crate::search::{Ranked, Study};
@@ -59,11 +60,33 @@ impl HeldBack {
         })
     }
 
+    /// Returns the title without its kind: `a single-threaded loader` of `data starvation: a single-threaded loader`.
+    fn name(&self) -> &str {
+        self.title.split_once(": ").map_or(self.title.as_str(), |(_, name)| name)
+    }
+
+    /// Returns the bottleneck in words, with its confidence.
+    fn with_confidence(&self) -> String {
+        format!("{} ({})", self.name(), self.how_sure())
+    }
+
     /// Returns the bottleneck in words, with its confidence and the speedup that its removal can bring.
-    fn line(&self) -> String {
-        let worth = self.worth.filter(|times| *times >= 1.05);
-        let worth = worth.map(|times| format!(", worth up to {times:.1}x")).unwrap_or_default();
-        format!("{} ({}{worth})", self.title, self.how_sure())
+    fn with_worth(&self) -> String {
+        match self.worth.filter(|times| *times >= 1.05) {
+            Some(times) => format!("{} ({}, worth up to {times:.1}x)", self.name(), self.how_sure()),
+            None => self.with_confidence(),
+        }
+    }
+
+    /// Returns the line of the script that causes the bottleneck, in words.
+    fn place(&self) -> Option<String> {
+        self.lines.first().map(|line| format!("in {line}"))
+    }
+
+    /// Returns what helps: a remedy, or the parameters to search.
+    fn help(&self) -> Option<String> {
+        let search = || (!self.open.is_empty()).then(|| format!("search {}", self.open.join(", ")));
+        self.by_hand.first().cloned().or_else(search)
     }
 
     fn how_sure(&self) -> &'static str {
@@ -95,27 +118,67 @@ impl Bottleneck {
 
     /// Returns the lines of [`lines`](Self::lines) without the account.
     pub(super) fn limit_lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+        let place = |held: &Option<HeldBack>| held.as_ref().and_then(HeldBack::place);
+        let mut texts: Vec<String> = Vec::new();
         match (&self.was, &self.is) {
             (Some(was), Some(is)) if was.cause == is.cause => {
-                lines.push(format!("limit     of both: {}", is.line()));
+                texts.push(format!("before and now: {}", is.with_worth()));
+                texts.extend(is.place().or_else(|| was.place()));
             }
             (was, is) => {
-                lines.extend(was.as_ref().map(|was| format!("limit     baseline: {} ({})", was.title, was.how_sure())));
-                let label = if was.is_some() { "" } else { "limit" };
-                lines.extend(is.as_ref().map(|is| format!("{label:<10}best: {}", is.line())));
+                texts.extend(was.as_ref().map(|was| format!("before: {}", was.with_confidence())));
+                texts.extend(place(was));
+                texts.extend(is.as_ref().map(|is| format!("now: {}", is.with_worth())));
+                texts.extend(place(is));
             }
         }
-        if let Some(line) = self.is.iter().chain(&self.was).find_map(|held| held.lines.first()) {
-            lines.push(format!("          in {line}"));
-        }
-        if let Some(is) = &self.is {
-            let next = is.by_hand.first().cloned();
-            let next = next.or_else(|| (!is.open.is_empty()).then(|| format!("search {}", is.open.join(", "))));
-            lines.extend(next.map(|next| format!("          to go faster: {next}")));
-        }
-        lines
+        let help = self.is.as_ref().and_then(HeldBack::help);
+        texts.extend(help.map(|help| format!("to go faster: {help}")));
+        labelled(texts)
     }
+
+    /// Returns the most important of these lines: one about the bottlenecks, and one about what helps.
+    pub(super) fn brief_lines(&self) -> Vec<String> {
+        let limit = match (&self.was, &self.is) {
+            (Some(was), Some(is)) if was.cause == is.cause => format!("before and now: {}", is.with_worth()),
+            (Some(was), Some(is)) => {
+                let both = |was: &str, is: String| format!("before: {was}; now: {is}");
+                let forms = [
+                    both(&was.with_confidence(), is.with_worth()),
+                    both(&was.with_confidence(), is.with_confidence()),
+                    both(was.name(), is.with_confidence()),
+                ];
+                forms.into_iter().find(|form| fits(form)).unwrap_or_else(|| format!("now: {}", is.with_confidence()))
+            }
+            (Some(was), None) => format!("before: {}", was.with_confidence()),
+            (None, Some(is)) => format!("now: {}", is.with_worth()),
+            (None, None) => return Vec::new(),
+        };
+        let is = self.is.as_ref();
+        let help = is.and_then(HeldBack::help).map(|help| format!("to go faster: {}", short(&help)));
+        // The same cause has its place in the baseline's run.
+        let was = self.was.as_ref().filter(|was| is.is_none_or(|is| is.cause == was.cause));
+        let second = match (is.and_then(HeldBack::place).or_else(|| was?.place()), help) {
+            (Some(place), help) => Some(fitting(place, help.map(|help| format!("; {help}")))),
+            (None, help) => help,
+        };
+        labelled(std::iter::once(limit).chain(second))
+    }
+}
+
+/// Puts the label before the first of the texts, and blanks before the others.
+fn labelled(texts: impl IntoIterator<Item = String>) -> Vec<String> {
+    let label = |at: usize| if at == 0 { "limit" } else { "" };
+    texts.into_iter().enumerate().map(|(at, text)| format!("{:<10}{text}", label(at))).collect()
+}
+
+/// Returns a remedy that fits into a line: the whole text, or its longest start up to a comma, colon, semicolon or bracket.
+fn short(text: &str) -> &str {
+    const MOST: usize = 76;
+    let is_whole = |part: &&str| part.len() <= MOST && part.matches('(').count() == part.matches(')').count();
+    let ends = text.char_indices().rev().filter(|(_, sign)| ",:;(".contains(*sign));
+    let mut parts = std::iter::once(text).chain(ends.map(|(at, _)| text[..at].trim_end()));
+    parts.find(is_whole).unwrap_or(text)
 }
 
 fn held_back(study: &Study, config: &Config, measurement: &Measurement) -> Option<HeldBack> {
@@ -247,19 +310,61 @@ mod tests {
             ..Bottleneck::default()
         };
         let expected = [
-            "limit     baseline: the loader (high confidence)",
-            "          best: the device (high confidence, worth up to 1.8x)",
+            "limit     before: the loader (high confidence)",
+            "          now: the device (high confidence, worth up to 1.8x)",
             "          to go faster: buy one",
         ];
         assert_eq!(limit.lines(), expected);
         let same =
             Bottleneck { was: Some(held("loader", &[])), is: Some(held("loader", &[])), ..Bottleneck::default() };
-        assert_eq!(same.lines()[0], "limit     of both: the loader (high confidence, worth up to 1.8x)");
+        assert_eq!(same.lines()[0], "limit     before and now: the loader (high confidence, worth up to 1.8x)");
         assert_eq!(same.lines()[1], "          to go faster: search batch_size");
         let seen = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..held("loop", &[]) };
         let limit = Bottleneck { is: Some(seen), ..Bottleneck::default() };
         assert_eq!(limit.lines()[1], "          in train.py:31 `burn(15)`: 78 % of a step");
         assert!(Bottleneck::default().lines().is_empty());
+    }
+
+    #[test]
+    fn a_brief_limit_has_at_most_two_lines_of_a_hundred_columns() {
+        let titled = |title: &str, by_hand: &[&str]| HeldBack { title: title.to_owned(), ..held(title, by_hand) };
+        let loader = titled("data starvation: a single-threaded loader", &[]);
+        let compute = titled("compute", &["use a faster device, or more devices; settings alone will not help much"]);
+        let unknown = titled("data starvation for an unknown reason", &["look at the lines of the dataset; they wait"]);
+        let limit = |was: &HeldBack, is: &HeldBack| {
+            Bottleneck { was: Some(was.clone()), is: Some(is.clone()), ..Bottleneck::default() }.brief_lines()
+        };
+        let expected = [
+            "limit     before: a single-threaded loader (high confidence); now: compute (high confidence)",
+            "          to go faster: use a faster device, or more devices; settings alone will not help much",
+        ];
+        assert_eq!(limit(&loader, &compute), expected);
+        assert_eq!(
+            limit(&loader, &unknown)[0],
+            "limit     now: data starvation for an unknown reason (high confidence)"
+        );
+        let tenant = titled("another tenant: other programs on the same cores", &[]);
+        let tenant = HeldBack { worth: None, sureness: 0.1, ..tenant };
+        assert_eq!(
+            limit(&tenant, &tenant)[0],
+            "limit     before and now: other programs on the same cores (low confidence)"
+        );
+        let known = HeldBack { lines: vec!["train.py:31 `burn(15)`: 78 % of a step".to_owned()], ..compute.clone() };
+        assert_eq!(limit(&loader, &known)[1], "          in train.py:31 `burn(15)`: 78 % of a step");
+        for (was, is) in [(&loader, &unknown), (&unknown, &loader), (&compute, &known)] {
+            let lines = limit(was, is);
+            assert!(lines.len() <= 2 && lines.iter().all(|line| line.len() <= 100), "{lines:#?}");
+        }
+    }
+
+    #[test]
+    fn a_remedy_that_is_too_long_ends_at_a_comma_or_a_bracket() {
+        let long =
+            "give each worker its own files, archives and connections: open them in `worker_init_fn` or at the first";
+        assert_eq!(short(long), "give each worker its own files, archives and connections");
+        let decode = "decode and augment on the GPU (NVIDIA DALI, torchvision.io.decode_jpeg on CUDA, torchvision.transforms.v2)";
+        assert_eq!(short(decode), "decode and augment on the GPU");
+        assert_eq!(short("evaluate less often, or on a part"), "evaluate less often, or on a part");
     }
 
     #[test]

@@ -1,21 +1,24 @@
 //! Describes the end of a search in words: the winner, the comparison with the baseline, the number of configs tried, and unverified
 //! settings.
 
+use std::time::Duration;
+
 use super::bottleneck::Bottleneck;
 use super::care::Care;
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::{gpu_summary, host_words};
 use super::row::{shown_metric, shown_numerics, shown_ratio, shown_result, shown_together};
+use super::screen::fitting;
 use crate::model::{
-    Config, Direction, Estimate, Measurement, Parameter, Settings, Trial, arrival,
+    Config, Direction, Estimate, Measurement, Outcome, Parameter, Settings, Trial, arrival,
     quantity::{show_bytes, show_duration, show_number, show_seconds},
 };
 use crate::probe::stats;
 use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Verdict};
 
-/// Describes the comparison with the baseline; `None` without a baseline. `number` formats the objective's value of a config.
-fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> String) -> Option<String> {
+/// Describes the comparison with the baseline; `None` without a baseline.
+fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<String> {
     let Some(baseline) = &best.baseline else {
         let failed = study.baseline_failure().and_then(|outcome| Some((outcome.name(), &outcome.failure()?.reason)));
         return study.baseline.as_ref().map(|_| match failed {
@@ -23,14 +26,15 @@ fn comparison_line(study: &Study, best: &Best, number: &dyn Fn(&Ranked) -> Strin
             None => "speedup   unknown: the baseline is not feasible".to_owned(),
         });
     };
-    let number = number(baseline);
+    let number = shown_entry(study, baseline);
     let what = comparative(study);
     Some(match (best.verdict, best.speedup, best.unproven_speedup) {
         (Verdict::TiedWithBaseline, ..) => format!("baseline  stays: {}", no_config_is_faster(study, best)),
         (_, Some(speedup), _) => {
-            let lowest =
-                at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round")).unwrap_or_default();
-            format!("speedup   {} {what} than the baseline ({number}){lowest}", shown_ratio(speedup))
+            let lowest = at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round"));
+            let speedup = format!("{} {what} than the baseline ({number})", shown_ratio(speedup));
+            let speedup = if has_details { speedup + &lowest.unwrap_or_default() } else { fitting(speedup, lowest) };
+            format!("speedup   {speedup}")
         }
         (_, None, Some(seen)) => {
             let seen = shown_ratio(seen);
@@ -71,6 +75,14 @@ pub(super) fn comparative(study: &Study) -> &'static str {
 
 /// Says that no config is better than the baseline, how many configs were tried, and which config won all of its rounds.
 pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
+    if study.alternatives().tried == 0 {
+        let more = match study.stopped {
+            StopReason::TimeSpent => ": give more --time",
+            StopReason::ProbesSpent => ": give more --probes",
+            _ => "",
+        };
+        return format!("no other config was tried{more}");
+    }
     let better = if study.objective.metric() == "throughput" { "faster" } else { "better" };
     let busy = if study.is_machine_busy() { "; machine busy" } else { "" };
     let tried = format!("({}{busy})", study.alternatives().in_words());
@@ -81,10 +93,22 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     format!("no config is proven to be {better} {tried}; {config} was {better} {rounds}: {ratio}")
 }
 
-/// Says why a search tried few configs, if its time was short.
-fn few_configs(study: &Study) -> Option<String> {
+/// Why a search tried few configs.
+struct Few {
+    /// The mean time of a probe.
+    probe_s: f64,
+    /// The part of it before the first step.
+    start_s: f64,
+    /// The minutes that are enough for [`WANTED`] configs.
+    minutes: f64,
+}
+
+/// The number of configs that a search should try: a round number.
+const WANTED: f64 = 10.0;
+
+/// Returns why a search tried few configs, if its time was short.
+fn few_configs(study: &Study) -> Option<Few> {
     const FEW: usize = 5;
-    const WANTED: f64 = 10.0;
     let Alternatives { tried, of } = study.alternatives();
     if tried >= FEW || of == tried.to_string() || study.stopped != StopReason::TimeSpent {
         return None;
@@ -92,12 +116,22 @@ fn few_configs(study: &Study) -> Option<String> {
     let probes: Vec<f64> = study.history.searched().map(|trial| trial.elapsed.as_secs_f64()).collect();
     let starts = study.history.searched().filter_map(|trial| trial.outcome.measurement()?.spent);
     let starting: Vec<f64> = starts.map(|spent| spent.importing_s + spent.starting_s).collect();
-    let (each, start) = (stats::mean(&probes)?, stats::mean(&starting).unwrap_or(0.0));
+    let (probe_s, start_s) = (stats::mean(&probes)?, stats::mean(&starting).unwrap_or(0.0));
     // Rounds take half of the time at most.
-    let minutes = (2.0 * WANTED * each / 60.0).ceil();
-    let each = show_seconds(each);
-    let of_it = if start < 0.001 { String::new() } else { format!(", {} of it to start", show_seconds(start)) };
-    Some(format!("few       a probe took {each}{of_it}: {minutes} min are enough for about {WANTED} configs"))
+    Some(Few { probe_s, start_s, minutes: (2.0 * WANTED * probe_s / 60.0).ceil() })
+}
+
+impl Few {
+    fn enough(&self) -> String {
+        let is = if self.minutes == 1.0 { "is" } else { "are" };
+        format!("{} min {is} enough for about {WANTED} configs", self.minutes)
+    }
+
+    fn line(&self) -> String {
+        let start = show_seconds(self.start_s);
+        let of_it = if self.start_s < 0.001 { String::new() } else { format!(", {start} of it to start") };
+        format!("few       a probe took {}{of_it}: {}", show_seconds(self.probe_s), self.enough())
+    }
 }
 
 /// Returns lines about the exchange between ranks, and settings that are unchanged, unverified or without a difference.
@@ -184,21 +218,27 @@ const TIES: usize = 5;
 
 /// Describes the winner, its ties, its speedup and why the search ended, with all details.
 pub fn verdict(study: &Study) -> String {
+    verdict_after(study, None)
+}
+
+/// Returns the same text. A first run that took a large part of the time is in it.
+pub(super) fn verdict_after(study: &Study, first_run: Option<Duration>) -> String {
     let mut lines = head_lines(study, true);
     lines.extend(Bottleneck::of(study).iter().flat_map(Bottleneck::lines));
     lines.extend(study.side_by_side.iter().map(|line| format!("slots     {line}")));
     lines.extend(Care::of(study).lines());
-    lines.extend(few_configs(study));
-    lines.push(probes_line(study));
+    lines.extend(few_configs(study).map(|few| few.line()));
+    lines.push(tried_line(study, first_run, None));
     lines.join("\n")
 }
 
-/// Returns the lines of [`verdict`] that a user reads first.
-pub(super) fn brief(study: &Study) -> String {
+/// Returns the lines of [`verdict`] that a user reads first: at most seven, if none of them is long.
+pub(super) fn brief(study: &Study, first_run: Option<Duration>) -> String {
     let mut lines = head_lines(study, false);
-    lines.extend(Bottleneck::of(study).iter().flat_map(Bottleneck::limit_lines));
-    lines.extend(few_configs(study));
-    lines.push(probes_line(study));
+    lines.extend(Bottleneck::of(study).iter().flat_map(Bottleneck::brief_lines));
+    let is_proven = study.best().is_some_and(|best| best.verdict == Verdict::Faster);
+    let few = few_configs(study).filter(|_| !is_proven);
+    lines.push(tried_line(study, first_run, few.as_ref()));
     lines.join("\n")
 }
 
@@ -219,16 +259,19 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
     std::iter::once(format!("nothing feasible: {why}")).chain(first).collect()
 }
 
-/// Says how many probes and rounds there were, how long they took, and why the search ended.
-fn probes_line(study: &Study) -> String {
+/// Says how many probes and rounds there were, how long they took, and why the search ended. `few` says why there were few.
+fn tried_line(study: &Study, first_run: Option<Duration>, few: Option<&Few>) -> String {
     let searched = study.history.count_searched();
     let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };
     let rounds = match study.rounds() {
         0 => String::new(),
         1 => " and 1 round of comparisons".to_owned(),
+        rounds if few.is_some() => format!(" and {rounds} rounds"),
         rounds => format!(" and {rounds} rounds of comparisons"),
     };
-    format!("tried     {configs}{rounds} in {}; {}", show_duration(study.elapsed), study.stopped)
+    let after = first_run.map(|took| format!(" after a first run of {}", show_duration(took))).unwrap_or_default();
+    let why = few.map_or_else(|| study.stopped.to_string(), |few| format!("no time is left; {}", few.enough()));
+    format!("tried     {configs}{rounds} in {}{after}; {why}", show_duration(study.elapsed))
 }
 
 fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
@@ -251,15 +294,24 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
         let gpus = gpu_summary(&measurement.machine.gpus).into_iter().enumerate();
         lines.extend(gpus.map(|(at, line)| format!("{:10}{line}", if at == 0 { "GPU" } else { "" })));
     }
-    lines.extend(measurement.numerics.as_ref().map(|numerics| format!("numerics  {}", shown_numerics(numerics))));
-    lines.extend(comparison_line(study, best, &number));
-    lines.extend(study.whole_run(best).map(|run| format!("run       {}", run.words())));
+    let numerics = measurement.numerics.as_ref().filter(|_| has_details || has_diverged(study));
+    lines.extend(numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics))));
+    lines.extend(comparison_line(study, best, has_details));
+    lines.extend(study.whole_run(best).map(|run| {
+        let words = if has_details { run.words(best.speedup) } else { run.brief(best.speedup) };
+        format!("run       {words}")
+    }));
     lines.extend(largest_batch_line(study, config));
     let settings = settings_lines(study, best).into_iter();
     let unverified = |line: &String| has_details || line.contains("not verified");
     lines.extend(settings.filter(unverified).take(if has_details { usize::MAX } else { 1 }));
     lines.extend(front_lines(study, best));
     lines
+}
+
+/// Returns true if a config was refused for its losses, so that those of the winner matter.
+fn has_diverged(study: &Study) -> bool {
+    study.history.trials().iter().any(|trial| matches!(trial.outcome, Outcome::Diverged(_)))
 }
 
 /// Returns the settings of a tie; if they are long, only the settings that differ from the winner's.

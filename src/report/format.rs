@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use super::best::BestReport;
 use super::care::left_out;
 use super::compare::Comparison;
 use super::compare_text;
-use super::ending::{brief, verdict};
+use super::ending::{brief, verdict, verdict_after};
 use super::escape::{as_markdown, fence};
 use super::front::{Rows, same_in_all};
 use super::row::{result_name, shown_result, sorted};
@@ -85,7 +86,7 @@ pub const REPORTS: &[ReportFormat] = &[
     ReportFormat {
         name: "html",
         about: "a page for a browser, in one file that loads nothing: figures, trials, logs",
-        place: Place::File("report.html"),
+        place: Place::File(PAGE),
         make: |subject| Ok(Output::text(super::page(subject))),
     },
 ];
@@ -95,18 +96,47 @@ pub fn report_format(name: &str) -> Option<&'static ReportFormat> {
     REPORTS.iter().find(|format| format.name == name)
 }
 
+/// The results of a search: their folder, and what came before the search.
+#[derive(Debug, Clone, Copy)]
+pub struct Results<'r> {
+    /// The folder with the results.
+    pub folder: &'r Path,
+    /// The time of a first run of the script, if it took a large part of the time.
+    pub first_run: Option<Duration>,
+}
+
+impl<'r> From<&'r Path> for Results<'r> {
+    fn from(folder: &'r Path) -> Self {
+        Self { folder, first_run: None }
+    }
+}
+
+/// The page of a search, in its folder.
+const PAGE: &str = "report.html";
+
 /// Writes what a search prints at its end. The parts are the trials, the front if any, the best config with its speedup, why the
 /// search ended, the results folder and the next command. A verbose screen gets ties and details of measuring as well.
-pub fn terminal(study: &Study, best: Option<&BestReport>, folder: &Path, screen: impl Into<Screen>) -> String {
-    let screen = screen.into();
-    let mut lines = if screen.is_verbose { verdict(study) } else { brief(study) };
-    let scaling =
-        best.and_then(|best| best.learning_rate.as_ref()).map(|rate| format!("lr        {}", rate.sentence()));
-    let more = best.filter(|_| screen.is_verbose).map_or_else(|| Vec::from_iter(scaling), BestReport::more_lines);
+pub fn terminal<'r>(
+    study: &Study,
+    best: Option<&BestReport>,
+    results: impl Into<Results<'r>>,
+    screen: impl Into<Screen>,
+) -> String {
+    let (Results { folder, first_run }, screen) = (results.into(), screen.into());
+    let mut lines = if screen.is_verbose { verdict_after(study, first_run) } else { brief(study, first_run) };
+    let more = match best {
+        Some(best) if screen.is_verbose => best.more_lines(),
+        Some(BestReport { learning_rate: Some(rate), .. }) => {
+            let label = |at: usize| if at == 0 { "lr" } else { "" };
+            rate.brief().iter().enumerate().map(|(at, text)| format!("{:<10}{text}", label(at))).collect()
+        }
+        _ => Vec::new(),
+    };
     for line in more {
         lines += &format!("\n{line}");
     }
-    lines += &format!("\nresults   {}", folder.display());
+    let page = if folder.join(PAGE).is_file() { format!(" ({PAGE})") } else { String::new() };
+    lines += &format!("\nresults   {}{page}", folder.display());
     let parts = [table(study, screen), front_table(study, screen), screen.lay_out(&lines)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let mut text = parts.join("\n\n");
@@ -214,4 +244,153 @@ fn front(study: &Study, text: &mut String) {
         let _ = writeln!(text, "\nIn all: {}", as_markdown(&same));
     }
     let _ = writeln!(text, "\n## Trials\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Account, Config, Estimate, Fact, InRound, Measurement, MemoryUse, Objective, Outcome, Purpose, Settings, Space,
+        Timing, Trial,
+    };
+    use crate::report::{self, Rate};
+    use crate::search::{StopReason, Verdict};
+
+    const GIB: u64 = 1 << 30;
+
+    /// Makes the measurement of a training of 2,000 steps that starts slowly. `wait` is the share of a step that waits for data.
+    fn measurement(rate: f64, batch: f64, wait: f64) -> Measurement {
+        let step = batch / rate;
+        let phases = [("data_wait", wait), ("forward", 0.95 - wait)];
+        let seconds = |scale: f64| phases.map(|(name, share)| (name.to_owned(), share * scale));
+        let facts = [
+            ("device", Fact::from("cuda")),
+            ("import_seconds", Fact::Number(4.0)),
+            ("run.steps", Fact::Number(2000.0)),
+            ("run.steps_option", Fact::from("--steps")),
+            ("loader.batch_size", Fact::Number(batch)),
+            ("loader.workers", Fact::Number(if wait > 0.1 { 0.0 } else { 4.0 })),
+            ("loader.prefetch_factor", Fact::Number(2.0)),
+            ("loader.pin_memory", Fact::Flag(true)),
+            ("loader.item_seconds", Fact::Number(0.01)),
+            ("loader.item_cpu_seconds", Fact::Number(0.01)),
+            ("precision", Fact::from("bf16")),
+        ];
+        Measurement {
+            throughput: Some(Estimate::interval(rate, rate * 0.99, rate * 1.01)),
+            unit: "samples/s".to_owned(),
+            phase_seconds: seconds(step).into(),
+            facts: facts.into_iter().collect(),
+            memory: MemoryUse { peak_bytes: Some(30 * GIB), capacity_bytes: Some(80 * GIB), ..Default::default() },
+            timing: Timing {
+                steps: 100,
+                step_seconds: Some(step),
+                samples_per_step: Some(batch),
+                ..Default::default()
+            },
+            account: Some(Account {
+                start_s: 9.0,
+                steps_s: 100.0 * step,
+                phases: seconds(100.0 * step).map(|(name, seconds)| (name, Estimate::point(seconds))).into(),
+                rest: Estimate::point(5.0 * step),
+            }),
+            ..Measurement::default()
+        }
+    }
+
+    /// Makes a study in which a larger batch with workers is faster, as these rounds show.
+    fn study(rounds: u32) -> Study {
+        let space = Space::new([
+            Parameter::powers_of_two("batch_size", 32, 256),
+            Parameter::range("workers", 0, 4, 4),
+            Parameter::range("prefetch", 2, 4, 2),
+            Parameter::values("pin_memory", [false, true]),
+            Parameter::values("precision", ["bf16"]),
+        ])
+        .unwrap();
+        let config = |batch: i64, workers: i64| -> Config {
+            let settings: Settings =
+                [("batch_size", batch), ("workers", workers), ("prefetch", 2)].into_iter().collect();
+            let others = [("pin_memory", crate::model::Value::from(true)), ("precision", "bf16".into())];
+            let all = settings.iter().map(|(name, value)| (name, value.clone())).chain(others);
+            space.locate(&all.collect::<Settings>()).unwrap()
+        };
+        let (baseline, best) = (config(32, 0), config(256, 4));
+        let of_config = [(&baseline, measurement(1_105.0, 32.0, 0.6)), (&best, measurement(2_400.0, 256.0, 0.01))];
+        let mut trials = Vec::new();
+        for round in 0..=rounds {
+            for (place, (config, measurement)) in (1..).zip(&of_config) {
+                let number = u32::try_from(trials.len()).unwrap() + 1;
+                let purpose = if round == 0 { Purpose::Search } else { Purpose::Round };
+                let mut measurement = measurement.clone();
+                let process = place + 2 * (round.saturating_sub(1) / 3);
+                let rate = measurement.throughput.unwrap().value * (1.0 + 0.002 * f64::from(round % 3));
+                measurement.round =
+                    (round > 0).then(|| InRound { number: round, process, slices: vec![rate, rate * 1.001] });
+                let outcome = Outcome::Measured(measurement);
+                let elapsed = Duration::from_secs(12);
+                trials.push(Trial { elapsed, ..Trial::new(number, purpose, (*config).clone(), outcome) });
+            }
+        }
+        Study {
+            history: trials.into_iter().collect(),
+            baseline: Some(baseline),
+            objective: Objective::default(),
+            stopped: StopReason::TimeSpent,
+            elapsed: Duration::from_secs(58),
+            side_by_side: None,
+            space: space.into(),
+        }
+    }
+
+    /// Returns the lines that a search prints from the best config on.
+    fn ending(study: &Study) -> (Vec<String>, BestReport) {
+        let device = Device { name: "NVIDIA H100".to_owned(), driver: "none".to_owned(), is_gpu: true };
+        let mut best = report::best(study, &device).unwrap();
+        best.command = Some("python3 train.py --batch-size 256 --workers 4".to_owned());
+        let rate = best.learning_rate.as_mut().unwrap();
+        let name = "learning_rate".to_owned();
+        rate.rate = Some(Rate { name, before: 3e-4, linear: 2.4e-3, square_root: 8.485e-4, searched: None });
+        let text = terminal(study, Some(&best), Path::new("gputune-out/train"), 100);
+        let (_, lines) = text.split_once("\nbest ").unwrap();
+        (format!("best {lines}").lines().map(str::to_owned).collect(), best)
+    }
+
+    #[test]
+    fn a_usual_search_ends_with_at_most_ten_lines() {
+        for (rounds, verdict) in [(9, Verdict::Faster), (0, Verdict::Unproven)] {
+            let study = study(rounds);
+            let (lines, best) = ending(&study);
+            assert_eq!(best.verdict, verdict, "{lines:#?}");
+            assert!(lines.len() <= 10, "{lines:#?}");
+            assert!(lines.iter().all(|line| line.chars().count() <= 100), "{lines:#?}");
+            for label in ["best", "speedup", "run", "limit", "tried", "lr", "results", "next"] {
+                let is_there = lines.iter().filter(|line| line.starts_with(&format!("{label:<10}"))).count() == 1;
+                assert!(is_there, "{label}: {lines:#?}");
+            }
+            let joined = lines.join("\n");
+            assert!(joined.contains(" with --steps 250") && !joined.contains("\nnumerics"), "{joined}");
+            let few = "; no time is left; 4 min are enough for about 10 configs";
+            assert_eq!(joined.contains(few), verdict == Verdict::Unproven, "{joined}");
+        }
+    }
+
+    #[test]
+    fn a_first_run_that_took_long_is_told() {
+        let folder = Path::new("gputune-out/train");
+        let results = Results { folder, first_run: Some(Duration::from_secs(30)) };
+        let said = terminal(&study(0), None, results, 100);
+        assert!(said.contains("tried     2 configs in 58.0 s after a first run of 30.0 s; "), "{said}");
+        let screen = Screen { columns: 120, colours: false, is_verbose: true };
+        let said = terminal(&study(0), None, results, screen);
+        assert!(said.contains(" after a first run of 30.0 s; no time is left for another"), "{said}");
+    }
+
+    #[test]
+    fn a_search_without_another_config_says_so() {
+        let mut study = study(0);
+        study.history = study.history.trials().iter().take(1).map(|trial| Trial::clone(trial)).collect();
+        let said = terminal(&study, None, Path::new("out"), 100);
+        assert!(said.contains("baseline  stays: no other config was tried: give more --time\n"), "{said}");
+    }
 }

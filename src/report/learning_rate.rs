@@ -98,6 +98,24 @@ impl LearningRate {
         std::iter::once(change).chain(rest).collect()
     }
 
+    /// Returns one line with the change, without its label. A schedule for a number of steps has a line of its own.
+    pub(super) fn brief(&self) -> Vec<String> {
+        let (before, after) = (plain(self.batch_before), plain(self.batch_after));
+        let scaled = match &self.rate {
+            Some(Rate { name, before, linear, square_root, searched }) => {
+                let searched = searched.map(|rate| format!("; the config has {}", plain(rate))).unwrap_or_default();
+                let (linear, root) = (plain(*linear), plain(*square_root));
+                format!("scale {name} from {} to {linear} (SGD) or {root} (Adam){searched}", plain(*before))
+            }
+            None => {
+                let (linear, root) = (plain(self.linear), plain(self.square_root));
+                format!("multiply the learning rate by {linear} (SGD) or {root} (Adam)")
+            }
+        };
+        let change = format!("effective batch {before} -> {after}: {scaled}");
+        std::iter::once(change).chain(self.schedule.clone()).collect()
+    }
+
     /// Returns one sentence.
     pub fn sentence(&self) -> String {
         let rate = self.rate.as_ref().map_or_else(String::new, |rate| format!(": {}", rate.words()));
@@ -296,6 +314,10 @@ mod tests {
         let found = LearningRate::of(&study, Some(&step(&["python", "train.py", "--lr", "0.1"]))).unwrap();
         assert_eq!((found.factor, found.linear), (8.0, 8.0));
         insta::assert_snapshot!(found.lines().join("\n") + "\n\n" + &found.sentence());
+        assert_eq!(found.brief(), ["effective batch 32 -> 256: scale lr from 0.1 to 0.8 (SGD) or 0.283 (Adam)"]);
+        let unknown = LearningRate { rate: None, ..found.clone() };
+        let words = "effective batch 32 -> 256: multiply the learning rate by 8 (SGD) or 2.83 (Adam)";
+        assert_eq!(unknown.brief(), [words]);
         assert!(found.lines().iter().all(|line| line.chars().count() <= 80), "{:?}", found.lines());
         for (words, rate) in [
             (&["t", "--learning-rate=3e-4"][..], Some(3e-4)),

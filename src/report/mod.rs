@@ -51,7 +51,7 @@ pub use figure::{
 };
 pub use figures::{FIGURES, FigureRow, figures};
 pub use format::{
-    COMPARISONS, ComparisonFormat, REPORTS, ReportFormat, comparison_format, report_format, summary, terminal,
+    COMPARISONS, ComparisonFormat, REPORTS, ReportFormat, Results, comparison_format, report_format, summary, terminal,
 };
 pub use front::front_table;
 pub use learning_rate::{LearningRate, Rate};

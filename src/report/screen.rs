@@ -136,6 +136,20 @@ pub fn shortened(text: &str, columns: usize) -> String {
     format!("{start}…{}", &rest[from..])
 }
 
+/// The most columns of a text that fits behind its label on a screen of 100 columns.
+const FITS: usize = 90;
+
+/// Joins a text with the parts that fit into its line. Each part begins with its separator.
+pub(super) fn fitting(first: impl Into<String>, parts: impl IntoIterator<Item = String>) -> String {
+    let joined = |line: String, part: String| if width(&line) + width(&part) <= FITS { line + &part } else { line };
+    parts.into_iter().fold(first.into(), joined)
+}
+
+/// Returns true if a text fits behind its label on a screen of 100 columns.
+pub(super) fn fits(text: &str) -> bool {
+    width(text) <= FITS
+}
+
 /// Breaks a text at spaces into lines of at most this many columns, but not within `± 1.2 %`. Longer words are broken anywhere.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     /// Stands for a space without a line break; it is as wide as a space.
@@ -275,6 +289,13 @@ mod tests {
         assert_eq!(wrap("0123456789abc x", 10), ["0123456789", "abc x"]);
         assert_eq!(wrap("", 10), [""]);
         assert_eq!(wrap("fast ± 1.2 %)", 10), ["fast", "± 1.2 %)"]);
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_into_a_line_are_left_out() {
+        let part = |columns: usize| format!("; {}", "x".repeat(columns));
+        assert_eq!(fitting("first", [part(3), part(90), part(1)]), "first; xxx; x");
+        assert!(fits(&"x".repeat(90)) && !fits(&"x".repeat(91)));
     }
 
     #[test]

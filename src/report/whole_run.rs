@@ -1,17 +1,43 @@
 //! Says how long the whole training takes with the baseline and with the best config.
 
-use crate::model::RunLength;
+use super::screen::fitting;
 use crate::model::quantity::show_count;
+use crate::model::{Estimate, RunLength};
 use crate::search::WholeRun;
 
 /// The smallest share of the time that is worth a word.
 const MATTERS: f64 = 0.05;
 
 impl WholeRun {
+    /// Returns how many times faster the whole run is, with its interval.
+    pub fn speedup(&self) -> Estimate {
+        let times = |seconds: f64| self.baseline_s / seconds;
+        let Estimate { value, low, high } = self.best_s;
+        Estimate { value: times(value), low: high.map(times), high: low.map(times) }
+    }
+
     /// Returns one sentence without a full stop, such as
-    /// `whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run`.
-    pub fn words(&self) -> String {
-        format!("whole run of {}: {}{}", self.length, self.times(), self.after_times())
+    /// `whole run of 90 epochs: 2.14x faster, 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run`.
+    ///
+    /// `proven` is the proven speedup of the steps. The speedup of the whole run is in the sentence if it differs from that.
+    pub fn words(&self, proven: Option<Estimate>) -> String {
+        self.sentence(proven) + &self.after_times()
+    }
+
+    /// Returns the same sentence for one line, with the parts that fit.
+    pub(super) fn brief(&self, proven: Option<Estimate>) -> String {
+        let same_samples = self.best_steps.map(|steps| match &self.steps_option {
+            Some(option) => format!(" with {option} {steps:.0}"),
+            None => format!(" with {} steps", show_count(steps)),
+        });
+        fitting(self.sentence(proven) + &same_samples.unwrap_or_default(), self.notes())
+    }
+
+    fn sentence(&self, proven: Option<Estimate>) -> String {
+        let own = self.speedup().value;
+        let differs = proven.is_some_and(|steps| (own / steps.value - 1.0).abs() > MATTERS);
+        let words = if differs { shown_speedup(own) + ", " } else { String::new() };
+        format!("whole run of {}: {words}{}", self.length, self.times())
     }
 
     /// Returns the words after the times.
@@ -20,11 +46,16 @@ impl WholeRun {
             Some(option) => format!("; set {option} {steps:.0} for as many samples"),
             None => format!("; {} steps of the best config have as many samples", show_count(steps)),
         });
+        same_samples.into_iter().chain(self.notes()).collect()
+    }
+
+    /// Returns what explains the difference to the steps alone; each note begins with its separator.
+    fn notes(&self) -> Vec<String> {
         let matters = self.epoch_ends_share.unwrap_or(0.0) >= MATTERS;
         let steps = self.steps_speedup.filter(|_| matters).map(|steps| format!("; steps alone {steps:.2}x"));
         let start =
             (self.start_share >= MATTERS).then(|| format!("; the start is {:.0}% of it", self.start_share * 100.0));
-        [same_samples, steps, Some(self.ends()), start].into_iter().flatten().collect()
+        [steps, Some(self.ends()), start].into_iter().flatten().filter(|note| !note.is_empty()).collect()
     }
 
     /// Returns both times, the second with its interval.
@@ -58,6 +89,11 @@ impl WholeRun {
     }
 }
 
+/// Formats a speedup: `2.14x faster`, or `1.05x slower` below 1.
+fn shown_speedup(times: f64) -> String {
+    if times >= 1.0 { format!("{times:.2}x faster") } else { format!("{:.2}x slower", 1.0 / times) }
+}
+
 /// Returns the unit for a time, and its seconds.
 fn unit(seconds: f64) -> (&'static str, f64) {
     const MINUTE: f64 = 60.0;
@@ -82,7 +118,6 @@ fn three_digits(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Estimate;
 
     fn run() -> WholeRun {
         WholeRun {
@@ -101,21 +136,51 @@ mod tests {
     #[test]
     fn the_whole_run_is_one_sentence() {
         let words = "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x; evaluation is now 18% of the run";
-        assert_eq!(run().words(), words);
+        assert_eq!(run().words(None), words);
         let ends = WholeRun { evaluation_share: None, ..run() };
-        assert!(ends.words().ends_with("; the ends of epochs are now 20% of the run"));
+        assert!(ends.words(None).ends_with("; the ends of epochs are now 20% of the run"));
         let short = WholeRun { epoch_ends_share: Some(0.01), ..run() };
-        assert_eq!(short.words(), "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4)");
+        assert_eq!(short.words(None), "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4)");
         let unknown = WholeRun { epoch_ends_share: None, steps_speedup: None, ..run() };
-        assert!(unknown.words().ends_with("; the ends of epochs were not measured"));
+        assert!(unknown.words(None).ends_with("; the ends of epochs were not measured"));
         let steps = WholeRun { length: RunLength::Steps(2000.0), best_steps: Some(250.0), ..short.clone() };
         let words = "whole run of 2,000 steps: 31.2 h -> 14.6 h (13.1 to 16.4); 250 steps of the best config have as many samples";
-        assert_eq!(steps.words(), words);
+        assert_eq!(steps.words(None), words);
         let by_option = WholeRun { steps_option: Some("--max-steps".to_owned()), ..steps };
-        assert!(by_option.words().ends_with("; set --max-steps 250 for as many samples"));
+        assert!(by_option.words(None).ends_with("; set --max-steps 250 for as many samples"));
         let starts_long = WholeRun { start_share: 0.45, ..short.clone() };
-        assert!(starts_long.words().ends_with("(13.1 to 16.4); the start is 45% of it"));
+        assert!(starts_long.words(None).ends_with("(13.1 to 16.4); the start is 45% of it"));
         let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
-        assert_eq!(same.words(), "whole run of 90 epochs: 31.2 h");
+        assert_eq!(same.words(None), "whole run of 90 epochs: 31.2 h");
+    }
+
+    #[test]
+    fn the_speedup_of_the_whole_run_is_told_if_it_differs_from_that_of_the_steps() {
+        let words = |times: f64| run().words(Some(Estimate::point(times)));
+        assert!(words(2.6).starts_with("whole run of 90 epochs: 2.14x faster, 31.2 h -> 14.6 h (13.1 to 16.4); "));
+        assert!(words(2.2).starts_with("whole run of 90 epochs: 31.2 h -> "), "{}", words(2.2));
+        let slower = WholeRun { best_s: Estimate::point(35.1 * 3600.0), ..run() };
+        let slower = slower.words(Some(Estimate::point(1.2)));
+        assert!(slower.starts_with("whole run of 90 epochs: 1.12x slower, 31.2 h -> 35.1 h"), "{slower}");
+        let speedup = run().speedup();
+        assert!(speedup.low.unwrap() < 2.0 && speedup.high.unwrap() > 2.3, "{speedup:?}");
+    }
+
+    #[test]
+    fn a_brief_sentence_fits_into_a_line() {
+        let steps = WholeRun {
+            length: RunLength::Steps(100_000.0),
+            best_steps: Some(12_500.0),
+            steps_option: Some("--max-steps".to_owned()),
+            start_share: 0.4,
+            ..run()
+        };
+        let brief = steps.brief(Some(Estimate::point(2.6)));
+        assert_eq!(
+            brief,
+            "whole run of 100,000 steps: 2.14x faster, 31.2 h -> 14.6 h (13.1 to 16.4) with --max-steps 12500"
+        );
+        let epochs = run().brief(None);
+        assert_eq!(epochs, "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4); steps alone 2.60x");
     }
 }

@@ -104,5 +104,5 @@ fn the_advice_of_errors_runs() {
     commands_of(place, "gputune tune --time 30s --probes 1 --out 'a run' 'a train.py'", 0);
     let again = "gputune search 'a run/gputune.toml'";
     run_all(place, "gputune tune --out 'a run' 'a train.py' --epochs 2", 2, &[again]);
-    assert!(stderr(&shell(place, again)).contains("results   a run\n"));
+    assert!(stderr(&shell(place, again)).contains("results   a run (report.html)\n"));
 }

@@ -218,18 +218,34 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
             "A config was found, and not proven to be better".to_owned(),
             format!("It is {} {word} than the baseline, {}.", shown_ratio(seen), after_rounds(best)),
         ),
-        Some(Estimate { value, low, high }) => {
-            let interval = low.zip(high).map_or_else(
-                || "measured once: how sure that is, is not known".to_owned(),
-                |(low, high)| format!("95% interval {low:.2}× to {high:.2}×"),
-            );
-            (format!("{value:.2}× {word} than the baseline"), interval)
+        Some(speedup) => {
+            let Some(run) = study.whole_run(best) else {
+                return (format!("{:.2}× {word} than the baseline", speedup.value), interval_words(speedup));
+            };
+            let (of_run, rates) = (run.speedup(), shown_ratio(speedup).replace('x', "×"));
+            // Rates over whole epochs leave out only the start.
+            let what = if run.epoch_ends_share.is_some() { "without the start" } else { "steps alone" };
+            let value = if of_run.value >= 1.0 {
+                format!("{:.2}× faster", of_run.value)
+            } else {
+                format!("{:.2}× slower", 1.0 / of_run.value)
+            };
+            let sub = format!("{}; {what}: {rates} {word} than the baseline", interval_words(of_run));
+            (format!("Whole run of {}: {value}", run.length), sub)
         }
         None if study.baseline.is_some() => {
             ("A config was found".to_owned(), "The speedup is unknown: the baseline failed.".to_owned())
         }
         None => ("A config was found".to_owned(), "There is no baseline to compare it with.".to_owned()),
     }
+}
+
+/// Describes the interval of a speedup.
+fn interval_words(speedup: Estimate) -> String {
+    speedup.low.zip(speedup.high).map_or_else(
+        || "measured once: how sure that is, is not known".to_owned(),
+        |(low, high)| format!("95% interval {low:.2}× to {high:.2}×"),
+    )
 }
 
 fn memory_card(measurement: &Measurement) -> Option<Card> {
