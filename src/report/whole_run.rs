@@ -78,8 +78,13 @@ impl WholeRun {
 
     fn ends(&self) -> String {
         match (self.epoch_ends_share, self.evaluation_share) {
-            (None, _) if matches!(self.length, RunLength::Samples(_)) => String::new(),
-            (None, _) => "; the ends of epochs were not measured".to_owned(),
+            (None, _) if matches!(self.length, RunLength::Samples(_)) && self.outside_training.is_none() => {
+                String::new()
+            }
+            (None, _) => match &self.outside_training {
+                Some(words) => format!("; this leaves out what is not training ({words})"),
+                None => "; the ends of epochs were not measured".to_owned(),
+            },
             (Some(ends), _) if ends < MATTERS => String::new(),
             (Some(_), Some(evaluation)) if evaluation >= MATTERS => {
                 format!("; evaluation is now {:.0}% of the run", evaluation * 100.0)
@@ -130,6 +135,7 @@ mod tests {
             epoch_ends_share: Some(0.2),
             evaluation_share: Some(0.18),
             start_share: 0.01,
+            outside_training: None,
         }
     }
 
@@ -143,6 +149,11 @@ mod tests {
         assert_eq!(short.words(None), "whole run of 90 epochs: 31.2 h -> 14.6 h (13.1 to 16.4)");
         let unknown = WholeRun { epoch_ends_share: None, steps_speedup: None, ..run() };
         assert!(unknown.words(None).ends_with("; the ends of epochs were not measured"));
+        let outside = "no training step for 12 s, after 37 steps: train.py:40".to_owned();
+        let left = WholeRun { outside_training: Some(outside), ..unknown.clone() };
+        assert!(left.words(None).ends_with(
+            "; this leaves out what is not training (no training step for 12 s, after 37 steps: train.py:40)"
+        ));
         let steps = WholeRun { length: RunLength::Steps(2000.0), best_steps: Some(250.0), ..short.clone() };
         let words = "whole run of 2,000 steps: 31.2 h -> 14.6 h (13.1 to 16.4); 250 steps of the best config have as many samples";
         assert_eq!(steps.words(None), words);
