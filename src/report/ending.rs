@@ -37,9 +37,10 @@ fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<Stri
             format!("speedup   {speedup}")
         }
         (_, None, Some(seen)) => {
-            let seen = shown_ratio(seen);
-            let rounds = after_rounds(best);
-            format!("speedup   not proven: {seen} {what} than the baseline ({number}), {rounds}")
+            let seen = format!("not proven: {} {what} than the baseline ({number})", shown_ratio(seen));
+            let rounds = format!(", {}", after_rounds(best));
+            let seen = if has_details { seen + &rounds } else { fitting(seen, Some(rounds)) };
+            format!("speedup   {seen}")
         }
         (_, None, None) => format!("baseline  {number}"),
     })
@@ -265,8 +266,9 @@ fn tried_line(study: &Study, first_run: Option<Duration>, few: Option<&Few>) -> 
     let configs = if searched == 1 { "1 config".to_owned() } else { format!("{searched} configs") };
     let rounds = match study.rounds() {
         0 => String::new(),
-        1 => " and 1 round of comparisons".to_owned(),
+        1 if few.is_some() => " and 1 round".to_owned(),
         rounds if few.is_some() => format!(" and {rounds} rounds"),
+        1 => " and 1 round of comparisons".to_owned(),
         rounds => format!(" and {rounds} rounds of comparisons"),
     };
     let after = first_run.map(|took| format!(" after a first run of {}", show_duration(took))).unwrap_or_default();
