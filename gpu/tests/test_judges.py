@@ -1,4 +1,4 @@
-"""What the checks make of what they see: each judge says yes to what is right, and no to what is wrong."""
+"""Each judge of a check accepts right results and rejects wrong ones."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ class HookTest(Reports):
         self.assertEqual(self.rows("fused", seen, self.PLAIN, outcome="crashed"), [("outcome", "failed")])
         as_it_is = self.rows("fused", seen, self.PLAIN, config={"setting": "as it is"})
         self.assertEqual(as_it_is[1], ("setting", "failed"))
-        # Where no kernel is seen at all, nothing is said of the hook.
+        # Without any kernel, there is no evidence about the hook.
         self.assertEqual(self.rows("fused", none, none), [outcome, setting, ("witness", "skipped")])
 
     def test_a_dry_run_judges_what_needs_no_kernels(self):
