@@ -106,7 +106,7 @@ pub struct Tuner<'p> {
     recovered: Recovered,
 }
 
-/// What stays the same during a search.
+/// The setup of a search, which does not change.
 struct Setup {
     space: Arc<Space>,
     objective: Objective,
@@ -172,8 +172,9 @@ impl<'p> Tuner<'p> {
 
     /// Searches with several probers side by side, each in a slot of its own; see [`slots`](Self::slots).
     ///
-    /// If training will have the whole machine, `whole` probes that. It runs the first config, with which the slots are compared,
-    /// and the last rounds. It runs all probes if the slots measure worse. Without `whole`, training will have one slot.
+    /// If training will have the whole machine, `whole` is the prober for the whole machine. It runs the first config, to compare
+    /// the slots with it, and the last rounds. It runs all probes if the slots disturb each other. Without `whole`, training will
+    /// have one slot.
     pub fn with_slots<T: Prober + Send + 'p>(
         space: Space,
         whole: Option<T>,
@@ -295,8 +296,8 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets whether to measure first if slots disturb each other; the default is true. If false, slots are taken to measure as well
-    /// as alone.
+    /// Sets whether to measure first if slots disturb each other; the default is true. If false, slots are assumed not to disturb
+    /// each other.
     #[must_use]
     pub fn compare_slots(mut self, compares_slots: bool) -> Self {
         self.compares_slots = compares_slots;
@@ -338,9 +339,9 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Adds an earlier study, on another device or with another model, for strategies that [learn](strategy::LEARNING)
-    /// from one. Parameters are matched by name, and the best config of the first study is probed right after the
-    /// baseline. A misleading study fades as trials come in.
+    /// Adds an earlier study, on another device or with another model, for strategies that [learn](strategy::LEARNING) from one.
+    /// Parameters are matched by name, and the best config of the first study is probed right after the baseline. A misleading
+    /// study loses weight as trials come in.
     ///
     /// ```
     /// use gputune::probe::{Step, StepError};

@@ -164,7 +164,7 @@ fn identity(path: &Path) -> PathBuf {
 
 /// Reads what an import names: a bundled space, or a file.
 fn imported(file: &SourceFile, import: &Located<String>) -> Result<SourceFile, SpecError> {
-    // Accepts `search-spaces/NAME.toml` for a bundled space unless that file exists beside the importing file.
+    // `search-spaces/NAME.toml` is a bundled space, unless that file exists relative to the importing file.
     let in_source = import.value.strip_prefix("search-spaces/").and_then(|name| name.strip_suffix(".toml"));
     let is_there = file.path.parent().unwrap_or(Path::new("")).join(&import.value).exists();
     let wanted = in_source.filter(|_| !is_there).unwrap_or(&import.value);

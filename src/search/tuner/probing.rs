@@ -1,4 +1,4 @@
-//! Begins probes and takes note of how they end.
+//! Begins probes and records how they end.
 
 use std::time::{Duration, Instant};
 
