@@ -18,7 +18,7 @@ pub struct Found<'f> {
     pub arguments: &'f [Argument],
     /// The facts from the script's source.
     pub source: &'f Source,
-    /// What its first run showed, if it ran.
+    /// The findings of its first run, if it ran.
     pub seen: Option<&'f Seen>,
     /// The preset.
     pub preset: &'static Preset,
@@ -73,7 +73,7 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// The expression for `samples_per_step`, if no loader counts samples.
     pub samples_per_step: Option<String>,
-    /// The line that makes the loader that trains: `train.py:12`.
+    /// The line that makes the training loader: `train.py:12`.
     pub loader: Option<String>,
 }
 
