@@ -176,7 +176,10 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     warn_of_missing(&command, &arguments, &values, &plan);
     warn_of_no_launcher(&command, &source);
     spec.warnings.iter().filter(|warning| !of_config(warning)).for_each(|warning| diagnostic::print_warning(warning));
-    Ok(Some(Drafted::of((&args.out, is_kept), &command, &plan, &frame)))
+    let mut drafted = Drafted::of((&args.out, is_kept), &command, &plan, &frame);
+    // An older spec may state another baseline.
+    drafted.measured = seen.and_then(|seen| seen.measured.clone()).filter(|_| !is_kept);
+    Ok(Some(drafted))
 }
 
 fn refuse_to_replace(args: &Args) -> Result<(), Failed> {

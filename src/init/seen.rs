@@ -1,11 +1,13 @@
 //! The findings of a script's first run. They override the findings in its source.
 
+use std::time::Duration;
+
 use super::argument::{Argument, Kind};
 use super::command::Command;
 use super::knobs::KNOBS;
 use super::preset::{Preset, preset};
-use crate::model::Facts;
 use crate::model::fact::Fact;
+use crate::model::{Facts, Measurement};
 use crate::probe::{FirstRun, NotedArgument, NotedVariable, Notes};
 
 /// The findings of a script's first run.
@@ -19,6 +21,8 @@ pub struct Seen {
     pub has_trained: bool,
     /// The options and variables that set a parameter of the loader, as a second run showed.
     pub matches: Vec<Match>,
+    /// The measurement of the unmodified job, and how long the run took; `None` if too little was measured.
+    pub measured: Option<(Measurement, Duration)>,
 }
 
 /// An option or a variable that sets a parameter of the loader, whatever its name.
@@ -63,7 +67,8 @@ const TRAINERS: &[(&str, &str)] = &[
 
 impl From<FirstRun> for Seen {
     fn from(run: FirstRun) -> Self {
-        Self { notes: run.notes, facts: run.facts, has_trained: run.has_trained, matches: Vec::new() }
+        let measured = run.outcome.measurement().cloned().map(|measurement| (measurement, run.elapsed));
+        Self { notes: run.notes, facts: run.facts, has_trained: run.has_trained, matches: Vec::new(), measured }
     }
 }
 

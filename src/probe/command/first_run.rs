@@ -13,13 +13,18 @@ use super::session::{Opening, Session};
 use super::starting::Process;
 use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch};
-use crate::model::{Facts, Outcome};
+use crate::model::fact::COUNTED_BY;
+use crate::model::{Facts, HANDED_OUT, Outcome};
 
 /// The prefix of the files with notes, next to `probe.json` (`first_run.py`).
 const FILE: &str = "first-run-";
 
 /// The number of steps with a time after which enough is known. The first step has no time and does not count here.
 const STEPS: u64 = 2;
+
+/// How long a first run goes on after its first step, so that it is the baseline's first measurement: a round number. At least
+/// `STEPS` are awaited.
+const MEASURES: Duration = Duration::from_secs(1);
 
 /// A script without torch that adds no note for this time has imported its modules and settings: a round number.
 const QUIET: Duration = Duration::from_secs(4);
@@ -40,6 +45,8 @@ pub struct FirstRun {
     pub facts: Facts,
     /// The notes that the hook wrote in all processes of the run.
     pub notes: Notes,
+    /// How long it took.
+    pub elapsed: Duration,
 }
 
 /// The notes about a script in its first run.
@@ -159,10 +166,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Session {
-    /// Returns true if a first run needs no more time: it has made three steps, or has no torch and adds no notes.
+    /// Returns true if a first run needs no more time: it has made three steps and was measured for a moment, or has no torch and adds
+    /// no notes.
     pub(super) fn has_shown_enough(&self, now: Instant) -> bool {
         if self.heard.window.steps() >= STEPS {
-            return true;
+            return self.heard.first_step.is_none_or(|first| now.duration_since(first) >= MEASURES);
         }
         if self.heard.any_step() {
             return false;
@@ -187,14 +195,22 @@ impl CommandProber {
     /// The command cannot be started.
     pub fn first_run(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<FirstRun, ProbeError> {
         self.protect().map_err(ProbeError::from)?;
-        let step = Arc::clone(&self.step);
+        let (step, began) = (Arc::clone(&self.step), Instant::now());
         let opening = Opening { process: Process::Fresh { tells_imports: false }, keeps: false, place: 0 };
         let mut session = Session::open(&step, (&self.folder, self.protection.as_ref()), opening, job)?;
-        let (verdict, _, _) = session.measure_and_hold(false, watch)?;
+        let (verdict, ended, _) = session.measure_and_hold(false, watch)?;
         let (facts, notes) = (session.heard.facts.clone(), Notes::read(&session.notes()));
         let has_trained = session.heard.any_step();
         let has_failed = matches!(verdict, Verdict::Exited) && !session.heard.ending.is_some_and(Ending::is_success);
-        Ok(FirstRun { outcome: session.outcome(&verdict), has_trained, has_failed, facts, notes })
+        let mut outcome = session.outcome(&verdict);
+        session.tell_times(&mut outcome, (ended, Instant::now()));
+        if let Outcome::Measured(measurement) = &mut outcome
+            && let Some(rate) = measurement.throughput.filter(|_| measurement.facts.get(COUNTED_BY).is_some())
+        {
+            // The hook counts the samples itself. Its reports of a second are too few for a rate of their own.
+            measurement.metrics.entry(HANDED_OUT.to_owned()).or_insert(rate.value);
+        }
+        Ok(FirstRun { outcome, has_trained, has_failed, facts, notes, elapsed: began.elapsed() })
     }
 }
 

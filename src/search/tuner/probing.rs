@@ -133,6 +133,22 @@ impl Search<'_, '_> {
         self.record(self.trial(slot, &request, outcome, began.elapsed()), Some(&request.proposal), on_event)
     }
 
+    /// Records a measurement of the unmodified job before the search as the baseline's.
+    pub(super) fn keep_baseline(
+        &mut self,
+        (measurement, elapsed): (Measurement, Duration),
+        on_event: OnEvent<'_>,
+    ) -> Result<(), TuneError> {
+        let Some(baseline) = self.setup.baseline().cloned() else { return Ok(()) };
+        let request = self.probe_of(baseline.into(), Purpose::Baseline);
+        let outcome = self.checked(Outcome::Measured(measurement), &request);
+        if outcome.measurement().is_none() {
+            return Ok(());
+        }
+        let trial = self.trial(self.slots.home(), &request, outcome, elapsed);
+        self.record(trial, Some(&request.proposal), on_event)
+    }
+
     /// Makes the trial of a request that ended now.
     pub(super) fn trial(&self, slot: usize, request: &Request, outcome: Outcome, elapsed: Duration) -> Trial {
         let trial = Trial::new(request.number, request.purpose, request.config().clone(), outcome);

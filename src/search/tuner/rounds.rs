@@ -7,7 +7,7 @@ use super::limits::{MOST, NEW};
 use super::probes::RoundUnderWay;
 use super::request::{Request, Round, Work};
 use super::search::{OnEvent, Search};
-use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
+use crate::model::{Config, Estimate, Event, HANDED_OUT, InRound, Measurement, Outcome, Purpose, Spent, Trial};
 use crate::probe::duel::{BLOCK, Block, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
 use crate::probe::{Effort, Holds};
@@ -278,6 +278,10 @@ fn of_round(
     let mut of_round = measurement.clone();
     (of_round.throughput, of_round.spent) = (throughput, Some(spent));
     of_round.timing.is_unstable = false;
+    if duelled.way != Way::Processes {
+        // Its time includes that in which the process waited.
+        of_round.metrics.remove(HANDED_OUT);
+    }
     of_round.timing.epoch_factor = whole.or(has_ends.then_some(1.0));
     of_round.round = Some(InRound { number, process, slices });
     of_round
