@@ -40,7 +40,7 @@ class Batches:
         elif isinstance(data, data_kind):
             _watch(type(data))
         elif hasattr(data, "element_spec"):
-            self._size = _of_dataset(data)
+            self.kind, self._size = "tf.data.Dataset", _of_dataset(data)
         else:
             size = getattr(data, "batch_size", None)  # torch's DataLoader
             self._size = size if isinstance(size, int) else None

@@ -180,19 +180,16 @@ class KerasFit:
         self._session.check(dict.fromkeys(self._session.settings, other))
 
     def _say_facts(self, model: Any, batches: Batches) -> None:
-        facts = {
-            "keras.backend": self._backend,
-            STEPS: model.steps_per_execution,
-            JIT: bool(model.jit_compile),
-            "precision": _DTYPES.get(model.dtype_policy.compute_dtype),
-            "loader.batch_size": batches.size,
-            "samples.counted_by": None if _client.user_steps else batches.counted_by,
-            "optimizer": type(model.optimizer).__name__,
-            "parameters": model.count_params(),
-            "import_seconds": TIMES.take(),
-        }
-        for name, value in facts.items():
-            self._facts.say(name, value)
+        facts = self._facts
+        facts.say("keras.backend", self._backend)
+        facts.say("keras.steps_per_execution", model.steps_per_execution)
+        facts.say("keras.jit_compile", bool(model.jit_compile))
+        facts.say("precision", _DTYPES.get(model.dtype_policy.compute_dtype))
+        facts.say("loader.batch_size", batches.size)
+        facts.say("samples.counted_by", None if _client.user_steps else batches.counted_by)
+        facts.say("optimizer", type(model.optimizer).__name__)
+        facts.say("parameters", model.count_params())
+        facts.say("import_seconds", TIMES.take())
 
     def _check_experiment(self, batches: Batches, samples: Optional[int]) -> None:
         asked = self._session.experiment
