@@ -104,7 +104,7 @@ def _training_part(arguments: dict[str, Any], samples: int) -> int:
     split = arguments.get("validation_split")
     if not split or arguments.get("validation_data") is not None:
         return samples
-    return math.floor(samples * (1.0 - split))
+    return math.floor(samples * (1.0 - float(split)))
 
 
 def _of_dataset(dataset: Any) -> Optional[int]:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from types import ModuleType
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from gputune import _client
 from gputune._client import Reporter
@@ -36,7 +36,7 @@ PRECISION = "keras.mixed_precision"
 TRAINER = "keras-fit"
 
 #: Modules with functions that set the policy of the precision. The others belong to `tf.keras`.
-_OF_POLICIES = ("keras.mixed_precision", "keras.config")
+_OF_POLICIES: tuple[str, ...] = ("keras.mixed_precision", "keras.config")
 _OF_POLICIES += tuple(name.replace("keras.", "keras._tf_keras.keras.", 1) for name in _OF_POLICIES)
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -53,7 +53,9 @@ class KerasFit:
         self._stopping = Stopping()
         self._stopping.flush = self._session.flush
         self._lock = threading.RLock()  # on JAX, Keras calls callbacks in other threads
-        self._marks: dict[str, None] = {}
+        self._has_begun = False
+        self._marks: dict[str, None] = {}  # of the next step
+        self._marked: dict[int, list[str]] = {}  # marks of steps that have begun, by the number of the step
         self._steps = 0
         self._last = 0.0
 
@@ -120,6 +122,7 @@ class KerasFit:
             self._session.explain(BATCH_SIZE, reason)
         callback = self._keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs=None: self._mark("epoch"),
+            on_train_batch_begin=lambda batch, logs=None: self._begin_batch(batch),
             on_train_batch_end=lambda batch, logs=None: self._end_batch(model, batches, batch, logs or {}),
             on_test_begin=lambda logs=None: self._mark("evaluation"),
             async_safe=True,  # else Keras would wait for the device at each step
@@ -133,9 +136,17 @@ class KerasFit:
 
     def _mark(self, name: str) -> None:
         with self._lock:
-            if self._steps > 0:
+            if self._has_begun:
                 self._marks[name] = None
                 self._session.flush()
+
+    def _begin_batch(self, batch: int) -> None:
+        """Gives the marks to the step that begins: the ends of earlier steps may be reported later."""
+        self._has_begun = True
+        if self._marks:
+            with self._lock:
+                self._marked[batch] = list(self._marks)
+                self._marks.clear()
 
     def _end_batch(self, model: Any, batches: Batches, batch: int, logs: dict[str, Any]) -> None:
         """Reports the steps of a call of the compiled function: `steps_per_execution` of them, in one event.
@@ -145,21 +156,21 @@ class KerasFit:
         """
         with self._lock:
             is_first, count = self._steps == 0, int(model.steps_per_execution or 1)
+            number = batch - batch % count
             self._steps += count
-            samples = batches.samples(batch - batch % count, count)
+            samples, marks = batches.samples(number, count), self._marked.pop(number, [])
             if is_first:
-                self._begin(model, batches, samples)
+                self._begin(model, batches)
             if Reporter.current() is None or _client.user_steps:  # a script may report its steps itself
                 return
             now = self._last = max(time.perf_counter(), self._last)
             fields = {"time": now, "samples": samples, "loss": logs.get("loss")}
-            events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in self._marks]
-            self._marks.clear()
+            events: list[tuple[str, dict[str, Any]]] = [("mark", {"name": name}) for name in marks]
             events.append(("step", {name: value for name, value in fields.items() if value is not None}))
             self._session.send_soon(events, now)
             self._stopping.after_step(self._steps, now)
 
-    def _begin(self, model: Any, batches: Batches, samples: Optional[int]) -> None:
+    def _begin(self, model: Any, batches: Batches) -> None:
         """Reports at the first step what trains, and checks which settings took effect."""
         reporter = Reporter.hooked()
         if reporter is not None:
@@ -169,7 +180,7 @@ class KerasFit:
         _client.at_exit(self._session.flush, 0)
         if self._is_measured:
             self._say_facts(model, batches)
-            self._check_experiment(batches, samples)
+            self._check_experiment(batches)
         found = {STEPS: model.steps_per_execution, JIT: bool(model.jit_compile), PRECISION: model.dtype_policy.name}
         for target, value in found.items():
             if self._session.value(target) == value:
@@ -191,7 +202,7 @@ class KerasFit:
         facts.say("parameters", model.count_params())
         facts.say("import_seconds", TIMES.take())
 
-    def _check_experiment(self, batches: Batches, samples: Optional[int]) -> None:
+    def _check_experiment(self, batches: Batches) -> None:
         asked = self._session.experiment
         if asked is None or asked.mode == OBSERVE:
             return
