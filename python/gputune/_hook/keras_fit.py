@@ -199,7 +199,7 @@ class KerasFit:
         facts.say("loader.batch_size", batches.size)
         facts.say("samples.counted_by", None if _client.user_steps else batches.counted_by)
         facts.say("optimizer", type(model.optimizer).__name__)
-        facts.say("parameters", model.count_params())
+        facts.say("parameters", model.count_params() if model.built else None)
         facts.say("import_seconds", TIMES.take())
 
     def _check_experiment(self, batches: Batches) -> None:
