@@ -35,7 +35,7 @@ PRECISION = "keras.mixed_precision"
 #: The note of the first run for these scripts. The torch hook notes `keras` if Keras trains through torch.
 TRAINER = "keras-fit"
 
-#: Modules with functions that set the policy of the precision. The others belong to `tf.keras`.
+#: Modules with functions that set the policy of the precision, then the same modules of `tf.keras`.
 _OF_POLICIES: tuple[str, ...] = ("keras.mixed_precision", "keras.config")
 _OF_POLICIES += tuple(name.replace("keras.", "keras._tf_keras.keras.", 1) for name in _OF_POLICIES)
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
