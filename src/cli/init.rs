@@ -209,8 +209,9 @@ fn refuse_what_no_search_can_tune(
         (false, _) => return Ok(()),
     };
     let foreign = plan.preset.foreign_framework();
-    let foreign =
-        foreign.map(|name| format!("; its hook sets and sees PyTorch only, and this script trains with {name}"));
+    let foreign = foreign.map(|name| {
+        format!("; its hook sets and sees PyTorch and `fit` of Keras 3 only, and this script trains with {name}")
+    });
     let closed = plan.closed.iter().map(|(name, reason)| format!("; {name} is not searched, since {reason}"));
     let notes: String = plan.notes.iter().map(|note| format!("; {note}")).chain(closed).collect();
     let constant = constant.filter(|_| plan.parameters.is_empty()).map(|(place, code)| {

@@ -97,6 +97,15 @@ pub const PRESETS: &[Preset] = &[
         page: "docs/howto-pytorch.md",
     },
     Preset {
+        name: "keras-fit",
+        about: "Keras on JAX or TensorFlow: unmodified scripts with `fit`",
+        space: "keras-fit",
+        adapter: Some("torch"),
+        launchers: &[],
+        modules: &[],
+        page: "docs/howto-keras.md",
+    },
+    Preset {
         name: "keras",
         about: "Keras or TensorFlow: the script's options or `gputune.config`; three lines report the steps",
         space: "keras",

@@ -63,6 +63,7 @@ const TRAINERS: &[(&str, &str)] = &[
     ("transformers", "huggingface"),
     ("trl", "huggingface"),
     ("accelerate", "accelerate"),
+    ("keras-fit", "keras-fit"),
 ];
 
 impl From<FirstRun> for Seen {
@@ -101,6 +102,11 @@ impl Seen {
         self.has_trained.then(|| self.facts.number("loader.workers").is_some())
     }
 
+    /// Returns the back end of Keras if its `fit` trained, but not through torch.
+    pub(super) fn keras_backend(&self) -> Option<&str> {
+        self.facts.text("keras.backend").filter(|_| self.has_trained)
+    }
+
     /// Returns the options of the script's parser.
     pub fn arguments(&self) -> Vec<Argument> {
         self.notes.arguments.iter().map(argument).collect()
@@ -115,9 +121,11 @@ impl Seen {
             "persistent_workers" => "loader.persistent_workers",
             "pin_memory" => "loader.pin_memory",
             "precision" => "precision",
+            "steps_per_execution" => "keras.steps_per_execution",
+            "jit_compile" => "keras.jit_compile",
             _ => return None,
         };
-        if parameter.starts_with("batch") && self.has_loader() != Some(true) {
+        if parameter.starts_with("batch") && self.has_loader() != Some(true) && self.keras_backend().is_none() {
             return None;
         }
         Some(match self.facts.get(name)? {

@@ -174,7 +174,12 @@ impl Planner<'_> {
         if self.has_loader || !is_searched || self.found.preset.adapter.is_none() {
             return;
         }
-        self.plan.samples_per_step = Some(samples_of(self.batches_of_a_step()));
+        if self.found.seen.is_some_and(|seen| seen.keras_backend().is_some() && seen.notes.samples.is_some()) {
+            return;
+        }
+        let samples = samples_of(self.batches_of_a_step());
+        let calls = if self.planned("steps_per_execution").is_some() { " * steps_per_execution" } else { "" };
+        self.plan.samples_per_step = Some(samples + calls);
     }
 
     /// Returns the number of batches that all ranks together accumulate in a step.

@@ -22,6 +22,7 @@ pub const SHIPPED_SPACES: &[(&str, &str)] = &[
     ("huggingface", include_str!("../../search-spaces/huggingface.toml")),
     ("jax", include_str!("../../search-spaces/jax.toml")),
     ("keras", include_str!("../../search-spaces/keras.toml")),
+    ("keras-fit", include_str!("../../search-spaces/keras-fit.toml")),
     ("lightning", include_str!("../../search-spaces/lightning.toml")),
     ("megatron", include_str!("../../search-spaces/megatron.toml")),
     ("nccl", include_str!("../../search-spaces/nccl.toml")),

@@ -26,7 +26,7 @@ const STEPS: u64 = 2;
 /// `STEPS` are awaited.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// A script without torch that adds no note for this time has imported its modules and settings: a round number.
+/// A script without a framework of the hook that adds no note for this time has imported its modules and settings: a round number.
 const QUIET: Duration = Duration::from_secs(4);
 
 /// A first run without any note ends after this time: the command is not Python. A round number.
@@ -140,6 +140,11 @@ impl Notes {
         notes
     }
 
+    /// Returns true if the script imported a framework whose steps the hook sees.
+    fn has_hook(&self) -> bool {
+        ["torch", "keras"].iter().any(|&module| self.modules.contains(module))
+    }
+
     fn add(&mut self, line: Line, has_arguments: bool) {
         match line {
             Line::Module(name) => drop(self.modules.insert(name)),
@@ -166,8 +171,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Session {
-    /// Returns true if a first run needs no more time: it has made three steps and was measured for a moment, or has no torch and adds
-    /// no notes.
+    /// Returns true if a first run needs no more time: it has made three steps and was measured for a moment, or has no framework of the
+    /// hook and adds no notes.
     pub(super) fn has_shown_enough(&self, now: Instant) -> bool {
         if self.heard.window.steps() >= STEPS {
             return self.heard.first_step.is_none_or(|first| now.duration_since(first) >= MEASURES);
@@ -179,7 +184,7 @@ impl Session {
         let age = |file: &PathBuf| SystemTime::now().duration_since(fs::metadata(file).ok()?.modified().ok()?).ok();
         match notes.iter().filter_map(age).min() {
             None => now.duration_since(self.begin) >= WITHOUT_NOTES,
-            Some(age) => age >= QUIET && !Notes::read(&self.notes()).modules.contains("torch"),
+            Some(age) => age >= QUIET && !Notes::read(&self.notes()).has_hook(),
         }
     }
 
