@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gputune::model::{Parameter, Settings, Value, quantity};
+use gputune::model::{Measurement, Parameter, SAMPLES_PER_SECOND, Settings, Value, quantity};
 use gputune::report::emit::Format;
 use gputune::search::{STRATEGIES, strategy::Entry};
 use gputune::spec::{Spec, suggestion};
@@ -59,12 +59,25 @@ pub(super) struct Asked {
     /// The time of the first run of `gputune tune`, if it took a large part of the requested time
     #[arg(skip)]
     pub(super) first_run: Option<Duration>,
+    /// The measurement of the unmodified job by that run, and how long the run took.
+    #[arg(skip)]
+    pub(super) measured: Option<(Measurement, Duration)>,
 }
 
 impl Asked {
     /// Returns the format of the best config.
     pub(super) fn format(&self) -> &'static Format {
         folder::format_or_json(self.format, self.json)
+    }
+
+    /// Returns the measurement of the first run if it is one of the spec's baseline, in the place of all probes.
+    pub(super) fn of_baseline(&self, spec: &Spec) -> Option<(Measurement, Duration)> {
+        /// The fewest steps that say something about the job. A round number.
+        const FEWEST: u64 = 10;
+        let is_alone = spec.machine.slots.is_none_or(|slots| slots == 1) && spec.engine.launcher.is_none();
+        let is_of_baseline = self.set.is_empty() && spec.baseline.is_some() && spec.objective.is_largest_throughput();
+        let measured = self.measured.clone().filter(|_| is_alone && is_of_baseline)?;
+        (measured.0.timing.steps >= FEWEST && measured.0.unit == SAMPLES_PER_SECOND).then_some(measured)
     }
 
     /// Returns the spec with these options in place of its own.

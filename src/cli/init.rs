@@ -176,7 +176,10 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     warn_of_missing(&command, &arguments, &values, &plan);
     warn_of_no_launcher(&command, &source);
     spec.warnings.iter().filter(|warning| !of_config(warning)).for_each(|warning| diagnostic::print_warning(warning));
-    Ok(Some(Drafted::of((&args.out, is_kept), &command, &plan, &frame)))
+    let mut drafted = Drafted::of((&args.out, is_kept), &command, &plan, &frame);
+    // An older spec may state another baseline.
+    drafted.measured = seen.and_then(|seen| seen.measured.clone()).filter(|_| !is_kept);
+    Ok(Some(drafted))
 }
 
 fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
@@ -206,8 +209,9 @@ fn refuse_what_no_search_can_tune(
         (false, _) => return Ok(()),
     };
     let foreign = plan.preset.foreign_framework();
-    let foreign =
-        foreign.map(|name| format!("; its hook sets and sees PyTorch only, and this script trains with {name}"));
+    let foreign = foreign.map(|name| {
+        format!("; its hook sets and sees PyTorch and `fit` of Keras 3 only, and this script trains with {name}")
+    });
     let closed = plan.closed.iter().map(|(name, reason)| format!("; {name} is not searched, since {reason}"));
     let notes: String = plan.notes.iter().map(|note| format!("; {note}")).chain(closed).collect();
     let constant = constant.filter(|_| plan.parameters.is_empty()).map(|(place, code)| {

@@ -98,6 +98,7 @@ fn search(args: Args) -> super::Result {
     let stop = interrupt::before_probes()?;
     let edits = Edits::watch(&conditions, &spec.step.template().cwd, &stop)?;
 
+    let measured = asked_for.of_baseline(&spec);
     let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
     let samples = Samples::of(&spec);
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
@@ -124,6 +125,7 @@ fn search(args: Args) -> super::Result {
     tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out, &samples))?;
     tuner = warm_start.into_iter().fold(tuner, Tuner::warm_start);
     tuner = with_baseline(tuner, baseline.as_ref(), is_as_it_is, &template)?;
+    tuner = measured.into_iter().fold(tuner, Tuner::baseline_measured);
     let study = tuner.run(|event| progress.hear(&event));
     progress.finish(ended(&study));
     workers.iter_mut().filter_map(|workers| workers.stop()).for_each(|left| diagnostic::print_warning(&left));

@@ -75,8 +75,11 @@ fn searched(begin: Instant, mut asked: Asked, words: Vec<OsString>) -> super::Re
     folder::prepare(&out)?;
     let spec = out.join(folder::OWN_SPEC);
     let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh, asked.quiet);
-    if let Some(drafted) = init::drafted(&draft)?.filter(|_| !asked.quiet) {
-        say!("{}", drafted.summary());
+    if let Some(drafted) = init::drafted(&draft)? {
+        if !asked.quiet {
+            say!("{}", drafted.summary());
+        }
+        asked.measured = drafted.measured;
     }
     // The first run counts towards the requested time. The search refuses a text that is no duration.
     if let Some(time) = asked.time.as_deref().and_then(|time| quantity::parse_duration(time).ok()) {

@@ -37,7 +37,7 @@ pub struct BranchRow {
     pub branch: Branch,
     /// The name on the screen.
     pub label: &'static str,
-    /// The probe that removes the branch and so measures its worth, or the reason why no probe can.
+    /// The probe that removes the branch to measure its cost, or the reason why no probe can.
     pub probe: &'static str,
 }
 
@@ -79,7 +79,7 @@ pub struct Leaf {
     pub branch: Branch,
     /// The name of a phase, or of a part known from the hook's facts.
     pub name: String,
-    /// Seconds of the run, with the interval expected for another run of this length.
+    /// Seconds of this run, with the interval for another run of the same length.
     pub seconds: Estimate,
     /// The share of the wall time.
     pub share: f64,
@@ -113,7 +113,7 @@ const PHASES: &[(&str, Branch)] = &[
     ("communication", Branch::Communication),
 ];
 
-/// The facts that divide the time outside of phases: the leaf's name, and the fact with its seconds per step.
+/// Leaves within the time outside of phases: the name, and the fact that gives the seconds per step.
 const WITHIN_REST: &[(&str, &str)] = &[("logging", "log_seconds_per_step"), ("reading", "sync_seconds_per_step")];
 
 const CLOCK: &str = "times of steps";
@@ -144,7 +144,7 @@ impl Account {
         let mut left = python;
         for (name, branch) in PHASES {
             if let Some(seconds) = told.phases.get(*name) {
-                // Take Python time from the forward pass first, in which most layers and hooks run.
+                // Subtract Python time from the forward pass first: most layers and hooks run there.
                 let taken = if *branch == Branch::Device { left.min(seconds.value) } else { 0.0 };
                 left -= taken;
                 let seconds = &less(*seconds, taken);
@@ -175,8 +175,8 @@ impl Account {
         });
     }
 
-    /// Divides the time outside of phases: computing that the loop itself requests, known calls, the loop's own code.
-    /// Does not divide it if no phase was timed.
+    /// Divides the time outside of phases into device work, known calls and the loop's own code. If no phase was timed,
+    /// adds it as a single leaf.
     fn add_rest(&mut self, evidence: &Evidence, rest: Estimate, has_no_phases: bool) {
         if has_no_phases {
             self.add(Branch::Told, "steps", rest, CLOCK);
@@ -225,7 +225,7 @@ impl Account {
     }
 }
 
-/// Returns a part less the seconds taken out of it. Its interval moves down by the same seconds.
+/// Subtracts the taken seconds from an estimate and from both ends of its interval.
 fn less(of: Estimate, taken: f64) -> Estimate {
     let moved = |end: f64| (end - taken).max(0.0);
     Estimate { value: of.value - taken, low: of.low.map(moved), high: of.high.map(moved) }
@@ -240,7 +240,7 @@ fn steps_after_first(evidence: &Evidence) -> f64 {
     steps.max(1.0)
 }
 
-/// Returns the seconds of `rest` in which the GPU computes. The host's own code is exposed only while the GPU idles.
+/// Returns the seconds of `rest` in which the GPU computes. The host's own code costs time only while the GPU idles.
 fn busy_rest(evidence: &Evidence, rest: f64) -> f64 {
     let Some(busy) = evidence.gpu(Metric::GpuBusy).filter(|_| evidence.is_gpu()) else { return 0.0 };
     let told = evidence.observed.account.as_ref();

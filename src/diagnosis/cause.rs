@@ -1,4 +1,4 @@
-//! Defines a cause: its signature with thresholds, its worth, the parameters to open, and remedies outside the parameters.
+//! Defines a cause: its signature with thresholds, its worth, the parameters to search, and other remedies.
 
 use serde::Serialize;
 
@@ -23,13 +23,13 @@ pub struct Cause {
     pub scope: Scope,
     /// The signature: returns the finding if the evidence shows the cause.
     pub find: fn(&Evidence) -> Option<Found>,
-    /// Names of [`PARAMETERS`](super::PARAMETERS) that are worth opening, the most promising first.
+    /// Names of [`PARAMETERS`](super::PARAMETERS) that are worth searching, the most promising first.
     pub opens: &'static [&'static str],
     /// Remedies that no parameter can provide.
     pub cures: &'static [Cure],
 }
 
-/// The confidence of a single sign. A finding below it neither postpones other parameters nor explains a wait.
+/// The confidence from one [`Strength::Sign`]. A finding below it neither postpones other parameters nor explains a wait.
 pub(super) const SURE_ENOUGH: f64 = Strength::Sign.weight();
 
 impl Cause {
@@ -74,7 +74,7 @@ pub struct Threshold {
     pub source: &'static str,
 }
 
-/// A remedy outside the parameters.
+/// A remedy that is not a parameter.
 #[derive(Debug)]
 pub struct Cure {
     /// The action to take.
@@ -171,8 +171,8 @@ impl Worth {
 
 /// The strength of a piece of evidence.
 ///
-/// All pieces share five levels, because a number for each piece would look measured. Each level counts as a number of hints. The only
-/// free number is the doubt that a hint leaves.
+/// There are only five levels, because a number for each piece of evidence would look measured. Each level counts as several hints.
+/// So only the doubt that a hint leaves is a free number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strength {
     /// Shown for information; adds no confidence.
@@ -188,7 +188,7 @@ pub(super) enum Strength {
 }
 
 impl Strength {
-    /// The doubt that a hint leaves. Own choice: with 0.75, a proof and a hint leave an eighth, and two signs a third.
+    /// The doubt that a hint leaves. Own choice: with 0.75, a proof and a hint leave a doubt of an eighth, and two signs a third.
     const LEFT: f64 = 0.75;
 
     /// The contribution to the confidence in a cause, from 0 to 1.
@@ -208,7 +208,7 @@ impl Strength {
         1.0 - doubt
     }
 
-    /// Returns the next stronger level if a share of the time is [`LARGE`].
+    /// Returns the next stronger level if a share of the time is at least [`LARGE`].
     pub(super) fn raised(self, share: f64) -> Self {
         match self {
             _ if share < LARGE.value => self,
@@ -276,9 +276,9 @@ impl Found {
 
     /// Returns the confidence in the cause, from 0 to 1.
     ///
-    /// Pieces of evidence count as independent, so the remaining doubt is the product of the doubts that they leave. This is a noisy-or
-    /// (Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988, section 4.3.2). Evidence against the cause then reduces the result
-    /// by its share.
+    /// Pieces of evidence count as independent, so the remaining doubt is the product of the doubts that they leave. This is a
+    /// noisy-or (Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988, section 4.3.2). Evidence against the cause then
+    /// reduces the result by its weight.
     pub fn sureness(&self) -> f64 {
         let (mut doubt, mut kept) = (1.0, 1.0);
         for clue in self.clues.iter().filter(|clue| clue.weight.is_finite()) {

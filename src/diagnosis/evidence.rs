@@ -16,8 +16,8 @@ pub(super) const LOADER_RATES: &str = "loader_only.rate.";
 /// The prefix of the facts with the cores that the loader alone kept busy; the number of workers follows it.
 const LOADER_CORES: &str = "loader_only.cores.";
 
-/// If twice the batch gives this many times as many samples per second, most of a step does not depend on its batch. A step of twice
-/// the batch then takes 1.3 times as long.
+/// If twice the batch gives this many times the samples per second, most of a step is a fixed cost: a step of twice the batch takes
+/// only 1.3 times as long.
 pub(super) const MOSTLY_FIXED: f64 = 1.54;
 
 /// A probe that changes one thing about the observed probe, so that the difference shows the cost of that thing.
@@ -335,14 +335,14 @@ impl Evidence {
         self.gain_of(Differential::Replay)
     }
 
-    /// Returns the slowdown of the observed job from watching it, at least 1. Replayed batches run unwatched: the slowdown is their gain
-    /// beyond the wait for data. A script that writes a line of JSON for each number pays for each counted write.
+    /// Returns the factor by which watching slows the observed job, at least 1. Replayed batches run unwatched, so the slowdown is
+    /// their gain beyond the wait for data. It is large if a script writes often, since the hook counts each write.
     pub(super) fn cost_of_watching(&self) -> f64 {
         let wait = self.share("data_wait").unwrap_or(0.0);
         self.gain_without_loader().map_or(1.0, |gain| (gain.times * (1.0 - wait)).max(1.0))
     }
 
-    /// Returns the gain in samples per second of a differential probe with replayed batches over replayed batches of the observed job.
+    /// Returns the gain in samples per second of a differential probe with replayed batches over the job's own replayed batches.
     pub fn gain_over_replay(&self, differential: Differential) -> Option<Gain> {
         Gain::between(self.rate_of(differential)?, self.rate_of(Differential::Replay)?)
     }
@@ -402,7 +402,7 @@ impl Evidence {
         Some(self.number("loader.item_cpu_seconds")? + self.collate_each().1)
     }
 
-    /// Returns the share of a sample's time, in the dataset and in collating, that was computing, not waiting.
+    /// Returns the share of a sample's time, in the dataset and in collating, that is CPU time.
     pub fn item_cpu_share(&self) -> Option<f64> {
         let share = ratio(self.item_cpu()?, self.item_wall()?);
         share.map(|share| share.min(1.0)).or_else(|| Some(0.0).filter(|_| self.item_wall() > Some(0.0)))

@@ -6,17 +6,17 @@ use super::cause::{Threshold, shown_share};
 use super::evidence::{Differential, Evidence, ratio};
 use crate::model::{Estimate, Exchange, Measurement};
 
-/// From this share on, parameters that only change how ranks exchange are worth a probe.
+/// From this share on, parameters that only change how ranks communicate are worth a probe.
 pub(super) static OPENED: Threshold = Threshold {
     what: "share of the time that training without communication saves, at least",
     value: 0.05,
     source: "half of the 10% below which torch's noop_hook calls all-reduce no bottleneck (debugging_hooks.py); about the noise between runs",
 };
 
-/// The fact of a probe in which the ranks exchanged nothing.
+/// The fact that a probe reports if its ranks did not communicate.
 const SILENT: &str = "no_communication";
 
-/// The share of the time in communication that nothing hides.
+/// The share of the time in communication that does not overlap with computing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Exposed {
     /// The share, from 0 to 1, with the interval that both rates allow.
@@ -51,7 +51,8 @@ impl Exposed {
     }
 }
 
-/// Returns how much slower the slowest rank is than rank 0, whose steps are counted. Without communication, rank 0 does not wait.
+/// Returns how much slower the slowest rank is than rank 0, whose steps are counted. Without communication, rank 0 does not wait
+/// for it.
 fn lag(run: &Measurement) -> f64 {
     let times = run.facts.by_rank("step_compute_seconds");
     let slowest = times.values().copied().fold(0.0, f64::max);
@@ -69,8 +70,8 @@ fn scaled(rate: Estimate, factor: f64) -> Estimate {
 impl Evidence {
     /// Returns the cost of communication if a differential probe measured it; `None` in a job of one rank.
     ///
-    /// Without communication each rank runs at its own pace, so the job counts as fast as its slowest rank. Waiting for a rank that
-    /// computes longer is not communication.
+    /// Without communication each rank runs at its own pace, so the job counts as fast as its slowest rank. Waiting for a slower
+    /// rank is not a cost of communication.
     pub fn exposed_communication(&self) -> Option<Exposed> {
         self.exposed_without_communication().or_else(|| self.exposed_beside_one_rank())
     }
@@ -104,7 +105,7 @@ impl Evidence {
     }
 }
 
-/// The subject of a parameter, by its target.
+/// The wrapper or library that a parameter configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Ddp,
@@ -141,13 +142,13 @@ impl Family {
     }
 }
 
-/// Returns true if a target only changes how ranks exchange.
+/// Returns true if a target only changes how ranks communicate.
 pub fn is_about_exchange(target: &str) -> bool {
     Family::of(target).is_some()
 }
 
-/// Decides which parameters about the exchange between ranks stay closed. `parameters` are their names, each with its target. `failure`
-/// is the reason why an attempt to measure training without communication failed.
+/// Decides which communication parameters are not searched. `parameters` are their names, each with its target. `failure` is the
+/// reason why an attempt to measure training without communication failed.
 pub fn exchange(evidence: &Evidence, failure: Option<&str>, parameters: &[(String, String)]) -> Exchange {
     let (mut closes, mut words) = (Vec::new(), Vec::new());
     if evidence.ranks() < 2 {

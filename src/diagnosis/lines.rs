@@ -47,13 +47,13 @@ pub struct Line {
     /// The line in the loop, in the dataset, or in a function that a library calls.
     #[serde(flatten)]
     pub place: Place,
-    /// The share of a step, or of the whole run for a line outside of steps. For a worker, the share of a step that waits for workers in
-    /// this line.
+    /// The share of a step, or of the whole run for a line outside of steps. For a worker's line, the share of a step that waits
+    /// while workers run it.
     pub of_step: f64,
     /// How often the line was seen.
     pub samples: u64,
-    /// The share of its time that was seen late. Either a call, perhaps in the line before, held the interpreter's lock, or no core was
-    /// free.
+    /// The share of its time that the sampler saw late: a call here or in the line before held the interpreter's lock, or no core
+    /// was free.
     pub late: f64,
     /// The library function that the line calls for most of its time.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,7 +134,7 @@ pub fn lines_of(cause: &Cause, evidence: &Evidence) -> Vec<Line> {
     host_lines(evidence).into_iter().filter(of_cause).collect()
 }
 
-/// Returns the share of the workers' loading in lines that take or release locks, with the line that takes most of it.
+/// Returns the share of the workers' loading time in lines that take or release locks, and the costliest of these lines.
 ///
 /// The text of the line decides, because the interpreter shows no frame of a built-in `acquire`.
 pub(super) fn locks(evidence: &Evidence) -> Option<(f64, Place)> {
@@ -162,8 +162,8 @@ fn is_lock(code: &str) -> bool {
         || code.trim_start().starts_with("with ") && names().any(|name| NAMES.contains(&name.as_str()))
 }
 
-/// Returns the share of forward, backward and optimizer in the script's own Python: layers, hooks, functions with their own gradients.
-/// The sampler inside the job saw it. Zero on a GPU, which may compute at the same time.
+/// Returns the share of the time in forward, backward and optimizer that the script's own Python takes: layers, hooks, functions
+/// with their own gradients. Zero on a GPU, which may compute at the same time.
 pub(super) fn python_in_computing(evidence: &Evidence) -> f64 {
     let Some(told) = told(evidence, "lines.main").filter(|_| !evidence.is_gpu()) else { return 0.0 };
     let share = |kind: &str| told.kinds.get(kind).copied().unwrap_or(0.0);

@@ -1,4 +1,4 @@
-//! The parameters that a diagnosis may recommend to open: adapter targets with values that suit the job.
+//! The parameters that a diagnosis may recommend for a search: adapter targets with values that suit the job.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::evidence::Evidence;
 use super::starvation::{self, COMPUTES};
 use crate::model::{Precision, Role, Value};
 
-/// A parameter that may be opened.
+/// A parameter that a diagnosis may recommend.
 #[derive(Debug)]
 pub struct Openable {
     /// The name in the table of causes and in the written spec.
@@ -23,7 +23,7 @@ pub struct Openable {
     today: fn(&Evidence) -> Option<Value>,
 }
 
-/// A parameter that is worth opening for a job.
+/// A parameter that is worth searching for a job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Opening {
     /// Its name.
@@ -40,12 +40,12 @@ pub struct Opening {
 
 const FLAGS: [bool; 2] = [false, true];
 
-/// Returns the values if there is something to try.
+/// Returns the values if `is_open`, else none.
 fn only<V: Into<Value>>(is_open: bool, values: impl IntoIterator<Item = V>) -> Vec<Value> {
     values.into_iter().filter(|_| is_open).map(Into::into).collect()
 }
 
-/// Returns true if ranks exchange by this wrapper, unless communication is known to cost almost nothing.
+/// Returns true if ranks communicate by this wrapper, unless communication is known to cost almost nothing.
 fn exchanges_by(evidence: &Evidence, wrapper: &str) -> bool {
     exchanges(evidence) && evidence.wrapper() == Some(wrapper)
 }
@@ -70,7 +70,7 @@ fn integer(number: u32) -> Value {
 /// The attention kernels worth trying; `any` leaves torch the choice. `math` is left out, because it writes all scores to memory.
 const ATTENTION: [&str; 4] = ["any", "flash", "memory-efficient", "cudnn"];
 
-/// The parameters that a diagnosis may open. Harmless parameters come first.
+/// The parameters that a diagnosis may recommend. Harmless parameters come first.
 pub const PARAMETERS: &[Openable] = &[
     Openable {
         name: "num_workers",
@@ -308,10 +308,10 @@ pub(super) fn cores(evidence: &Evidence) -> u32 {
     evidence.cores().map_or(4, |cores| cores.clamp(1.0, 1024.0).ceil() as u32)
 }
 
-/// Returns zero, powers of two up to the number of cores, and the best number expected. If samples mostly wait, the limit is four times
-/// the cores.
+/// Returns zero, powers of two up to the number of cores, and the number expected to be best. If samples mostly wait, the limit is
+/// four times the cores.
 fn workers(evidence: &Evidence) -> Vec<Value> {
-    /// A round number, as in `init`: more cores would show any gain from more workers first.
+    /// A round number, as in `init`: a loader that needs more workers needs more cores first.
     const MOST: u32 = 32;
     let waits = evidence.item_cpu_share().is_some_and(|share| share < COMPUTES.value);
     let sweep = evidence.loader_rates().into_keys().max().unwrap_or(0);

@@ -177,7 +177,7 @@ pub fn experiment(differential: Differential, evidence: &Evidence) -> Experiment
 /// Returns the numbers of workers to try: 0, 1, the job's own, and powers of two up to twice the cores. The limit is four times the
 /// cores if samples mostly wait.
 fn sweep(evidence: &Evidence) -> Vec<u32> {
-    /// Round numbers that bound the time of the loader's probe: the most workers, and about the most numbers of workers to try.
+    /// Round numbers that bound the time of the loader's probe: the most workers, and about how many numbers of workers to try.
     const MOST: u32 = 16;
     const TRIES: usize = 5;
     let cores = cores(evidence);
@@ -266,7 +266,7 @@ mod tests {
         for job in [Job::cpu(), shared(Job::gpu()), shared(Job::cpu().number("threads", 1.0))] {
             assert!(why_not(job).is_some());
         }
-        // What spins does not tell the fixed cost of a step.
+        // Threads that spin hide the fixed cost of a step.
         let spins = shared(Job::cpu()).replay(100.0).ran(Differential::OneThread, 400.0);
         assert!(super::why_not(Differential::DoubleBatch, &spins.evidence(), &ALL).unwrap().contains("threads"));
     }

@@ -77,7 +77,7 @@ pub struct Session<'s> {
     pub stop: &'s AtomicBool,
 }
 
-/// The longest measuring times of a probe, in addition to the limit of the spec: round numbers.
+/// The longest measuring times of a probe, if the spec allows as much: round numbers.
 const OBSERVED: Duration = Duration::from_secs(8);
 const DIFFERENTIAL: Duration = Duration::from_secs(4);
 
@@ -90,7 +90,7 @@ impl Session<'_> {
         let begin = Instant::now();
         on_note(&Note::Begins(None));
         let experiment = self.has_adapter.then(|| Experiment::new(Mode::Observe));
-        // The observed job comes first, however little time is left.
+        // The observed job is always probed, however little time there is.
         let outcome = self.probe(1, experiment.as_ref(), OBSERVED, self.time, None, on_note)?;
         let measurement = match outcome {
             Outcome::Measured(measurement) => measurement,
@@ -195,7 +195,7 @@ impl Session<'_> {
             _ => &mut *self.prober,
         };
         let stop = self.stop;
-        // A disturbance of one probe need not recur in the next; a third try is not worth the time.
+        // A second try may be undisturbed; a third try is not worth the time.
         for _ in 0..2 {
             let outcome = prober.probe(&job, &mut |progress| {
                 on_note(&Note::Progress(progress));

@@ -13,7 +13,7 @@ pub(super) static WAIT: Threshold = Threshold {
     value: MODERATE,
     source: "TensorFlow's input-pipeline analyzer and the PyTorch profiler's plugin: 5% is moderate, 20% is high",
 };
-/// The smallest gain without the loader at which the loader counts.
+/// The smallest gain of replayed batches at which the loader counts as a limit.
 pub(super) static WITHOUT_LOADER: Threshold = Threshold {
     what: "speed with replayed batches over the speed of the job, at least",
     value: 1.0 + MODERATE,
@@ -22,15 +22,15 @@ pub(super) static WITHOUT_LOADER: Threshold = Threshold {
 
 /// From this gain on, with replayed batches or a warm cache, data is clearly the limit. A round number.
 pub(super) const CLEAR: f64 = 1.5;
-/// The smallest share of computing in a sample's time. A sample below it mostly waits.
+/// The share of computing in a sample's time below which the sample mostly waits.
 pub(super) static COMPUTES: Threshold = Threshold {
     what: "share of a sample's time in the dataset that is computing, at least (below it, the dataset waits)",
     value: 0.6,
     source: "own choice: between a dataset that only computes and a dataset that only waits, with room for waits for a CPU",
 };
 
-/// Returns the share of the time in which the device idles because data is missing. Replayed batches show it if they were measured, else
-/// it is the share of the step that waits.
+/// Returns the share of the time in which the device idles because data is missing. It comes from replayed batches if they were
+/// measured, else from the step's own report.
 pub(super) fn exposed_wait(evidence: &Evidence) -> f64 {
     let saved = evidence.gain_without_loader().map(|gain| saved_by(gain.times));
     saved.or_else(|| evidence.share("data_wait")).unwrap_or(0.0).clamp(0.0, 1.0)
@@ -52,9 +52,9 @@ pub(super) fn contradicted(evidence: &Evidence, replayed: &Measurement) -> Optio
     })
 }
 
-/// Returns the share of the steps' time in the whole run that waits for data. `None` if no phase of the run was timed.
+/// Returns the share of waiting for data in the time of all steps of the run. `None` if no phase of the run was timed.
 ///
-/// The evidence's own share is a mean over the steps behind the throughput, which may be few.
+/// [`Evidence::share`] covers only the steps that the throughput counts, which may be few.
 fn wait_in_run(evidence: &Evidence) -> Option<f64> {
     const OUTSIDE: [&str; 3] = ["evaluation", "checkpoint", "epoch_edge"];
     let account = evidence.observed.account.as_ref().filter(|account| !account.phases.is_empty())?;
@@ -136,7 +136,7 @@ impl Starvation {
         found
     }
 
-    /// Returns in words how much the step waits.
+    /// Describes a wait that no other cause explains.
     pub(super) fn shown_wait(&self) -> String {
         match self.wait {
             Some(wait) => format!("no other cause explains that {} of a step waits for data", shown_share(wait)),
@@ -227,8 +227,8 @@ fn joined(evidence: &Evidence, workers: u32, loader: f64) -> Option<f64> {
         return ratio(1.0, 1.0 / device + 1.0 / loader);
     }
     let limits = [Some(device), Some(loader), core_limit(evidence)];
-    /// How sharply the slowest part decides: the order of a norm. A round number, as in the model of a step (`larger`
-    /// in `physics/step.rs`).
+    /// The order of the norm that joins the rates: the higher, the more the slowest rate decides. A round number, as in
+    /// the model of a step (`larger` in `physics/step.rs`).
     const SHARPNESS: f64 = 4.0;
     let sum: f64 = limits.into_iter().flatten().map(|limit| limit.powf(-SHARPNESS)).sum();
     let rate = sum.powf(-1.0 / SHARPNESS);
@@ -385,7 +385,7 @@ mod tests {
             ([110.0, 100.0, 190.0, 195.0], 4, 1.95, Some(Scales::WithCores)),
             ([110.0, 100.0, 200.0, 780.0], 8, 0.3, Some(Scales::BeyondCores)),
             ([110.0, 100.0, 101.0, 99.0], 8, 1.1, Some(Scales::NotAtAll)),
-            // Handing batches over is the limit.
+            // Handing batches over to the training process is the limit.
             ([900.0, 100.0, 101.0, 99.0], 4, 1.1, None),
         ] {
             let rates: Vec<(u32, f64)> = [0, 1, 2, many].into_iter().zip(rates).collect();

@@ -12,7 +12,7 @@ use super::starvation::WAIT;
 pub struct Diagnosed {
     /// The cause.
     pub cause: &'static Cause,
-    /// The evidence for it, and its worth.
+    /// Its evidence and its worth.
     pub found: Found,
     /// The confidence in the cause, from 0 to 1.
     pub sureness: f64,
@@ -31,17 +31,17 @@ pub struct Verdict {
 
 /// The worth that a bottleneck needs to rank before `healthy`.
 ///
-/// The thresholds ignore small losses. In a good job, these are 5% of waiting and a few other losses of 3%. They add up
-/// to about this worth.
+/// A good job still loses 5% to waiting and 3% to each of a few other causes, below their thresholds. Without these
+/// losses, it would be about this much faster.
 const SLACK: f64 = 1.1;
-/// The assumed worth of a bottleneck of unknown worth, and of a cause that falsifies the measurement. Both are round
-/// numbers: the first is a little above [`SLACK`], the second is larger.
+/// Stand-ins for an unknown worth: of a bottleneck, and of a cause that falsifies the measurement. Round numbers: the
+/// first is a little above [`SLACK`], the second is larger.
 const UNKNOWN: f64 = 1.15;
 const UNKNOWN_VALIDITY: f64 = 1.3;
-/// The largest estimated worth that counts for a cause that falsifies the measurement: a round number. Such an estimate is an upper
-/// bound, and must not hide causes that differential probes measured under the same conditions.
+/// The cap on the estimated worth of a cause that falsifies the measurement: a round number. Such an estimate is an upper bound.
+/// Without the cap, it could hide causes that differential probes measured under the same conditions.
 const MOST_VALIDITY: f64 = 1.5;
-/// The factor by which causes that falsify the measurement count more: a round number.
+/// The factor on the score of causes that falsify the measurement: a round number.
 const VALIDITY: f64 = 1.25;
 
 /// Finds the causes that hold a job back, from the evidence.
@@ -55,7 +55,7 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
             Diagnosed { cause, found, sureness, score }
         })
         .collect();
-    // The sort is stable: among equals, the order of the table decides.
+    // The sort is stable: equal scores keep the order of the table.
     causes.sort_by(|a, b| b.score.total_cmp(&a.score));
     let sureness = overall(evidence, &causes);
     Verdict { causes, sureness }
@@ -63,7 +63,7 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
 
 /// Converts a worth to the whole run: faster steps shorten only the time within steps.
 ///
-/// The rates behind a worth leave out marked steps, such as steps with an evaluation.
+/// A worth comes from rates without marked steps, such as steps with an evaluation.
 fn of_run(evidence: &Evidence, cause: &Cause, worth: Worth) -> Worth {
     let is_left_out =
         |leaf: &&Leaf| evidence.observed.timing.outliers.contains_key(leaf.name.trim_end_matches("_edge"));
@@ -93,13 +93,14 @@ fn score(cause: &Cause, found: &Found, sureness: f64) -> f64 {
 
 /// Returns the confidence in the first cause.
 fn overall(evidence: &Evidence, causes: &[Diagnosed]) -> f64 {
-    /// Round numbers: the ratio of scores that counts as close, and the factors on the confidence for a close score and unstable probes.
+    /// Round numbers. A second score above this share of the first is close; the factors lower the confidence if it is, or if
+    /// probes vary.
     const CLOSE: f64 = 0.8;
     const AMBIGUOUS: f64 = 0.85;
     const UNSTABLE: f64 = 0.9;
     let Some(first) = causes.first() else { return 0.0 };
     let mut sureness = first.sureness;
-    // Other programs on the cores falsify all findings except findings about the validity of the measurement.
+    // Other programs on the cores make every finding less sure, except causes that falsify the measurement.
     if first.cause.kind != Kind::Validity {
         sureness *= 1.0 - evidence.foreign() / 2.0;
     }
@@ -113,19 +114,19 @@ fn overall(evidence: &Evidence, causes: &[Diagnosed]) -> f64 {
 }
 
 impl Diagnosed {
-    /// Returns the parameters that are worth opening for this cause, the most promising first.
+    /// Returns the parameters that are worth searching for this cause, the most promising first.
     pub fn openings(&self, evidence: &Evidence) -> Vec<Opening> {
         self.cause.opens.iter().filter_map(|name| openable(name)?.for_job(evidence)).collect()
     }
 
-    /// Returns the remedies outside the parameters that apply to the job.
+    /// Returns the remedies that are not parameters and apply to the job.
     pub fn cures(&self, evidence: &Evidence) -> Vec<&'static Cure> {
         self.cause.cures.iter().filter(|cure| (cure.applies)(evidence)).collect()
     }
 }
 
 impl Verdict {
-    /// Returns the bottleneck, or `healthy`; `None` if the evidence shows neither.
+    /// Returns the first cause, which may be `healthy`; `None` if none was found.
     pub fn top(&self) -> Option<&Diagnosed> {
         self.causes.first()
     }
@@ -145,7 +146,7 @@ impl Verdict {
         SURE.iter().find(|(least, _)| self.sureness >= *least).map_or("low confidence", |(_, words)| words)
     }
 
-    /// Returns all parameters worth opening, first for the first cause, then for the other causes.
+    /// Returns all parameters worth searching, first for the first cause, then for the other causes.
     pub fn openings(&self, evidence: &Evidence) -> Vec<Opening> {
         let mut openings: Vec<Opening> = Vec::new();
         for diagnosed in self.top().into_iter().chain(self.others()) {
@@ -159,7 +160,8 @@ impl Verdict {
     }
 }
 
-/// Words for the confidence in a verdict, each with its lowest confidence: one proof, one strong piece of evidence, or less.
+/// Words for the confidence in a verdict, each with its lowest confidence: that of one proof, of one strong piece of evidence, and
+/// zero.
 pub const SURE: &[(f64, &str)] = &[
     (Strength::Proof.weight(), "high confidence"),
     (Strength::Strong.weight(), "medium confidence"),

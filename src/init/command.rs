@@ -200,7 +200,7 @@ const RUNNERS: &[&str] = &[
 ];
 /// Words of the shell itself in front of a command.
 const KEYWORDS: &[&str] = &["if", "then", "else", "while", "do", "{", "!", "export"];
-/// Programs that run a command in another environment, which asking for help needs as well.
+/// Programs that run a command in another environment. The command for the help needs them as well.
 const ENVIRONMENTS: &[&str] = &["uv", "poetry", "pipenv", "conda", "singularity", "apptainer", "docker"];
 /// The notations for all arguments of a shell script.
 const ALL_ARGUMENTS: &[&str] = &["$@", "${@}", "$*"];
@@ -211,9 +211,9 @@ struct Wrapped {
     command: Box<Command>,
     /// True if the script passes its arguments on to the command.
     forwards: bool,
-    /// The variables that the script sets whatever the environment has.
+    /// The variables that the script always sets.
     sets: Vec<String>,
-    /// The variables that the script gives a default, and otherwise takes from the environment.
+    /// The variables that the script takes from the environment, with a default.
     defaults: Vec<String>,
 }
 

@@ -18,7 +18,7 @@ const MOST_BYTES: u64 = 1024 * 1024;
 /// The elements of a bucket if the config states none: the default in DeepSpeed's documentation.
 const BUCKET: i64 = 500_000_000;
 
-/// Returns the word of a command that names a DeepSpeed config: the text before the file's name, and the file.
+/// Finds the word of a command that names a DeepSpeed config: its text before the path, the word, and the JSON.
 fn config_word(command: &Command, cwd: &Path) -> Option<(String, String, Value)> {
     command.words.iter().find_map(|word| {
         let (front, file) = match word.split_once('=') {

@@ -32,7 +32,7 @@ pub struct RenderedFile {
     pub template: String,
     /// The path of the result, relative to the probe's folder.
     pub path: String,
-    /// The file at a fixed path in the script, if the result replaces it.
+    /// The file that the script opens at a fixed path, if the result replaces it.
     pub replaces: Option<String>,
 }
 
@@ -124,7 +124,7 @@ fn write_step(plan: &Plan, frame: &Frame<'_>, out: &mut String) -> Result<(), Un
     Ok(())
 }
 
-/// Returns true if a rate counts steps, under any of their names.
+/// Returns true if a unit counts steps, under any of its names.
 pub fn is_of_steps(unit: &str) -> bool {
     crate::probe::RateUnit::parse(unit).is_ok_and(|unit| unit.counts_steps())
 }

@@ -73,7 +73,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Puts an argument into the command whose value is one word for on and another word for off.
+    /// Puts an argument into the command that takes one word for on and another word for off.
     fn put_words(&mut self, argument: &Argument, name: &str, condition: &str) -> Option<Flag> {
         let mut words = self.plan.words.clone();
         let text = format!("{name}_word");

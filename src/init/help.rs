@@ -11,7 +11,7 @@ use super::argument::{Argument, Kind};
 
 /// The largest indentation of options; descriptions are indented more.
 const DEEPEST: usize = 8;
-/// The most arguments of a help. A usual help has a few hundred; a text with more is no help. A round number.
+/// The most arguments of a help. A round number: a usual help has a few hundred, and a longer text is no help.
 const MOST_ARGUMENTS: usize = 5_000;
 /// Hydra's heading of the composed config (`hydra/conf/hydra/help/default.yaml`).
 const HYDRA_CONFIG: &str = "== Config ==";
@@ -49,7 +49,7 @@ fn without_colours(text: &str) -> String {
     SEQUENCES.as_ref().map_or_else(|| text.to_owned(), |sequences| sequences.replace_all(text, "").into_owned())
 }
 
-/// An unfinished option.
+/// An option whose description may go on.
 struct Open {
     argument: Argument,
     description: String,

@@ -8,6 +8,7 @@ use super::seen::Seen;
 use super::settings::{self, Means, literal_number};
 use super::source::Source;
 use super::words::{Given, Unwritable, Words};
+use crate::probe::adapter::Target;
 
 /// Facts about a command.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub struct Found<'f> {
     pub arguments: &'f [Argument],
     /// The facts from the script's source.
     pub source: &'f Source,
-    /// What its first run showed, if it ran.
+    /// The findings of its first run, if it ran.
     pub seen: Option<&'f Seen>,
     /// The preset.
     pub preset: &'static Preset,
@@ -73,7 +74,7 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// The expression for `samples_per_step`, if no loader counts samples.
     pub samples_per_step: Option<String>,
-    /// The line that makes the loader that trains: `train.py:12`.
+    /// The line that makes the training loader: `train.py:12`.
     pub loader: Option<String>,
 }
 
@@ -286,20 +287,27 @@ impl Planner<'_> {
             self.close("batch_size", "the DataLoader has no batch size: its sampler or its dataset makes the batches");
             return;
         }
+        if target == "keras.batch_size" && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
+            self.close("batch_size", "`fit` gets no arrays: its dataset or generator makes the batches");
+            return;
+        }
         let today = self.today(knob.parameter);
         let least = i64::from(knob.settings != Settings::Workers);
         let number = today.as_deref().and_then(literal_number).filter(|&number| number >= least);
         let ranks = self.found.command.ranks();
         let (definition, today) = match knob.settings {
             Settings::Precision => {
-                let names: Vec<String> = ["fp32", "tf32", "bf16", "fp16"].map(str::to_owned).to_vec();
+                let names = Target::parse(&target).map_or(&[][..], |target| target.accepts.names());
+                let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
                 let Some(offered) = settings::precisions(&names, self.found.means) else {
                     self.note(
                         "precision is not searched: this machine computes in fp32 only, as far as its hardware tells",
                     );
                     return;
                 };
-                (offered.values(None), today.map(|today| settings::text(&today)))
+                let format = today.as_deref().and_then(settings::named);
+                let same = names.iter().find(|name| format.is_some() && settings::named(name) == format);
+                (offered.values(None), same.or(today.as_ref()).map(|today| settings::text(today)))
             }
             Settings::Switch | Settings::RoundingSwitch => {
                 if knob.parameter == "pin_memory" && self.found.means.gpus == 0 {
@@ -339,7 +347,8 @@ impl Planner<'_> {
     fn add_threads(&mut self) {
         let Means { cores, gpus, threads, .. } = *self.found.means;
         let ranks = self.found.command.ranks();
-        if self.found.preset.adapter != Some("torch") || gpus > 0 || cores < 2 {
+        let is_torch = self.found.preset.adapter == Some("torch") && self.found.preset.name != "keras-fit";
+        if !is_torch || gpus > 0 || cores < 2 {
             return;
         }
         // Ranks share the cores; torchrun gives each of them one thread (torch.distributed.run).
@@ -373,7 +382,12 @@ impl Planner<'_> {
                 waiting = true;
                 continue;
             }
-            let today = Today::seen(line.first_value());
+            // On JAX, Keras runs each operation by itself without it.
+            let backend = self.found.seen.and_then(Seen::keras_backend);
+            if target == "keras.jit_compile" && backend != Some("tensorflow") {
+                continue;
+            }
+            let today = Today::seen(self.today(&line.name).or_else(|| line.first_value()));
             self.push(&line.name, &line.about, line.definition.clone(), Way::Target(target.to_owned()), today);
         }
         if waiting && !self.plan.parameters.is_empty() {

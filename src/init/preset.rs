@@ -97,6 +97,15 @@ pub const PRESETS: &[Preset] = &[
         page: "docs/howto-pytorch.md",
     },
     Preset {
+        name: "keras-fit",
+        about: "Keras on JAX or TensorFlow: unmodified scripts with `fit`",
+        space: "keras-fit",
+        adapter: Some("torch"),
+        launchers: &[],
+        modules: &[],
+        page: "docs/howto-keras.md",
+    },
+    Preset {
         name: "keras",
         about: "Keras or TensorFlow: the script's options or `gputune.config`; three lines report the steps",
         space: "keras",
@@ -126,7 +135,7 @@ pub const PRESETS: &[Preset] = &[
 ];
 
 impl Preset {
-    /// Returns the name of the framework, if it is one that the hook does not know.
+    /// Returns the name of the framework if the hook does not support it.
     pub fn foreign_framework(&self) -> Option<&'static str> {
         let name = self.about.split(':').next()?;
         (self.adapter.is_none() && !self.modules.is_empty()).then_some(name)
@@ -185,7 +194,7 @@ pub(super) struct Line {
     pub(super) about: String,
 }
 
-/// The number of GPUs that a variable needs to have an effect, by the beginning of its name.
+/// The number of GPUs that a target needs to have an effect, by the beginning of its name.
 const GPUS_NEEDED: &[(&str, usize)] =
     &[("nccl.", 2), ("env.NCCL_", 2), ("env.CUDA_", 1), ("env.TF_GPU_", 1), ("env.XLA_FLAGS", 2)];
 

@@ -1,11 +1,13 @@
-//! The findings of a script's first run. They win over the findings in its source.
+//! The findings of a script's first run. They override the findings in its source.
+
+use std::time::Duration;
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
 use super::knobs::KNOBS;
 use super::preset::{Preset, preset};
-use crate::model::Facts;
 use crate::model::fact::Fact;
+use crate::model::{Facts, Measurement};
 use crate::probe::{FirstRun, NotedArgument, NotedVariable, Notes};
 
 /// The findings of a script's first run.
@@ -17,8 +19,10 @@ pub struct Seen {
     facts: Facts,
     /// True if it made a training step.
     pub has_trained: bool,
-    /// The options and variables that a second run found to set a parameter of the loader.
+    /// The options and variables that set a parameter of the loader, as a second run showed.
     pub matches: Vec<Match>,
+    /// The measurement of the unmodified job, and how long the run took; `None` if too little was measured.
+    pub measured: Option<(Measurement, Duration)>,
 }
 
 /// An option or a variable that sets a parameter of the loader, whatever its name.
@@ -26,7 +30,7 @@ pub struct Seen {
 pub struct Match {
     /// The parameter: `batch_size` or `workers`.
     pub parameter: &'static str,
-    /// What sets it.
+    /// Its option or variable.
     pub by: By,
 }
 
@@ -42,13 +46,13 @@ pub enum By {
 /// A guess that an option or a variable sets a parameter, and another value to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
-    /// What is guessed.
+    /// The guessed match.
     pub of: Match,
     /// The value to try. No other guess for the parameter has it.
     pub value: i64,
 }
 
-/// The most guesses that are tried at once. A round number: more options with the same value say nothing.
+/// The most guesses that are tried at once. A round number: further options with the same value are ignored.
 const MOST_GUESSES: usize = 12;
 
 /// The presets of packages that call the optimizer.
@@ -59,11 +63,13 @@ const TRAINERS: &[(&str, &str)] = &[
     ("transformers", "huggingface"),
     ("trl", "huggingface"),
     ("accelerate", "accelerate"),
+    ("keras-fit", "keras-fit"),
 ];
 
 impl From<FirstRun> for Seen {
     fn from(run: FirstRun) -> Self {
-        Self { notes: run.notes, facts: run.facts, has_trained: run.has_trained, matches: Vec::new() }
+        let measured = run.outcome.measurement().cloned().map(|measurement| (measurement, run.elapsed));
+        Self { notes: run.notes, facts: run.facts, has_trained: run.has_trained, matches: Vec::new(), measured }
     }
 }
 
@@ -91,9 +97,14 @@ impl Seen {
         preset(if is_deepspeed { "deepspeed" } else { by_trainer.unwrap_or(by_launcher) })
     }
 
-    /// Returns whether a loader trains; `None` if no step was seen.
+    /// Returns true if a loader feeds the training; `None` if no step was seen.
     pub(super) fn has_loader(&self) -> Option<bool> {
         self.has_trained.then(|| self.facts.number("loader.workers").is_some())
+    }
+
+    /// Returns the back end of Keras if its `fit` trained, but not through torch.
+    pub(super) fn keras_backend(&self) -> Option<&str> {
+        self.facts.text("keras.backend").filter(|_| self.has_trained)
     }
 
     /// Returns the options of the script's parser.
@@ -110,9 +121,11 @@ impl Seen {
             "persistent_workers" => "loader.persistent_workers",
             "pin_memory" => "loader.pin_memory",
             "precision" => "precision",
+            "steps_per_execution" => "keras.steps_per_execution",
+            "jit_compile" => "keras.jit_compile",
             _ => return None,
         };
-        if parameter.starts_with("batch") && self.has_loader() != Some(true) {
+        if parameter.starts_with("batch") && self.has_loader() != Some(true) && self.keras_backend().is_none() {
             return None;
         }
         Some(match self.facts.get(name)? {
@@ -133,19 +146,19 @@ impl Seen {
         fixed.map(|variable| variable.name.clone()).collect()
     }
 
-    /// Returns the number that the loader got for a parameter; `None` if no loader trained.
+    /// Returns the number that the loader got for a parameter; `None` if no loader feeds the training.
     pub(super) fn number(&self, parameter: &str) -> Option<i64> {
         self.has_loader().filter(|has_loader| *has_loader)?;
         self.today(parameter)?.parse().ok()
     }
 
-    /// Returns the number that trained. Without a loader, the samples of a step show the batch size.
+    /// Returns the number that the training used. Without a loader, the batch size is the samples of a step.
     fn trained(&self, parameter: &str) -> Option<i64> {
         let without_loader = self.has_loader() == Some(false) && parameter == "batch_size";
         if without_loader { self.notes.samples } else { self.number(parameter) }
     }
 
-    /// Returns the options and variables that have the value that trained but an unknown name.
+    /// Returns the options and variables with the value that the training used but an unknown name.
     pub fn guesses(&self) -> Vec<Guess> {
         let of = |parameter: &'static str| {
             let Some(today) = self.trained(parameter) else { return Vec::new() };
@@ -173,7 +186,7 @@ impl Seen {
         [of("batch_size"), of("workers")].concat()
     }
 
-    /// Keeps the guesses whose value trained in a second run.
+    /// Keeps the guesses whose value a second run trained with.
     #[must_use]
     pub fn with_tried(mut self, guesses: Vec<Guess>, second: &Self) -> Self {
         let is_right = |guess: &Guess| second.trained(guess.of.parameter) == Some(guess.value);
@@ -181,12 +194,12 @@ impl Seen {
         self
     }
 
-    /// Returns what a second run found to set a parameter.
+    /// Returns the option or variable that sets a parameter.
     pub(super) fn matched(&self, parameter: &str) -> Option<&By> {
         self.matches.iter().find(|found| found.parameter == parameter).map(|found| &found.by)
     }
 
-    /// Returns the line of the script that made the loader that trains.
+    /// Returns the line of the script that makes the training loader.
     pub fn place(&self) -> Option<&str> {
         let (batch_size, workers) = (self.facts.number("loader.batch_size"), self.facts.number("loader.workers"));
         #[expect(clippy::cast_precision_loss, reason = "small whole numbers")]
@@ -198,7 +211,7 @@ impl Seen {
     }
 }
 
-/// Returns true if a variable has its default, or the value of gputune's own environment.
+/// Returns true if a variable has its default, or the value from gputune's own environment.
 fn may_be_set(variable: &NotedVariable) -> bool {
     let ours = std::env::var(&variable.name).ok().and_then(|value| value.trim().parse().ok());
     !variable.is_set || ours == Some(variable.value)

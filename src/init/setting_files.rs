@@ -35,7 +35,7 @@ pub struct Template {
 enum Named {
     /// By this word, after a prefix such as `--config=`.
     Word(String, String),
-    /// By an option that has it as its default.
+    /// By an option whose default is the file.
     Argument(Argument),
 }
 
@@ -55,7 +55,7 @@ struct Entry {
 pub fn render(plan: &mut Plan, found: &Found<'_>, cwd: &Path) -> Vec<Template> {
     let read = found.seen.map(|seen| seen.notes.files.as_slice()).unwrap_or_default();
     let mut files: Vec<&PathBuf> = read.iter().rev().collect();
-    // The file that is read last usually overrides the others, but a file that the command names may include its base.
+    // The file read last usually overrides the others. Files in the command come first: they may load a base file later.
     files.sort_by_key(|file| named(found, file, cwd).is_none());
     files.into_iter().filter_map(|file| of_file(plan, found, file, cwd)).collect()
 }

@@ -74,7 +74,7 @@ const BATCH_BELOW: i64 = 4;
 const BATCH_ABOVE: i64 = 16;
 /// The range of batch sizes if today's batch size is not known: round numbers.
 const BATCHES: (i64, i64) = (8, 512);
-/// The most workers: a loader that gains from more workers gains from more cores first. A round number.
+/// The most workers: a loader that needs more workers needs more cores first. A round number.
 const MOST_WORKERS: usize = 32;
 /// The largest number that counts as a setting of a training script.
 const LARGEST: i64 = 1 << 40;
@@ -95,7 +95,7 @@ pub(super) fn is_possible(kind: knobs::Settings, number: i64) -> bool {
     (least..=LARGEST).contains(&number)
 }
 
-/// Returns the family of names that a name of full precision belongs to.
+/// Returns the family of precision names that contains a name; empty if none does.
 pub(super) fn family(default: &str, preset: &Preset) -> Vec<String> {
     let has = |family: &&[&str; 3]| family.contains(&default);
     let keras = |family: &&[&str; 3]| preset.name == "keras" && family[1].starts_with("mixed_");
@@ -103,7 +103,7 @@ pub(super) fn family(default: &str, preset: &Preset) -> Vec<String> {
     found.map(|family| family.iter().map(|&name| name.to_owned()).collect()).unwrap_or_default()
 }
 
-/// Returns the settings of a number, limited to `choices` if any are given; `None` if there is nothing to choose.
+/// Returns the settings of a numeric parameter, only from `choices` if there are any; `None` if there is nothing to choose.
 pub(super) fn numbers(
     kind: knobs::Settings,
     today: Option<i64>,

@@ -54,7 +54,7 @@ pub(super) struct SourceFile {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Source {
-    /// The modules that the script and its own modules import, each with those above it: `torch`, `torch.utils`.
+    /// The modules that the script and its own modules import, each with its parents: `torch`, `torch.utils`.
     pub modules: BTreeSet<String>,
     /// True if the script uses gputune's protocol itself.
     pub speaks_protocol: bool,
@@ -64,7 +64,7 @@ pub struct Source {
     pub(super) files: Vec<SourceFile>,
     /// True if the ranks of the script share the batches to accumulate.
     pub(super) shares_accumulation: bool,
-    /// Names to which all of the source assigns the same literal, with the literal.
+    /// Names with the literal that the source assigns to them; `None` if it assigns several values.
     constants: BTreeMap<String, Option<String>>,
     /// The same for attributes (`cfg.batch_size = 64`) and keys (`"batch_size": 64`).
     members: BTreeMap<String, Option<String>>,
@@ -240,7 +240,7 @@ impl Source {
         self.calls().find(|call| call.name == full)
     }
 
-    /// Returns the loader that trains: one that shuffles or samples, or whose name says so; else the first.
+    /// Returns the training loader: it shuffles, samples, or has `train` in its dataset's name; else the first loader.
     pub fn loader(&self) -> Option<&Call> {
         let fits = |call: &Call| {
             let shuffles = call.get("shuffle").is_some_and(|shuffle| shuffle != "False");

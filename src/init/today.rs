@@ -1,5 +1,4 @@
-//! Finds out which settings a script uses today, from its first run or its source, and plans parameters by what the first run
-//! showed.
+//! Finds out which settings a script uses today, from its first run or its source, and plans parameters from that.
 
 use super::argument::Argument;
 use super::knobs::{KNOBS, Knob};
@@ -98,7 +97,7 @@ fn precision(source: &Source) -> Option<&'static str> {
 }
 
 impl Planner<'_> {
-    /// Returns the option that a second run found to set a parameter.
+    /// Returns the option that sets a parameter, as a second run showed.
     pub(super) fn matched(&self, parameter: &str) -> Option<Argument> {
         let By::Argument(name) = self.found.seen?.matched(parameter)? else { return None };
         self.found.arguments.iter().find(|argument| argument.spelled() == name).cloned()
@@ -156,7 +155,7 @@ impl Planner<'_> {
         applied.variables().into_iter().find(|variable| self.found.command.sets(variable)).map(str::to_owned)
     }
 
-    /// Returns the value that the script uses today: as its first run showed, else as its source shows.
+    /// Returns the value that the script uses today: from its first run, else from its source.
     pub(super) fn today(&self, parameter: &str) -> Option<String> {
         let seen = self.found.seen.and_then(|seen| seen.today(parameter));
         seen.or_else(|| of(parameter, self.found.source))
@@ -175,7 +174,12 @@ impl Planner<'_> {
         if self.has_loader || !is_searched || self.found.preset.adapter.is_none() {
             return;
         }
-        self.plan.samples_per_step = Some(samples_of(self.batches_of_a_step()));
+        if self.found.seen.is_some_and(|seen| seen.keras_backend().is_some() && seen.notes.samples.is_some()) {
+            return;
+        }
+        let samples = samples_of(self.batches_of_a_step());
+        let calls = if self.planned("steps_per_execution").is_some() { " * steps_per_execution" } else { "" };
+        self.plan.samples_per_step = Some(samples + calls);
     }
 
     /// Returns the number of batches that all ranks together accumulate in a step.
@@ -192,7 +196,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the samples of a step of so many batches, as an expression.
+/// Returns the expression for the samples of a step with this many batches.
 pub(super) fn samples_of(batches: i64) -> String {
     if batches > 1 { format!("batch_size * {batches}") } else { "batch_size".to_owned() }
 }

@@ -1,4 +1,4 @@
-//! The words of a command: with placeholders in place of settings, and the arguments that they state or lack.
+//! A command's words: placeholders for its settings, and the arguments that it states or lacks.
 
 use std::path::Path;
 
@@ -93,7 +93,7 @@ impl Words {
         None
     }
 
-    /// Returns the option that a parameter's setting follows, or shares a word with.
+    /// Returns the option of a parameter's placeholder: `--option {p}` or `--option={p}`.
     pub(super) fn option_of(&self, parameter: &str) -> Option<&str> {
         let placeholder = format!("{{{parameter}}}");
         let at = self.words.iter().position(|word| word.is_template && word.text.ends_with(&placeholder))?;

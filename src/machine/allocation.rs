@@ -10,7 +10,7 @@ use super::telemetry::tool;
 /// How long `squeue` may take: the default time-out of Slurm's controller (`slurm.conf`(5), `MessageTimeout`).
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An allocation that ends.
+/// An allocation with a time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocation {
     ends: Instant,

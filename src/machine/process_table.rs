@@ -95,8 +95,8 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     parent_and_state(pid).map(|(parent, _)| parent)
 }
 
-/// Returns the numbers of a process: the outermost first, then its number in each container around it (`NSpid` in
-/// `/proc/PID/status`, proc(5); since Linux 4.1).
+/// Returns the ids of a process, from the outermost PID namespace to its own (`NSpid` in `/proc/PID/status`, proc(5);
+/// since Linux 4.1).
 pub(crate) fn numbers_inside(pid: u32) -> Vec<u32> {
     let status = read(pid, "status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
@@ -138,7 +138,7 @@ fn parent_and_state(pid: u32) -> Option<(u32, char)> {
     Some((stat.parent()?, stat.field(3)?.chars().next()?))
 }
 
-/// Reads a file of a process. The process's name in it may be no valid UTF-8: the kernel cuts it after 15 bytes.
+/// Reads a file of a process. The process's name in it need not be valid UTF-8: the kernel cuts it after 15 bytes.
 fn read(pid: impl std::fmt::Display, file: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{file}"))?).into_owned())
 }

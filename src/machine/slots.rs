@@ -12,8 +12,7 @@ use crate::model::Slot;
 /// The requested division of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shares {
-    /// The number of slots. If it is `None`, `gpus` and `cores` determine how many slots fit; one slot if they are
-    /// `None` too.
+    /// The number of slots. If it is `None`, as many as fit with `gpus` and `cores`; one slot if all three are `None`.
     pub slots: Option<u32>,
     /// GPUs of each slot; `None` for an equal share.
     pub gpus: Option<u32>,
@@ -82,7 +81,7 @@ struct NearGpu {
 type Core = Vec<u32>;
 
 impl Shares {
-    /// Returns true if the number of GPUs or cores of a slot is stated; otherwise a slot may be the whole machine.
+    /// Returns true if the GPUs or cores of a slot are stated; otherwise a slot may be the whole machine.
     pub fn has_shape(&self) -> bool {
         self.gpus.is_some() || self.cores.is_some()
     }
@@ -96,7 +95,7 @@ impl Shares {
     /// cores is stated.
     ///
     /// # Errors
-    /// The machine has less than the shares request.
+    /// The machine cannot be divided as requested.
     pub fn divide(&self, is_gpu: bool) -> Result<Vec<Slot>, SharesError> {
         if *self == Self::default() || (self.slots == Some(1) && self.gpus.is_none() && self.cores.is_none()) {
             return Ok(Vec::new());
@@ -169,8 +168,8 @@ impl Shares {
 
 /// Returns the GPUs that this process sees, each with the CPUs on its NUMA node.
 ///
-/// The kernel module lists GPUs by bus address, with their UUID (`/proc/driver/nvidia/gpus/*/information`). The bus lists
-/// the CPUs near an address (kernel documentation, `ABI/testing/sysfs-bus-pci`, `local_cpulist`).
+/// The kernel module lists GPUs by bus address, with their UUID (`/proc/driver/nvidia/gpus/*/information`). sysfs lists the CPUs
+/// near a bus address (kernel documentation, `ABI/testing/sysfs-bus-pci`, `local_cpulist`).
 fn gpus(module: &Path, bus: &Path) -> Vec<NearGpu> {
     let Ok(meter) = GpuMeter::shared() else { return named_gpus() };
     let seen = meter.read(&Visible::default()).map(|state| state.gpus).unwrap_or_default();

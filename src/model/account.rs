@@ -1,4 +1,4 @@
-//! Splits wall time by use: that of a run into its start, phases and rest, and that of probes.
+//! Splits wall time by use: the time of a run into start, phases and rest, and the time of a probe.
 
 use std::collections::BTreeMap;
 use std::iter::Sum;
@@ -59,8 +59,8 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Splits the three times of a probe. They last until the first step, with the seconds of imports; until enough was
-    /// known, with the measured seconds; and until nothing of the probe was left.
+    /// Splits the time of a probe: until the first step, with the seconds of imports; from there until enough was measured, with
+    /// the measured seconds; and from there until no process was left.
     pub fn of(
         (start, importing_s): (Duration, f64),
         (stepping, measuring_s): (Duration, f64),

@@ -53,8 +53,8 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-/// Returns the settings that a job reports, after it was given only the settings in `set`. Each active parameter of the
-/// space gets a value, which need not be one of its settings. The value is [`AS_IT_IS`] if nothing is known.
+/// Returns the settings that a job trained with, if gputune set only those in `set`. Each active parameter gets a value, which need
+/// not be one of its settings; [`AS_IT_IS`] if it is unknown.
 pub fn used(space: &Space, facts: &Facts, set: &Settings) -> Settings {
     let mut used = Settings::default();
     for parameter in space.parameters() {
@@ -94,7 +94,7 @@ fn told(parameter: &Parameter, facts: &Facts) -> Option<Value> {
             (!is_on && listed.contains(&off)).then_some(off)
         }
         (Fact::Flag(is_on), _) => Some(Value::Bool(*is_on)),
-        // Whole, and far below 2^53.
+        // A whole number far below 2^53 converts exactly.
         (Fact::Number(number), _) if number.fract() == 0.0 && number.abs() < 1e15 => Some(Value::Int(*number as i64)),
         (Fact::Number(number), _) => Some(Value::Float(*number)),
     }
@@ -120,7 +120,7 @@ pub fn nearest(space: &Space, used: &Settings) -> Option<Config> {
 
 /// Finds the level whose number is nearest to `wanted`: by ratio if both are positive, else by difference.
 fn nearest_level(parameter: &Parameter, wanted: f64) -> Option<u32> {
-    /// Guards against endless ranges: only a mistake gives a parameter more levels.
+    /// Bounds the work for a huge range, which is likely a mistake.
     const MOST: u32 = 1 << 16;
     let count = u32::try_from(parameter.len()).unwrap_or(MOST).min(MOST);
     let distance = |level: &u32| {
@@ -187,7 +187,7 @@ fn precision_arrived(parameter: &Parameter, set: &Value, fact: &Fact) -> Option<
         Value::Bool(is_on) => (*is_on).then_some(is_half),
         Value::Text(name) => {
             let wanted = Precision::named(name).filter(|wanted| *wanted != Precision::Fp8)?;
-            // Full precision is torch's default in a script, and this default may multiply in TF32.
+            // A script in full precision keeps torch's default, which may multiply in TF32.
             let is_full = |precision| matches!(precision, Precision::Fp32 | Precision::Tf32);
             Some(wanted == found || (parameter.fact().is_none() && is_full(wanted) && is_full(found)))
         }

@@ -137,7 +137,7 @@ pub enum Event<'a> {
     },
     /// A later check has changed a trial: its losses were compared, its rate cannot be right, or its config failed in a round.
     Amended {
-        /// The trial as it is now.
+        /// The changed trial.
         trial: &'a Trial,
         /// Its settings.
         settings: &'a Settings,

@@ -1,4 +1,4 @@
-//! The measurement of a probe: its numbers with their intervals, and what they show about the job.
+//! The measurement of a probe: its numbers with their intervals, and facts about the job.
 
 use std::collections::BTreeMap;
 
@@ -106,19 +106,19 @@ pub struct Timing {
     /// Steps excluded from the throughput, by cause: `epoch`, `evaluation`, `checkpoint`, `recompile`, or else `other`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub outliers: BTreeMap<String, Outliers>,
-    /// The rate over whole epochs, as a share of the rate between their ends. The throughput includes it. Absent if fewer than two ends
-    /// of epochs were seen.
+    /// The rate over whole epochs, as a share of the rate between their ends. The throughput includes it. Absent if fewer than two
+    /// ends of epochs were seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_factor: Option<f64>,
-    /// What the end of an epoch costs. Absent if fewer than two ends of epochs were seen, and no experiment measured it.
+    /// The cost of an epoch's end. Absent if fewer than two ends of epochs were seen, and no experiment measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_end: Option<EpochEnd>,
-    /// How many times as long a step takes at the end of the measured time as at its begin, if steps change steadily.
+    /// The time of a step at the end of the measured time, as a multiple of its time at the start, if steps change steadily.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trend: Option<f64>,
 }
 
-/// What the end of an epoch costs: evaluation, checkpoint, scheduler, and the restart of the loader.
+/// The time of an epoch's end: evaluation, checkpoint, scheduler, and the restart of the loader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EpochEnd {
@@ -261,7 +261,7 @@ pub const SAMPLES_PER_SECOND: &str = "samples/s";
 /// The unit of a throughput that counts steps because no samples are reported.
 pub const STEPS_PER_SECOND: &str = "steps/s";
 
-/// The metric that holds the samples per second that the training loader hands out, if the throughput counts something else.
+/// The metric for the samples per second of the training loader, if the throughput does not count samples.
 pub const HANDED_OUT: &str = "loader_samples_per_second";
 
 /// The metric that holds the floating-point operations of a step, if the step reports them.

@@ -118,7 +118,7 @@ pub struct MetricRow {
 pub struct Origin {
     /// The source.
     pub source: Source,
-    /// What this metric needs beyond the needs of its source; often empty.
+    /// The further needs of this metric, beyond the needs of its source; often empty.
     pub needs: &'static str,
 }
 

@@ -17,14 +17,14 @@ use weighing::{Scalarised, Weighted};
 
 pub use goal::{COST, Constraint, ConstraintError, Direction, Goal, Headroom, Price};
 
-/// Which of several configs within the noise is named.
+/// Which config wins if several are within the noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTie {
-    /// The one that costs least: less memory, then fewer workers and the like, then fewer changes from the baseline.
+    /// The config that costs least: less memory, then fewer workers and the like, then fewer changes from the baseline.
     #[default]
     Cheapest,
-    /// The one that was measured best, however slightly.
+    /// The config with the best measurement, however small its lead.
     Fastest,
 }
 

@@ -48,8 +48,13 @@ const fn facts(
 pub const PRECISIONS: &[PrecisionFacts] = &[
     facts(Precision::Fp32, "fp32", &["f32", "float32", "float", "32", "full"], (1, 0)),
     facts(Precision::Tf32, "tf32", &["tensorfloat32", "tensor_float_32"], (8, 0)),
-    facts(Precision::Bf16, "bf16", &["bfloat16", "bf16-mixed", "bf16-true"], (8, 0)),
-    facts(Precision::Fp16, "fp16", &["f16", "float16", "half", "16", "16-mixed", "16-true", "fp16-mixed"], (5, 3)),
+    facts(Precision::Bf16, "bf16", &["bfloat16", "bf16-mixed", "bf16-true", "mixed_bfloat16"], (8, 0)),
+    facts(
+        Precision::Fp16,
+        "fp16",
+        &["f16", "float16", "half", "16", "16-mixed", "16-true", "fp16-mixed", "mixed_float16"],
+        (5, 3),
+    ),
     facts(Precision::Fp8, "fp8", &["f8", "float8", "fp8_e4m3", "e4m3", "float8_e4m3fn", "fp8-mixed"], (8, 9)),
 ];
 

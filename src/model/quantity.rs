@@ -153,7 +153,7 @@ fn three_digits(number: f64) -> String {
     }
 }
 
-/// How long the whole training is.
+/// The length of the whole training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum RunLength {
@@ -165,7 +165,7 @@ pub enum RunLength {
     Samples(f64),
 }
 
-/// The error for a text that is no length of a training.
+/// The error for a string that is no length of a training.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no length of a training; write it like `90 epochs`, `100000 steps` or `1e9 samples`")]
 pub struct RunLengthError(String);
@@ -174,7 +174,7 @@ impl RunLength {
     /// Parses a length such as `90 epochs`, `100000 steps` or `1e9 samples`.
     ///
     /// # Errors
-    /// The text is not a number larger than zero with one of these units.
+    /// The string is not a number larger than zero with one of these units.
     pub fn parse(text: &str) -> Result<Self, RunLengthError> {
         let error = || RunLengthError(text.to_owned());
         let (number, unit) = text.trim().split_once(char::is_whitespace).ok_or_else(error)?;

@@ -1,4 +1,4 @@
-//! What a user must know of a measurement: flaws of the job, resources that run out, and the largest batch.
+//! Warnings about a measurement: flaws of the job, resources that run out, and the largest batch.
 
 use super::fact::{LARGEST_BATCH, NOT_READ, READ_BATCHES, TRAINED_LARGEST};
 use super::measurement::{Growth, HANDED_OUT, Measurement, Resource, SAMPLES_PER_SECOND};
@@ -8,13 +8,13 @@ use super::quantity::{RunLength, show_bytes, show_count, show_number, show_secon
 /// The longest time to a limit that matters if the length of the training is unknown: a day, as most trainings are shorter.
 const A_DAY: f64 = 24.0 * 3600.0;
 
-/// The longest time that a finite epoch may take. If an epoch would take longer, the sampler is meant to have no end.
+/// The longest time that a finite epoch may take. If an epoch would take longer, the sampler is assumed to be endless.
 const YEAR: f64 = 365.0 * A_DAY;
 
 impl Measurement {
-    /// Returns the warnings about a run of the named config or of the baseline. A flaw of the baseline is only a
-    /// warning, since the baseline is never rejected. `run_seconds` is the time of the whole training, if it is known.
-    /// `goes_on` is true if a resource grew for longer than an epoch in another run of the config.
+    /// Returns the warnings about a run of the winner or of the baseline. A flaw of the baseline is only a warning, since the
+    /// baseline is never rejected. `run_seconds` is the time of the whole training, if it is known. `goes_on` is true if a resource
+    /// grew for longer than an epoch in another run of the config.
     pub fn warnings(&self, run_seconds: Option<f64>, goes_on: bool) -> Vec<String> {
         let surplus = self.surplus_workers().map(|(delivering, workers)| {
             format!("{delivering} of {workers} workers deliver data: the dataset has no part for the others")
@@ -71,11 +71,11 @@ impl Measurement {
         })
     }
 
-    /// Returns a sentence about a resource whose limit is reached before the end of a training of this many seconds. If the length is
-    /// unknown, the limit must be reached within a day.
+    /// Returns a sentence about a resource whose limit is reached before the end of a training of this many seconds. If the length
+    /// is unknown, the limit must be reached within a day.
     ///
-    /// A cache fills in the first epoch only. So unless it is known that the growth goes on after an epoch, the limit must be reached
-    /// within the epoch.
+    /// A cache fills in the first epoch only. So unless it is known that the growth goes on after an epoch, the limit must be
+    /// reached within the epoch.
     pub fn exhaustion(&self, run_seconds: Option<f64>, goes_on: bool) -> Option<String> {
         let epoch = if goes_on || self.grows_beyond_an_epoch() { None } else { self.epoch_seconds() };
         let most = run_seconds.unwrap_or(A_DAY).min(epoch.unwrap_or(f64::INFINITY));
@@ -106,8 +106,8 @@ impl Measurement {
         }
     }
 
-    /// Returns the number of samples in an epoch, in the unit of the throughput. `None` if no loader reports a number,
-    /// or if an epoch would take more than a year: then the sampler is meant to have no end.
+    /// Returns the number of samples in an epoch, in the unit of the throughput. `None` if no loader reports a number, or if an
+    /// epoch would take more than a year: then the sampler is assumed to be endless.
     ///
     /// The throughput may count another unit than the loader's samples, such as tokens. Then each sample of the loader
     /// counts for as many units as it had in the measured time.

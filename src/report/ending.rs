@@ -88,7 +88,10 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     let busy = if study.is_machine_busy() { "; machine busy" } else { "" };
     let tried = format!("({}{busy})", study.alternatives().in_words());
     let Some(ahead) = &best.ahead else { return format!("no config is {better} beyond the noise {tried}") };
-    let (config, ratio) = (plain(&study.settings(&ahead.config).line()), shown_ratio(ahead.speedup));
+    // An interval from a single round may say nothing.
+    let is_vague = matches!((ahead.speedup.low, ahead.speedup.high), (Some(low), Some(high)) if high > 10.0 * low);
+    let speedup = if is_vague { Estimate::point(ahead.speedup.value) } else { ahead.speedup };
+    let (config, ratio) = (plain(&study.settings(&ahead.config).line()), shown_ratio(speedup));
     let rounds =
         if ahead.rounds == 1 { "in one round".to_owned() } else { format!("in each of {} rounds", ahead.rounds) };
     format!("no config is proven to be {better} {tried}; {config} was {better} {rounds}: {ratio}")

@@ -220,7 +220,7 @@ fn roles(space: &Space, step: Option<&StepTemplate>) -> Vec<(String, Role)> {
     let derived = space.derived().iter().filter_map(|derived| {
         let name = derived.name();
         let role = match target(name) {
-            Some("dataloader.batch_size") => Some(Role::Batch),
+            Some("dataloader.batch_size" | "keras.batch_size") => Some(Role::Batch),
             Some("torch.grad_accumulation") => Some(Role::Pieces),
             // The name of a derived value may suggest a role; the range is only a placeholder.
             _ => Parameter::range(name, 1, 1, 1).role(),

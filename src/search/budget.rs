@@ -22,8 +22,8 @@ pub struct Budget {
     pub rounds: u32,
     /// The least gain, as a share of the best, that the next few probes together must promise. Zero never stops a search.
     ///
-    /// The number of probes is the number of bits that name a config of the space, from 8 to 16. The expected gains of as many last
-    /// probes stand for the next probes. The limit counts only if the strategy reports expected gains.
+    /// The number of these probes is log2 of the number of configs, from 8 to 16. The expected gains of that many last probes stand
+    /// for the next probes. Only a strategy that reports expected gains is limited.
     ///
     /// The search also ends when ten gains in a row are below a quarter of the width of the best's 95% interval. Measurements
     /// cannot distinguish such gains from zero. Widths above 20% of the best count as 20%.

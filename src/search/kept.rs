@@ -184,13 +184,13 @@ pub enum KeptError {
     /// There is no such folder.
     #[error("there is no folder {}", place.display())]
     Missing {
-        /// What was given.
+        /// The given path.
         place: PathBuf,
     },
     /// It is not the folder of a search.
     #[error("{} is no folder of a search: it has no {JOURNAL}", place.display())]
     NoJournal {
-        /// What was given.
+        /// The given path.
         place: PathBuf,
     },
     /// The search has only just started, or ended before its first line was written.

@@ -1,7 +1,7 @@
 //! Compares configs by their differences within rounds.
 //!
-//! In a round the baseline, the incumbent and a few candidates are measured in short slices, seconds apart. A slow machine slows all
-//! of them alike, so it cancels in the difference of two logarithms of rates:
+//! In a round the baseline, the incumbent and a few candidates are measured in short slices, seconds apart. A slow machine slows
+//! all of them alike, so it cancels in the difference of two logarithms of rates:
 //!
 //! ```text
 //! ln rate(a) - ln rate(b) = config + process + noise      noise ~ N(0, s²) per round, process ~ N(0, p²) per process
@@ -11,8 +11,8 @@
 //! ratio of means: Cochran, "Sampling Techniques", 1977, chapter 6).
 //!
 //! The interval is Student's over rounds. Two rounds alone say little about noise. So the variance borrows a few degrees of freedom
-//! from all other comparisons (Smyth, "Linear models and empirical Bayes methods", 2004). The luck of a process does not average out
-//! over its rounds, so each process adds its own error.
+//! from all other comparisons (Smyth, "Linear models and empirical Bayes methods", 2004). The luck of a process does not average
+//! out over its rounds, so each process adds its own error.
 
 use crate::model::{Objective, Trial};
 use crate::probe::stats;
@@ -32,13 +32,12 @@ const FALSE_CLAIM: f64 = 0.05;
 /// The rounds after which a config may first be claimed to be faster.
 const FIRST_LOOK: usize = 3;
 
-/// The fewest rounds that prove a config faster if it won all of them, even if its interval is too wide for a claim. Six wins by chance
-/// happen once in 64 times. Each doubling of the compared configs needs one more.
+/// The fewest rounds that prove a config faster if it won all of them, even if its interval is too wide for a claim. Six wins by
+/// chance happen once in 64 times. Each doubling of the compared configs needs one more.
 const WON_ALL: usize = 6;
 
-/// The lead, as a share, that makes a config worth naming although its interval is wide. The config must have it in
-/// each of at least `FIRST_LOOK` rounds. On an overloaded machine, in one of twelve searches, equal configs agreed on a
-/// lead of 14% in three rounds.
+/// The lead, as a share, at which a config seems better although its interval is wide. The config must have it in each of at least
+/// `FIRST_LOOK` rounds. In one of twelve searches on an overloaded machine, one of two equal configs led by 14% in three rounds.
 pub(crate) const CLEAR: f64 = 0.25;
 
 /// The rounds that suffice if even the slowest slice of the config leads the fastest slice of the other config by
@@ -145,9 +144,9 @@ impl Noise {
     /// If the metric has noise, there are three proofs. Each needs [`FIRST_LOOK`] rounds and two processes of both
     /// configs.
     ///
-    /// - The difference exceeds its interval. Every round is a look, and every look may err. The k-th look errs with a
-    ///   share that falls with k, and all shares add up to the probability of a false claim (alpha spending). The
-    ///   configs share that probability (Bonferroni), because the best of several configs looks better than it is.
+    /// - The difference exceeds its interval. Every round is a look that may err (alpha spending): the k-th look has a share of the
+    ///   probability of a false claim, and all shares add up to it. The probability is divided by the number of configs
+    ///   (Bonferroni), because the best of several looks better than it is.
     /// - `a` won all of its rounds, which are six or more ([`WON_ALL`]), and the difference exceeds what processes
     ///   differ by.
     /// - The slowest slice of `a` leads the fastest slice of `b` by more than load from other programs explains

@@ -1,5 +1,4 @@
-//! Keeps the current state of a search: for a view of it, and in a small file next to the journal for a process that watches from
-//! elsewhere.
+//! Keeps the current state of a search: for display, and in a small file next to the journal for other processes.
 //!
 //! The results are in the journal, so nothing is lost with this file. It is always replaced as a whole, so a reader never sees half
 //! of it.
@@ -39,10 +38,10 @@ pub struct Status {
     pub elapsed_s: f64,
     /// Seconds that the search may take.
     pub time_s: f64,
-    /// Seconds of the search after which it is expected to end; absent until two probes have shown it.
+    /// The expected seconds of the whole search; absent until two probes allow an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_s: Option<f64>,
-    /// Seconds of GPUs that probes took, and that they may take, if the budget limits GPU time.
+    /// GPU seconds that probes took, and that they may take, if the budget limits GPU time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_time_s: Option<(f64, f64)>,
     /// Configs that were probed.

@@ -52,13 +52,13 @@ pub struct Ranked {
     /// The config.
     pub config: Config,
     /// The objective's metric. For a config that was in rounds, it is the anchor's metric times the ratio to the anchor, with the
-    /// interval of that ratio. For any other config, it is what its own probe measured.
+    /// interval of that ratio. For any other config, it is the metric of its own probe.
     pub estimate: Estimate,
     /// How many rounds it was in.
     pub rounds: usize,
     /// Its last good measurement.
     pub measurement: Measurement,
-    /// Its rounds on the study's scale, the better the higher.
+    /// Its rounds on the study's scale; higher is better.
     runs: Vec<Run>,
     scale: Scale,
     /// True if the metric has noise; a table's numbers have none.
@@ -221,11 +221,12 @@ impl Study {
         self.objective.score(entry.estimate.value)
     }
 
-    /// Returns the cost of a config, to choose among equals: memory, then the number of workers and the like, then of changes.
+    /// Returns the cost of a config, to choose among equals: memory, then the number of workers and the like, then the number of
+    /// changes.
     fn cost(&self, entry: &Ranked, by_memory: bool) -> (u64, u64, usize) {
         /// The ratio below which memory sizes count as equal: a round number.
         const MEMORY_STEP: f64 = 1.02;
-        /// The fraction of a level that counts, so that sums in another order are equal.
+        /// The parts of a level to which sums are rounded, so that the order of summation does not matter.
         const PARTS: f64 = 1e9;
         let bytes = entry.measurement.memory.peak_bytes.filter(|_| by_memory).unwrap_or(0);
         let memory = ((bytes.max(1) as f64).ln() / MEMORY_STEP.ln()).round() as u64;
@@ -297,7 +298,7 @@ impl Apart {
     }
 }
 
-/// Returns how many times better the winner is, with its 95% interval; `None` where the metric has no ratios.
+/// Returns how many times better the winner is, with its 95% interval; `None` if the metric has no ratios.
 fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Noise) -> Option<Estimate> {
     if winner.config == baseline.config {
         return Some(Estimate::interval(1.0, 1.0, 1.0));
@@ -318,7 +319,7 @@ fn ratio(objective: &Objective, winner: &Ranked, baseline: &Ranked, noise: &Nois
     })
 }
 
-/// The probability that a 95 % interval excludes at each end.
+/// The probability that a 95% interval excludes at each end.
 const TAIL: f64 = 0.025;
 
 /// Returns true if a larger value costs the machine resources, judging by the name: more workers do, a larger step size does not.

@@ -27,7 +27,9 @@ use trials::{Open, Seen, Trials};
 
 use crate::diagnosis::Around;
 use crate::machine::Allocation;
-use crate::model::{Config, Event, History, LocateError, Objective, Precision, Settings, Slot, Space, wall_time};
+use crate::model::{
+    Config, Event, History, LocateError, Measurement, Objective, Precision, Settings, Slot, Space, wall_time,
+};
 use crate::probe::{InProcess, Limits, PRECISION, ProbeError, Prober, TrainingStep};
 use crate::search::budget::Budget;
 use crate::search::journal::{Journal, JournalError, Recovered};
@@ -100,13 +102,15 @@ pub struct Tuner<'p> {
     strategy: Box<dyn Strategy>,
     warm_start: Vec<EarlierStudy>,
     checks_stated_baseline: bool,
+    /// The measurement of the unmodified job before the search, and how long it took.
+    measured: Option<(Measurement, Duration)>,
     compares_slots: bool,
     arrivals: Option<Arrivals<'p>>,
     journal: Option<Journal>,
     recovered: Recovered,
 }
 
-/// What stays the same during a search.
+/// The setup of a search, which does not change.
 struct Setup {
     space: Arc<Space>,
     objective: Objective,
@@ -172,8 +176,9 @@ impl<'p> Tuner<'p> {
 
     /// Searches with several probers side by side, each in a slot of its own; see [`slots`](Self::slots).
     ///
-    /// If training will have the whole machine, `whole` probes that. It runs the first config, with which the slots are compared,
-    /// and the last rounds. It runs all probes if the slots measure worse. Without `whole`, training will have one slot.
+    /// If training will have the whole machine, `whole` is the prober for the whole machine. It runs the first config, to compare
+    /// the slots with it, and the last rounds. It runs all probes if the slots disturb each other. Without `whole`, training will
+    /// have one slot.
     pub fn with_slots<T: Prober + Send + 'p>(
         space: Space,
         whole: Option<T>,
@@ -208,6 +213,7 @@ impl<'p> Tuner<'p> {
             strategy: (auto.build)(),
             warm_start: Vec::new(),
             checks_stated_baseline: false,
+            measured: None,
             compares_slots: true,
             arrivals: None,
             journal: None,
@@ -287,6 +293,14 @@ impl<'p> Tuner<'p> {
         Ok(self)
     }
 
+    /// Takes a measurement of the unmodified job, and the time that it took, for the baseline's first. A search that goes on has one
+    /// already, and leaves it out.
+    #[must_use]
+    pub fn baseline_measured(mut self, measured: (Measurement, Duration)) -> Self {
+        self.measured = Some(measured);
+        self
+    }
+
     /// Runs the unmodified job for a moment before a new search. A difference between a stated [baseline](Self::baseline) and the
     /// job is [reported](Event::BaselineDiffers).
     #[must_use]
@@ -295,8 +309,8 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Sets whether to measure first if slots disturb each other; the default is true. If false, slots are taken to measure as well
-    /// as alone.
+    /// Sets whether to measure first if slots disturb each other; the default is true. If false, slots are assumed not to disturb
+    /// each other.
     #[must_use]
     pub fn compare_slots(mut self, compares_slots: bool) -> Self {
         self.compares_slots = compares_slots;
@@ -338,9 +352,9 @@ impl<'p> Tuner<'p> {
         self
     }
 
-    /// Adds an earlier study, on another device or with another model, for strategies that [learn](strategy::LEARNING)
-    /// from one. Parameters are matched by name, and the best config of the first study is probed right after the
-    /// baseline. A misleading study fades as trials come in.
+    /// Adds an earlier study, on another device or with another model, for strategies that [learn](strategy::LEARNING) from one.
+    /// Parameters are matched by name, and the best config of the first study is probed right after the baseline. A misleading
+    /// study loses weight as trials come in.
     ///
     /// ```
     /// use gputune::probe::{Step, StepError};
@@ -445,8 +459,9 @@ impl<'p> Tuner<'p> {
         setup.limits.precision.get_or_insert(PRECISION);
         setup.full_precision = setup.full_precision.with_space(&setup.space);
         // The check costs a start of the job, and a short search has few starts.
-        let checks_stated =
-            self.checks_stated_baseline && setup.budget.time >= LONG_SEARCH && history.trials().is_empty();
+        let measured = self.measured.filter(|_| history.trials().is_empty());
+        let is_long = setup.budget.time >= LONG_SEARCH;
+        let checks_stated = self.checks_stated_baseline && is_long && history.trials().is_empty() && measured.is_none();
         let least_gain = setup.budget.least_gain;
         let gains = SmallGains::after(&setup.space, &history, &expected_gains, &setup.objective, least_gain);
         let is_known = slots.count() == 1 || !compares_slots;
@@ -469,6 +484,9 @@ impl<'p> Tuner<'p> {
         search.rounds.is_clear = search.trials.last_round() > 0 && search.study().race().is_decided();
         if let Some(baseline) = setup.baseline().filter(|_| checks_stated) {
             search.check_stated(baseline, on_event)?;
+        }
+        if let Some(measured) = measured {
+            search.keep_baseline(measured, on_event)?;
         }
         let stopped = search.run(strategy.as_mut(), on_event)?;
         let side_by_side = search.side_by_side.result.take();

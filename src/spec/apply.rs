@@ -1,4 +1,4 @@
-//! Turns `adapter` and `apply` into what hands settings to an unchanged script.
+//! Resolves `adapter` and `apply`: how settings reach an unmodified script.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::probe::{
     adapter::{Accepts, Applied, By, Needs, TARGETS, Target, TargetError},
 };
 
-/// Returns warnings about things in the spec that keep an adapter's hook from being loaded.
+/// Returns a warning if an option of the command keeps the adapter's hook from being loaded.
 pub(super) fn warnings(step: &StepTable) -> Vec<String> {
     let Some(adapter) = &step.adapter else { return Vec::new() };
     let is_python = |word: &str| word.rsplit('/').next().is_some_and(|name| name.starts_with("python"));
@@ -35,7 +35,7 @@ pub(super) fn warnings(step: &StepTable) -> Vec<String> {
     path.into_iter().collect()
 }
 
-/// Resolves what the parameters are applied to, and adds the conditions and rules that follow from it.
+/// Resolves the target of each parameter, and adds the conditions and rules that follow from the targets.
 pub(super) fn resolve(collected: &mut Collected, step: &StepTable) -> Result<Vec<Applied>, SpecError> {
     let mut resolved: Vec<Applied> = Vec::new();
     for definition in &collected.parameters {
@@ -74,7 +74,7 @@ fn target(source: &SourceFile, definition: &Definition, text: &Located<String>) 
     Ok(Applied { parameter: definition.name.value.clone(), name: text.value.clone(), target, argument })
 }
 
-/// Checks that the command passes a parameter by the option that `argument` says.
+/// Checks that the command passes a parameter by the option in its `argument`.
 fn check_option(
     source: &SourceFile,
     text: &Located<String>,
@@ -95,7 +95,7 @@ fn check_option(
     Err(source.error(text.span.clone(), message, "name the option that it stands behind".to_owned()))
 }
 
-/// Checks that a target can change later what an option sets at first.
+/// Checks that a target can have an `argument`: the option sets the first value, and the target changes it during training.
 fn check_argument(source: &SourceFile, argument: &Located<String>, target: &Target) -> Result<(), SpecError> {
     let error = |message: String, hint: String| Err(source.error(argument.span.clone(), message, hint));
     if target.needs != Needs::NewLoader || !target.name.starts_with("dataloader.") {
@@ -170,7 +170,7 @@ fn check_alone(
     Ok(())
 }
 
-/// Makes loader settings that only matter with workers active only if there are workers.
+/// Adds the condition `workers > 0` to loader settings that have no effect without workers.
 fn add_conditions(collected: &mut Collected, applied: &[Applied]) -> Result<(), SpecError> {
     const NEED_WORKERS: [&str; 4] = [
         "dataloader.prefetch_factor",
@@ -203,7 +203,7 @@ fn always_positive(collected: &Collected, name: &str) -> Result<bool, SpecError>
     })
 }
 
-/// Adds the rule that gradient accumulation divides a batch into equal pieces.
+/// Adds the rule that the number of pieces of gradient accumulation divides the batch size.
 fn add_rules(collected: &mut Collected, applied: &[Applied]) {
     let parameter = |name: &str| applied.iter().find(|applied| applied.name == name);
     let (Some(batch), Some(pieces)) = (parameter("dataloader.batch_size"), parameter("torch.grad_accumulation")) else {
@@ -239,7 +239,7 @@ pub(super) fn check_settings(collected: &Collected, space: &Space, applied: &[Ap
     Ok(())
 }
 
-/// Returns settings of a parameter with their places: those listed, the ends of a range, or some of a derived value.
+/// Returns settings of a parameter with their places: all listed settings, the ends of a range, or some derived values.
 fn some_of(definition: &Definition, space: &Space) -> Vec<(Value, Range<usize>)> {
     let Definition { name, table, .. } = definition;
     if let Some(values) = &table.values {

@@ -5,7 +5,7 @@ use super::hardware::{CURE, LeftOut};
 use super::located::{Entries, Located};
 use crate::model::{LocateError, Settings, Space, Value};
 
-/// What `[baseline]` states.
+/// The contents of `[baseline]`.
 pub(super) struct Stated {
     pub(super) settings: Settings,
     /// True if the table leaves out active parameters.
@@ -60,7 +60,7 @@ pub(super) fn build(
     Err(source.error(span, format!("the baseline is not in the space: {error}"), hint))
 }
 
-/// Returns the setting and why the hardware lacks it, if that is the reason why it is not in the space.
+/// Returns the setting and why the hardware lacks it, if the space lacks the setting for that reason.
 fn lacking(left_out: &[LeftOut], name: &str, value: &Value) -> Option<(String, String)> {
     let parameter = left_out.iter().find(|parameter| parameter.parameter == name)?;
     let (setting, precision) = parameter.settings.iter().find(|(setting, _)| *setting == value.to_string())?;

@@ -22,6 +22,7 @@ pub const SHIPPED_SPACES: &[(&str, &str)] = &[
     ("huggingface", include_str!("../../search-spaces/huggingface.toml")),
     ("jax", include_str!("../../search-spaces/jax.toml")),
     ("keras", include_str!("../../search-spaces/keras.toml")),
+    ("keras-fit", include_str!("../../search-spaces/keras-fit.toml")),
     ("lightning", include_str!("../../search-spaces/lightning.toml")),
     ("megatron", include_str!("../../search-spaces/megatron.toml")),
     ("nccl", include_str!("../../search-spaces/nccl.toml")),
@@ -164,7 +165,7 @@ fn identity(path: &Path) -> PathBuf {
 
 /// Reads what an import names: a bundled space, or a file.
 fn imported(file: &SourceFile, import: &Located<String>) -> Result<SourceFile, SpecError> {
-    // Accepts `search-spaces/NAME.toml` for a bundled space unless that file exists beside the importing file.
+    // `search-spaces/NAME.toml` is a bundled space, unless that file exists relative to the importing file.
     let in_source = import.value.strip_prefix("search-spaces/").and_then(|name| name.strip_suffix(".toml"));
     let is_there = file.path.parent().unwrap_or(Path::new("")).join(&import.value).exists();
     let wanted = in_source.filter(|_| !is_there).unwrap_or(&import.value);

@@ -29,7 +29,8 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// The largest file that is read: a round number, far above anything written by hand. It also ends the reading of a device.
+/// The largest file that is read: a round number, far above anything written by hand. It also bounds the reading of an endless
+/// device.
 const LARGEST: u64 = 16 << 20;
 
 /// Formats an error, followed by its causes.
@@ -126,8 +127,8 @@ impl SourceFile {
     }
 }
 
-/// Returns the bytes of a quoted token in which a part of its value is written; `None` if the token is another string. The token may
-/// have escapes, three quotes, or several lines.
+/// Returns the bytes of a quoted token in which a part of its value is written; `None` if the token does not spell the value. The
+/// token may have escapes, three quotes, or several lines.
 fn part_of(token: &str, value: &str, part: &Range<usize>) -> Option<Range<usize>> {
     let starts = starts(token, value)?;
     // The range ends after the last character, so that an escape or a line break after it is not included.
@@ -178,7 +179,7 @@ fn written(rest: &mut CharIndices<'_>, character: char, has_escapes: bool) -> Op
     }
 }
 
-/// Skips the white space after a backslash at the end of a line: it belongs to the line break.
+/// Skips the white space after a backslash at the end of a line. It belongs to the escaped line break.
 fn skip_blanks(rest: &mut CharIndices<'_>) {
     while rest.clone().next().is_some_and(|(_, next)| next.is_whitespace()) {
         rest.next();
@@ -187,7 +188,7 @@ fn skip_blanks(rest: &mut CharIndices<'_>) {
 
 /// Suggests the known name that was most likely meant, or lists all of them.
 pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> String {
-    /// The Jaro-Winkler similarity from which on a name is suggested: a round number.
+    /// The least Jaro-Winkler similarity of a suggested name: a round number.
     const LIKELY: f64 = 0.75;
     let known: Vec<&str> = known.collect();
     let closest = known

@@ -18,25 +18,26 @@ use crate::machine::DeviceChoice;
 use crate::model::{OnTie, Role, Value};
 use crate::probe::{Start, Writes};
 
-/// What gputune searches, and how.
+/// A gputune spec: the training step, the parameters and the search.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a spec with the tables [step] and [space]")]
 #[schemars(title = "gputune spec")]
 pub(super) struct SpecFile {
-    /// The training step: what is run, and how its throughput is read.
+    /// The training step: its command and the source of its throughput.
     pub(super) step: Located<StepTable>,
-    /// The parameters: what may be tried.
+    /// The parameters and their settings.
     pub(super) space: Located<SpaceTable>,
     /// Conditions that every config must meet.
     #[serde(default)]
     pub(super) rules: Vec<RuleTable>,
-    /// The current settings: probed first, and the base of the speedup. The script decides parameters that are left out.
+    /// The current settings. They are probed first, and the speedup is relative to them. The script decides parameters that are
+    /// left out.
     #[serde(default)]
     pub(super) baseline: Option<Located<Entries<Located<Value>>>>,
-    /// How far a probe may go.
+    /// The limits of a probe.
     #[serde(default)]
     pub(super) limits: LimitsTable,
-    /// What better means.
+    /// The objective: what makes one config better than another.
     #[serde(default)]
     pub(super) objective: ObjectiveTable,
     /// The whole training, for which the config is chosen.
@@ -45,7 +46,7 @@ pub(super) struct SpecFile {
     /// How to search, and for how long.
     #[serde(default)]
     pub(super) search: SearchTable,
-    /// What of the machine a probe has.
+    /// Where probes run, and the share of the machine for each probe.
     #[serde(default)]
     pub(super) machine: MachineTable,
 }
@@ -59,14 +60,14 @@ pub(super) struct RunTable {
     pub(super) length: Option<Valid<RunLength>>,
 }
 
-/// The training step: what is run, and how its throughput is read.
+/// The training step: its command and the source of its throughput.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with at least `command`")]
 pub(super) struct StepTable {
-    /// Program and arguments; never a shell string. `{name}` stands for a setting, `{name?text}` for `text` where the
-    /// setting is true, `{gputune}` for this program, `{probe_dir}` for the folder of the probe's rendered files.
+    /// Program and arguments; never a shell string. `{name}` stands for a setting, `{name?text}` for `text` if the setting is true,
+    /// `{gputune}` for this program, `{probe_dir}` for the folder of the probe's rendered files.
     pub(super) command: Located<Vec<Located<String>>>,
-    /// Environment variables that are set beside the inherited ones; settings as in `command`.
+    /// Environment variables to set in addition to the inherited variables. Placeholders as in `command`.
     #[serde(default)]
     pub(super) env: Entries<Located<String>>,
     /// The folder that the command runs in, relative to this file. Default: the folder of this file.
@@ -74,29 +75,27 @@ pub(super) struct StepTable {
     /// Templates that are rendered for each probe.
     #[serde(default)]
     pub(super) files: Vec<FileTable>,
-    /// How throughput is read from what the step prints. Left out: the step reports events.
+    /// How to read the throughput from the step's output. Default: the step reports events.
     pub(super) throughput: Option<ThroughputTable>,
-    /// Samples per step where the step reports steps only: a number, or an expression such as `"batch_size * 8"`.
+    /// Samples per step, if the step reports only steps: a number, or an expression such as `"batch_size * 8"`.
     pub(super) samples_per_step: Option<Located<Value>>,
-    /// The hook that comes in with the script's framework, so that the script needs no change: `torch`.
+    /// The adapter, which controls an unmodified script through its framework: `torch`.
     pub(super) adapter: Option<Valid<Adapter>>,
-    /// Which device trains: `auto` (the GPUs where there are any, else the processor), `cpu` (GPUs are hidden from the
-    /// step, and not metered), or `gpu` (an error where there is none). Default: auto.
+    /// Which device trains: `auto` (the GPUs if the machine has any, else the CPU), `cpu` (GPUs are hidden from the step, and not
+    /// metered), or `gpu` (an error without a GPU). Default: auto.
     pub(super) device: Option<Located<DeviceChoice>>,
-    /// How many processes of a distributed job must report: a number, or an expression over parameters. Default: as
-    /// many as the processes say that there are.
+    /// How many processes of a distributed job must report: a number, or an expression over parameters. Default: the number that
+    /// the processes report.
     pub(super) ranks: Option<Located<Value>>,
-    /// What becomes of a probe's writes: `scratch` (they go to a temporary layer), `guard` (the adapter's hook
-    /// keeps them off files that were there), or `allow` (they change files as the script would). Default: the first of
-    /// these that can be had.
+    /// What happens to a probe's writes: `scratch` (they go to a temporary layer), `guard` (the adapter's hook protects existing
+    /// files), or `allow` (they change files as the script would). Default: the first of these that is available.
     pub(super) writes: Option<Located<Writes>>,
     /// How much one probe may write to its scratch layer: a share of the free disk such as `0.5`, or a size such as
     /// `"20GiB"`. Default: 0.5.
     pub(super) scratch_size: Option<Located<Valid<ScratchSize>>>,
-    /// How probes are started: `fresh` (each as a process that imports everything), `warm` (forked from a process that
-    /// has done the imports, if possible), `live` (several configs in one process if they differ only in settings that
-    /// can change while it trains, else as `warm`), or `auto` (as `live` on a GPU; on a CPU as `warm`, if the time left
-    /// is worth it). Default: auto.
+    /// How probes start: `fresh` (each process imports everything), `warm` (forked from a process that has done the imports, if
+    /// possible), `live` (one process for configs that differ only in settings that can change during training, else `warm`), or
+    /// `auto` (`live` on a GPU; on a CPU `warm`, if the time left is worth it). Default: auto.
     pub(super) start: Option<Located<Start>>,
 }
 
@@ -104,11 +103,11 @@ pub(super) struct StepTable {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { template = \"run.json.in\", path = \"run.json\" }")]
 pub(super) struct FileTable {
-    /// The template, relative to this file; settings as in `command`.
+    /// The template, relative to this file. Placeholders as in `command`.
     pub(super) template: Located<PathBuf>,
-    /// Where the result goes, relative to `{probe_dir}`.
+    /// The path of the rendered file, relative to `{probe_dir}`.
     pub(super) path: Located<PathBuf>,
-    /// A file at a fixed path in a Python script, relative to `cwd`: the script opens the rendered file instead.
+    /// A file that a Python script opens at a fixed path, relative to `cwd`: the script opens the rendered file instead.
     #[serde(default)]
     pub(super) replaces: Option<Located<PathBuf>>,
 }
@@ -117,10 +116,10 @@ pub(super) struct FileTable {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { pattern = '([0-9.]+) samples/s', unit = \"samples/s\" }")]
 pub(super) struct ThroughputTable {
-    /// A regular expression; its first group, or all of it, is the number. Each line of standard output and standard
-    /// error is searched.
+    /// A regular expression. Its first group, or else the whole match, is the number. gputune searches each line of standard output
+    /// and standard error.
     pub(super) pattern: Located<String>,
-    /// What the number means: `samples/s`, `tokens/s`, `steps/s`, `ms/step` and the like.
+    /// The unit of the number: `samples/s`, `tokens/s`, `steps/s`, `ms/step` and the like.
     pub(super) unit: Located<Valid<Unit>>,
 }
 
@@ -185,7 +184,7 @@ impl JsonSchema for SpaceTable {
     expecting = "a table such as { values = [8, 16] }, { range = [0, 16], step = 2 } or { powers_of_two = [8, 1024] }"
 )]
 pub(super) struct ParameterTable {
-    /// The settings, listed: booleans, integers, floats or texts.
+    /// The settings, listed: booleans, integers, floats or strings.
     pub(super) values: Option<Located<Vec<Located<Value>>>>,
     /// The first and the last setting; see `step`.
     pub(super) range: Option<Located<Vec<Located<Value>>>>,
@@ -193,50 +192,50 @@ pub(super) struct ParameterTable {
     pub(super) step: Option<Located<Value>>,
     /// All powers of two between two bounds, both included.
     pub(super) powers_of_two: Option<Located<Vec<i64>>>,
-    /// A condition over other parameters; where it does not hold the parameter is left out.
+    /// A condition over other parameters. If it is false, the parameter is left out.
     pub(super) when: Option<Located<String>>,
     /// An expression over other parameters; the value is computed and not searched.
     pub(super) derive: Option<Located<String>>,
-    /// Whether a larger value needs at least as much memory, so that running out of memory rules larger ones out.
-    /// Default: true for batch sizes. `false` says that nothing is known.
+    /// Whether a larger value needs at least as much memory. If so, values larger than a value that ran out of memory are not
+    /// tried. Default: true for batch sizes. `false` means that nothing is known.
     pub(super) monotone: Option<Located<bool>>,
-    /// The value in full precision, where the parameter changes what is computed: a config wins only with the losses of
-    /// full precision. It need not be among the settings.
+    /// The value for full precision, if the parameter changes numerical results. A config then wins only if its losses agree with
+    /// full precision. The value need not be one of the settings.
     pub(super) full_precision: Option<Located<Value>>,
-    /// What the setting is applied to without the script's help, such as `dataloader.batch_size`, `torch.precision`,
-    /// `env.NAME` or `arg`.
+    /// The target that gputune sets without a change to the script, such as `dataloader.batch_size`, `torch.precision`, `env.NAME`
+    /// or `arg`.
     pub(super) apply: Option<Located<String>>,
-    /// The script's own option for what `apply` names, such as `--batch-size`, or `batch_size=` where option and setting
-    /// are one word: a process is started with it, and the target changes it while the process trains.
+    /// The script's option for the same setting, such as `--batch-size`, or `batch_size=` if option and value are one word. A
+    /// process starts with this option, and the target of `apply` changes the setting during training.
     pub(super) argument: Option<Located<String>>,
-    /// What the parameter is to a training step, which the strategy `auto` models. Default: what `apply` or the name tells.
-    /// `none` keeps the parameter out of the model.
+    /// The parameter's role in a training step, for the model of the strategy `auto`. Default: the role that `apply` or the name
+    /// implies. `none` keeps the parameter out of the model.
     pub(super) role: Option<Located<RoleKey>>,
 }
 
-/// What a parameter is to a training step.
+/// The role of a parameter in a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RoleKey {
-    /// How many samples a step takes.
+    /// The number of samples in a step.
     BatchSize,
     /// Processes or threads that load data.
     Workers,
-    /// Batches that each of them loads ahead.
+    /// Batches that each worker loads ahead.
     Prefetch,
-    /// The number format that is computed in.
+    /// The number format of the computation.
     Precision,
     /// Threads that compute.
     Threads,
     /// The limit of a device's power.
     Power,
-    /// How many devices take part.
+    /// The number of devices that train.
     Devices,
     /// Batches whose gradients are added up before the weights change.
     Accumulation,
-    /// Equal pieces that a batch is worked through in.
+    /// Equal pieces into which a batch is divided.
     Pieces,
-    /// Nothing that the model knows.
+    /// No role that the model knows.
     None,
 }
 
@@ -266,7 +265,7 @@ pub(super) struct RuleTable {
     pub(super) condition: Located<String>,
 }
 
-/// How far a probe may go.
+/// The limits of a probe.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a table of limits")]
 pub(super) struct LimitsTable {
@@ -276,38 +275,37 @@ pub(super) struct LimitsTable {
     pub(super) host_memory_headroom: Option<Valid<Headroom>>,
     /// Wall time of one probe, start-up included, such as `"60s"`. Default: 60s.
     pub(super) probe_time: Option<Valid<Time>>,
-    /// Time without progress after which a probe is given up. Default: 30s.
+    /// Time without progress after which a probe is stopped. Default: 30s.
     pub(super) stall_time: Option<Valid<Time>>,
-    /// Time between asking processes to end and ending them. Default: 5s.
+    /// Time between asking processes to end and killing them. Default: 5s.
     pub(super) grace_time: Option<Valid<Pause>>,
     /// Longest time spent measuring after warm-up. Default: 10s.
     pub(super) measure_time: Option<Valid<Time>>,
-    /// Half the width of the throughput's 95 % interval, as a share, at which measuring ends sooner. Default: 0.02,
-    /// and at least 0.1 in a search with rounds.
+    /// Half the width of the throughput's 95% interval, as a share, at which measuring ends early. Default: 0.02, and at least 0.1
+    /// in a search with rounds.
     pub(super) precision: Option<Valid<Share>>,
-    /// How far the losses of the first steps may be from those of full precision, as a share. Default: 0.1.
+    /// How much the losses of the first steps may differ from full precision, as a share. Default: 0.1.
     pub(super) loss_tolerance: Option<Valid<Share>>,
     /// How much of a probe's output its log keeps, such as `"100MiB"`. Default: all of it.
     pub(super) log_size: Option<Valid<Size>>,
 }
 
-/// What better means.
+/// The objective: what makes one config better than another.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a table such as { maximize = \"throughput\" }")]
 pub(super) struct ObjectiveTable {
-    /// The metric to make as large as possible: `throughput`, or one that the step reports. Default: throughput.
+    /// The metric to make as large as possible: `throughput`, or a metric that the step reports. Default: throughput.
     pub(super) maximize: Option<Located<String>>,
-    /// The metric to make as small as possible: `run_time`, `step_time`, or one that the step reports. Default: run_time, which is the
-    /// same as the largest throughput.
+    /// The metric to make as small as possible: `run_time`, `step_time`, or a metric that the step reports. Default: run_time,
+    /// which is the same as the largest throughput.
     pub(super) minimize: Option<Located<String>>,
     /// Several metrics with the weight of each: the best weighted product wins.
     pub(super) weights: Option<Located<Entries<Located<Weight>>>>,
-    /// Several metrics of which none is given up for another: the result is the front of configs that no other is better
-    /// than in all of them.
+    /// Several metrics for a Pareto front. The result is the configs that no other config beats in all of these metrics.
     pub(super) pareto: Option<Located<Vec<Located<Aim>>>>,
-    /// What an hour of the whole run costs, in any currency, for the metric `cost_per_sample`.
+    /// The price of an hour of the whole run, in any currency, for the metric `cost_per_sample`.
     pub(super) price_per_hour: Option<Located<Valid<Price>>>,
-    /// What an hour of each GPU that is used costs.
+    /// The price of an hour of each GPU in use.
     pub(super) price_per_gpu_hour: Option<Located<Valid<Price>>>,
     /// Bounds on metrics, such as `"peak_memory < 70GiB"`.
     pub(super) constraints: Vec<Located<Valid<Constraint>>>,
@@ -323,64 +321,62 @@ pub(super) struct SearchTable {
     pub(super) probes: Option<Valid<Probes>>,
     /// Wall time of the whole search, its end included. Default: 20m.
     pub(super) time: Option<Valid<Time>>,
-    /// Time of GPUs that probes and rounds may take together: the time of each, times the GPUs that it had. Default: any.
+    /// The GPU time of all probes and rounds together: the time of each, times its number of GPUs. Default: no limit.
     pub(super) gpu_time: Option<Valid<Time>>,
-    /// What chance depends on. Default: 0.
+    /// The seed of random choices. Default: 0.
     pub(super) seed: Option<u64>,
-    /// The most rounds, in which configs are compared next to each other; with 0 nothing is compared, and nothing is proven.
-    /// Default: 1000.
+    /// The most rounds, in which configs are compared next to each other. With 0, nothing is compared or proven. Default: 1000.
     pub(super) rounds: Option<Valid<Rounds>>,
-    /// The key of earlier specs for what rounds do now. It has no effect, and a warning says so.
+    /// Obsolete: rounds replace it. It has no effect except a warning.
     pub(super) confirmations: Option<u32>,
-    /// The gain below which another probe is not worth its cost, as a share of the best, from 0 to 1; what measurements
-    /// cannot tell apart is none. 0 for never. Default: 0.01.
+    /// The search ends if the expected gain is less than this share of the best, from 0 to 1, or within the noise. With 0, it does
+    /// not end for these reasons. Default: 0.01.
     pub(super) least_gain: Option<Valid<Gain>>,
-    /// Which of several configs within the noise is named. Default: the cheapest.
+    /// Which config wins if several are within the noise. Default: the cheapest.
     pub(super) on_tie: Option<OnTie>,
-    /// Whether a search without `[baseline]` begins with the unmodified job, with nothing set, as its baseline. Default: true.
+    /// Whether the unmodified job, with nothing set, is the baseline of a search without `[baseline]`. Default: true.
     pub(super) as_it_is: Option<bool>,
     /// Earlier searches, on another device or with another model, to learn from: their folders or journals, relative to
     /// this file. Default: none.
     pub(super) warm_start: Option<Vec<Located<PathBuf>>>,
 }
 
-/// What of the machine a probe has.
+/// Where probes run, and the share of the machine for each probe.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a table such as { slots = 2 }")]
 pub(super) struct MachineTable {
-    /// How many probes may run side by side, each in its own part of the machine; or `"auto"`: as many as
-    /// `gpus_per_slot` and `cores_per_slot` leave room for, else one with the whole machine. Default: auto.
+    /// How many probes may run at the same time, each in its own part of the machine. `"auto"`: as many as `gpus_per_slot` and
+    /// `cores_per_slot` allow; without both keys, one probe with the whole machine. Default: auto.
     pub(super) slots: Option<Located<Valid<Slots>>>,
     /// GPUs of each slot: as many as the training will have. Default: an equal share.
     pub(super) gpus_per_slot: Option<Located<Valid<AtLeastOne>>>,
     /// Physical cores of each slot: as many as the training will have. Default: an equal share.
     pub(super) cores_per_slot: Option<Located<Valid<AtLeastOne>>>,
     /// Where probes run: `"local"`, `"slurm"` for all nodes of the allocation, `"ssh"` for `hosts`, `"ray"` for jobs of a Ray
-    /// cluster, or `"dial"` for workers that dial in. Default: `"dial"` where there is `listen`, `"slurm"` in an allocation of
-    /// several nodes, `"ssh"` where there are `hosts`, else `"local"`.
+    /// cluster, or `"dial"` for workers that connect by themselves. Default: `"dial"` with `listen`, `"slurm"` in an allocation of
+    /// several nodes, `"ssh"` with `hosts`, else `"local"`.
     pub(super) launcher: Option<Valid<Launcher>>,
-    /// Whether it is measured first whether slots disturb each other; `false` takes them to be as good as alone. Default:
-    /// true.
+    /// Whether to measure first how much slots disturb each other. `false` assumes that they do not. Default: true.
     pub(super) compare_slots: Option<bool>,
-    /// Whether each probe runs on all nodes of the Slurm allocation, or on all `hosts`: `command` starts its processes there itself,
-    /// by `srun` or `mpirun`, as the training will. Default: false.
+    /// Whether each probe runs on all nodes of the Slurm allocation, or on all `hosts`. `command` itself starts the processes
+    /// there, with `srun` or `mpirun`, as the training will. Default: false.
     pub(super) spans_nodes: Option<Located<bool>>,
-    /// Machines to run probes on, as `ssh` takes them. Default: none.
+    /// Machines that run probes, as destinations of `ssh`. Default: none.
     pub(super) hosts: Vec<Valid<Host>>,
-    /// Where workers dial in, as `HOST:PORT`; port 0 is any that is free. Default: on loopback, or for `"ray"` the address that
-    /// faces the cluster.
+    /// The address that workers connect to, as `HOST:PORT`; port 0 is any free port. Default: a loopback address, or for `"ray"`
+    /// the address that faces the cluster.
     pub(super) listen: Option<Valid<Listen>>,
-    /// The file with the token that workers show, which only its user may read. Default: none; `"ray"` has one of its own.
+    /// The file with the token that workers must present. Only its owner may have access. Default: none; `"ray"` creates its own.
     pub(super) token_file: Option<Located<String>>,
     /// How many workers Ray starts. Default: 1.
     pub(super) workers: Option<Valid<AtLeastOne>>,
-    /// Where Ray's jobs API answers. Default: that of `RAY_API_SERVER_ADDRESS`, else `"http://127.0.0.1:8265"`.
+    /// The address of Ray's jobs API. Default: `RAY_API_SERVER_ADDRESS`, else `"http://127.0.0.1:8265"`.
     pub(super) ray: Option<Valid<Ray>>,
-    /// A part of the name of the GPUs to search on, such as `"H100"`, where there are several models. Default: all.
+    /// A part of the name of the GPUs to use, such as `"H100"`, on a machine with several models. Default: all GPUs.
     pub(super) only: Option<String>,
 }
 
-/// A file in `search-spaces/`, or one of the user's own.
+/// A search space: a bundled file of `search-spaces/`, or the user's own file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a search space with the table [space]")]
 pub(super) struct SpaceFile {

@@ -51,7 +51,7 @@ pub(super) fn fit(
     detect: &dyn Fn() -> Option<Hardware>,
 ) -> Result<Vec<LeftOut>, SpecError> {
     let on_cpu = step.device.as_ref().is_some_and(|device| device.value == DeviceChoice::Cpu);
-    // This process cannot ask about another choice of GPUs than its own.
+    // This process can detect only the GPUs that it sees itself.
     let chooses = step.env.0.iter().any(|(name, _)| name.value == VISIBLE_GPUS);
     let is_precision =
         |name: &str| applied.iter().any(|applied| applied.name == "torch.precision" && applied.parameter == name);

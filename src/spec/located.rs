@@ -1,4 +1,4 @@
-//! Parts of a spec that keep their places: a value, and a table whose keys are free.
+//! Parts of a spec that keep their places: a value, and a table with arbitrary keys.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub(super) fn given<const N: usize>(
     keys.into_iter().filter_map(|(name, place)| Some((name, place?))).collect()
 }
 
-/// A table whose keys are free, in the order of the file.
+/// A table with arbitrary keys, in the order of the file.
 #[derive(Debug, Clone)]
 pub(super) struct Entries<T>(pub(super) Vec<(Located<String>, T)>);
 

@@ -43,7 +43,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns the number of nodes; `None` if it is unknown outside of an allocation.
+    /// Returns the number of nodes; `None` outside of an allocation if there are no `hosts`.
     pub fn nodes(&self) -> Option<u32> {
         let allocated = || std::env::var("SLURM_JOB_NUM_NODES").ok()?.parse().ok();
         u32::try_from(self.hosts.len()).ok().filter(|hosts| *hosts > 0).or_else(allocated)
@@ -67,14 +67,14 @@ impl Span {
     }
 }
 
-/// Where probes run: on this machine, or in workers that a launcher starts.
+/// The place of probes: this machine, or workers that a launcher starts.
 #[derive(Debug, Clone)]
 pub struct Engine {
     /// The launcher of workers; `None` for probes on this machine.
     pub launcher: Option<&'static Launcher>,
     /// The file with the token that workers show.
     pub token_file: Option<PathBuf>,
-    /// The address where workers dial in.
+    /// The address that workers connect to.
     pub listen: Option<String>,
     /// The nodes of each probe, if it spans several nodes.
     pub span: Option<Span>,

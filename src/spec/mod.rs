@@ -89,7 +89,7 @@ impl Spec {
         Self::load_for(path, &Hardware::detect)
     }
 
-    /// Reads and checks a spec, for the GPU that `detect` finds; it is called only if that matters.
+    /// Reads and checks a spec for the GPU that `detect` finds. Calls `detect` only if the spec depends on the GPU.
     ///
     /// # Errors
     /// The first mistake, with its place.
@@ -149,7 +149,7 @@ impl Spec {
     /// Reads the earlier studies to learn from, for a search with the folder `own`.
     ///
     /// # Errors
-    /// A study cannot be read, says nothing about the search, or is the search itself. The error has its place in the spec.
+    /// A study cannot be read, says nothing about the search, or is the search itself. The error points at the study in the spec.
     pub fn earlier_studies(&self, own: &Path) -> Result<Vec<EarlierStudy>, SpecError> {
         let source = SourceFile { path: self.path.clone(), text: self.text.clone() };
         let folder = self.path.parent().unwrap_or(Path::new(""));
@@ -161,8 +161,8 @@ impl Spec {
         self.warm_start.iter().map(read).collect()
     }
 
-    /// Returns which parameters change the numerical results, according to their targets; parameters that state it
-    /// themselves are in the space.
+    /// Returns which parameters change numerical results, according to their targets. The space has the parameters that state this
+    /// themselves.
     pub fn full_precision(&self) -> FullPrecision {
         let applied = || self.step.template().apply.applied.iter();
         // The parameter's own statement takes precedence over the statement of its target.

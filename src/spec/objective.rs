@@ -12,7 +12,7 @@ use crate::model::{COST, Direction, Goal, Objective, ObjectiveError, Parameter, 
 /// minimising it gives the default objective.
 const RUN_TIME: &str = "run_time";
 
-/// Builds the objective from its table and from what other tables say about it.
+/// Builds the objective from its table and from related keys of other tables.
 pub(super) fn build(source: &SourceFile, file: &SpecFile) -> Result<Objective, SpecError> {
     let (table, limits, search) = (&file.objective, &file.limits, &file.search);
     only_one(source, table)?;

@@ -126,7 +126,7 @@ fn parameter(source: &SourceFile, definition: &Definition) -> Result<Parameter, 
         parameter = parameter.when(expression(source, condition)?);
     }
     let target = table.apply.as_ref().and_then(|target| Target::parse(&target.value).ok());
-    if target.is_some_and(|target| target.name == "dataloader.batch_size") {
+    if target.is_some_and(|target| ["dataloader.batch_size", "keras.batch_size"].contains(&target.name)) {
         parameter = parameter.batch_size();
     }
     if let Some(fact) = target.and_then(Target::fact) {
@@ -181,6 +181,8 @@ fn role_of(target: &Target) -> Option<Role> {
         ("dataloader.num_workers", Role::Workers),
         ("dataloader.prefetch_factor", Role::Prefetch),
         ("torch.precision", Role::Precision),
+        ("keras.batch_size", Role::Batch),
+        ("keras.mixed_precision", Role::Precision),
         ("torch.grad_accumulation", Role::Pieces),
     ];
     ROLES.iter().find(|(name, _)| *name == target.name).map(|(_, role)| *role)

@@ -162,7 +162,7 @@ fn find_inside<'d>(
                 if here { Some((path.clone(), entry.get_ref())) } else { find_inside(entry, span, path) }
             });
             path.pop();
-            // A list comes after its entries, because the first of [[rules]] has the same place.
+            // A list is tried after its entries, because the first entry of [[rules]] has the same place.
             found.or_else(|| (value.span() == *span).then(|| (path.clone(), value.get_ref())))
         }
         _ => None,

@@ -22,7 +22,7 @@ pub struct StepSpec {
     template: StepTemplate,
     rate: Rate,
     samples_per_step: Option<Expression>,
-    /// True if each step has the same samples whatever the settings, so steps can be compared as well.
+    /// True if no setting changes the number of samples in a step, so rates of steps can be compared as well.
     may_count_steps: bool,
     ranks: Option<Expression>,
     device: DeviceChoice,
@@ -116,12 +116,12 @@ impl StepSpec {
         fingerprint
     }
 
-    /// Returns a warning for each parameter that nothing hands to the step.
+    /// Returns a warning for each parameter that nothing in `[step]` uses.
     pub(super) fn unused(&self, space: &Space) -> Vec<String> {
         let apply = &self.template.apply;
         let unheard = self.template.unheard(space);
         if apply.adapter.is_none() && unheard.len() == space.parameters().len() {
-            // If no setting is handed to the step, it reads the variable on purpose.
+            // If nothing uses any setting, the step reads GPUTUNE_CONFIG on purpose.
             return Vec::new();
         }
         let otherwise = if apply.is_nothing() { "" } else { ", and it has no `apply`" };
@@ -216,7 +216,7 @@ fn writes(source: &SourceFile, table: &StepTable) -> Result<WritesWish, SpecErro
     }
 }
 
-/// Returns the absolute folder of a spec. An absolute path has the same meaning in the child.
+/// Returns the absolute folder of a spec. An absolute path has the same meaning in the child process.
 fn folder_of(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
@@ -247,7 +247,7 @@ fn check_program(source: &SourceFile, command: &Located<Vec<Located<String>>>, c
     }
 }
 
-/// `device = "cpu"` hides the GPUs; checks that nothing else chooses which of them are visible.
+/// Checks that nothing else chooses the visible GPUs, because `device = "cpu"` hides them.
 fn check_hidden(source: &SourceFile, table: &StepTable, apply: &Apply) -> Result<(), SpecError> {
     let written = table.env.0.iter().find(|(name, _)| name.value == VISIBLE_GPUS).map(|(name, _)| name.span.clone());
     let applied = apply.applied.iter().find(|applied| applied.variables().contains(&VISIBLE_GPUS));

@@ -1,4 +1,4 @@
-//! Checks the texts of `[step]` that are filled in or matched: arguments, variables, rendered files, and the pattern of a rate.
+//! Checks the templates and patterns of `[step]`: arguments, variables, rendered files, and the pattern of a rate.
 
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
@@ -129,7 +129,7 @@ pub(super) fn rate(source: &SourceFile, table: &ThroughputTable, step: &StepTabl
         source.error(span, format!("this is no regular expression: {reason}"), hint)
     })?;
     let groups = compiled.captures_len();
-    // Alternatives with one group each are fine: the first group that takes part counts.
+    // Alternatives with one group each are fine: the first group that matches counts.
     if groups > 2 && compiled.static_captures_len() == Some(groups) {
         let hint = "write (?:...) for the groups that are not the number";
         let message = "the pattern has several groups, so which is the number?";
@@ -144,7 +144,7 @@ pub(super) fn rate(source: &SourceFile, table: &ThroughputTable, step: &StepTabl
     Ok(Rate::Pattern { pattern: compiled, unit: unit_of_rate })
 }
 
-/// Returns the reason from the last line of a pattern's error, and the place at which carets in the line above point.
+/// Returns the reason from the last line of a pattern's error, and the place in the pattern that the error marks with carets.
 fn explained(error: &str, pattern: &str) -> (String, Option<Range<usize>>) {
     let last = error.lines().last().unwrap_or_default();
     let reason = match last.trim_start_matches("error: ") {

@@ -34,7 +34,7 @@ pub(super) struct Valid<C: Check>(pub(super) C::Meaning);
 schema_of!(Valid<C> => C::Written, C: Check);
 
 impl<C: Check<Meaning: Copy>> Valid<C> {
-    /// Returns the value, or else the usual one.
+    /// Returns the value, or else the default.
     pub(super) fn or(given: Option<&Self>, usual: C::Meaning) -> C::Meaning {
         given.map_or(usual, |given| given.0)
     }
@@ -47,8 +47,8 @@ impl<'de, C: Check> Deserialize<'de> for Valid<C> {
     }
 }
 
-/// A mistake in a value: a message and a hint. An empty hint means the example of the key. `{key}` at the start of the message,
-/// and in the hint, means the name of the key.
+/// A mistake in a value: a message and a hint. An empty hint stands for the example of the key. `{key}` at the start of the
+/// message, and in the hint, stands for the key's name.
 pub(super) struct Wrong {
     message: String,
     hint: String,
@@ -59,13 +59,13 @@ impl Wrong {
         Self { message: message.into(), hint: hint.into() }
     }
 
-    /// Returns a text for an error of serde, which has no other place for the parts.
+    /// Encodes the mistake as one string, because an error of serde has no other fields.
     fn text(&self, span: &Range<usize>) -> String {
         let Self { message, hint } = self;
         format!("{MARK}{}{MARK}{}{MARK}{message}{MARK}{hint}", span.start, span.end)
     }
 
-    /// Returns the place, the message and the hint from such a text.
+    /// Decodes the place, the message and the hint from the string of [`text`](Self::text).
     pub(super) fn parts(text: &str) -> Option<(Range<usize>, &str, &str)> {
         let (start, rest) = text.strip_prefix(MARK)?.split_once(MARK)?;
         let (end, rest) = rest.split_once(MARK)?;
@@ -258,7 +258,7 @@ pub(super) struct Aim {
 struct AimTable {
     /// The metric's name.
     metric: String,
-    /// Which is better: `maximize` or `minimize`. Needed where the metric is not one that gputune knows.
+    /// Which is better: `maximize` or `minimize`. Required if gputune does not know the metric.
     #[serde(default)]
     direction: Option<Direction>,
 }
@@ -274,9 +274,9 @@ pub(super) struct Weight {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { weight = 0.5, direction = \"minimize\" }")]
 struct WeightTable {
-    /// How much the metric counts, beside the other weights.
+    /// How much the metric counts, relative to the other weights.
     weight: Located<f64>,
-    /// Which is better: `maximize` or `minimize`. Needed where the metric is not one that gputune knows.
+    /// Which is better: `maximize` or `minimize`. Required if gputune does not know the metric.
     #[serde(default)]
     direction: Option<Direction>,
 }

@@ -151,3 +151,30 @@ fn of_hundreds_of_failures_those_that_say_something_are_kept() {
     assert!(failures > 100, "{failures}");
     assert!(view.walls().len() <= 10, "one for each layout at most: {}", view.walls().len());
 }
+
+#[test]
+fn a_measurement_before_the_search_is_the_baselines_first() {
+    let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let step = move |settings: &Settings| -> Result<Step, StepError> {
+        counted.fetch_add(usize::from(settings.integer("x") == Some(1)), Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(Step::new(1))
+    };
+    let baseline = space.settings(&space.first().unwrap());
+    let throughput = Some(Estimate::point(123.0));
+    let measured = Measurement { throughput, unit: "samples/s".to_owned(), ..Measurement::default() };
+    let study = Tuner::new(space, step)
+        .budget(Budget { rounds: 0, ..budget(2) })
+        .measure_time(Duration::from_millis(50))
+        .baseline(&baseline)
+        .unwrap()
+        .baseline_measured((measured, Duration::from_secs(3)))
+        .run(|_| ())
+        .unwrap();
+    let trials = study.history.trials();
+    assert_eq!((trials.len(), trials[0].purpose, trials[0].elapsed), (2, Purpose::Baseline, Duration::from_secs(3)));
+    assert_eq!(trials[0].outcome.measurement().unwrap().throughput, throughput);
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "the baseline is not measured again");
+}

@@ -356,3 +356,20 @@ fn keras_on_torch_is_a_job_of_torch() {
     let samples = find(&json, "samples_per_step").and_then(serde_json::Value::as_f64);
     assert_eq!(samples, Some(32.0), "{}{}", stderr(&probe), stdout(&probe));
 }
+
+#[test]
+fn keras_on_jax_is_set_in_fit() {
+    let Some(python) = python_with(&["jax", "keras"]) else { return };
+    let script = KERAS.replace("\"torch\"", "\"jax\"");
+    let (folder, gputune) = with_package(&python, &[("train.py", script.as_str())]);
+    let output = gputune(&["init", "--yes", "train.py"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = fs::read_to_string(folder.path().join("gputune.toml")).unwrap();
+    assert!(text.contains("{ powers_of_two = [4, 256], apply = \"keras.batch_size\" }"), "{text}");
+    assert!(text.contains("\"keras.steps_per_execution\"") && !text.contains("keras.jit_compile"), "{text}");
+    let set = ["--set", "batch_size=32", "--set", "steps_per_execution=8"];
+    let probe = gputune(&[&["probe", "gputune.toml", "--json", "--quiet"], &set[..]].concat());
+    let json: serde_json::Value = serde_json::from_str(&stdout(&probe)).unwrap();
+    let samples = find(&json, "samples_per_step").and_then(serde_json::Value::as_f64);
+    assert_eq!(samples, Some(256.0), "{}{}", stderr(&probe), stdout(&probe));
+}

@@ -119,6 +119,40 @@ fn settings_are_found_and_set_wherever_they_are() {
     }
 }
 
+#[test]
+fn the_first_run_measures_the_baseline() {
+    let Some(python) = python_with(&["torch"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let made = "import torch\ndef made(data):\n    return torch.utils.data.DataLoader(data, batch_size=16)\n";
+    fs::write(folder.path().join("train.py"), made.to_owned() + LOADER).unwrap();
+    let mut command = Command::new(support::gputune());
+    command.args(["tune", "--time", "60s", "--probes", "2", "--", python.to_str().unwrap(), "train.py"]);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let out = folder.path().join("gputune-out/train");
+    let journal = fs::read_to_string(out.join("journal.jsonl")).unwrap();
+    let trials: Vec<serde_json::Value> =
+        journal.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&trials[0]["purpose"], &trials[0]["config"]["batch_size"]),
+        (&"baseline".into(), &16.into()),
+        "{journal}"
+    );
+    assert!(trials[0]["spent"]["measuring_s"].as_f64().unwrap() < 2.0, "{}", trials[0]);
+    assert!(
+        !out.join("probes/0001").exists() && out.join("probes/0002").exists(),
+        "the baseline has no process of its own"
+    );
+    // A search that goes on does not take it again.
+    let again = Command::new(support::gputune()).arg("search").arg(out.join("gputune.toml")).output().unwrap();
+    assert_eq!(
+        fs::read_to_string(out.join("journal.jsonl")).unwrap().matches("\"baseline\"").count(),
+        1,
+        "{}",
+        stderr(&again)
+    );
+}
+
 /// Returns the samples of a step in the JSON of a probe.
 fn samples(json: &[u8]) -> Option<f64> {
     let text = String::from_utf8_lossy(json);

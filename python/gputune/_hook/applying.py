@@ -5,27 +5,16 @@ The first step shows which loader, module and device train. From then on the wra
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
-from gputune._client import Reporter, rank_and_ranks
-from gputune._hook import devices, loader, loader_kinds, parts, session, steps, timeline
+from gputune._client import Reporter
+from gputune._hook import devices, loader, loader_kinds, parts, steps, timeline
 from gputune._hook.patching import Function, replace
-
-
-class Session(session.Session):
-    """Prints the settings that have no effect, once, instead of sending events."""
-
-    def send(self, event: str, **fields: Any) -> None:
-        if event == "error" and rank_and_ranks()[0] == 0:
-            print(f"gputune: the best config is not applied in full: {fields['message']}", file=sys.stderr, flush=True)
-
-    def send_soon(self, events: list[tuple[str, dict[str, Any]]], now: float) -> None:
-        pass
+from gputune._hook.session import UnmeasuredSession
 
 
 class Phases(timeline.Phases):
@@ -94,7 +83,7 @@ class Steps(steps.Steps):
 class Hook(parts.Hook):
     """The parts that settings need."""
 
-    session_type, phases_type, loaders_type, steps_type = Session, Phases, Loaders, Steps
+    session_type, phases_type, loaders_type, steps_type = UnmeasuredSession, Phases, Loaders, Steps
 
     def install(self) -> None:
         for part in (self.loaders, self.backward, self.modules, self.optimizers):

@@ -1,4 +1,4 @@
-"""Starts the hook once torch is imported.
+"""Starts the hook once torch is imported, or Keras with another back end.
 
 Since 2.5 torch loads the hook through an entry point, if entry points are on. Otherwise `await_torch` starts it.
 """
@@ -6,6 +6,7 @@ Since 2.5 torch loads the hook through an entry point, if entry points are on. O
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from gputune._client import Reporter
 from gputune._hook import import_times, importing, writes
@@ -26,6 +27,8 @@ def await_torch() -> None:
         if reporter is not None:
             import_times.TIMES.install()
         importing.after("torch", lambda module: torch_backend())
+    if Reporter.hooked() is not None:
+        importing.after("keras", _keras)
 
 
 def torch_backend() -> None:
@@ -42,6 +45,21 @@ def torch_backend() -> None:
         from gputune._hook import install  # imports parts of torch, so torch must be loaded
 
         install.install(reporter.probe)
+    except Exception as error:
+        _report(error)
+
+
+def _keras(keras: Any) -> None:
+    """Installs the hook for `model.fit` of Keras 3, unless Keras trains through torch. Never raises."""
+    try:
+        reporter = Reporter.hooked()
+        if reporter is None or reporter.probe.get("adapter") != "torch":
+            return
+        if keras.__version__.startswith(("1.", "2.")) or keras.backend.backend() == "torch":
+            return
+        from gputune._hook.keras_fit import KerasFit
+
+        KerasFit(keras, reporter.probe).install()
     except Exception as error:
         _report(error)
 

@@ -28,6 +28,9 @@ from gputune._hook.targets import TARGETS
 from gputune._hook.tracing import Tracing
 
 
+_NO_FIT = "the script trains with PyTorch; these targets act on model.fit of Keras 3 on JAX and TensorFlow"
+
+
 def install(probe: dict[str, Any]) -> None:
     """Installs the hook in this process, which has imported torch."""
     is_measured = probe["socket"] is not None
@@ -48,6 +51,9 @@ def install(probe: dict[str, Any]) -> None:
         if target.name in hook.session.settings:
             hook.steps.reasons[target.name] = target.nothing
             target.install(hook)
+    for name in hook.session.settings:
+        if name.startswith("keras."):
+            hook.steps.reasons[name] = _NO_FIT
 
 
 def _folder() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -140,6 +141,17 @@ class Session:
     def _say_applied(self, target: str) -> None:
         if rank_and_ranks()[0] == 0:
             self.send("applied", target=target)
+
+
+class UnmeasuredSession(Session):
+    """Prints the settings that have no effect, once, instead of sending events."""
+
+    def send(self, event: str, **fields: Any) -> None:
+        if event == "error" and rank_and_ranks()[0] == 0:
+            print(f"gputune: the best config is not applied in full: {fields['message']}", file=sys.stderr, flush=True)
+
+    def send_soon(self, events: list[tuple[str, dict[str, Any]]], now: float) -> None:
+        pass
 
 
 def _settings(apply: dict[str, dict[str, Any]]) -> dict[str, Setting]:

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use gputune::init::{
     Command, Template,
     draft::{Frame, Rate, RenderedFile},
     plan::{Plan, Planned, Way},
 };
+use gputune::model::Measurement;
 use gputune::report::emit::shell_word;
 use gputune::spec::Spec;
 use serde::Serialize;
@@ -110,6 +112,9 @@ pub(in crate::cli) struct Drafted {
     /// The next commands.
     next: Vec<String>,
     gputune_version: &'static str,
+    /// The measurement of the unmodified job by the first run, and how long the run took.
+    #[serde(skip)]
+    pub(in crate::cli) measured: Option<(Measurement, Duration)>,
 }
 
 #[derive(Debug, Serialize)]
@@ -157,6 +162,7 @@ impl Drafted {
             time: frame.time.to_owned(),
             next: diagnosis.into_iter().chain([format!("gputune search {file}")]).collect(),
             gputune_version: env!("CARGO_PKG_VERSION"),
+            measured: None,
         }
     }
 

@@ -184,7 +184,7 @@ fn launch_bound(evidence: &Evidence) -> Option<Found> {
         && evidence.gpu(Metric::GpuBusy).is_some_and(|busy| busy >= 0.4)
         && evidence.share("data_wait").is_some_and(|wait| wait < WAIT.value);
     let is_measured = larger.is_some();
-    // The gain counts only beyond the intervals: on a machine whose speed changes, twice the batch also gains by chance.
+    // Only the lower bound of the gain counts: on a machine whose speed changes, twice the batch may gain by chance.
     let gain = evidence.gain_over_replay(Differential::DoubleBatch);
     let unsure = gain.map_or(1.0, |gain| gain.at_least / gain.times);
     let by_batch = larger.filter(|larger| larger.twice * unsure >= PER_STEP.value);

@@ -216,7 +216,7 @@ fn outside(evidence: &Evidence, name: &str, what: &str) -> Option<Found> {
     let leaf = account.leaf(name).filter(|leaf| leaf.share_after_start >= OUTSIDE.value)?;
     let share = leaf.share_after_start;
     let seconds = show_seconds(leaf.seconds.value);
-    // What came once, such as an evaluation before the first epoch, may be rare in the whole training.
+    // A part that came once, such as an evaluation before the first epoch, may be rare in the whole training.
     if leaf.seconds.low == Some(0.0) {
         let words = format!("{what} took {} of this probe, and how often it comes is not known", shown_share(share));
         let mut found = Found::new(Worth::unknown(words.clone()));
@@ -245,7 +245,7 @@ fn own_code(evidence: &Evidence) -> Option<Found> {
     if !is_known && within < OUTSIDE.value && between < UNTIMED.value {
         return None;
     }
-    // Known calls that take at least half of it explain it first.
+    // If known calls take at least half of it, they are the cause.
     let lost = |found: Found| found.worth.times.map_or(0.0, saved_by);
     let explained = [logging(evidence), synchronising_calls(evidence)].into_iter().flatten().map(lost);
     if explained.fold(0.0, f64::max) >= share / 2.0 {

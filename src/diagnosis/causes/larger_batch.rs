@@ -4,12 +4,12 @@ use super::super::cause::{Worth, shown_times};
 use super::super::evidence::{Differential, Evidence, Gain, ratio};
 use super::super::lines;
 
-/// Returns the share of a step that does not depend on the batch, from the line through a step and a step of twice the batch.
+/// Returns the share of a step that does not depend on the batch, from the gain in samples per second of twice the batch.
 pub(super) fn fixed_share(times: f64) -> f64 {
     (2.0 - 2.0 / times).clamp(0.0, 1.0)
 }
 
-/// The seconds of a step of replayed batches, and its part in the device's own phases. The rest is the loop's own code, not launches.
+/// The seconds of a step of replayed batches, and of its forward, backward and optimizer phases. The rest is the loop's own code.
 /// Without phases, the device takes the whole step.
 #[derive(Clone, Copy)]
 struct Step {
@@ -18,7 +18,7 @@ struct Step {
 }
 
 impl Step {
-    /// Reads a run whose steps have this many batches of the job.
+    /// Reads a run whose batch is this many times the job's batch.
     fn of(evidence: &Evidence, differential: Differential, batches: f64) -> Option<Self> {
         let run = evidence.run(differential)?;
         let by_rate = || ratio(batches, evidence.rate_of(differential)?.value);
@@ -59,9 +59,9 @@ const EIGHT: f64 = 8.0;
 
 /// The gain in samples per second from larger batches.
 pub(super) struct Larger {
-    /// Twice the batch, by the device's own phases.
+    /// The gain of twice the batch in the device's phases alone.
     pub(super) twice: f64,
-    /// Eight times the batch, if measured, and the gain without the fixed cost of a step, if known.
+    /// The gain of eight times the batch, if measured, and without the fixed cost of a step, if known.
     eight: Option<(f64, Option<f64>)>,
 }
 
@@ -78,7 +78,7 @@ impl Larger {
         Some(Self { twice: by_device, eight })
     }
 
-    /// Returns the worth of removing the fixed cost of a step, and of larger batches alone.
+    /// Returns the worth without the fixed cost of a step, and by larger batches alone.
     pub(super) fn worth(&self, evidence: &Evidence) -> Worth {
         let size = |batches: u32| {
             let sizes = evidence.batch_size().map(|size| format!(" ({size} to {})", size.saturating_mul(batches)));

@@ -166,7 +166,7 @@ pub(super) fn is_ahead(evidence: &Evidence) -> Option<f64> {
     (!held_back).then_some(times)
 }
 
-/// Returns the speedup of the job if its short queue held more batches. The loader or the rest of the job is then the limit.
+/// Returns the speedup from a longer queue, if the queue is short: up to the loader's own rate, or the rate without the loader.
 fn with_a_longer_queue(evidence: &Evidence, starved: &Starvation) -> Option<f64> {
     let times = is_ahead(evidence)?;
     evidence.queue().filter(|queue| *queue <= QUEUE.value)?;

@@ -1,4 +1,4 @@
-//! Causes by a lack of memory: on the device, on the host, or in shared memory.
+//! Causes of too little memory: on the device, on the host, or in shared memory.
 
 use super::super::cause::{
     Cause, Cure, Found, Kind, MODERATE, Scope, Strength, Threshold, Worth, saved_by, shown_share, shown_times,
@@ -110,10 +110,11 @@ pub(super) static CAUSES: [Cause; 3] = [
     },
 ];
 
-/// Returns the gain in samples per second of twice the batch, from the line through a step and a step of half the batch.
+/// Returns the gain in samples per second of twice the batch, extrapolated linearly from the step times of half the batch and the
+/// whole batch.
 fn without_limit(evidence: &Evidence) -> Option<f64> {
     let half = evidence.gain_over_replay(Differential::HalfBatch)?.times;
-    // The share `1 / half - 1` of a step does not depend on its batch.
+    // This share of a step's time is the same at any batch size.
     let fixed = (1.0 / half - 1.0).clamp(0.0, 1.0);
     Some(1.0 / (1.0 - fixed / 2.0))
 }
@@ -135,7 +136,7 @@ fn memory_limited(evidence: &Evidence) -> Option<Found> {
         return None;
     }
     let gain = without_limit(evidence);
-    // A batch that fills the memory and would gain nothing by being larger is fine.
+    // Full memory is no problem if a larger batch would not be faster.
     if retries.is_none() && gain.is_some_and(|gain| gain < ROOM_PAYS.value) {
         return None;
     }

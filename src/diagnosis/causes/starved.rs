@@ -1,4 +1,4 @@
-//! Data starvation without a known reason, or by a resource that workers share.
+//! Data starvation without a known reason, or from a resource that workers share.
 
 use super::super::account::{Account, Branch};
 use super::super::cause::{

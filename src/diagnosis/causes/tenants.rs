@@ -1,4 +1,4 @@
-//! Causes by other programs on the same machine: a quota, shared cores, a shared GPU, and threads that then wait for each other.
+//! Causes from other programs on the same machine: a quota, shared cores, a shared GPU, and threads that then wait for each other.
 
 use super::super::cause::{
     Cause, Cure, Found, Kind, LARGE, MODERATE, Scope, Strength, Threshold, Worth, shown_gain, shown_share,
@@ -160,7 +160,7 @@ pub(in crate::diagnosis) fn gain_of_one_thread(evidence: &Evidence) -> Option<Ga
 fn spinning_threads(evidence: &Evidence) -> Option<Found> {
     let (why, gain) = (contention(evidence)?, gain_of_one_thread(evidence)?);
     let words = shown_gain(evidence, Differential::OneThread, gain.times);
-    // The gain means the threads only if the other programs were as busy as before.
+    // The threads explain the gain only if the other programs were as busy as before.
     let then = evidence.run(Differential::OneThread).and_then(|run| run.machine.foreign_cpu_share).unwrap_or(0.0);
     let strength = if then >= evidence.foreign() / 2.0 { Strength::Proof } else { Strength::Strong };
     let mut found = Found::by(Worth::measured(gain.times, words).by_parameters(Some(gain.times)), strength);

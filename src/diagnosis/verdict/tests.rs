@@ -63,7 +63,7 @@ fn a_lock_under_which_workers_compute_keeps_the_cores_busy_and_is_one_all_the_sa
 
 #[test]
 fn workers_that_have_no_core_to_run_on_do_not_wait_for_each_other() {
-    // Beside a neighbour on two cores, a loader that computes gets about one.
+    // If another program uses one of the two cores, a computing loader gets the other core.
     let job = |foreign: f64| {
         let job = Job::cpu().cores(2.0).wait(0.7).replay(480.0).item(0.008, 0.004);
         let job = job.loader(&[(0, 110.0), (1, 100.0), (2, 105.0), (4, 108.0)]).loader_cores(&[(4, 1.0)]);

@@ -66,8 +66,8 @@ fn compiles_with_graphs(script: &Script, all: &[(&Applied, Value)]) -> bool {
     }
 }
 
-/// Returns the settings that the hook applies, as the script would need them without the hook: its loader then makes the pieces of
-/// a batch.
+/// Returns the settings that the hook applies, as the script would need them without the hook: a batch size becomes the size of a
+/// piece.
 fn applied<'s>(step: &'s StepTemplate, settings: &'s Settings) -> Vec<(&'s Applied, Value)> {
     let pieces = pieces(step, settings);
     let value = |(applied, value): (&'s Applied, &'s Value)| {

@@ -7,9 +7,9 @@ use crate::init::{Call, Command, Source};
 use crate::model::Value;
 use crate::probe::adapter::{Names, Spot};
 
-/// Optimizers of torch, whose first argument reveals the model's name.
+/// Optimizers of torch: their first argument contains the model's name.
 const OPTIMIZERS: &[&str] = &["AdamW", "Adam", "SGD", "Adagrad"];
-/// Words of each target: a script without any of them cannot do on its own what the target does.
+/// Words of each target: a script that contains none of them does not do itself what the target does.
 const SIGNS: &[(&str, &[&str])] = &[
     ("torch.precision", &["autocast", "float16", "half", "precision", "tf32", "bf16", "fp16", "amp"]),
     ("torch.compile", &["compile"]),
@@ -20,7 +20,7 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("torch.grad_accumulation", &["accum"]),
     ("torch.checkpoint", &["checkpoint"]),
 ];
-/// The bytes of a file that are read.
+/// The most bytes that are read of a file.
 const MOST_BYTES: usize = 512 * 1024;
 
 /// A call and its place.
@@ -39,7 +39,7 @@ struct File {
     calls: Vec<Call>,
 }
 
-/// A script with its own modules that it imports.
+/// A script with the local modules that it imports.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     files: Vec<File>,
@@ -129,8 +129,8 @@ impl Script {
         trains.or_else(|| self.files.iter().find_map(|file| Some((file, of(file).into_iter().next()?))))
     }
 
-    /// Returns true if the text contains no word of a target. The script alone cannot then do what a baseline with that setting
-    /// does.
+    /// Returns true if a setting turns a target on, but the script contains none of the target's words. So only the hook applies
+    /// it.
     pub(super) fn cannot_do(&self, target: &str, value: &Value) -> bool {
         let is_plain = matches!(value, Value::Bool(false) | Value::Int(0 | 1))
             || matches!(value, Value::Text(name) if ["off", "fp32", "math"].contains(&name.as_str()));
@@ -139,7 +139,7 @@ impl Script {
         !self.files.iter().any(|file| words.iter().any(|word| file.text.contains(word)))
     }
 
-    /// Returns the place of a spot in the script.
+    /// Returns the file and line of a spot in the script.
     pub(super) fn spot(&self, spot: Spot, names: &Names) -> Option<String> {
         match spot {
             Spot::Start => self.files.iter().find_map(|file| {
@@ -156,7 +156,7 @@ impl Script {
         }
     }
 
-    /// Returns the place and the line of the script that makes the same assignment as this code.
+    /// Returns the place and text of the script's line that assigns to the same name as this code.
     pub(super) fn assignment(&self, code: &str) -> Option<(String, String)> {
         let (name, _) = code.split_once(" = ").filter(|(name, _)| name.starts_with("torch.backends."))?;
         self.files.iter().find_map(|file| {

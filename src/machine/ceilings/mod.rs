@@ -56,7 +56,7 @@ pub enum Kind {
     KernelLaunches,
 }
 
-/// What a ceiling counts per second.
+/// The unit that a ceiling counts per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerSecond {
     /// Floating-point operations; a multiplication and an addition count as two.
@@ -83,7 +83,7 @@ pub const KINDS: &[(Kind, &str, PerSecond)] = &[
 ];
 
 impl Kind {
-    /// Returns the matrix products of a precision.
+    /// Returns the kind for matrix products in a precision.
     pub fn matmul(precision: Precision) -> Self {
         match precision {
             Precision::Fp32 => Self::MatmulFp32,
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// A clock that stands still until work passes time on it.
+    /// A clock that only fake work moves forward.
     #[derive(Default)]
     pub(super) struct FakeClock(Cell<f64>);
 
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Work of which each repetition takes as many seconds as a function returns; it is called once for each run.
+    /// Work whose repetitions each take the seconds that a function returns; each run calls the function once.
     pub(super) struct FakeWork<'c, F: FnMut() -> Result<f64, String>>(pub(super) &'c FakeClock, pub(super) F);
 
     impl<F: FnMut() -> Result<f64, String>> Timed for FakeWork<'_, F> {

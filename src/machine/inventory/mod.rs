@@ -202,8 +202,8 @@ mod cuda {
         }
     }
 
-    /// Hides the GPUs that CUDA does not show; CUDA interprets the variable in its own way. Does nothing if CUDA fails.
-    /// CUDA shows a program only one MIG instance even if the variable leaves several, so instances stay visible then.
+    /// Hides the GPUs that CUDA does not show: it reads `CUDA_VISIBLE_DEVICES` in its own way. Does nothing if CUDA fails. CUDA
+    /// shows a program only one MIG instance even if the variable leaves several, so instances stay visible then.
     fn hide(gpus: &mut [GpuFacts], devices: &Result<Vec<DeviceFacts>, CudaError>) {
         let shown = match devices {
             Ok(devices) => devices.as_slice(),
@@ -250,7 +250,7 @@ mod cuda {
     }
 }
 
-/// The least capable GPU that programs see. Not every GPU has a precision that this GPU lacks.
+/// The least capable GPU that programs see. All of them have its precisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
     /// The model.

@@ -68,7 +68,7 @@ pub fn anonymous_memory_of(pids: &[u32]) -> u64 {
     pids.iter().filter_map(anonymous).sum()
 }
 
-/// Returns a process's share of its anonymous pages that forks also use. [`memory_of`] the forks lacks this share.
+/// Returns a process's share of the anonymous pages that its forks use as well. [`memory_of`] the forks does not include it.
 pub fn shared_memory_of(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let bytes = |name: &str| kib(&text, name).unwrap_or(0);

@@ -1,6 +1,6 @@
 //! The facts that gputune knows: one row for each.
 
-/// The kind of value that a fact has.
+/// The type of a fact's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A number, in the unit of the row.
@@ -14,9 +14,9 @@ pub enum Kind {
 /// The description of one fact.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FactRow {
-    /// Its name in the protocol; `W` at the end stands for a number of workers.
+    /// Its name in the protocol. `W` at the end stands for a number of workers.
     pub name: &'static str,
-    /// Its kind of value.
+    /// The type of its value.
     pub kind: Kind,
     /// The unit of a number; empty for the other kinds.
     pub unit: &'static str,
@@ -52,7 +52,7 @@ const fn flag(name: &'static str, about: &'static str) -> FactRow {
     FactRow { name, kind: Kind::Flag, unit: "", about, is_free: false }
 }
 
-/// Marks a row as gathered in any probe.
+/// Marks a row as gathered in every probe.
 const fn free(row: FactRow) -> FactRow {
     FactRow { is_free: true, ..row }
 }
@@ -82,6 +82,9 @@ pub const FACTS: &[FactRow] = &[
     free(flag("compiled", "whether the trained modules are compiled")),
     free(text("optimizer", "class of the optimizer")),
     free(flag("optimizer_fused", "whether the optimizer updates all parameters in one kernel")),
+    free(text("keras.backend", "`jax` or `tensorflow`, if Keras's `fit` trains with it")),
+    free(number("keras.steps_per_execution", "steps", "steps in each call of Keras's compiled function")),
+    free(flag("keras.jit_compile", "whether XLA compiles the steps of Keras")),
     free(text("flash_attention", "whether attention may use a flash kernel: `yes` or `no`; absent without attention")),
     free(number("loader.workers", "processes", "workers of the training loader")),
     free(number("loader.batch_size", "samples", "samples in a batch of the training loader")),

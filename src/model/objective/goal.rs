@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::outcome::{Estimate, Measurement};
 use crate::model::quantity;
 
-/// Whether more or less of a metric is better.
+/// The direction in which a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -142,7 +142,7 @@ pub(super) fn shown(metric: &str, number: f64) -> String {
     }
 }
 
-/// The signs, with the order that a number must have to the bound, and whether it may be equal.
+/// The signs, each with the order of a valid number and the bound, and whether the number may equal the bound.
 const SIGNS: &[(&str, Ordering, bool)] = &[
     ("<=", Ordering::Less, true),
     (">=", Ordering::Greater, true),

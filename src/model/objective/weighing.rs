@@ -9,14 +9,14 @@ use crate::model::space::permutation::{GAMMA, mix, share};
 
 /// Goals with weights that sum to 1. The score is the product of metric ratios, each raised to its goal's weight.
 ///
-/// The product has no scale: another unit or another reference changes all scores by the same factor. Its logarithm is a weighted
-/// sum of logarithms. Sources: Bridgman, "Dimensional analysis", 1922; Miller and Starr, "Executive decisions and operations
-/// research", 1969.
+/// Another unit or reference multiplies all scores by the same factor. The logarithm of the product is a weighted sum of
+/// logarithms. Sources: Bridgman, "Dimensional analysis", 1922; Miller and Starr, "Executive decisions and operations research",
+/// 1969.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Weighted {
     pub(super) goals: Vec<Goal>,
     pub(super) weights: Vec<f64>,
-    /// The numbers whose score is 1. Without them, the reference is 1 for every metric.
+    /// The metrics whose score is 1. Default: 1 for every metric.
     pub(super) reference: Option<Vec<f64>>,
 }
 
@@ -30,7 +30,7 @@ impl Weighted {
 
     /// Returns how many times better than the reference some metrics are. Each metric must be larger than zero.
     ///
-    /// The metrics share the same throughput, so their intervals are added as if fully correlated, which is never too narrow.
+    /// The metrics depend on the same throughput, so their intervals are added as if fully correlated. The sum is never too narrow.
     pub(super) fn score(&self, metrics: &[Estimate]) -> Estimate {
         let mut logarithm = 0.0;
         let mut half: Option<f64> = None;
@@ -60,8 +60,7 @@ pub(super) struct Scalarised {
     pub(super) goals: Vec<Goal>,
     pub(super) weights: Vec<f64>,
     axes: Vec<Axis>,
-    /// The weighted mean of the ranges. Multiplies the distance in the score's exponent, so a difference between scores reads
-    /// as a relative gain.
+    /// The weighted mean of the ranges. The score is exp(-size * distance), so a difference of scores is about a relative gain.
     size: f64,
 }
 
@@ -226,7 +225,7 @@ mod tests {
 
     #[test]
     fn each_end_is_asked_for_by_its_own_weight_and_the_middle_though_the_front_is_concave() {
-        // If the points lay on a line in logarithms, the middle point would never be the best of a weighted sum.
+        // In logarithms, the middle point lies below the line between the ends, so no weighted sum has its maximum there.
         let known = rows(&[[100.0, 400.0], [69.0, 200.0], [50.0, 100.0]]);
         let mut asked = [0; 3];
         for trials in 0..100 {

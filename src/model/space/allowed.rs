@@ -3,7 +3,7 @@
 use super::rules::{Count, Groups};
 use super::{Advance, Config, INACTIVE, Permutation, Space, Walk};
 
-/// If fewer than one of this many random indices meet an allowed config, a space is sparse: a round number.
+/// A space is sparse if fewer than one in this many random indices has an allowed config: a round number.
 const SPARSE: u128 = 64;
 
 impl Space {
@@ -81,7 +81,7 @@ impl Space {
     }
 
     fn meets_few_of(&self, raw: u128) -> bool {
-        /// A round number: a space at the limit has 64 allowed configs among so many, give or take 8.
+        /// A round number: a space at the limit has 64 allowed configs among this many, give or take 8.
         const TRIES: u128 = 4096;
         let order = Permutation::new(raw, 0);
         let allowed = (0..TRIES).filter_map(|place| self.config(order.at(place)?));

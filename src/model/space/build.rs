@@ -225,7 +225,7 @@ fn expressions<'s>(
 /// The parameters that each expression depends on, directly or through derived values and conditions.
 #[derive(Default)]
 pub(super) struct Graph {
-    /// Of the condition of each parameter.
+    /// For each parameter, the parameters that its condition depends on.
     pub(super) conditions: Vec<Vec<usize>>,
     pub(super) derived: Vec<Vec<usize>>,
     /// The derived values, each after the values that it depends on.

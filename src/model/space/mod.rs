@@ -101,7 +101,7 @@ type Predicate = Arc<dyn Fn(&Config) -> bool + Send + Sync>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A file has the parameters, derived values and rules; a restriction by a function is not written.
+/// A serialised space has the parameters, derived values and rules, but no restriction by a function.
 #[derive(Serialize, Deserialize)]
 #[serde(try_from = "SpaceBuilder")]
 pub struct Space {
@@ -194,7 +194,7 @@ impl Space {
     #[must_use]
     pub fn restricted(mut self, belongs: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Self {
         self.only = Some(Arc::new(belongs));
-        // The function does not change what the rules leave, so the groups are kept.
+        // The function does not change which configs the rules allow, so the groups are kept.
         self.found = Found { groups: self.found.groups, ..Found::default() };
         self.identity = Arc::default();
         self

@@ -74,7 +74,7 @@ pub enum Role {
     Precision,
     /// The power limit of a device.
     Power,
-    /// The number of devices that take part.
+    /// The number of devices that train.
     Devices,
     /// The number of batches whose gradients are summed for one update.
     Accumulation,
@@ -221,7 +221,7 @@ impl Parameter {
         self
     }
 
-    /// States that the setting can change while a process trains, so that such configs are cheap to probe in turn.
+    /// States that the setting can change while a process trains, so one process can probe several configs.
     #[must_use]
     pub fn live(mut self) -> Self {
         self.is_live = true;

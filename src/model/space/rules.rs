@@ -84,7 +84,7 @@ impl Groups {
         }
     }
 
-    /// Returns the config with a share of the allowed configs before it in each parameter; `None` if a group is large.
+    /// Returns the config with the given share of the allowed configs before it, in each parameter; `None` if a group is large.
     pub(super) fn at_shares(&self, space: &Space, share: &mut dyn FnMut(usize) -> f64) -> Option<Vec<u32>> {
         self.put_together(space, share, &mut |_| None)
     }
@@ -335,7 +335,7 @@ impl Backtracking<'_> {
     }
 }
 
-/// The rows that a partial config leaves of each listed group. Groups that are not listed are not looked at.
+/// The rows that a partial config leaves of each listed group. Groups that are not listed are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     groups: Vec<Left>,

@@ -1,5 +1,5 @@
-//! Walks through all allowed configs one after the other, cutting off dead ends as soon as a rule fails, and configs that
-//! need at least as much memory as a config that did not fit.
+//! Walks through all allowed configs. Backtracks as soon as a rule fails, or if all further configs need at least as much memory as
+//! a config that did not fit.
 
 use super::plan::{Plan, Slots};
 use super::rules::Ahead;
@@ -8,7 +8,7 @@ use crate::model::outcome::Memory;
 
 /// A walk over the allowed configs of a space, in a fixed order and without a list of them.
 ///
-/// Use it as an iterator, or advance it with bounded work if the rules may leave very few configs.
+/// Use it as an iterator. If the rules may leave very few configs, use [`advance`](Self::advance), whose work is bounded.
 #[derive(Debug)]
 pub struct Walk<'s> {
     space: &'s Space,
@@ -16,7 +16,7 @@ pub struct Walk<'s> {
     orders: Orders,
     slots: Slots,
     ahead: Ahead,
-    /// Next place to try at each depth of the plan.
+    /// The next index to try in the order of settings, at each depth of the plan.
     next: Vec<u64>,
     depth: Option<usize>,
 }
@@ -48,7 +48,7 @@ enum Orders {
 /// The result of trying one setting.
 enum Step {
     Tried,
-    /// All configs that follow need too much memory.
+    /// All configs with the settings tried so far need too much memory.
     Cut,
     Found(Config),
     End,
@@ -63,7 +63,7 @@ impl<'s> Walk<'s> {
 
     /// Walks with the first parameter of `order` changing slowest, but each parameter after those that its condition uses.
     ///
-    /// `order` must name each parameter of the space, by its place; otherwise the configs are not whole.
+    /// `order` must have the index of each parameter; otherwise the configs are incomplete.
     pub fn over(space: &'s Space, order: &[usize]) -> Self {
         let plan = Plan::new(&space.graph, order);
         let ahead = space.groups().ahead(&plan.order);
@@ -79,7 +79,8 @@ impl<'s> Walk<'s> {
         Self { orders: Orders::Shuffled(orders.collect()), ..Self::new(space) }
     }
 
-    /// Walks over configs in which one parameter has a given level. The rest starts at the levels of `config`.
+    /// Walks over configs in which one parameter has a given level. For all other parameters, levels near the level in `config`
+    /// come first.
     pub(super) fn near(space: &'s Space, config: &Config, parameter: usize, level: u32) -> Self {
         let others = (0..space.parameters.len()).filter(|&at| at != parameter);
         let order: Vec<usize> = std::iter::once(parameter).chain(others).collect();
@@ -88,7 +89,7 @@ impl<'s> Walk<'s> {
         Self { orders: Orders::Near { levels, parameter }, ..Self::over(space, &order) }
     }
 
-    /// Moves forwards or backwards, so that this config comes next. Only for walks that are not shuffled.
+    /// Moves forwards or backwards, so that this config comes next. Only for walks in ascending order.
     pub(crate) fn seek(&mut self, config: &Config) {
         self.depth = self.plan.order.len().checked_sub(1);
         for depth in 0..self.plan.order.len() {
@@ -117,11 +118,10 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Returns the next config that does not need as much memory as one of `walls`, without a visit to the others.
+    /// Returns the next config, skipping configs that need as much memory as one of `walls`.
     ///
-    /// Returns `None` at the end, and after `patience` settings in a row without a config. In a walk that is not shuffled,
-    /// skipping a wall restarts the count. So a walk from the start does not give up earlier than a walk from a later
-    /// config.
+    /// Returns `None` at the end, or after trying `patience` settings in a row without finding a config. In ascending order,
+    /// skipping a wall restarts the count. So a walk from the start gives up no earlier than a walk from a later config.
     pub(crate) fn next_around(&mut self, walls: &[(&Config, Memory)], patience: u64) -> Option<Config> {
         let mut left = patience;
         while left > 0 {
@@ -147,8 +147,8 @@ impl<'s> Walk<'s> {
         true
     }
 
-    /// Returns `Some` if all configs that follow need too much memory. The value is true if the same holds for all further
-    /// settings at this depth.
+    /// Returns `Some` if all configs with the settings down to `depth` need too much memory. The value is true if the same holds
+    /// for all further settings at this depth.
     fn is_behind_wall(&self, walls: &[(&Config, Memory)], depth: usize) -> Option<bool> {
         let known = &self.plan.order[..=depth];
         let is_behind = |failed, memory| self.space.leads_behind(known, &self.slots.levels, failed, memory);
@@ -221,8 +221,8 @@ impl Space {
             .all(|(parameter, (&candidate, &failed))| needs_as_much(role(parameter, memory), candidate, failed))
     }
 
-    /// Returns the key that two configs must share before one can be shown to need as much memory as the other. It has the
-    /// levels that must be equal, and shows which growing parameters are active.
+    /// Returns a key: two configs can be compared by memory only if their keys are equal. The key has the levels that must be
+    /// equal, and shows which growing parameters are active.
     pub(crate) fn memory_group(&self, config: &Config, memory: Memory) -> Box<[u32]> {
         let common = |(parameter, &level): (&Parameter, &u32)| match role(parameter, memory) {
             MemoryRole::Same => 0,
@@ -263,7 +263,7 @@ fn needs_as_much(role: MemoryRole, candidate: u32, failed: u32) -> bool {
     }
 }
 
-/// Returns the number at a place of the numbers below a length, sorted by their distance to a centre, smaller first.
+/// Returns the number at `place` if all numbers below `len` are sorted by distance to `centre`, the smaller first if equally far.
 fn nearest(centre: u64, place: u64, len: u64) -> u64 {
     let both = 2 * centre.min(len - 1 - centre);
     match place {
@@ -316,7 +316,7 @@ mod tests {
             ([2, 0, 0], Memory::Device, true),
             ([3, 2, 0], Memory::Device, true),
             ([1, 2, 0], Memory::Device, false),
-            // Another precision may fit.
+            // A config with another precision may fit.
             ([3, 2, 1], Memory::Device, false),
             ([2, 2, 0], Memory::Host, true),
             ([3, 0, 0], Memory::Host, false),

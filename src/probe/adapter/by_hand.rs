@@ -144,6 +144,13 @@ pub(super) const PERSISTENT_WORKERS: ByHand = argument(LOADER, |value| named("pe
 pub(super) const IN_ORDER: ByHand = argument(LOADER, |value| named("in_order", value));
 pub(super) const MULTIPROCESSING_CONTEXT: ByHand = argument(LOADER, |value| named("multiprocessing_context", value));
 
+// Source: Keras's documentation, "Model training APIs" and "Mixed precision policy API".
+pub(super) const KERAS_BATCH_SIZE: ByHand = argument(&["fit"], |value| named("batch_size", value));
+pub(super) const KERAS_STEPS_PER_EXECUTION: ByHand =
+    argument(&["compile"], |value| named("steps_per_execution", value));
+pub(super) const KERAS_JIT_COMPILE: ByHand = argument(&["compile"], |value| named("jit_compile", value));
+pub(super) const KERAS_MIXED_PRECISION: ByHand = argument(&["set_global_policy"], |value| named("policy", value));
+
 /// No change to the script: its command or environment carries the setting.
 pub(super) const COMMAND: ByHand = only(|_, _| Vec::new());
 

@@ -351,6 +351,41 @@ pub const TARGETS: &[Target] = &[
         ..HOOK
     },
     Target {
+        name: "keras.batch_size",
+        about: "`batch_size` of Keras's `fit` for arrays",
+        accepts: Accepts::Integers { least: 1 },
+        by: torch("loader.batch_size"),
+        numerics: Numerics::Other,
+        memory: Some(MemoryRole::Grows),
+        by_hand: by_hand::KERAS_BATCH_SIZE,
+        ..HOOK
+    },
+    Target {
+        name: "keras.steps_per_execution",
+        about: "steps per call of the compiled function",
+        accepts: Accepts::Integers { least: 1 },
+        by: torch("keras.steps_per_execution"),
+        by_hand: by_hand::KERAS_STEPS_PER_EXECUTION,
+        ..HOOK
+    },
+    Target {
+        name: "keras.jit_compile",
+        about: "compiled by XLA",
+        by: torch("keras.jit_compile"),
+        numerics: Numerics::Changed(Literal::Bool(false)),
+        by_hand: by_hand::KERAS_JIT_COMPILE,
+        ..HOOK
+    },
+    Target {
+        name: "keras.mixed_precision",
+        about: "Keras's global policy",
+        accepts: Accepts::Names(&["float32", "mixed_bfloat16", "mixed_float16"]),
+        by: torch("precision"),
+        numerics: Numerics::Changed(Literal::Text("float32")),
+        by_hand: by_hand::KERAS_MIXED_PRECISION,
+        ..HOOK
+    },
+    Target {
         name: "nccl.channels",
         about: "`NCCL_MIN_CTAS` and `NCCL_MAX_CTAS`; NCCL 2.17",
         accepts: Accepts::Integers { least: 1 },

@@ -13,7 +13,8 @@ use super::session::{Opening, Session};
 use super::starting::Process;
 use super::verdict::Verdict;
 use super::{CommandProber, Job, ProbeError, Watch};
-use crate::model::{Facts, Outcome};
+use crate::model::fact::COUNTED_BY;
+use crate::model::{Facts, HANDED_OUT, Outcome};
 
 /// The prefix of the files with notes, next to `probe.json` (`first_run.py`).
 const FILE: &str = "first-run-";
@@ -21,7 +22,11 @@ const FILE: &str = "first-run-";
 /// The number of steps with a time after which enough is known. The first step has no time and does not count here.
 const STEPS: u64 = 2;
 
-/// A script without torch that adds no note for this time has imported its modules and settings: a round number.
+/// How long a first run goes on after its first step, so that it is the baseline's first measurement: a round number. At least
+/// `STEPS` are awaited.
+const MEASURES: Duration = Duration::from_secs(1);
+
+/// A script without a framework of the hook that adds no note for this time has imported its modules and settings: a round number.
 const QUIET: Duration = Duration::from_secs(4);
 
 /// A first run without any note ends after this time: the command is not Python. A round number.
@@ -40,6 +45,8 @@ pub struct FirstRun {
     pub facts: Facts,
     /// The notes that the hook wrote in all processes of the run.
     pub notes: Notes,
+    /// How long it took.
+    pub elapsed: Duration,
 }
 
 /// The notes about a script in its first run.
@@ -133,6 +140,11 @@ impl Notes {
         notes
     }
 
+    /// Returns true if the script imported a framework whose steps the hook sees.
+    fn has_hook(&self) -> bool {
+        ["torch", "keras"].iter().any(|&module| self.modules.contains(module))
+    }
+
     fn add(&mut self, line: Line, has_arguments: bool) {
         match line {
             Line::Module(name) => drop(self.modules.insert(name)),
@@ -159,10 +171,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Session {
-    /// Returns true if a first run needs no more time: it has made three steps, or has no torch and adds no notes.
+    /// Returns true if a first run needs no more time: it has made three steps and was measured for a moment, or has no framework of the
+    /// hook and adds no notes.
     pub(super) fn has_shown_enough(&self, now: Instant) -> bool {
         if self.heard.window.steps() >= STEPS {
-            return true;
+            return self.heard.first_step.is_none_or(|first| now.duration_since(first) >= MEASURES);
         }
         if self.heard.any_step() {
             return false;
@@ -171,7 +184,7 @@ impl Session {
         let age = |file: &PathBuf| SystemTime::now().duration_since(fs::metadata(file).ok()?.modified().ok()?).ok();
         match notes.iter().filter_map(age).min() {
             None => now.duration_since(self.begin) >= WITHOUT_NOTES,
-            Some(age) => age >= QUIET && !Notes::read(&self.notes()).modules.contains("torch"),
+            Some(age) => age >= QUIET && !Notes::read(&self.notes()).has_hook(),
         }
     }
 
@@ -187,14 +200,22 @@ impl CommandProber {
     /// The command cannot be started.
     pub fn first_run(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<FirstRun, ProbeError> {
         self.protect().map_err(ProbeError::from)?;
-        let step = Arc::clone(&self.step);
+        let (step, began) = (Arc::clone(&self.step), Instant::now());
         let opening = Opening { process: Process::Fresh { tells_imports: false }, keeps: false, place: 0 };
         let mut session = Session::open(&step, (&self.folder, self.protection.as_ref()), opening, job)?;
-        let (verdict, _, _) = session.measure_and_hold(false, watch)?;
+        let (verdict, ended, _) = session.measure_and_hold(false, watch)?;
         let (facts, notes) = (session.heard.facts.clone(), Notes::read(&session.notes()));
         let has_trained = session.heard.any_step();
         let has_failed = matches!(verdict, Verdict::Exited) && !session.heard.ending.is_some_and(Ending::is_success);
-        Ok(FirstRun { outcome: session.outcome(&verdict), has_trained, has_failed, facts, notes })
+        let mut outcome = session.outcome(&verdict);
+        session.tell_times(&mut outcome, (ended, Instant::now()));
+        if let Outcome::Measured(measurement) = &mut outcome
+            && let Some(rate) = measurement.throughput.filter(|_| measurement.facts.get(COUNTED_BY).is_some())
+        {
+            // The hook counts the samples itself. Its reports of a second are too few for a rate of their own.
+            measurement.metrics.entry(HANDED_OUT.to_owned()).or_insert(rate.value);
+        }
+        Ok(FirstRun { outcome, has_trained, has_failed, facts, notes, elapsed: began.elapsed() })
     }
 }
 

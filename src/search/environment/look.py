@@ -17,7 +17,7 @@ import sysconfig
 
 MOST_FILES = 5000
 LARGEST = 4 * 1024 * 1024
-#: Ways to run or import what no static look can see.
+#: Ways to run or import code that a static look cannot see.
 DYNAMIC = {"import_module", "__import__", "exec", "execfile", "run_path", "run_module", "spec_from_file_location", "instantiate"}
 
 ASKED = json.loads(sys.argv[1])
@@ -29,7 +29,7 @@ INSTALLED = [
 
 
 def is_installed(path):
-    """Whether a file is the interpreter's or a package's, and not the project's."""
+    """True if a file belongs to the interpreter or to a package, not to the project."""
     real = os.path.realpath(path)
     parts = real.split(os.sep)
     return "site-packages" in parts or "dist-packages" in parts or any(real.startswith(place) for place in INSTALLED)
@@ -81,7 +81,7 @@ class Project:
         return found
 
     def module(self, parts, base=None):
-        """The files that an import runs: those of the packages around a module, and its own."""
+        """The files that an import runs: the module's file, and the files of the packages around it."""
         if not parts:
             return [os.path.join(base, "__init__.py")] if base else []
         place = base or self.top(parts[0])
@@ -156,7 +156,7 @@ def versions(names):
 
 
 def told_by_itself(name):
-    """What a package without metadata, as distributions of Linux have them, says in its `version.py`."""
+    """The version in the `version.py` of a package without metadata, as Linux distributions ship them."""
     try:
         spec = importlib.machinery.PathFinder.find_spec(name.replace("-", "_"))
         folder = list(spec.submodule_search_locations)[0]

@@ -1,6 +1,6 @@
 //! Finds the conditions of a job's trials besides its settings: the interpreter, its frameworks, the script, and the script's
-//! imports from the project. It reads the command before any part of the job runs, and asks the interpreter with a small script of
-//! gputune's own.
+//! imports from the project. No part of the job runs for this: gputune reads the command, and runs a small script of its own in the
+//! interpreter.
 
 mod words;
 
@@ -20,7 +20,7 @@ use crate::search::journal::{Conditions, Interpreter};
 
 const SCRIPT: &str = include_str!("look.py");
 
-/// How long to wait for the interpreter, which may take seconds to start on a slow file system: a round number.
+/// How long to wait for the interpreter. It may take seconds to start on a slow file system. A round number.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The packages whose versions affect how fast a job is.
@@ -96,7 +96,7 @@ pub fn ask<T: DeserializeOwned>(command: &[String], cwd: &Path, script: &str, as
 /// The largest file that is read. A larger file is identified by its size and modification time; no script is that large.
 const LARGEST: u64 = 64 << 20;
 
-/// Returns the digest of a file; `None` if it cannot be read. It guards against oversight, not against deception.
+/// Returns the digest of a file, which is not cryptographic; `None` if the file cannot be read.
 fn digest(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let data = file.metadata().ok()?;
@@ -109,7 +109,7 @@ fn digest(path: &Path) -> Option<String> {
     Some(format!("{:016x}", fold(&text)))
 }
 
-/// Folds all bytes into 64 bits by the multiplications of FNV-1a with a rotation, so that high bits affect low ones.
+/// Folds all bytes into 64 bits by the multiplications of FNV-1a. A rotation lets high bits affect low bits.
 fn fold(bytes: &[u8]) -> u64 {
     const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01B3;
@@ -142,16 +142,16 @@ fn ask_of<T: DeserializeOwned>(
     if !wait(&mut child) {
         let _ = child.kill();
         let _ = child.wait();
-        // A process that it started may hold the pipe open for ever.
+        // The reader is not joined: a child of the process may hold the pipe open for ever.
         return None;
     }
     let text = reader.join().ok()?.ok()?;
-    // Output of the environment's own start-up comes first.
+    // The environment's start-up code may print before the script does.
     let begin = text.windows(2).rposition(|pair| pair == b"\n{").map_or(0, |at| at + 1);
     serde_json::from_slice(&text[begin..]).ok()
 }
 
-/// Waits for a process. Returns true if it ended well in time.
+/// Waits for a process. Returns true if it succeeds within [`PATIENCE`].
 fn wait(child: &mut Child) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(2);
     let begin = Instant::now();
@@ -219,7 +219,7 @@ mod tests {
         let differs = |name: &&&str| found.code[**name] != changed.code[**name];
         assert_eq!(names(&found).iter().filter(differs).collect::<Vec<_>>(), [&"layers/norm.py"]);
         assert_eq!(names(&conditions_of(folder.path(), "python3 -m layers.block")), code[..2]);
-        // A script that imports by name depends on all files beside it.
+        // A script that imports by computed names may depend on any file in its folder.
         assert!(names(&conditions_of(folder.path(), "python3 by_name.py")).contains(&"data/unused.py"));
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::FORMAT;
 use super::eras::OlderEras;
 
-/// The things that must be equal for trials to be comparable.
+/// The conditions that must be equal for trials to be comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// The device that trains.
@@ -36,7 +36,7 @@ pub struct Header {
     /// The earlier studies that the search learns from; its proposals depend on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_start: Vec<WarmStart>,
-    /// The eras before this one; not part of the line itself.
+    /// The totals of the file's earlier eras, whose trials no longer count; not part of the line itself.
     #[serde(skip)]
     pub older: OlderEras,
 }
@@ -138,7 +138,7 @@ fn json_differences(path: &str, then: &Value, now: &Value, found: &mut Vec<Strin
 pub struct Conditions {
     /// The interpreter that runs the job's script; `None` if it needs none, or none was found.
     pub interpreter: Option<Interpreter>,
-    /// The versions of its frameworks.
+    /// The versions of the frameworks in the interpreter.
     pub frameworks: BTreeMap<String, String>,
     /// The script and its imports from the project, as paths from the job's folder, with a digest of each.
     pub code: BTreeMap<String, String>,
@@ -168,7 +168,7 @@ impl std::fmt::Display for Interpreter {
 }
 
 impl Conditions {
-    /// Returns how they differ, one sentence for each difference.
+    /// Returns the differences, one sentence each.
     fn differences(&self, now: &Self) -> Vec<String> {
         let mut found = Vec::new();
         if self.interpreter != now.interpreter {

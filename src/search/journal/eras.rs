@@ -56,8 +56,8 @@ pub(super) fn split<'t>(path: &Path, text: &'t [u8]) -> Result<Option<Eras<'t>>,
     Ok(Some(eras))
 }
 
-/// Parses the trials of an era, each with its line's number in the file. A later line with the same trial number replaces the earlier
-/// line, but keeps its place and why it was proposed.
+/// Parses the trials of an era, each with its line's number in the file. A later line with the same trial number replaces the
+/// earlier line, but keeps its place and why it was proposed.
 pub(super) fn trials(path: &Path, lines: &[(usize, &[u8])]) -> Result<Vec<(usize, Line)>, JournalError> {
     let mut trials: Vec<(usize, Line)> = Vec::new();
     let mut places: HashMap<u32, usize> = HashMap::new();

@@ -1,8 +1,8 @@
 //! Reads results of an earlier study, on another device or with another model, for a search to learn from.
 //!
-//! A study is kept by names and values. A search sees, for each trial, its place among the search's own settings, parameter by
-//! parameter, and its score. It learns nothing about a parameter that the study lacks. Trials that differ only in parameters that
-//! the search lacks count as one.
+//! A study is kept by names and values. For each trial, a search sees the score and, in each common parameter, the place among the
+//! search's own settings. It learns nothing about a parameter that the study lacks. Trials that differ only in parameters that the
+//! search lacks count as one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ pub enum EarlierError {
     /// There is no journal.
     #[error("{} is no folder of a search and no journal", place.display())]
     NoJournal {
-        /// What was given.
+        /// The given path.
         place: PathBuf,
     },
     /// The place is the folder that the search itself writes to.
     #[error("{} is the folder of this search itself", place.display())]
     Own {
-        /// What was given.
+        /// The given path.
         place: PathBuf,
     },
     /// The journal cannot be read.
@@ -97,7 +97,7 @@ pub struct EarlierStudy {
 }
 
 impl EarlierStudy {
-    /// The most studies that one search learns from; of more, the first ones. A round number.
+    /// The most studies that one search learns from. It ignores further studies. A round number.
     pub const MOST: usize = 5;
 
     /// Reads the folder of a search, or its journal. Another search may be writing to it.
@@ -228,8 +228,8 @@ fn score(objective: &Objective, outcome: &Outcome) -> Option<f64> {
     }
 }
 
-/// Returns where a trial lies among the settings of a parameter: its level, with a fraction if it lies between two. Not
-/// a number if the parameter was not active; `None` if it lies outside.
+/// Returns where a trial lies among the settings of a parameter: its level, with a fraction between two settings. Not a number if
+/// the parameter was not active; `None` outside of the settings.
 fn level(parameter: &Parameter, settings: &Settings) -> Option<f64> {
     let Some(value) = settings.get(parameter.name()) else { return Some(f64::NAN) };
     match parameter.level(value) {
@@ -239,7 +239,7 @@ fn level(parameter: &Parameter, settings: &Settings) -> Option<f64> {
     }
 }
 
-/// Returns where a number lies between two settings: by ratio if both are positive, as for the effect of a size on a step.
+/// Returns the level of a number that lies between two settings: by ratio if both are positive, else by difference.
 fn between(parameter: &Parameter, number: f64) -> Option<f64> {
     let setting = |level: u32| parameter.value(level).as_f64();
     let (mut low, mut high) = (0, u32::try_from(parameter.len().checked_sub(1)?).ok()?);
@@ -310,8 +310,8 @@ impl Earlier {
         self.parameters.len()
     }
 
-    /// Returns the configs of the space that are nearest to the study's best ones, the best first. Parameters that the
-    /// study lacks are as in `start`, or at their first settings.
+    /// Returns the configs of the space that are nearest to the study's best configs, the best first. Parameters that the study
+    /// lacks are as in `start`, or at their first settings.
     pub(super) fn leaders(&self, space: &Space, start: Option<&Config>) -> impl Iterator<Item = Config> {
         const MOST: usize = 10;
         self.points.iter().take(MOST).filter_map(move |point| self.nearest(space, start, point))
@@ -336,7 +336,8 @@ impl Earlier {
     }
 }
 
-/// Selects places of a list that begins with the best: its best half, and an even share of the rest.
+/// Selects `most` places of a list that begins with the best: half of them are the best places, the other half is spread over the
+/// rest.
 pub(super) fn spread(len: usize, most: usize) -> Vec<usize> {
     if len <= most {
         return (0..len).collect();

@@ -1,9 +1,9 @@
 //! Tries every config, small memory first.
 //!
-//! Parameters that need a new process change slowest, if other parameters change while a process trains: their changes then come
-//! together. Next come the parameters that memory grows with, starting at their smallest setting. So the memory limit is met once
-//! in each group, and configs beyond it are ruled out untried. The parameters that memory does not depend on change fastest, so
-//! that ruled-out configs are skipped as a block.
+//! If some parameters can change while a process trains, the parameters that need a new process change slowest. So few processes
+//! start. Next come the parameters that memory grows with, starting at their smallest setting. So the memory limit is met once in
+//! each group, and configs beyond it are never tried. The parameters that memory does not depend on change fastest, so that
+//! ruled-out configs are skipped as a block.
 
 use super::{Entry, PATIENCE, Proposal, Strategy, View};
 use crate::model::{Config, MemoryRole, Parameter, Space, Walk};
@@ -17,10 +17,10 @@ pub(super) const ENTRY: Entry = Entry {
 /// The patience in a space that is not listed: each setting then costs an evaluation of rules. A round number.
 const UNLISTED_PATIENCE: u64 = 20_000;
 
-/// Remembers the place up to which everything is probed or ruled out.
+/// Remembers the place in the walk up to which each config is probed or ruled out.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
-    /// The first config that was neither, and the number of trials at that time.
+    /// The first config that was neither probed nor ruled out, and the number of trials at that time.
     reached: Option<(Config, usize)>,
 }
 
@@ -38,7 +38,7 @@ impl Grid {
         let trials = view.history.trials().len();
         let mut walk = Walk::over(view.space, &order(view.space));
         match self.reached.take_if(|(_, then)| trials < *then) {
-            // Trials are taken back only if an instance is used for another search.
+            // The number of trials falls only if an instance is used for another search.
             Some(_) => {}
             None => self.reached.iter().for_each(|(config, _)| walk.seek(config)),
         }

@@ -22,7 +22,7 @@ use walls::Walls;
 pub struct SoFar {
     /// Its score, by the objective.
     pub score: f64,
-    /// Half the width of the score's interval, as a share of it.
+    /// Half the width of the score's interval, as a share of the score.
     pub half_width: f64,
 }
 
@@ -45,13 +45,13 @@ pub struct View<'a> {
     pub probes_left: u32,
     /// The seed of all random choices.
     pub seed: u64,
-    /// How many times as fast as in fp32 the device multiplies matrices in each precision, where that was measured.
+    /// The device's speed of matrix products in each precision, as a multiple of its speed in fp32, if it was measured.
     pub precision_speeds: Option<&'a BTreeMap<Precision, f64>>,
     /// The lessons from earlier studies, on other devices or with other models.
     pub earlier: &'a [Earlier],
     /// Parameters to vary before the rest, as the baseline's bottleneck suggests; often empty.
     pub first: &'a [usize],
-    /// The standard deviation between runs of one config, as a share of their mean; zero where it is not known.
+    /// The standard deviation between runs of one config, as a share of their mean; zero if unknown.
     pub between_runs: f64,
     /// True if only the parameters in `first` may differ from the start.
     is_narrow: bool,
@@ -77,7 +77,7 @@ impl<'a> View<'a> {
         Self::knowing(space, objective, history, pending, start, Lacking::default().of(objective, history))
     }
 
-    /// Makes the same view from the places of the trials that lacked memory.
+    /// Makes the same view as [`new`](Self::new), with known indices of the trials that lacked memory.
     pub(in crate::search) fn knowing(
         space: &'a Space,
         objective: &'a Objective,
@@ -104,7 +104,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the view when only a first part of the trials was known, and nothing was being probed.
+    /// Returns the view at an earlier time, when only the trials in `history` were known and no probe ran.
     fn when_known(&self, history: &'a History) -> Self {
         let mut lacking = Lacking::default();
         let walls = Walls::of(self.space, self.objective, history, lacking.of(self.objective, history));
@@ -160,7 +160,7 @@ impl<'a> View<'a> {
         Some(half.hypot(NORMAL_95 * self.between_runs))
     }
 
-    /// Returns the same view, but only configs that differ from the start in nothing but the parameters to vary first are open.
+    /// Returns the same view, in which a config is open only if it differs from the start in no parameter except those in `first`.
     /// Returns `None` after the turns of these parameters, or if no parameter is to vary first.
     ///
     /// The turns are few, because a strategy that learns from all parameters soon knows more than a diagnosis.
@@ -177,8 +177,8 @@ impl<'a> View<'a> {
         (narrows && is_their_turn && !self.is_narrow).then(|| Self { is_narrow: true, ..self.clone() })
     }
 
-    /// Returns true if a config differs from the start in nothing but the parameters to vary first. Parameters that are active in
-    /// only one of the two do not count.
+    /// Returns true if a config differs from the start only in the parameters to vary first. Parameters that are active in only one
+    /// of the two do not count.
     fn is_near_start(&self, config: &Config) -> bool {
         let Some(start) = self.start else { return true };
         let others = (0..self.space.parameters().len()).filter(|at| !self.first.contains(at));
@@ -267,8 +267,7 @@ pub struct Proposal {
     pub config: Config,
     /// The reason for it, in a phrase; `None` without a particular reason.
     pub reason: Option<String>,
-    /// The expected gain over the best so far, as a share of the best, where a model predicts it; a worse result counts
-    /// as no gain.
+    /// The expected gain over the best so far, as a share of the best, if a model predicts it; a worse result counts as no gain.
     pub gain: Option<f64>,
 }
 
@@ -320,5 +319,5 @@ pub const LEARNING: &[&str] = &[bayes::AUTO.name, bayes::ENTRY.name];
 
 /// The number of settings in a row that a walk may try without success before a strategy gives up.
 ///
-/// Listed spaces up to this size are searched to their very end, whatever the rules leave of them.
+/// Listed spaces up to this size are searched to their end, however few configs the rules allow.
 const PATIENCE: u64 = 4_000_000;

@@ -8,7 +8,7 @@ use crate::model::{Config, Estimate, OnTie};
 use crate::probe::stats::normal_tail;
 use crate::search::rounds::{self, LOAD, Noise};
 
-/// The result of comparing the named config with the baseline.
+/// The result of comparing the winner with the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -17,8 +17,8 @@ pub enum Verdict {
     Faster,
     /// No config is better than the baseline beyond the noise, so the baseline stays.
     TiedWithBaseline,
-    /// The config seems better than the baseline, but there is no proof. It won all of its rounds, by a wide margin or
-    /// beyond the interval of the difference. Without rounds, its probe was better.
+    /// The config seems better than the baseline, but there is no proof. It won all of its rounds, clearly or by more than the
+    /// interval of the difference. Without rounds, its probe was better.
     Unproven,
     /// There is no baseline, or it is not feasible.
     NoBaseline,
@@ -36,7 +36,7 @@ impl Verdict {
     }
 }
 
-/// A config that won all rounds against the baseline, but by too little to be named. The baseline stays.
+/// A config that won all rounds against the baseline, but too narrowly to become the winner. The baseline stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ahead {
     /// The config.
@@ -47,11 +47,9 @@ pub struct Ahead {
     pub rounds: usize,
 }
 
-/// The expected loss of speed, as a share, up to which a cheaper config wins over the best, if the two cannot be distinguished. A
-/// round number, explained by the example below.
+/// Among tied configs, a cheaper config wins if its expected loss of speed is at most this share. A round number.
 ///
-/// The expected loss is the mean of the loss, with gains counted as zero. For two equal configs with a standard error of 5% on
-/// their difference, it is 2%.
+/// The expected loss counts gains as zero. For two equal configs whose difference has a standard error of 5%, it is 2%.
 const LIKELY_LOSS: f64 = 0.03;
 
 /// Chooses the winner from a ranking, the best first; `None` if the ranking is empty.
@@ -115,8 +113,8 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
     })
 }
 
-/// Returns how many configs share the probability of a false claim: the configs with two rounds or more, without the baseline. A
-/// config that left after its first round was worse, and cannot be claimed to be faster.
+/// Returns the number of comparisons with the baseline, for the Bonferroni correction: all other configs with two rounds or more. A
+/// config that left after its first round was worse, so it is never claimed to be faster.
 pub(super) fn compared(ranking: &[Ranked]) -> usize {
     ranking.iter().filter(|entry| entry.rounds > 1).count().saturating_sub(1).max(1)
 }
@@ -132,9 +130,8 @@ pub(super) fn is_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise
     study.score(entry) > study.score(baseline) && !is_tied(entry, baseline, noise)
 }
 
-/// Returns true if rounds say that a config is better than the baseline, with or without a proof. Without rounds, the
-/// lead of its probe must exceed the intervals of both. The lead of a rate must also exceed what load from other
-/// programs explains.
+/// Returns true if a config seems better than the baseline, with or without a proof. Without rounds, the lead of its probe must
+/// exceed the intervals of both. A lead in throughput must also exceed the effect of load from other programs.
 fn seems_better(study: &Study, entry: &Ranked, baseline: &Ranked, (noise, ranking): (&Noise, &[Ranked])) -> bool {
     if entry.config == baseline.config {
         return false;

@@ -19,7 +19,7 @@ pub struct Alternatives {
 }
 
 impl Alternatives {
-    /// Returns both numbers as text: `12 of 363 alternatives tried`.
+    /// Returns both numbers as a string: `12 of 363 alternatives tried`.
     pub fn in_words(&self) -> String {
         let Self { tried, of } = self;
         if *of == Count::Unknown.to_string() {

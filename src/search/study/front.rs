@@ -2,8 +2,8 @@
 //! to recommend.
 //!
 //! A config beats another if it is clearly better in some metric (beyond the 95% interval of their difference, as for ties) and
-//! clearly worse in none. Among configs that do not differ clearly in any metric, the tie rule keeps one. So a config that leads in
-//! one metric only by noise does not stay if it is clearly behind in another.
+//! clearly worse in none. Among configs that do not differ clearly in any metric, the tie rule keeps one config. So a config that
+//! leads in one metric only by noise does not stay if it is clearly behind in another.
 
 use super::{Best, Ranked, Study, Verdict, is_tied, noise_of, ratio};
 use crate::model::{

@@ -1,4 +1,4 @@
-//! Compares the samples that two configs take from their loader, if the rate counts something else, such as tokens.
+//! Compares the samples per second that two configs take from their loader, if the rate counts another unit, such as tokens.
 
 use super::{Ranked, Study};
 use crate::model::fact::{BY_SPEC, COUNTED_BY};
@@ -9,15 +9,15 @@ use crate::model::{HANDED_OUT, Measurement, SAMPLES_PER_SECOND};
 pub struct TwoGains {
     /// The gain of the rate.
     pub rate: f64,
-    /// The gain in samples per second of the loader, or in epochs per second if the datasets have other lengths.
+    /// The gain in samples per second of the loader, or in epochs per second if the datasets differ in length.
     pub samples: f64,
     unit: String,
 }
 
-/// How many times more work a sample must have before it counts: a round number, more than two runs of one config differ.
+/// The least ratio of the work per sample that counts as a difference: a round number, above the ratio of two runs of one config.
 const LEAST: f64 = 1.1;
 
-/// The gain below which samples are lost. Between it and 1, noise may be the reason.
+/// A gain in samples below this number is a loss. Between it and 1, noise may be the reason.
 const LOSS: f64 = 0.97;
 
 impl TwoGains {
@@ -63,7 +63,7 @@ impl Study {
         (more > LEAST).then(|| TwoGains { rate, samples: rate / more, unit })
     }
 
-    /// Returns how much the rate counts for a sample, from the longest measurement.
+    /// Returns the work that the rate counts for each sample, from the longest measurement.
     fn work_per_sample(&self, entry: &Ranked) -> Option<f64> {
         let runs = self.history.of(&entry.config).filter_map(|trial| trial.outcome.measurement());
         let works = runs.filter_map(|run| Some((run.timing.measured_seconds?, self.work_in(run)?)));
@@ -80,8 +80,8 @@ impl Study {
         (is_rate && work.is_finite() && work > 0.0).then_some(work)
     }
 
-    /// Returns true if a parameter that sets the length of a sample differs, judging by its name. Texts that are cut into blocks of
-    /// another length have another number of samples.
+    /// Returns true if a parameter that sets the length of a sample differs, judging by its name. Text that is cut into blocks of
+    /// another length has another number of samples.
     fn differs_in_length(&self, entry: &Ranked, baseline: &Ranked) -> bool {
         const LENGTHS: &[&str] = &["seq", "block", "context", "length", "max_len", "window", "crop"];
         let names = self.space.parameters().iter().map(crate::model::Parameter::name);

@@ -129,8 +129,8 @@ impl Race {
     }
 
     /// Returns true if a config must be restarted in the next round, to measure another process of it. While the search goes on,
-    /// only the baseline is restarted, since another incumbent may come. In the last rounds, a config close to the incumbent may yet
-    /// be named.
+    /// only the baseline is restarted, since another incumbent may come. In the last rounds, the incumbent and the configs close to
+    /// it are restarted as well, since they may still win.
     pub(crate) fn needs_another_process(&self, config: &Config, is_last: bool) -> bool {
         let leads = |at: &Ranked| at.config == *config;
         let is_anchor = self.anchor.is_some_and(|at| leads(&self.ranking[at]));
@@ -153,7 +153,7 @@ impl Race {
         rates.is_some_and(|(rate, best)| rate * rounds::LOAD < best)
     }
 
-    /// Returns the history that strategies see: configs that were in rounds have their results over the rounds.
+    /// Returns the history that strategies see: configs that were in rounds have their results from the rounds.
     pub(crate) fn related(&self, mut history: History) -> History {
         for place in 0..history.trials().len() {
             let trial = &history.trials()[place];

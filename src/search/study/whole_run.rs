@@ -1,8 +1,8 @@
 //! The time of the whole training: its steps, and what comes between its epochs.
 //!
 //! A rate between the ends of epochs says little if evaluation or the restart of a loader takes half of the time. If the end of an
-//! epoch was measured for the baseline, all rates become rates over whole epochs. A config without a measured end gets that of the
-//! baseline: evaluation and checkpoints rarely depend on the settings.
+//! epoch was measured for the baseline, all rates become rates over whole epochs. A config without a measured end gets the end of
+//! the baseline: evaluation and checkpoints rarely depend on the settings.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,15 @@ use super::{Best, Study};
 use crate::model::fact::LEFT_TRAINING;
 use crate::model::{Config, EpochEnd, Estimate, HANDED_OUT, History, Measurement, RunLength, SAMPLES_PER_SECOND};
 
-/// The length of a training that says nothing of its length, and has no epochs.
+/// The assumed length of a training with unknown length and without epochs.
 const A_MILLION: RunLength = RunLength::Samples(1e6);
 
-/// The time of the whole training, with the baseline and with the named config.
+/// The time of the whole training, with the baseline and with the winner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WholeRun {
     /// How long the training is, with the baseline.
     pub length: RunLength,
-    /// The number of steps in which the named config trains on as many samples. Absent if the length is not in steps, or the number is
+    /// The number of steps in which the winner trains on as many samples. Absent if the length is not in steps, or the number is
     /// the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_steps: Option<f64>,
@@ -27,22 +27,22 @@ pub struct WholeRun {
     pub steps_option: Option<String>,
     /// Its time with the baseline, in seconds.
     pub baseline_s: f64,
-    /// Its time with the named config, in seconds, with the interval of the speedup.
+    /// Its time with the winner, in seconds, with the interval of the speedup.
     pub best_s: Estimate,
     /// How many times faster the steps alone are. Absent if the ends of epochs were not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_speedup: Option<f64>,
-    /// The share of the time that the ends of epochs take with the named config. Absent if they were not measured.
+    /// The share of the time that the ends of epochs take with the winner. Absent if they were not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_ends_share: Option<f64>,
-    /// The share of the time that evaluation takes with the named config, if it is known.
+    /// The share of the time that evaluation takes with the winner, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation_share: Option<f64>,
-    /// How long, and where, the script did something other than training in a probe, if the ends of epochs were not measured. The times
-    /// leave this out.
+    /// How long, and where, the script did other work than training in a probe, if the ends of epochs were not measured. The times
+    /// exclude this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside_training: Option<String>,
-    /// The share of the time that passes before the first step with the named config. No setting makes it shorter.
+    /// The share of the time that passes before the first step with the winner. No setting makes it shorter.
     pub start_share: f64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn over_whole_epochs(mut history: History, baseline: Option<&Config>)
     history
 }
 
-/// Returns a measurement with its rates over whole epochs; `None` if they are already, or count no samples.
+/// Returns a measurement with its rates over whole epochs; `None` if it already has such rates, or they do not count samples.
 fn over_whole_epoch(measurement: &Measurement, end: EpochEnd) -> Option<Measurement> {
     let throughput = measurement.throughput.filter(|_| measurement.unit == SAMPLES_PER_SECOND)?;
     if measurement.timing.epoch_factor.is_some() {
@@ -88,8 +88,8 @@ fn over_whole_epoch(measurement: &Measurement, end: EpochEnd) -> Option<Measurem
 }
 
 impl Study {
-    /// Returns the time of the whole training with the baseline and with the named config; `None` if the objective is not the
-    /// throughput, or samples are not counted.
+    /// Returns the time of the whole training with the baseline and with the winner; `None` if the objective is not the throughput,
+    /// or samples are not counted.
     pub fn whole_run(&self, best: &Best) -> Option<WholeRun> {
         let baseline = best.baseline.as_ref()?;
         if !self.objective.is_largest_throughput() || baseline.measurement.unit != SAMPLES_PER_SECOND {
@@ -115,7 +115,7 @@ impl Study {
         let of_best = measured(&best.winner.config);
         let best_steps = per_step(&of_best).map(|per_step| (samples / per_step).round());
         let best_steps = best_steps.filter(|best| matches!(length, RunLength::Steps(steps) if steps != *best));
-        // Imports take the same time with each config, so those of the baseline count for both.
+        // Imports take the same time with each config, so the imports of the baseline count for both.
         let start_of = |runs: &[&Measurement]| {
             let own = runs.iter().find(|run| !run.is_live && !run.is_forked && run.round.is_none())?;
             let imports = own.facts.number("import_seconds").unwrap_or(0.0);

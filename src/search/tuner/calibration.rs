@@ -12,7 +12,7 @@ use crate::probe::stats::{self, NORMAL_95};
 use crate::search::budget::StopReason;
 use crate::search::study::WIDEST_TIE;
 
-/// The number of comparisons after which slots count as disturbing each other, unless they tie before.
+/// After this many comparisons without a tie, slots count as disturbing each other.
 const ROUNDS: usize = 2;
 
 /// How much slower than the first slot a slot may be. GPUs of one model differ by at most 22%, except broken ones (Sinha et al.,
@@ -121,9 +121,9 @@ impl Search<'_, '_> {
         Ok(None)
     }
 
-    /// Measures a config alone, then in all `parts` at once, then in the first part with a hungry config in the rest. Measures
-    /// again if the rates differ. Returns `None` if it was interrupted. With `was_alone`, the last trial already measured the
-    /// config alone.
+    /// Measures a config alone, then in all `parts` at once, then in the first part with a hungry config in the rest. Repeats this
+    /// once if the rates differ. Returns `None` if it was interrupted. With `was_alone`, the last trial already measured the config
+    /// alone.
     fn compare(
         &mut self,
         config: &Config,
@@ -198,7 +198,8 @@ impl Search<'_, '_> {
         trial.map(|trial| trial.config.clone())
     }
 
-    /// Returns the config that differs from another only in having the most workers and threads.
+    /// Returns the config with the most workers and threads, and otherwise the settings of `config`; `None` if it is the same or
+    /// settled.
     fn hungriest(&self, config: &Config) -> Option<Config> {
         let start = if config.is_as_it_is() { self.setup.space.first()? } else { config.clone() };
         let mut hungry = start.clone();
@@ -221,7 +222,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Measures a config in some slots at once, with another config as load in others. Returns false if they were interrupted.
+    /// Measures a config in some slots at once, with another config as load in other slots. Returns false if they were interrupted.
     fn run_at_once(
         &mut self,
         config: &Config,

@@ -1,8 +1,8 @@
-//! Checks a measured config: its settings had an effect, its samples are trained on and each only once, and its losses agree with full
-//! precision. Also checks whether a stated baseline equals the unmodified job.
+//! Checks a measured config: its settings had an effect, its samples are trained on and each only once, and its losses agree with
+//! full precision. Also checks whether a stated baseline equals the unmodified job.
 //!
-//! A config that fails a check is rejected with the reason. The baseline is never rejected for its rate, since it runs today; the reason
-//! is a remark then.
+//! A config that fails a check is rejected with the reason. The baseline is never rejected for its rate, since it runs today; the
+//! reason is a remark then.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::search::journal::settings_of;
 use crate::search::numerics;
 use crate::search::study::{Ranked, Study, TwoGains};
 
-/// Why a config was not compared, if a search that goes on may still compare it.
+/// Why a config was not compared. A continued search may still compare it.
 const NO_TIME: &str = "no time was left";
 
 /// The part of a probe's time that is enough to learn the facts of a job: a round number.
@@ -30,7 +30,8 @@ const ONE_IN: NonZeroU32 = NonZeroU32::new(10).expect("ten is not zero");
 /// rises as much as the batch. Other kernels for other sizes may gain a little more.
 const MOST_GAIN: f64 = 1.25;
 
-/// How many times larger a batch must be that it and the rate rise by chance alike, if other settings differ too: a round number.
+/// If other settings differ as well, batch and rate may rise alike by chance, unless the batch is this many times larger: a round
+/// number.
 const MUCH_LARGER: f64 = 4.0;
 
 /// The difference of two step times, as a share, up to which they count as equal: a round number, twice the difference between two
@@ -42,7 +43,7 @@ const KNOWN: f64 = 0.1;
 
 impl Search<'_, '_> {
     /// Runs the unmodified job for a moment, and reports where the stated baseline differs from it. Nothing is recorded. A setting
-    /// that the job does not report counts as no difference, and so does a job that cannot run like this.
+    /// that the job does not report counts as no difference. Nothing is reported if the unmodified job cannot run.
     pub(super) fn check_stated(&mut self, baseline: &Config, on_event: OnEvent<'_>) -> Result<(), TuneError> {
         let (as_it_is, stated) = (self.setup.space.as_it_is(), self.setup.space.settings(baseline));
         let nothing = self.setup.space.settings(&as_it_is);
@@ -83,8 +84,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Checks the configs that would be named: the gain by a larger batch, and the losses against full precision. Returns true if
-    /// one of them failed, so that another config leads.
+    /// Checks the current winners: the gain by a larger batch, and the losses against full precision. Returns true if a winner
+    /// failed, so that another config leads.
     pub(super) fn check_named(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         let implausible = self.implausible_gains();
         let mut has_failed = !implausible.is_empty();
@@ -110,7 +111,7 @@ impl Search<'_, '_> {
         Ok(has_failed)
     }
 
-    /// Returns how long it takes to compare the config that would be named with full precision; zero if it needs no comparison.
+    /// Returns how long it takes to compare the current winners with full precision; zero if they need no comparison.
     pub(super) fn time_to_compare(&self) -> Duration {
         let of_config = |config: Config| {
             let (trial, _) = self.uncompared(&config)?;
@@ -230,7 +231,8 @@ fn has_losses(measurement: &Measurement) -> bool {
 }
 
 impl Search<'_, '_> {
-    /// Returns the lack of memory of a config whose batch did not fit, if the script has caught it and trained with smaller batches.
+    /// Returns the lack of memory of a config whose batch did not fit, if the script has caught it and trained with smaller
+    /// batches.
     fn recovered(&self, measurement: &Measurement, request: &Request) -> Option<Outcome> {
         let reason = measurement.recovery().filter(|_| !self.is_baseline(request))?;
         let is_set = |parameter: &&Parameter| {
@@ -257,7 +259,7 @@ impl Search<'_, '_> {
         flaw().or_else(exhausted).or_else(|| self.no_effect(measurement, request.config(), &request.settings))
     }
 
-    /// Returns the trials, as rejected, of the best configs whose gain cannot be right, or with workers that deliver nothing.
+    /// Returns rejected trials for the best configs whose gain cannot be right, or whose workers do not all deliver data.
     fn implausible_gains(&self) -> Vec<Trial> {
         /// A round number: a search of thousands of configs must not compare all pairs.
         const MOST: usize = 32;
@@ -283,8 +285,8 @@ impl Search<'_, '_> {
             |entry: &Ranked| arrival::used(&self.setup.space, &entry.measurement.facts, &study.settings(&entry.config));
         let used = used_in(entry);
         let size = used.get(name)?.as_f64()?;
-        // A printed rate, or a number in the spec, may follow from the option alone. On a GPU, a small step often takes the same time
-        // for any batch, so there a printed rate counts.
+        // A printed rate, or a number in the spec, may follow from the option alone. On a GPU, a small step often takes the same
+        // time for any batch, so there a printed rate counts.
         let (facts, machine) = (&entry.measurement.facts, &entry.measurement.machine);
         let is_printed = entry.measurement.timing.samples_per_step.is_none();
         let is_counted = facts.text(COUNTED_BY).map_or(!is_printed || !machine.gpus.is_empty(), |by| by != BY_SPEC);
@@ -311,7 +313,8 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Returns how many workers deliver data, if that is fewer than a config has, and another config does the same with fewer.
+    /// Returns the reason to reject a config if not all of its workers deliver data, and another config does the same with fewer
+    /// workers.
     fn surplus(&self, entry: &Ranked, ranking: &[Ranked]) -> Option<String> {
         let (delivering, workers) = entry.measurement.surplus_workers()?;
         let is_workers = |parameter: &Parameter| parameter.role() == Some(Role::Workers);

@@ -1,9 +1,9 @@
-//! Runs next to the search that measure what a probe does not see.
+//! Experiments: runs next to the search, which measure what a probe cannot see.
 //!
-//! Parameters that affect only the exchange between ranks stay closed if they could gain next to nothing. The end of an epoch is measured
-//! for the baseline and the config that would be named. A probe rarely sees a whole epoch, so a run with short epochs goes through a few
-//! ends of epochs: see [`Mode::ShortEpochs`]. A step with the largest batch of an epoch shows the memory that the config needs: see
-//! [`Mode::LargestBatch`]. After all measurements, the framework's profiler records a few steps.
+//! Parameters that affect only the exchange between ranks stay closed if they could gain next to nothing. The end of an epoch is
+//! measured for the baseline and the current winner. A probe rarely sees a whole epoch, so a run with short epochs goes through a
+//! few ends of epochs: see [`Mode::ShortEpochs`]. A step with the largest batch of an epoch shows the memory that the config needs:
+//! see [`Mode::LargestBatch`]. After all measurements, the framework's profiler records a few steps.
 
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ const EPOCH_ENDS_SECONDS: f64 = 10.0;
 /// The epochs of a run: the first has the warm-up, and the end of the second counts.
 const EPOCHS: f64 = 3.0;
 
-/// The time of a short epoch in seconds, and its fewest steps: so many that its steps have a usual time, and that a loader's queue is
-/// full again in half of them. Round numbers.
+/// The time of a short epoch in seconds, and its fewest steps: enough to know the usual step time, and to fill a loader's queue
+/// again in half of them. Round numbers.
 const EPOCH_SECONDS: f64 = 0.5;
 const FEWEST_STEPS: f64 = 8.0;
 
-/// The time in seconds below which the end of an epoch is told as short.
+/// The time in seconds below which the end of an epoch is reported as "less than 1 ms".
 const SHORT: f64 = 0.001;
 
 /// The time to read the loader alone: a round number. Thousands of texts or small images are read within it.
@@ -48,7 +48,7 @@ const TRACES_SHARE: f64 = 0.05;
 const TRACE_LENGTH: f64 = 16.0;
 const TRACE_WRITING: f64 = 3.0;
 
-/// The fact of an adapter's hook that trains.
+/// The fact that shows that an adapter's hook took part in the training.
 const DEVICE: &str = "device";
 
 impl Search<'_, '_> {
@@ -94,7 +94,7 @@ impl Search<'_, '_> {
         !self.setup.exchanging.is_empty() && self.trials.history.exchange().is_none() && is_whole && !is_asked
     }
 
-    /// Measures the ends of epochs of the baseline and of the configs that would be named. Returns true if that changes those configs.
+    /// Measures the ends of epochs of the baseline and of the current winners. Returns true if that changes the winners.
     pub(super) fn measure_epoch_ends(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         if self.setup.is_stopped() {
             return Ok(false);
@@ -154,7 +154,8 @@ impl Search<'_, '_> {
         self.setup.baseline().cloned().into_iter().chain(named).filter(is_wanted).collect()
     }
 
-    /// Returns the run that measures the end of an epoch, and the trial that gets the result, if epochs are known and there is time.
+    /// Returns the run that measures the end of an epoch, and the trial that gets the result, if epochs are known and there is
+    /// time.
     fn short_epochs(&self, config: &Config, left: Duration) -> Option<(Trial, Request)> {
         let trial = self.trials.measured(config)?;
         let measurement = trial.outcome.measurement()?;
@@ -169,7 +170,7 @@ impl Search<'_, '_> {
         Some((trial.clone(), Request { limits, ..request }))
     }
 
-    /// Trains a step with the largest batch with each config that would be named. Returns true if that changes the named configs.
+    /// Trains a step on the largest batch with each current winner. Returns true if that changes the winners.
     pub(super) fn measure_largest_batches(&mut self, on_event: OnEvent<'_>) -> Result<bool, TuneError> {
         let named = self.to_be_named();
         for config in self.without_largest_batch() {
@@ -197,7 +198,7 @@ impl Search<'_, '_> {
         (self.trials.time_to_start() + READING).saturating_mul(count)
     }
 
-    /// Returns the configs that would be named, and whose largest batch may matter and was not trained on.
+    /// Returns the current winners whose largest batch may matter and was not trained on.
     fn without_largest_batch(&self) -> Vec<Config> {
         let is_wanted = |config: &Config| {
             let runs = || self.trials.runs_of(config);
@@ -256,7 +257,7 @@ impl Search<'_, '_> {
         Duration::try_from_secs_f64(if needed > most { 0.0 } else { needed }).unwrap_or_default()
     }
 
-    /// Returns a trial of the baseline and of the best config, as far as a hook trained and no steps were recorded.
+    /// Returns a trial of the baseline and of the best config, if a hook took part and no steps were recorded.
     fn untraced(&self) -> Vec<Trial> {
         let Some(best) = self.study().best().map(|best| best.winner.config) else { return Vec::new() };
         let baseline = self.setup.baseline().filter(|baseline| **baseline != best).cloned();
@@ -269,7 +270,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// Returns the batches of a short epoch, and how many a step has; `None` if no loader says how many an epoch has.
+/// Returns the number of batches in a short epoch, and in a step; `None` if no loader reports the batches of an epoch.
 fn batches(measurement: &Measurement) -> Option<(u32, f64)> {
     let fact = |name: &str| measurement.facts.number(name);
     let whole = fact("loader.batches").filter(|_| measurement.unit == SAMPLES_PER_SECOND)?;

@@ -1,4 +1,4 @@
-//! Decides when no more configs are probed: the limits of the budget, the allocation that the search runs in, and small expected gains.
+//! Decides when to stop probing new configs: the budget or the allocation runs out, or the expected gains are small.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::search::budget::{Budget, StopReason, expected_probe};
 use crate::search::rounds::CLEAR;
 use crate::search::study::WIDEST_TIE;
 
-/// The most configs of a round: the baseline, the incumbent and two more. More configs would put more time between their slices.
+/// The most configs in a round: the baseline, the incumbent and two more. More configs would put more time between their slices.
 pub(super) const MOST: usize = 4;
 
 /// How many new configs a round needs while the search goes on.
@@ -26,7 +26,7 @@ impl Search<'_, '_> {
                 budget.stop(&self.trials.history, *elapsed, running, reserve).is_some()
             };
             self.in_gpu_time().filter(spent).map(|_| StopReason::GpuTimeSpent).or_else(|| {
-                // The allocation must not end before a probe as long as the longest.
+                // A probe as long as the longest must fit into the rest of the allocation.
                 let is_short = self.usable().is_some_and(|left| left < self.longest_probe());
                 let ends = is_short || self.in_allocation().is_some_and(|left| spent(&left));
                 ends.then_some(StopReason::AllocationEnds)
@@ -52,8 +52,8 @@ impl Search<'_, '_> {
         by_gpus.into_iter().chain(self.usable()).fold(by_budget, Duration::min)
     }
 
-    /// Returns how long this search is expected to go on; `None` until two probes have shown how long a probe takes. The sum covers
-    /// the probes left, a round for every few of them, and a last round with another process of the leader.
+    /// Returns how long this search is expected to go on; `None` before two probes have shown how long a probe takes. The sum
+    /// covers the probes left, a round for every [`NEW`] probes, and a last round with a new process of the leader.
     pub(super) fn expected_left(&self) -> Option<Duration> {
         const FEWEST: usize = 2;
         if self.trials.history.count_searched() < FEWEST {
@@ -71,14 +71,14 @@ impl Search<'_, '_> {
         Some((for_probes + for_rounds).min(self.time_left()))
     }
 
-    /// Returns the time to reserve for rounds. It suffices to prove that a config is faster, with a second process of it and of the
-    /// baseline, and with their first if none waits. If it is clear which config to name, it is one more round.
+    /// Returns the time to reserve for rounds. Usually it suffices to prove that a config is faster, including the start of
+    /// processes for it and for the baseline. It is one round once the winner is clear, or after few configs without a clear lead.
     fn reserve(&self) -> Duration {
         /// Three rounds with each of two processes.
         const ROUNDS: u32 = 6;
         const CONFIGS: u32 = 3;
         const ANEW: u32 = 2;
-        /// This many configs are tried before a small lead gets the time that a proof needs. A round number.
+        /// Up to this many configs, no time is reserved to prove a small lead. A round number.
         const FEW: usize = 5;
         if !self.has_rounds() {
             return Duration::ZERO;
@@ -95,7 +95,7 @@ impl Search<'_, '_> {
         round * ROUNDS + first + self.trials.time_to_start_anew() * ANEW + self.rounds.time_for_checks
     }
 
-    /// Returns true if a config is so much faster than the baseline that a proof is worth more than other configs.
+    /// Returns true if a config is so much faster than the baseline that a proof is worth more than further probes.
     fn is_clearly_ahead(&self) -> bool {
         let objective = &self.setup.objective;
         let feasible = self.trials.history.searched().filter(|trial| objective.score_of(&trial.outcome).is_some());
@@ -116,7 +116,7 @@ impl Search<'_, '_> {
         ))
     }
 
-    /// Returns the budget of GPU time as wall time for one probe after the other, and how much of it is spent.
+    /// Returns the budget of GPU time, converted to wall time of probes that run one at a time, and how much of it is spent.
     fn in_gpu_time(&self) -> Option<(Budget, Duration)> {
         let time = self.setup.budget.gpu_time?;
         let gpus_of = |slot: usize| f64::from(Slot::count_gpus(self.slots.slot(slot), self.setup.whole_gpus));
@@ -164,11 +164,11 @@ impl Search<'_, '_> {
 /// searches 2.9%, 2.4% and 2.0% below the best, after 59, 66 and 75 probes. They end searches of training jobs at the table's best,
 /// after 12.8, 14.8 and 16.8 probes.
 ///
-/// A larger space has more left to find, so the sum has as many proposals as the bits that name a config. The training jobs have at
-/// most 8 bits and end as with a sum of 8. The kernels have 12 to 15 bits and end 2.0% below the best, after 79 probes. More bits
-/// were not tried.
+/// A larger space has more left to find, so the sum has log2(configs) proposals. The spaces of the training jobs have at most 2^8
+/// configs and end as with a sum of 8. The kernels have 2^12 to 2^15 configs and end 2.0% below the best, after 79 probes. Larger
+/// spaces were not tried.
 ///
-/// A factor between the gains so far and the expected gains, with a prior, improved nothing: the two mostly agree.
+/// Correcting the expected gains by the gains so far did not help: the two mostly agree.
 const TOGETHER: (usize, usize) = (8, 16);
 
 /// The search ends after this many proposals in a row whose expected gains are below the noise. A single such gain may be chance.
@@ -181,7 +181,7 @@ const FEWEST_CONFIGS: usize = 10;
 pub(super) struct SmallGains {
     least: f64,
     together: usize,
-    /// Each gain with the noise of the best at that time, oldest first.
+    /// Each expected gain with the noise of the best config at that time, oldest first.
     last: Vec<(f64, f64)>,
 }
 
@@ -214,7 +214,7 @@ impl SmallGains {
         gains
     }
 
-    /// Adds the expected gain of the next proposal, and the [noise] of the best so far.
+    /// Adds the expected gain of the next proposal, and the [noise] of the best config.
     pub(super) fn hear(&mut self, gain: Option<f64>, noise: f64) {
         match gain {
             Some(gain) => self.last.push((gain, noise)),
@@ -253,13 +253,13 @@ fn together(space: &Space) -> usize {
 /// interval.
 ///
 /// Let h be the half width. If two equal configs are measured this well, their difference is below h * sqrt(2) in 95% of cases. An
-/// expected gain is a gain times its probability, which is about one half if the proposal may as well be worse. So gains below about
-/// h / 2 cannot be shown. h is limited to the widest tie: the wide interval of one config must not end the search.
+/// expected gain is a gain times its probability, about one half for a proposal that may as well be worse. So expected gains below
+/// about h / 2 cannot be shown. h is limited to the widest tie: the wide interval of one config must not end the search.
 pub(super) fn noise(objective: &Objective, best: &Outcome) -> f64 {
     best.measurement().and_then(|run| objective.estimate(run)).map_or(0.0, |estimate| noise_of(&estimate))
 }
 
-/// Returns the same number from the interval of the best.
+/// Returns the [`noise`] of the best config from its interval.
 pub(super) fn noise_of(best: &Estimate) -> f64 {
     let half = best.relative_half_width().filter(|half| *half > 0.0);
     half.map_or(0.0, |half| half.min(WIDEST_TIE) / 2.0)

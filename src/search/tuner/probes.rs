@@ -1,5 +1,5 @@
-//! The probes of a search: under way in the slots, and waiting to be tried again. Configs whose probes were disturbed are put back and
-//! tried later, and configs that failed in a slot that may be sick are tried in another slot.
+//! The probes of a search: under way in the slots, and waiting to be tried again. Configs whose probes were disturbed are put back
+//! and tried later, and configs that failed in a slot that may be sick are tried in another slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -30,11 +30,11 @@ pub(super) struct Rounds {
     /// The time of the slices in the last complete round.
     pub(super) slice_time: Duration,
     pub(super) configs: u32,
-    /// The time for the checks of the config that would be named now: its losses in full precision, the end of its
-    /// epochs, its largest batch, and a recording of its steps.
+    /// The time for the checks of the current winner: losses in full precision, ends of epochs, largest batch, and a recording of
+    /// steps.
     pub(super) time_for_checks: Duration,
     pub(super) failures: u32,
-    /// Why rounds could not be measured in a better way. Each reason is told once.
+    /// Why rounds could not be measured in a better way. Each reason is reported once.
     pub(super) fallbacks: BTreeSet<String>,
     /// The configs for which a run with short epochs was tried.
     pub(super) ends_tried: Vec<Config>,
@@ -44,7 +44,7 @@ pub(super) struct Rounds {
     pub(super) largest_tried: Vec<Config>,
     /// True if no further config is probed and only rounds go on.
     pub(super) is_in_last_rounds: bool,
-    /// True if the rounds so far show which config to name.
+    /// True if the rounds so far show the winner.
     pub(super) is_clear: bool,
 }
 
@@ -156,8 +156,7 @@ const OTHERS: usize = 3;
 /// with pauses.
 const MOST_TURNS: u32 = 3;
 
-/// The number of disturbed turns in a row, whatever the configs, after which nothing can be measured here for now: a
-/// round number.
+/// After this many disturbed turns in a row, of any configs, the search may give up: a round number.
 const MOST_IN_A_ROW: u32 = 4;
 
 /// A config that waits for another turn.

@@ -1,4 +1,4 @@
-//! Begins probes and takes note of how they end.
+//! Begins probes and records how they end.
 
 use std::time::{Duration, Instant};
 
@@ -131,6 +131,22 @@ impl Search<'_, '_> {
             return Ok(());
         }
         self.record(self.trial(slot, &request, outcome, began.elapsed()), Some(&request.proposal), on_event)
+    }
+
+    /// Records a measurement of the unmodified job before the search as the baseline's.
+    pub(super) fn keep_baseline(
+        &mut self,
+        (measurement, elapsed): (Measurement, Duration),
+        on_event: OnEvent<'_>,
+    ) -> Result<(), TuneError> {
+        let Some(baseline) = self.setup.baseline().cloned() else { return Ok(()) };
+        let request = self.probe_of(baseline.into(), Purpose::Baseline);
+        let outcome = self.checked(Outcome::Measured(measurement), &request);
+        if outcome.measurement().is_none() {
+            return Ok(());
+        }
+        let trial = self.trial(self.slots.home(), &request, outcome, elapsed);
+        self.record(trial, Some(&request.proposal), on_event)
     }
 
     /// Makes the trial of a request that ended now.

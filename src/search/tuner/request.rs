@@ -1,5 +1,5 @@
-//! The work that a prober is asked to do, and how it is run: in the thread of a slot, which gets orders and sends messages. A disturbed
-//! probe is repeated. Also the slots that join a running search.
+//! The work that a prober is asked to do, and how it is run: in the thread of a slot, which gets orders and sends messages. A
+//! disturbed probe is repeated. Also the slots that join a running search.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;

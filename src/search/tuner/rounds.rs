@@ -7,7 +7,7 @@ use super::limits::{MOST, NEW};
 use super::probes::RoundUnderWay;
 use super::request::{Request, Round, Work};
 use super::search::{OnEvent, Search};
-use crate::model::{Config, Estimate, Event, InRound, Measurement, Outcome, Purpose, Spent, Trial};
+use crate::model::{Config, Estimate, Event, HANDED_OUT, InRound, Measurement, Outcome, Purpose, Spent, Trial};
 use crate::probe::duel::{BLOCK, Block, DuelEnd, Duelled, Side, Way};
 use crate::probe::stats;
 use crate::probe::{Effort, Holds};
@@ -27,8 +27,8 @@ impl Search<'_, '_> {
 
     /// Returns the configs of a round that is due in a slot while the search goes on.
     pub(super) fn round_due(&mut self, slot: usize) -> Option<Vec<Config>> {
-        // Processes for a round in the middle would take the time of as many probes. A process that trains with settings cannot become
-        // the unmodified job.
+        // If each config needs a new process, a round costs as much time as that many probes. A process that trains with settings
+        // cannot become the unmodified job.
         let is_unmodified = self.setup.baseline().is_some_and(Config::is_as_it_is);
         let is_cheap = match self.slots.holds {
             Holds::Processes => true,
@@ -44,14 +44,14 @@ impl Search<'_, '_> {
             .then(|| self.study().race().lineup(&new, MOST))
     }
 
-    /// Measures the leaders in rounds until it is clear which config to name, or the time is up.
+    /// Measures the leaders in rounds until the winner is clear, or the time is up.
     pub(super) fn run_last_rounds(&mut self, on_event: OnEvent<'_>) -> Result<Option<StopReason>, TuneError> {
         self.rounds.is_in_last_rounds = true;
         while self.has_rounds() {
             if self.setup.is_stopped() {
                 return Ok(Some(StopReason::Interrupted));
             }
-            // Slices of short epochs include their ends, which compares well only with ends that are known.
+            // Slices of short epochs include the ends of epochs, so they are comparable only if the times of these ends are known.
             if self.rounds.ends_tried.is_empty() && self.trials.last_round() > 0 {
                 self.measure_epoch_ends(on_event)?;
             }
@@ -100,7 +100,8 @@ impl Search<'_, '_> {
         let for_starts = left.saturating_sub(self.time_for_round(&configs));
         let most = for_starts.div_duration_f64(self.trials.time_to_start_anew().max(Duration::from_millis(1)));
         let mut restarts: Vec<Config> = configs.iter().filter(needs_another).take(most as usize).cloned().collect();
-        // A fresh process may take longer than all slices of a round. So the baseline and one more config get one, the incumbent first.
+        // A fresh process may take longer than all slices of a round. So only the baseline and one more config get a fresh process,
+        // the incumbent first.
         restarts.truncate(1 + usize::from(restarts.first() == configs.first()));
         let kept = race.lineup(&[], MOST_OPEN);
         on_event(Event::RoundBegins { number, configs: configs.len(), left: self.expected_left() });
@@ -125,7 +126,7 @@ impl Search<'_, '_> {
                 on_event(Event::Remark { text: &format!("round {number}: {reason}") });
             }
         }
-        // If the time is up in the middle of a round, one slice of each config is a comparison as well.
+        // If the time is up in the middle of a round, one slice of each config is enough for a comparison.
         let has_slices = Side::first(count).all(|side| !duelled.slices(side).is_empty());
         let is_cut = matches!(duelled.end, DuelEnd::Interrupted | DuelEnd::TimeIsUp);
         let is_enough = duelled.rounds > 0 || is_cut && has_slices && !self.setup.is_stopped();
@@ -190,14 +191,14 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    /// Returns the time for the checks of the config that would be named.
+    /// Returns the time for the checks of the current winner.
     pub(super) fn time_for_checks(&self) -> Duration {
         let checks = self.time_to_compare() + self.time_for_epoch_ends() + self.time_for_largest_batches();
         checks + self.time_for_traces()
     }
 
-    /// Returns the feasible configs that were measured but were in no round yet, except those that are much too slow; with a slot, only
-    /// those measured in it.
+    /// Returns the feasible configs that were in no round yet, except configs that are much too slow. With a slot, only configs
+    /// measured in it.
     fn not_in_rounds(&self, slot: Option<usize>) -> Vec<Config> {
         let place = slot.and_then(|slot| self.slots.slot(slot));
         let is_feasible = |trial: &&Trial| self.setup.objective.scores_of(&trial.outcome).is_some();
@@ -220,12 +221,12 @@ impl Search<'_, '_> {
         new
     }
 
-    /// Returns the time for a last round of these configs, and for the check of the config that would be named.
+    /// Returns the time for a last round of these configs, and for the checks of the current winner.
     fn time_for_round(&self, configs: &[Config]) -> Duration {
         self.trials.time_to_start() * self.slots.starts_of(configs) + self.time_for_slices(configs.len())
     }
 
-    /// Returns the time for the slices of this many configs, and for the check of the config that would be named.
+    /// Returns the time for the slices of this many configs, and for the checks of the current winner.
     fn time_for_slices(&self, configs: usize) -> Duration {
         self.time_per_config() * u32::try_from(configs).unwrap_or(u32::MAX) + self.rounds.time_for_checks
     }
@@ -233,7 +234,8 @@ impl Search<'_, '_> {
     /// Returns the mean time of a config's slices in the last round, since steps of later configs may be longer. Before the first
     /// round: two slices and the steps dropped before each, but no longer than a probe.
     pub(super) fn time_per_config(&self) -> Duration {
-        /// The steps of two slices of slow steps. Each slice has one dropped step, two counted steps and the step under way at its end.
+        /// The steps of two slices of slow steps. Each slice has one dropped step, two counted steps and the step under way at its
+        /// end.
         const STEPS: f64 = 8.0;
         if self.rounds.configs > 0 {
             return self.rounds.slice_time / self.rounds.configs;
@@ -246,8 +248,8 @@ impl Search<'_, '_> {
     }
 }
 
-/// Converts the slices of a config to a measurement. `counts_ends` is true if the ends of epochs count in the rates of all configs of
-/// the round; `whole` is the config's rate over whole epochs as a share of its rate between their ends.
+/// Converts the slices of a config to a measurement. `counts_ends` is true if the ends of epochs count in the rates of all configs
+/// of the round; `whole` is the config's rate over whole epochs as a share of its rate between their ends.
 fn of_round(
     measurement: &Measurement,
     duelled: &Duelled,
@@ -266,7 +268,7 @@ fn of_round(
     // whose batches come in bursts, the mean of the rates is too high.
     let times: Vec<f64> = slices.iter().map(|rate| rate.recip()).collect();
     let mean = stats::mean(&times).map(|time| Estimate::point(time.recip()));
-    // A slice of a process of its own has an interval.
+    // A slice that is the whole measurement of a process has an interval.
     let has_interval = slices.len() == 1 && duelled.way == Way::Processes;
     let throughput =
         measurement.throughput.filter(|_| has_interval).map(|rate| rate.times(slices[0] / rate.value)).or(mean);
@@ -276,6 +278,10 @@ fn of_round(
     let mut of_round = measurement.clone();
     (of_round.throughput, of_round.spent) = (throughput, Some(spent));
     of_round.timing.is_unstable = false;
+    if duelled.way != Way::Processes {
+        // Its time includes that in which the process waited.
+        of_round.metrics.remove(HANDED_OUT);
+    }
     of_round.timing.epoch_factor = whole.or(has_ends.then_some(1.0));
     of_round.round = Some(InRound { number, process, slices });
     of_round

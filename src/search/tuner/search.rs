@@ -45,7 +45,7 @@ impl Clock {
     }
 }
 
-/// What is known about slots that measure at the same time.
+/// The knowledge about slots that measure at the same time: do they disturb each other?
 pub(super) struct SideBySide {
     /// True if it is known whether slots may measure side by side. Always true with a single slot.
     pub(super) is_known: bool,
@@ -55,7 +55,7 @@ pub(super) struct SideBySide {
     pub(super) result: Option<String>,
 }
 
-/// What strategies see, and what they expect.
+/// The input of strategies, and the gains that they expect.
 pub(super) struct Sees<'s> {
     pub(super) warm_start: &'s [Earlier],
     pub(super) open: Open,
@@ -75,7 +75,7 @@ enum Next {
     End(StopReason),
 }
 
-/// The part of the usual time that a comparison measures: a third.
+/// The share of the usual measuring time that a comparison of slots takes: a third.
 const PART: NonZeroU32 = NonZeroU32::new(3).expect("three is not zero");
 
 /// Half the interval width, as a share, at which a config is known well enough before its rounds.
@@ -85,7 +85,7 @@ const COARSE: f64 = 0.1;
 pub(super) const BETWEEN_RUNS: f64 = 0.03;
 
 impl Search<'_, '_> {
-    /// Searches until it is clear which config to name, and checks this config.
+    /// Searches until the winner is clear, and checks the winner.
     pub(super) fn run(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
         let stopped = self.search_and_settle(strategy, on_event)?;
         while self.measure_epoch_ends(on_event)?
@@ -98,7 +98,7 @@ impl Search<'_, '_> {
         Ok(if self.setup.is_stopped() { StopReason::Interrupted } else { stopped })
     }
 
-    /// Searches, and goes on with rounds until it is clear which config to name.
+    /// Searches, and goes on with rounds until the winner is clear.
     fn search_and_settle(
         &mut self,
         strategy: &mut dyn Strategy,
@@ -245,7 +245,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Returns how uncertain the best so far is, as a share.
+    /// Returns the [noise](limits::noise) of the best config so far.
     fn noise(&mut self) -> f64 {
         if self.has_rounds() {
             return self.study().race().incumbent().map_or(0.0, |best| limits::noise_of(&best.estimate));
@@ -332,7 +332,7 @@ impl Search<'_, '_> {
             Request { is_after_disturbance: self.probes.put_back.is_disturbed(), ..self.request(proposal, purpose) };
         match purpose {
             Purpose::Round => Request { effort: Effort::Part { one_in: PART }, ..request },
-            // Rounds will tell how fast it is.
+            // Rounds will measure its speed.
             Purpose::Baseline | Purpose::Search if self.has_rounds() && self.setup.compares_rates() => {
                 let precision = request.limits.precision.map(|precision| precision.max(COARSE));
                 let limits = Limits { precision, ..request.limits };

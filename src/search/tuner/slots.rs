@@ -44,9 +44,9 @@ pub(super) struct Slots<'s, 'p> {
     lost_hosts: BTreeSet<String>,
     /// `Some` if a new slot may join now; true if it takes part at once.
     pub(super) welcomes: Option<bool>,
-    /// True if the last slots went because their allocation ends.
+    /// True if the last slots were lost because their allocation ends.
     pub(super) is_out_of_time: bool,
-    /// What the prober of the last work holds.
+    /// The processes that the prober of the last work keeps.
     pub(super) holds: Holds,
     /// The configs of the last round, if no probe came after it.
     in_round: Vec<Config>,

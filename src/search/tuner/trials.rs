@@ -54,8 +54,8 @@ impl Trials {
         probes.filter_map(|probe| probe.timing.epoch_factor).last()
     }
 
-    /// Returns the time that a process takes from its start to its first step: the longest of the last processes. The first process of
-    /// all may also compile Python modules.
+    /// Returns the time that a process takes from its start to its first step: the longest of the last processes. The first process
+    /// of all may also compile Python modules.
     pub(super) fn time_to_start(&self) -> Duration {
         let longest = self.last_starts(|_| true).into_iter().fold(0.0, f64::max);
         Duration::try_from_secs_f64(longest).unwrap_or_default()
@@ -94,10 +94,10 @@ impl Trials {
     }
 }
 
-/// The best trial so far, found without asking all trials again after each probe.
+/// The best trial so far, found without judging all trials again after each probe.
 #[derive(Debug, Default)]
 struct Leader {
-    /// Identifies the history of which so many trials were seen.
+    /// The identity of the history whose first `seen` trials were judged.
     of: Arc<()>,
     seen: usize,
     /// Its place in the history, and its score.
@@ -158,7 +158,7 @@ pub(super) struct Seen {
     trials: usize,
 }
 
-/// The seen history goes on as long as all of this stays the same.
+/// The history that a strategy sees is continued as long as all of these fields stay the same.
 #[derive(Debug)]
 struct Basis {
     space: Arc<()>,

@@ -4,7 +4,7 @@
 //! added to `cutime` and `cstime` (proc(5), `/proc/PID/stat`). The bytes that were read are added to the parent's own
 //! `read_bytes` (`/proc/PID/io`; `wait_task_zombie` in the kernel's `exit.c`). The probe's supervisor waits for
 //! orphans. So nothing is lost when a process ends between two readings, unless its parent ignores SIGCHLD and thus
-//! does not wait. Then the use since the last reading before the end is missing.
+//! does not wait. Then its use after the last reading is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,8 +35,8 @@ pub(super) struct Tree {
     root: u32,
     /// True if the kernel lists the children of a process (`CONFIG_PROC_CHILDREN`); otherwise all processes are read.
     pub(super) lists_children: bool,
-    /// Processes that are known not to be in the tree. They never enter it, because the kernel gives an orphan only to
-    /// one of the orphan's own ancestors.
+    /// Processes that are known not to be in the tree. They never enter it, because the new parent of an orphan is
+    /// always one of its ancestors.
     pub(super) foreign: BTreeSet<u32>,
     scans: u32,
     /// The living processes at the last reading.
@@ -84,8 +84,8 @@ impl Tree {
         })
     }
 
-    /// Returns the sum over the living processes and the waited-for processes. Parents are read before their children, so
-    /// that a process that ends during the reading does not count twice.
+    /// Sums the use of the living processes and of the ended children that they waited for. Parents are read before their children,
+    /// so that a process that ends during the reading does not count twice.
     fn living(&mut self) -> Option<Usage> {
         self.pids.clear();
         let mut sum = Usage { ticks: self.ticks(self.root)?, read_bytes: Some(0) };
@@ -101,7 +101,7 @@ impl Tree {
     }
 
     fn stat(&self, pid: u32) -> Option<Stat> {
-        // The name need not be UTF-8.
+        // The process name need not be UTF-8.
         let bytes = fs::read(self.proc.join(format!("{pid}/stat"))).ok()?;
         Some(Stat(String::from_utf8_lossy(&bytes).into_owned()))
     }
@@ -176,7 +176,7 @@ impl Tree {
 
     /// Returns true if a process surely is not in the tree: it descends from a known foreign process, or from the
     /// kernel (parent 0) without the root in between. Returns false if an ancestor ended while the list was read,
-    /// because then the answer is not known yet.
+    /// because then the answer is unknown.
     fn is_foreign(&self, pid: u32, parents: &BTreeMap<u32, u32>) -> bool {
         let mut pid = pid;
         for _ in 0..=parents.len() {

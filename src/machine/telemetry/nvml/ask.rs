@@ -30,7 +30,7 @@ impl Question {
         self.refused.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Returns why the question is no longer asked, if so.
+    /// Returns the reason if the question is no longer asked.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refused.as_deref()
     }

@@ -1,4 +1,4 @@
-//! Detects what else changes the speed of a GPU: settings, locked clocks, and throttling.
+//! Detects changes to the speed of a GPU: by settings, locked clocks, and throttling.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::Clock;
@@ -69,7 +69,7 @@ pub(super) fn clock_was_set(looks: &[&States]) -> Option<String> {
         .then(|| format!("its clocks were set while the probe ran ({set:.0} MHz and {free:.0} MHz)"))
 }
 
-/// Returns the share of readings with at least one of these bits; `None` if no reading has the bits.
+/// Returns the share of readings with at least one of these bits; `None` if no reading reports reasons.
 pub(super) fn share_with(looks: &[&States], bits: u64) -> Option<f64> {
     let told: Vec<u64> = looks.iter().filter_map(|look| look.reasons.as_ref().ok().copied()).collect();
     let with = told.iter().filter(|reasons| *reasons & bits != 0).count();

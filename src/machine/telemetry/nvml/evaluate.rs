@@ -23,7 +23,7 @@ pub(super) struct Circumstances<'c> {
     pub(super) owners: &'c Owners,
     /// The memory that was in use before the probe.
     pub(super) idle: &'c GpuState,
-    /// True if NVML's numbers of processes match a process of the probe on any GPU.
+    /// True if a process id that NVML lists on any GPU belongs to the probe.
     pub(super) is_matched: bool,
     pub(super) first_settings: &'c Settings,
     /// The source for the metrics of GPUs without GPM; `None` if it is not used.

@@ -74,7 +74,7 @@ impl Gpm {
         }
     }
 
-    /// Returns why there are no numbers, if so.
+    /// Returns the reason if there are no numbers.
     pub(super) fn failure(&self) -> Option<&str> {
         self.question.refusal().or(self.failure.as_deref())
     }

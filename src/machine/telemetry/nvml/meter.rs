@@ -54,7 +54,7 @@ impl GpuMeter {
         let (library, counter) = (library.to_owned(), Arc::clone(&answered));
         let serve = move || match Nvml::builder().lib_path(&library).init() {
             Ok(nvml) => {
-                // Handles and samples borrow `nvml`, and a thread that hangs in the library never ends the loan.
+                // Leak it: handles and samples borrow `nvml`, and the thread may hang in the library forever.
                 let nvml: &'static Nvml = Box::leak(Box::new(nvml));
                 let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".to_owned());
                 let _ = opened.send(Ok(driver));

@@ -12,8 +12,8 @@ use super::ask::{Question, Told};
 /// The most readings that are kept; at this number, every other reading of the older half is dropped.
 const KEPT: usize = 512;
 
-/// A reading of the counters. They are read often, because the measured window becomes known only afterwards: then some
-/// reading is near each end of it.
+/// A reading of the counters. The measured window becomes known only afterwards, so readings are frequent: one is then
+/// near each end of it.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) at: Instant,
@@ -42,7 +42,7 @@ pub(super) struct States {
     pub(super) reasons: Told<u64>,
     /// The share of the last sample period in which some kernel ran.
     pub(super) busy: Told<f64>,
-    /// The processes with the share of time in which kernels of each process ran.
+    /// Each process with the share of time in which its kernels ran.
     pub(super) shares: Told<Vec<(u32, f64)>>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn keep<T>(readings: &mut Vec<T>, reading: T) {
     readings.push(reading);
 }
 
-/// Returns how far outside a window a reading may be to count as part of it.
+/// Returns how far outside a window a reading may lie and still count.
 fn margin(window: Window) -> Duration {
     const LEAST: Duration = Duration::from_millis(100);
     LEAST.max(window.length() / 10)
@@ -104,7 +104,7 @@ const SAMPLES_KEPT: usize = 1 << 14;
 #[derive(Debug)]
 pub(super) struct Samples {
     kind: Sampling,
-    /// The largest valid number; a sample with a larger number is dropped.
+    /// The largest valid number; samples above it are dropped.
     largest: f64,
     question: Question,
     /// The time of each sample in microseconds since 1970, and its number, in the order of time.
@@ -117,7 +117,7 @@ impl Samples {
         Self { kind, largest, question: Question::default(), kept: Vec::new(), failure: None }
     }
 
-    /// Takes the samples that the driver has gathered since the last time.
+    /// Takes the samples that the driver has gathered since the last call.
     pub(super) fn drain(&mut self, device: &Device<'_>) {
         let seen = self.kept.last().map(|(time, _)| *time);
         let kind = self.kind;
@@ -145,7 +145,7 @@ impl Samples {
         self.kept.push((time, number));
     }
 
-    /// Returns the mean over a time span, in microseconds since 1970, weighted by the time that each sample covers.
+    /// Returns the mean between two times in microseconds since 1970. Each sample weighs as much as the time it covers.
     pub(super) fn mean(&self, from: u64, to: u64) -> Told<f64> {
         let (mut sum, mut covered) = (0.0, 0.0);
         for pair in self.kept.windows(2) {

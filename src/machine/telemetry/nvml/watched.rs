@@ -19,7 +19,7 @@ use super::owners::Owners;
 use super::samples::{Counters, Memory, Samples, States, keep, number};
 use crate::machine::foreign::nvml::memory_by_first_version;
 
-/// A GPU with the questions that it can answer, and its readings since the probe began.
+/// A GPU, the calls that it supports, and its readings since the probe began.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) handle: Handle,
@@ -30,7 +30,7 @@ pub(super) struct Watched {
     pub(super) power: Samples,
     /// Codes of Xid errors since the probe began.
     pub(super) xids: Vec<u64>,
-    /// The reason why Xid errors are not known, if so.
+    /// The reason, if Xid errors are not known.
     pub(super) no_events: Option<String>,
     /// Uncorrected memory errors when the probe began.
     ecc_before: Told<u64>,

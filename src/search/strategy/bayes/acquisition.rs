@@ -39,7 +39,7 @@ pub(super) struct Choice {
     pub(super) config: Config,
     pub(super) belief: Belief,
     pub(super) chance: f64,
-    /// The factor of this probability that stands for fitting into memory.
+    /// The factor of `chance` that is the probability of fitting into memory.
     pub(super) fits: f64,
     /// The expected improvement in standard units; failures count as no improvement.
     pub(super) improvement: f64,
@@ -79,7 +79,7 @@ struct Bounded {
     at: u32,
 }
 
-/// The parts that a bound considers.
+/// How closely a bound is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// The mean, the probability to run, and a rough bound of the deviation.

@@ -54,7 +54,7 @@ pub(super) fn shuffled(candidates: &[Chunk], seed: u64) -> impl Iterator<Item = 
     })
 }
 
-/// Draws a sample of a space that is too large to be listed: random configs, and those around the best ones.
+/// Draws a sample of a space that is too large to be listed: random configs, and neighbours of the best configs.
 pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config> {
     /// Round numbers, as bounds on the time of a proposal.
     const DRAWS: usize = 1000;
@@ -74,7 +74,7 @@ pub(super) fn sample(view: &View<'_>, best: &[&Config], seed: u64) -> Vec<Config
         let order = Permutation::new(size, seed);
         found.extend((0..size.min(DRAWS as u128)).filter_map(|place| space.config(order.at(place)?)));
     }
-    // If draws already come from what the rules leave, walks add nothing.
+    // If draws already come from allowed configs only, walks add nothing.
     let walks = if space.is_sparse() && !found.is_empty() { 0 } else { SHUFFLED };
     for walk in 0..walks {
         let mut fuel = 2_000;

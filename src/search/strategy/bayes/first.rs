@@ -8,7 +8,7 @@ use crate::search::strategy::{View, random};
 
 /// Proposes the start, then configs far from the known configs.
 pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) -> Option<Config> {
-    // The best config of an earlier study is no start: it may be far from everything that is good here.
+    // The best config of an earlier study does not count as the start: it may be far from all good configs here.
     let tried = view.history.trials().len() + view.pending.len();
     if tried == 0 || tried == 1 && view.start.is_none() && !view.earlier.is_empty() {
         let start = view.start.cloned().or_else(|| middle(view, candidates));
@@ -22,7 +22,7 @@ pub(super) fn first(view: &View<'_>, known: &Known<'_>, candidates: &[Chunk]) ->
 
 /// Returns the open config nearest to the middle of every parameter.
 fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
-    /// How much farther from the middle a config may be if chance prefers it: a round number.
+    /// The largest random addition to the distance from the middle, so that seeds have different starts: a round number.
     const JITTER: f64 = 0.02;
     let offset = |config: &Config| -> f64 {
         let parameters = view.space.parameters().iter().zip(config.levels());
@@ -50,7 +50,7 @@ fn middle(view: &View<'_>, candidates: &[Chunk]) -> Option<Config> {
         .map(|(_, config)| config.clone())
 }
 
-/// Returns the config that did not fit, with every parameter halved that memory grows with.
+/// Returns the last config that did not fit, with half the level in every parameter that memory grows with.
 fn retreat(view: &View<'_>) -> Option<Config> {
     let (failed, _) = view.walls().last()?;
     let mut config = (*failed).clone();

@@ -18,16 +18,16 @@ struct Prior {
 }
 
 impl Prior {
-    /// Returns its contribution to the cost, and the derivative of that.
+    /// Returns its contribution to the cost, and the derivative of that contribution.
     fn cost(&self, x: f64) -> (f64, f64) {
         let z = (x - self.mean) / self.deviation;
         (0.5 * z * z, z / self.deviation)
     }
 }
 
-/// The prior for lengths, whose mean is ln 1.2 in widths of the axis. With shorter lengths a process learns nothing
-/// from few trials; with longer ones it sees a cliff too late. A deviation of 0.8 kept lengths too long: the best found
-/// after 40 probes was farther from the table's best.
+/// The prior for lengths, whose mean is ln 1.2 in widths of the axis. With shorter lengths a process learns nothing from few
+/// trials; with longer lengths it sees a cliff too late. A deviation of 0.8 kept lengths too long: the best found after 40 probes
+/// was farther from the table's best.
 const LENGTH: Prior = Prior { mean: 0.2, deviation: 1.0 };
 /// The priors for the variance of standardised values, and of the residuals of a model (mean: ln 0.6).
 const VARIANCE: Prior = Prior { mean: 0.0, deviation: 1.0 };

@@ -1,8 +1,8 @@
 //! The kernel: the expected similarity of the values of two configs.
 //!
-//! It is the product over the parameters of the Matérn correlation of order 3/2, with a length for each parameter. See Rasmussen
-//! and Williams, "Gaussian processes for machine learning", 2006, section 4.2. This is rough enough for the effect of the next
-//! larger block or buffer, while lengths stay long.
+//! It is the product over the parameters of the Matérn correlation of order 3/2, with a length (scale) for each parameter. See
+//! Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 4.2. It allows a jump from one block or buffer
+//! size to the next, even if lengths are long.
 
 use libm::exp;
 

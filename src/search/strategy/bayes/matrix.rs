@@ -28,7 +28,7 @@ impl Triangle {
         &self.entries[start..=start + row]
     }
 
-    /// The factor L of a symmetric matrix A = L Lᵀ; `None` where the matrix is not positive definite.
+    /// The factor L of a symmetric matrix A = L Lᵀ; `None` if the matrix is not positive definite.
     pub(super) fn cholesky(mut self) -> Option<Self> {
         for row in 0..self.size {
             let (known, rest) = self.entries.split_at_mut(row * (row + 1) / 2);
@@ -74,7 +74,7 @@ impl Triangle {
 
     /// Returns the inverse of A, if this is the factor of A.
     pub(super) fn inverse(&self) -> Self {
-        // Columns of L⁻¹, each from its diagonal on; A⁻¹ is the product of its transpose with it.
+        // Columns of L⁻¹, each from its diagonal on. A⁻¹ is the transpose of L⁻¹ times L⁻¹.
         let size = self.size;
         let columns: Vec<Vec<f64>> = (0..size)
             .map(|column| {

@@ -1,8 +1,8 @@
 //! Chooses the mean that the process starts from: a constant, the physics of a training step, or an earlier study.
 //!
-//! Each is judged by how likely it makes the history, including its own coefficients and the kernel's. The earlier
-//! study gets a weight from zero upwards that the history decides, so a misleading study fades. Both it and the physics
-//! are dropped when the history clearly speaks against them.
+//! Each is judged by how likely it makes the history, including its own coefficients and the kernel's. The history decides the
+//! weight of the earlier study, from zero upwards, so a misleading study loses its weight. The study and the physics are dropped if
+//! the history clearly contradicts them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +15,7 @@ use super::scale::{EXPECTED, Scale};
 use crate::model::{Config, Objective, Parameter, Space, Trial};
 use crate::search::strategy::earlier::{Earlier, spread};
 
-/// The logarithm of a likelihood ratio by which the history may speak against a mean before the process drops it. A
-/// round number: a ratio of about 7.
+/// A mean is dropped if the logarithm of the likelihood ratio against it exceeds this. A round number: a ratio of about 7.
 const DOUBT: f64 = 2.0;
 
 /// Returns true if the proposal after this many trials, failures included, learns from an earlier study that is in doubt.
@@ -48,7 +47,7 @@ pub(super) struct History<'h> {
 }
 
 impl History<'_> {
-    /// Returns the values without low ones being compressed.
+    /// Returns the values, with low values not compressed.
     pub(super) fn whole(&self) -> Vec<f64> {
         self.scored.iter().map(|(_, score)| self.scale.whole_value(*score)).collect()
     }
@@ -71,8 +70,8 @@ impl Mean {
         physics: Option<&Physics>,
         lessons: &[Arc<Lesson>],
     ) -> (Self, Fitted) {
-        /// The logarithm of a likelihood ratio by which the history must speak for an earlier study before every
-        /// proposal learns from it. A round number: a ratio of about 20.
+        /// Every proposal learns from an earlier study if the logarithm of the likelihood ratio for it exceeds this. A round
+        /// number: a ratio of about 20.
         const SURE: f64 = 3.0;
         let without = Self::without(history, physics);
         let Some(with) = Self::earlier(history, lessons) else { return (without.mean, without.around) };
@@ -97,7 +96,8 @@ impl Mean {
         if cost > plain.cost + DOUBT { plain } else { Candidate { cost, ..explained } }
     }
 
-    /// Finds the most likely earlier study. The kernel is fitted to its residuals only, since fits take far longer than comparisons.
+    /// Finds the most likely earlier study. The kernel is fitted to its residuals only, since fits take far longer than
+    /// comparisons.
     fn earlier(history: &History<'_>, lessons: &[Arc<Lesson>]) -> Option<Candidate> {
         let unfitted = fit::unfitted(history.axes);
         let process = Process::new(&history.data, history.axes, &unfitted).filter(|_| !lessons.is_empty())?;
@@ -167,8 +167,8 @@ impl Mean {
     }
 }
 
-/// Finds the weight of an earlier study that the history and the prior make most likely. Also returns the prior's contribution to the
-/// cost, and the cost. The surprise of the residuals is quadratic in the weight, so three weights determine it.
+/// Finds the weight of an earlier study that the history and the prior make most likely. Also returns the prior's contribution to
+/// the cost, and the cost. The surprise of the residuals is quadratic in the weight, so three weights determine it.
 fn weight(history: &History<'_>, lesson: &Arc<Lesson>, process: &Process) -> (f64, f64, f64) {
     /// The prior: a study most likely holds here as it did there, and a weight against it is less likely. Round
     /// numbers.
@@ -218,7 +218,7 @@ struct Common {
 }
 
 impl Lesson {
-    /// Fits a process to a study; `None` where its configs do not differ.
+    /// Fits a process to a study; `None` if its configs do not differ.
     pub(super) fn of(space: &Space, objective: &Objective, earlier: &Earlier) -> Option<Self> {
         let all = axes(space);
         let known = &earlier.points;

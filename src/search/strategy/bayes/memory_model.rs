@@ -14,13 +14,13 @@ use crate::model::{Config, MemoryRole, Objective, Outcome, Parameter, Precision,
 use crate::probe::stats::normal_tail;
 use crate::search::strategy::View;
 
-/// The positions of the coefficients of the model; after these stand two for each setting that makes a group.
+/// The positions of the model's coefficients. Then come two coefficients for each setting that makes a group.
 const BASE: usize = 0;
 const ACTIVATIONS: usize = 1;
 const SETTINGS: usize = 2;
 
-/// The most settings that make groups; beyond these, groups are taken to be alike. The limits here are round numbers
-/// that bound the work.
+/// The most settings that make groups; beyond these, groups are assumed to be alike. The limits here are round numbers that bound
+/// the work.
 const MOST_SETTINGS: usize = 16;
 /// The most settings of one parameter that make groups.
 const MOST_LEVELS: u64 = 8;
@@ -29,12 +29,11 @@ const MOST_CASES: u64 = 65_536;
 /// The most trials that the model is fitted to, which are the latest, and the most failures before them.
 const MOST_TRIALS: usize = 300;
 const MOST_FAILURES: usize = 100;
-/// The expected deviation of peaks from the model, as a logarithm, because allocators round up and fragment. A round
-/// number: 4 %.
+/// The expected deviation of peaks from the model, as a logarithm, because allocators round up and fragment. A round number: 4%.
 const DISCREPANCY: f64 = 0.04;
-/// The expected deviation of the limit that failures show, as a logarithm. A round number: 5 %.
+/// The expected deviation of the limit that failures show, as a logarithm. A round number: 5%.
 const EDGE: f64 = 0.05;
-/// The probability from which on the model predicts that a config fits.
+/// The least probability at which the model predicts that a config fits.
 const HALF: f64 = 0.5;
 /// A failure says nothing about configs that are smaller by this logarithm of their size. A round number: 15%.
 const MUCH: f64 = 0.15;
@@ -81,12 +80,12 @@ enum Told {
 }
 
 impl MemoryNeed {
-    /// Fits the model of a space to its trials; `None` where no parameter is known to grow memory.
+    /// Fits the model of a space to its trials; `None` if no parameter is known to grow memory.
     pub(super) fn of(view: &View<'_>, trials: &[&Trial]) -> Option<Self> {
         let mut need = Self::expected(view.space)?;
         let evidence = need.evidence(view, trials);
         let start: Vec<f64> = need.unknowns.iter().map(|unknown| unknown.mean).collect();
-        // Starts from the priors' means, and from a place where memory is short.
+        // Starts from the priors' means, and from coefficients with which memory is short.
         let short = start.iter().enumerate().map(|(at, number)| number + if at == ACTIVATIONS { 2.0 } else { 0.0 });
         let starts = [start.clone(), short.collect()];
         need.found = Some(most_likely(&need.unknowns, &starts, &evidence));

@@ -34,8 +34,8 @@ use schedule::{Batch, Kept, Thought};
 use super::{EarlierStudy, Entry, Proposal, Strategy, View, random};
 use crate::model::{Config, Outcome, Trial};
 
-/// The default strategy: `bayes` around a physical model of a training step's time. If the history speaks against that model, or the
-/// space has no parameter with a known role, it does without.
+/// The default strategy: `bayes` around a physical model of a training step's time. If the history contradicts that model, or the
+/// space has no parameter with a known role, it works without the model.
 pub(super) const AUTO: Entry = Entry {
     name: "auto",
     about: "bayes, around a model of what a training step's time depends on",
@@ -75,7 +75,7 @@ fn earliest(view: &View<'_>, known: &Known<'_>) -> Option<Proposal> {
     Some(Proposal { reason: Some(format!("tries the best of {}", study.place())), ..Proposal::from(config) })
 }
 
-/// The parts of [`auto`](super::STRATEGIES). Each part can be left out, to measure what it contributes.
+/// The parts of [`auto`](super::STRATEGIES). Each part can be left out, to measure its contribution.
 ///
 /// Normal searches have all parts (`bayes` all but the physics); an ablation leaves out one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct Parts {
     pub noise: bool,
     /// A second process predicts how likely a config is to run; else every open config is taken to run.
     pub feasibility: bool,
-    /// Every open config is scored where the space can be listed; else a sample, as in larger spaces.
+    /// Every open config is scored if the space can be listed; else a sample is, as in larger spaces.
     pub every_config: bool,
     /// Scores are compared as logarithms if they are positive; else without a transformation.
     pub logarithm: bool,
@@ -104,7 +104,7 @@ pub fn bayes_with(parts: Parts) -> Box<dyn Strategy> {
     Box::new(Bayes { parts, ..Bayes::default() })
 }
 
-/// The trials before the process proposes: with fewer it cannot know any difference.
+/// The fewest trials before the process proposes: with fewer, it cannot know any difference.
 const FIRST_TRIALS: usize = 3;
 
 impl Strategy for Bayes {

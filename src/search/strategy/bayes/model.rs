@@ -22,7 +22,7 @@ use crate::search::strategy::{Proposal, SoFar, View, earlier::spread};
 /// number.
 const MOST_FITTED: usize = 64;
 const MOST_KNOWN: usize = 300;
-/// The same limits where one process makes many proposals, since all slots wait for it.
+/// The same limits if one process makes many proposals, since all slots wait for it.
 const MOST_FITTED_OF_MANY: usize = 32;
 const MOST_KNOWN_OF_MANY: usize = 96;
 
@@ -73,17 +73,17 @@ const LITTLE: f64 = 0.01;
 /// full grids among the tables, it fell from 6.6%, 2.8% and 1.8% to 5.7%, 2.6% and 1.7%.
 const DEVIATIONS_IN_DOUBT: f64 = 1.5;
 
-/// After this many trials in a row without a new best, a process that expects a new best was wrong. With 6, searches of five
-/// recorded tables of kernels and pipelines came to 1.6% below the best after 60 probes (20 seeds). They came to 2.2% if such steps
-/// were taken only when little was expected. A value of 10 was no better than that.
+/// After this many trials in a row without a new best, the process is in doubt even if it expects a new best. With 6, searches of
+/// five recorded tables of kernels and pipelines came to 1.6% below the best after 60 probes (20 seeds). They came to 2.2% if only
+/// a small expected improvement started [`plateau`] proposals. A value of 10 was no better than that.
 const STALLED: usize = 6;
 
-/// A config that needs no new process is preferred from this share of the largest expected improvement on. A round number, far
-/// within the error of the expectation.
+/// A config that needs no new process is preferred if its expected improvement is at least this share of the largest. A round
+/// number, far within the error of the expectation.
 const AS_GOOD: f64 = 0.95;
 
 impl Model {
-    /// Returns the best candidate; `None` where no process can be made from the history, or no candidate is open.
+    /// Returns the best candidate; `None` if no process can be made from the history, or no candidate is open.
     pub(super) fn propose(
         &self,
         view: &View<'_>,
@@ -180,7 +180,7 @@ impl Model {
     }
 }
 
-/// Returns the best candidate. If a step of another kind chose it, also returns the reason in a phrase.
+/// Returns the candidate to propose. If it comes from [`plateau`], also returns the reason as a phrase.
 fn choose(
     view: &View<'_>,
     known: &Known<'_>,

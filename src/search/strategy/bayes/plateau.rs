@@ -1,10 +1,10 @@
-//! Steps of another kind, for a process that expects no more gain, or whose expected gains do not come. Such a process may be
-//! certain and wrong.
+//! Proposals for a plateau: the Gaussian process expects no more gain, or its expected gains do not come. It may be certain and
+//! wrong.
 //!
-//! A process judges the whole space by a few lengths. If a parameter made no difference, or a bad one, wherever it was tried, the
-//! process expects the same everywhere. So every second proposal tries a neighbour of the best along parameters that were not
-//! changed there. A pattern search does the same (Hooke and Jeeves, "Direct search solution of numerical and statistical problems",
-//! 1961). Otherwise, and after these neighbours, come settings that no config has had.
+//! The process has one length scale per parameter for the whole space. If a parameter did not help wherever it was tried, the
+//! process expects no help anywhere. So every second proposal is a neighbour of the best config, along a parameter that was not yet
+//! changed from there. A pattern search does the same (Hooke and Jeeves, "Direct search solution of numerical and statistical
+//! problems", 1961). All other proposals have a setting that was never tried.
 
 use std::collections::HashSet;
 
@@ -14,10 +14,10 @@ use super::candidates::{Chunk, chunks};
 use crate::model::Config;
 use crate::search::strategy::View;
 
-/// The probability to run below which a config is not worth such a step. A round number.
+/// The least probability of a successful run for which a config is proposed. A round number.
 const LIKELY: f64 = 0.5;
 
-/// Returns the config of such a step and the reason for it, in a phrase; `None` if no such step is left.
+/// Returns a proposal and the reason for it, as a phrase; `None` if none is left.
 pub(super) fn step(
     view: &View<'_>,
     known: &Known<'_>,
@@ -28,7 +28,7 @@ pub(super) fn step(
     let is_likely = |choice: &Choice| choice.chance >= LIKELY;
     let last = view.last_in_process();
     let follows = |config: &Config| last.is_some_and(|last| view.space.may_follow(config, last));
-    // All these configs are equally good tries, so configs that need no new process come first.
+    // All these configs are equally good tries, so configs that can run in the current process come first.
     let of = |among: &[Chunk], counts: &dyn Fn(&Config) -> bool| {
         let open = |config: &Config| view.is_open(config) && counts(config);
         let following = judge.choose(among, |config| open(config) && follows(config)).filter(is_likely);
@@ -46,7 +46,7 @@ pub(super) fn step(
     is_turn_of_near.then(near).flatten().or_else(never_tried)
 }
 
-/// Returns the configs one step away from a config along one parameter, without parameters along which such a step was tried.
+/// Returns the configs one step away from `best` along one parameter. Skips each parameter along which such a step was tried.
 fn neighbours(view: &View<'_>, known: &Known<'_>, best: &Config) -> Vec<Config> {
     let tried: HashSet<&Config> = known.trials.iter().map(|trial| &trial.config).collect();
     let along = |parameter| view.space.moves(best, parameter, 1);
@@ -57,7 +57,7 @@ fn neighbours(view: &View<'_>, known: &Known<'_>, best: &Config) -> Vec<Config> 
     found
 }
 
-/// Returns a function that says whether a config has a setting that no known one has.
+/// Returns a function that says whether a config has a setting that no known config has.
 fn has_new_setting(view: &View<'_>, known: &Known<'_>) -> impl Fn(&Config) -> bool + use<> {
     let of_parameter = |at| known.trials.iter().filter_map(|trial| trial.config.level(at)).collect();
     let tried: Vec<HashSet<u32>> = (0..view.space.parameters().len()).map(of_parameter).collect();

@@ -25,10 +25,10 @@ impl Axis {
     /// Chooses the axis of a parameter. Ordered settings are placed by their level. Settings of a long even range are placed by
     /// their logarithm, since the effect of a size on a training step depends on ratios.
     fn of(parameter: &Parameter) -> Self {
-        /// The number of settings from which on a range counts as long: a round number. Fewer are a list made by hand,
-        /// whose spacing its author chose.
+        /// The fewest settings of a long range: a round number. A shorter range is likely written by hand, with a spacing that its
+        /// author chose.
         const LONG: u64 = 40;
-        /// The ratio from which on the halves of an even range differ much in size: a round number.
+        /// The least ratio of the last to the first value of a wide range: a round number.
         const WIDE: f64 = 16.0;
         if !parameter.is_ordinal() {
             return Self::Category;

@@ -1,4 +1,4 @@
-//! The Gaussian process: predicts unknown values from known ones.
+//! The Gaussian process: predicts unknown values from known values.
 
 use super::kernel::{Decays, Factor, Pairs, Shape, factors};
 use super::matrix::{Triangle, dot, sum};
@@ -78,7 +78,7 @@ impl Process {
         is_sound.then_some(Self { points, variance, decays, factor, ones, weights, level, certainty })
     }
 
-    /// Returns the negative logarithm of the density of these values, in place of the process's own, up to a constant.
+    /// Returns the negative logarithm of the density of other values at the same points, up to a constant.
     pub(super) fn surprise(&self, values: &[f64]) -> f64 {
         let ones = &self.ones;
         let mut solved = values.to_vec();
@@ -192,7 +192,7 @@ const SMALLEST: f64 = 1e-12;
 /// Predicts how likely a config is to run at all. A failure has no score; it is only distinguished from success.
 pub(super) struct Feasibility {
     pub(super) process: Process,
-    /// The share of configs that is expected to run where nothing is known.
+    /// The expected share of configs that run, far from all known points.
     prior: f64,
 }
 

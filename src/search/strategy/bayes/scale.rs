@@ -1,13 +1,13 @@
-//! Converts scores to standardised values: larger is better, the mean is about zero, and differences are ratios where
-//! that makes sense.
+//! Converts scores to standardised values: larger is better, the mean is about zero, and differences are ratios if scores have
+//! logarithms.
 
 use libm::{exp, log as ln};
 
 use crate::model::{Direction, Objective};
 use crate::probe::stats::{NORMAL_95, median};
 
-/// The expected deviation of scores, as logarithms, among the configs of a space: for throughputs of training steps, and for any other
-/// scores. Recorded tables lie between 0.2 and 1.8.
+/// The expected deviation of scores, as logarithms, among the configs of a space: for throughputs of training steps, and for any
+/// other scores. Recorded tables lie between 0.2 and 1.8.
 pub(super) const EXPECTED: f64 = 0.4;
 pub(super) const EXPECTED_ANYWHERE: f64 = 1.0;
 
@@ -66,7 +66,7 @@ impl Scale {
         (self.kind.raw(score) - self.mean) / self.deviation
     }
 
-    /// The variance of a value whose score has an interval of 95 % with this half width.
+    /// The variance of a value whose score has a 95% interval with this half width.
     pub(super) fn variance(&self, score: f64, relative_half_width: f64) -> f64 {
         /// The widest interval, as a logarithm, that is distinguished: a round number.
         const WIDEST: f64 = 3.0;

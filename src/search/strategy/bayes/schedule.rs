@@ -1,9 +1,9 @@
-//! Decides when the model is fitted anew, and keeps the last fit. If probes end faster than a fit with a ranking of candidates takes,
-//! one such thought makes many proposals: sixty-four slots with steps of a millisecond ask two hundred times a second.
+//! Decides when the model is fitted anew, and keeps the last fit. A thought is a fit with a ranking of candidates. If probes end
+//! faster than a thought takes, one thought makes many proposals: 64 slots with steps of 1 ms need 200 proposals a second.
 //!
 //! The schedule depends only on the number of trials, a fit only on the trials up to then, and a proposal only on the configs of a
-//! thought that are still open. So a strategy that lived through a search and a new strategy that only sees its history make the same
-//! proposal. The new strategy fits once.
+//! thought that are still open. So a new strategy with only the history of a search makes the same proposal as the strategy that
+//! ran the search. It fits once.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use super::candidates::{Chunk, shuffled};
 use crate::model::{Config, History, Space};
 use crate::search::strategy::{Proposal, View};
 
-/// The number of scored trials up to which the model is fitted at each one: a round number, since fits of few trials
-/// are quick.
+/// Up to this many scored trials, the model is fitted after each trial, because fits of few trials are quick. A round number.
 const EACH: usize = 20;
 
-/// Returns how many of the scored trials the model is fitted to: each up to [`EACH`], then whenever there are a tenth more.
+/// Returns how many of the scored trials the model is fitted to: all up to [`EACH`]; beyond, a new fit follows after each tenth
+/// more.
 fn fitted(scored: usize) -> usize {
     let mut at = scored.min(EACH);
     while at >= EACH && at + at / 10 <= scored {
@@ -75,7 +75,7 @@ impl<T> Kept<T> {
 const THOUGHT: f64 = 0.025;
 /// The share of a core that thoughts may take. A round number.
 const SHARE: f64 = 0.1;
-/// The number of the last trials that tell how long a probe takes. A round number.
+/// The number of last trials that show how long a probe takes. A round number.
 const LAST: usize = 16;
 /// The fewest trials for a thought. A round number.
 const FEWEST: usize = 4;

@@ -67,12 +67,11 @@ impl Physics {
     pub(super) fn fit(&self, history: &History<'_>) -> (Numbers, f64) {
         /// The smallest weight with which alternative coefficients count: a round number.
         const LEAST_WEIGHT: f64 = 0.005;
-        /// How much worse the explanation of throughput may become when waiting is also explained. A larger loss means that the two
-        /// contradict each other, and then throughput counts. A round number, in the units of the cost.
+        /// How much the cost of the throughputs may rise when waits are fitted as well. If it rises more, the two contradict each
+        /// other, and only throughputs count. A round number.
         const MISLED: f64 = 3.0;
-        /// The starts of the fit: by how many deviations each start moves which coefficients away from the priors'
-        /// means. The first start does not move. Then the loader is faster, the loader is slower, and threads would be
-        /// faster with more cores.
+        /// The starts of the fit: each moves some coefficients away from the priors' means, by this many deviations. The first
+        /// start does not move. Then the loader is faster, the loader is slower, and threads would be faster with more cores.
         const STARTS: [&[(usize, f64)]; 4] = [
             &[],
             &[(step::LOADER, -1.5)],
@@ -153,8 +152,8 @@ impl Physics {
         Some(Proposal { reason: Some(reason), ..Proposal::from(config.clone()) })
     }
 
-    /// Returns the share of a step that was spent waiting for data, if the probe reported it. If the probe did not
-    /// report the time of a step, that follows from throughput and batch, unless several devices may take batches.
+    /// Returns the share of a step that was spent waiting for data, if the probe reported it. A step time that the probe did not
+    /// report follows from throughput and batch, unless several devices may take batches.
     fn wait_of(&self, space: &Space, trial: &Trial) -> Option<f64> {
         let measurement = trial.outcome.measurement()?;
         let wait = measurement.phase_seconds.get("data_wait")?;
@@ -182,7 +181,7 @@ impl Physics {
         numbers.uncertain_speed(&self.asked(space, config))
     }
 
-    /// Adds by how much the mean differs with alternative coefficients that the history allows, with their weights.
+    /// Appends the difference of the mean with each set of alternative coefficients that the history allows, and its weight.
     pub(super) fn other_means(&self, space: &Space, config: &Config, numbers: &Numbers, into: &mut Vec<(f64, f64)>) {
         numbers.other_speeds(&self.asked(space, config), into);
     }
@@ -292,8 +291,8 @@ pub(super) fn compressed(rest: f64) -> f64 {
     if rest < LIMIT { LIMIT - ln(1.0 + LIMIT - rest) } else { rest }
 }
 
-/// The amount added to both sides of the odds. Without it, a few percent of the time at either end would change them
-/// much. A round number.
+/// The amount added to both sides of the odds. Without it, a few percent of the time at either end would change the odds much. A
+/// round number.
 const SOFT: f64 = 0.05;
 
 fn odds(share: f64) -> f64 {

@@ -1,5 +1,5 @@
 //! Finds the most likely coefficients of a model: least squares with normal priors. Also finds alternative coefficients that the
-//! history allows, each with its weight: the uncertainty that the most likely coefficients do not show.
+//! history allows, each with its weight, to show the uncertainty.
 
 use libm::{exp, log as ln};
 
@@ -39,8 +39,8 @@ pub(in super::super) trait Evidence {
 
 /// The most steps of one optimisation: a round number, which bounds the time of a fit.
 const ROUNDS: usize = 12;
-/// The number of standard deviations from which on a difference counts as an error rather than as evidence: beyond it
-/// the weight falls (Cauchy's loss; Huber and Ronchetti, "Robust statistics", 2009).
+/// Differences beyond this many standard deviations lose weight, since they are more likely errors than evidence (Cauchy's loss;
+/// Huber and Ronchetti, "Robust statistics", 2009).
 const WILD: f64 = 2.5;
 
 /// Finds the coefficients with the smallest cost from differences and priors, by Levenberg's and Marquardt's steps.
@@ -212,7 +212,7 @@ impl Chance {
         ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns a nearly normal number: the sum of twelve uniform ones.
+    /// Returns a nearly normal number: the sum of twelve uniform numbers.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }

@@ -34,7 +34,7 @@ pub(super) struct Asked {
     pub(super) ln_pieces: f64,
     /// The logarithm of the number of batches in an update of the weights.
     pub(super) ln_accumulation: f64,
-    /// Loader workers; `None` where the config has no such parameter.
+    /// Loader workers; `None` if the config has no such parameter.
     pub(super) workers: Option<f64>,
     pub(super) ln_prefetch: f64,
     pub(super) ln_threads: f64,
@@ -60,22 +60,22 @@ pub(in crate::search::strategy::bayes) struct Numbers {
     host: f64,
     update: f64,
     unit: f64,
-    /// The covariance of the coefficients, row by row; empty where it is not known.
+    /// The covariance of the coefficients, row by row; empty if it is unknown.
     covariance: Vec<f64>,
-    /// Alternative coefficients that the history allows, with their weights. The own weight is one minus their sum.
+    /// Alternative coefficients that the history allows, with their weights. The coefficients in `raw` have the remaining weight.
     others: Vec<(Numbers, f64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// The logarithm of samples per second, up to the unit that fitting leaves open.
+    /// The logarithm of samples per second, up to an unknown unit.
     pub(super) speed: f64,
     /// The share of the time that is spent waiting for data.
     pub(super) wait: f64,
 }
 
 impl Numbers {
-    /// Numbers in the order of the unknowns, the unit of speeds behind them.
+    /// Takes the coefficients in the order of the unknowns, the unit of speeds last.
     pub(super) fn new(raw: &[f64], middle: f64) -> Self {
         Self {
             launch: exp(raw[HALF_BATCH]),
@@ -166,7 +166,7 @@ impl Numbers {
         (speed, variance.max(0.0))
     }
 
-    /// Adds by how much the speed differs with alternative coefficients that the history allows, with their weights.
+    /// Appends the difference of the speed with each set of alternative coefficients that the history allows, and its weight.
     pub(super) fn other_speeds(&self, asked: &Asked, into: &mut Vec<(f64, f64)>) {
         let own = self.step(asked).speed;
         into.extend(self.others.iter().map(|(other, weight)| (other.step(asked).speed - own, *weight)));
@@ -185,7 +185,7 @@ impl Numbers {
             return (device.larger(load), device);
         };
         if workers < 0.5 {
-            // Without workers nothing is loaded ahead: loading and computing take turns.
+            // Without workers nothing is loaded ahead: loading and computing alternate.
             return (device.plus(load), device);
         }
         let (workers, cores) = (Dual::constant(workers), Dual::along(self.cores, CORES));
@@ -304,7 +304,7 @@ impl<const N: usize> Dual<N> {
         self.mixed(other, (a + b).sqrt(), a / (a + b), b / (a + b))
     }
 
-    /// Returns the norm of order four: the larger of two, and somewhat more where they are about equal.
+    /// Returns the norm of order four: the larger of two, and somewhat more if they are about equal.
     fn larger(self, other: Self) -> Self {
         let (low, high) = if self.value < other.value { (self, other) } else { (other, self) };
         let ratio = low.value / high.value;
@@ -313,7 +313,7 @@ impl<const N: usize> Dual<N> {
         low.mixed(high, high.value * (1.0 + fourth).sqrt().sqrt(), share, 1.0 - share)
     }
 
-    /// Returns the smaller of two, and somewhat less where they are about equal.
+    /// Returns the smaller of two, and somewhat less if they are about equal.
     fn smaller(self, other: Self) -> Self {
         let one = Self::constant(1.0);
         one.over(one.over(self).larger(one.over(other)))
