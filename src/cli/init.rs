@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gputune::init::{
-    Argument, Command, Means, Seen, Source, Template, deepspeed,
+    Argument, Command, Constant, Means, Seen, Source, Template, deepspeed,
     draft::{self, Frame, Rate},
-    missing,
+    lines_to_add, missing,
     plan::{self, Found, Plan, Way},
     preset::{self, PRESETS, Preset, Recognised},
     setting_files,
@@ -154,7 +154,7 @@ pub(super) fn drafted(args: &Args) -> Result<Option<Drafted>, Failed> {
     if templates.is_empty() {
         templates = setting_files::render(&mut plan, &found, &cwd);
     }
-    refuse_what_no_search_can_tune(args, &plan, &rate(preset, &source), source.fixed_by_constant(&cwd))?;
+    refuse_what_no_search_can_tune(args, &plan, &found, &cwd)?;
     let folder = paths::folder_of(&args.out);
     let elsewhere = folder.canonicalize().is_ok_and(|folder| Some(folder) != cwd.canonicalize().ok());
     let frame = Frame {
@@ -196,14 +196,8 @@ fn refuse_to_replace(args: &Args) -> Result<(), Failed> {
 }
 
 /// Refuses a plan without parameters. If a search follows at once, also refuses a command of unknown throughput.
-/// `constant` is the place and the code of a constant that fixes a parameter.
-fn refuse_what_no_search_can_tune(
-    args: &Args,
-    plan: &Plan,
-    rate: &Rate,
-    constant: Option<(String, String)>,
-) -> Result<(), Failed> {
-    let reason = match (plan.parameters.is_empty(), rate) {
+fn refuse_what_no_search_can_tune(args: &Args, plan: &Plan, found: &Found<'_>, cwd: &Path) -> Result<(), Failed> {
+    let reason = match (plan.parameters.is_empty(), rate(found.preset, found.source)) {
         (true, _) => "gputune found no setting that this command accepts",
         (false, Rate::Missing) if args.keep => "gputune cannot see how fast this command trains",
         (false, _) => return Ok(()),
@@ -214,15 +208,16 @@ fn refuse_what_no_search_can_tune(
     });
     let closed = plan.closed.iter().map(|(name, reason)| format!("; {name} is not searched, since {reason}"));
     let notes: String = plan.notes.iter().map(|note| format!("; {note}")).chain(closed).collect();
-    let constant = constant.filter(|_| plan.parameters.is_empty()).map(|(place, code)| {
+    let constant = found.source.constants(cwd).into_iter().next().filter(|_| plan.parameters.is_empty());
+    let constant = constant.map(|constant| {
+        let Constant { place, code, .. } = constant;
         format!("; {place} has `{code}`: let the script read it from an option or the environment")
     });
     let (foreign, constant) = (foreign.unwrap_or_default(), constant.unwrap_or_default());
     Err(Failed::usage(format!("{reason}{constant}{foreign}{notes}")).hint(format!(
-        "add three lines to the script (`pip install` gputune's package, see {}):\n  import gputune\n  \
-         settings = gputune.config(batch_size=64, workers=4)          # at the start; train with these\n  \
-         gputune.step(samples=settings[\"batch_size\"])               # at the end of each training step",
-        plan.preset.page
+        "add these lines to the script (`pip install` gputune's package, see {}):\n  {}",
+        plan.preset.page,
+        lines_to_add(found, plan, cwd).join("\n  ")
     )))
 }
 

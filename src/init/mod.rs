@@ -6,6 +6,7 @@
 
 mod argument;
 mod command;
+mod constants;
 pub mod deepspeed;
 pub mod draft;
 pub mod edits;
@@ -13,6 +14,7 @@ mod formats;
 pub mod help;
 pub mod hydra;
 pub mod knobs;
+mod lines_to_add;
 pub mod plan;
 pub mod preset;
 mod seen;
@@ -24,6 +26,8 @@ mod words;
 
 pub use argument::{Argument, Kind};
 pub use command::{Command, LAUNCHERS, Launcher};
+pub use constants::Constant;
+pub use lines_to_add::lines_to_add;
 pub use seen::{By, Guess, Match, Seen};
 pub use setting_files::Template;
 pub use settings::Means;

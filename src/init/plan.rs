@@ -409,8 +409,9 @@ impl Planner<'_> {
 
     /// Adds the settings that the script asks gputune for.
     fn add_config(&mut self) {
-        let Some(call) = self.found.source.of_gputune("config").cloned() else { return };
-        for (name, text) in &call.named {
+        let calls = self.found.source.calls().filter(|call| call.name == "gputune.config");
+        let named: Vec<(String, String)> = calls.flat_map(|call| call.named.clone()).collect();
+        for (name, text) in &named {
             let Some(value) = super::literal(text).filter(|_| self.planned(name).is_none()) else { continue };
             let knob = KNOBS.iter().find(|knob| knob.parameter == name);
             let about = knob.map_or("the script asks gputune for it", |knob| knob.about);

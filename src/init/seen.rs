@@ -8,7 +8,7 @@ use super::knobs::KNOBS;
 use super::preset::{Preset, preset};
 use crate::model::fact::Fact;
 use crate::model::{Facts, Measurement};
-use crate::probe::{FirstRun, NotedArgument, NotedVariable, Notes};
+use crate::probe::{FirstRun, NotedArgument, NotedLoader, NotedVariable, Notes};
 
 /// The findings of a script's first run.
 #[derive(Debug, Clone)]
@@ -208,6 +208,17 @@ impl Seen {
         };
         let loaders = self.notes.loaders.iter().filter(|loader| is_it(loader.batch_size, loader.workers));
         loaders.filter_map(|loader| loader.place.as_deref()).next()
+    }
+
+    /// Returns the loader that most likely feeds the training: according to the facts of the steps, else the loader that `line` of
+    /// the source makes, else the first.
+    pub(super) fn loader(&self, line: Option<usize>) -> Option<&NotedLoader> {
+        let at = |is_it: &dyn Fn(&str) -> bool| {
+            self.notes.loaders.iter().find(|loader| loader.place.as_deref().is_some_and(is_it))
+        };
+        let of_facts = self.place().and_then(|place| at(&|other| other == place));
+        let of_line = || at(&|place| line.is_some_and(|line| place.ends_with(&format!(":{line}"))));
+        of_facts.or_else(of_line).or_else(|| self.notes.loaders.first())
     }
 }
 

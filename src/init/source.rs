@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
-use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
-use super::knobs::{KNOBS, VOCABULARIES};
+use super::constants::{Constant, constants};
+use super::knobs::VOCABULARIES;
 use crate::search::environment;
 
 const READER: &str = include_str!("../../python/asking/read_source.py");
@@ -213,15 +212,20 @@ impl Source {
         places.chain(options).collect()
     }
 
-    /// Returns the first constant of the script or its own modules that fixes a known parameter, such as `BATCH_SIZE = 16`: its
-    /// place as seen from `cwd`, and its code.
-    pub fn fixed_by_constant(&self, cwd: &Path) -> Option<(String, String)> {
-        let cwd = std::path::absolute(cwd).ok()?;
-        self.files.iter().find_map(|file| {
-            let (line, code) = constant(&fs::read_to_string(&file.path).ok()?)?;
-            let path = file.path.strip_prefix(&cwd).unwrap_or(&file.path);
-            Some((format!("{}:{line}", path.display()), code))
-        })
+    /// Returns the constants of the script and its own modules that fix a known parameter. Their places are as seen from `cwd`.
+    pub fn constants(&self, cwd: &Path) -> Vec<Constant> {
+        let of_file = |(path, text): (PathBuf, String)| constants(&text, &path.display().to_string());
+        self.texts(cwd).into_iter().flat_map(of_file).collect()
+    }
+
+    /// Returns the files of the script, each with its path as seen from `cwd` and its text.
+    pub(super) fn texts(&self, cwd: &Path) -> Vec<(PathBuf, String)> {
+        let cwd = std::path::absolute(cwd).unwrap_or_default();
+        let of_file = |file: &SourceFile| {
+            let path = file.path.strip_prefix(&cwd).unwrap_or(&file.path).to_owned();
+            Some((path, fs::read_to_string(&file.path).ok()?))
+        };
+        self.files.iter().filter_map(of_file).collect()
     }
 
     /// Returns all calls, the script's own first.
@@ -282,19 +286,6 @@ impl Source {
     }
 }
 
-/// Returns the first line of a text that assigns a whole number to a parameter's name at the top level, and its code.
-fn constant(text: &str) -> Option<(usize, String)> {
-    static CONSTANT: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"^(([A-Za-z]\w*)\s*(?::\s*[\w.\[\]]+\s*)?=\s*\d+)\s*(?:#.*)?$").ok());
-    let constant = CONSTANT.as_ref()?;
-    text.lines().zip(1..).find_map(|(line, at)| {
-        let captures = constant.captures(line)?;
-        let name = Argument::plain(&captures[2]);
-        let is_known = KNOBS.iter().any(|knob| knob.names.contains(&name.as_str()));
-        is_known.then(|| (at, captures[1].to_owned()))
-    })
-}
-
 /// Returns the value of a literal: a string without its quotes, a number, `True`, `False` or `None`. Returns Rust's `None` for any
 /// other code.
 pub fn literal(text: &str) -> Option<String> {
@@ -330,19 +321,6 @@ mod tests {
             ("f'x'", None),
         ] {
             assert_eq!(literal(text).as_deref(), value, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_constant_that_fixes_a_parameter_is_found() {
-        for (text, expected) in [
-            ("import sys\nBATCH_SIZE = 16  # samples\nnum_workers = 2\n", Some((2, "BATCH_SIZE = 16"))),
-            ("\nbatch_size: int = 8\n", Some((2, "batch_size: int = 8"))),
-            ("BATCH_SIZE = args.batch_size\nSEED = 1\n", None),
-            ("def main():\n    batch_size = 8\n", None),
-            ("BATCH_SIZE == 16\n", None),
-        ] {
-            assert_eq!(constant(text), expected.map(|(line, code)| (line, code.to_owned())), "{text}");
         }
     }
 

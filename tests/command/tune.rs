@@ -73,22 +73,46 @@ fn one_command_finds_a_config_and_the_next_ones_go_on_with_it() {
 
 #[test]
 fn what_no_search_can_tune_is_refused_with_the_lines_to_add() {
-    for (script, reason) in [
-        ("print('hello')\n", "gputune found no setting that this command accepts"),
-        (
-            "import argparse\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\np.parse_args()\n",
-            "cannot see how fast this command trains",
-        ),
+    let options = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int, default=8)\n\
+                   args = p.parse_args()\nprint(args.batch_size)\n";
+    for (script, reason, line) in [
+        ("print('hello')\n", "gputune found no setting that this command accepts", "batch_size=<YOUR BATCH SIZE>)"),
+        (options, "cannot see how fast this command trains", "gputune.step(samples=args.batch_size) "),
     ] {
         let folder = folder(script);
         let output = gputune(folder.path(), &["tune", "train.py"]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         let told = stderr(&output);
-        for part in [reason, "import gputune", "gputune.config(", "gputune.step("] {
+        for part in [reason, "import gputune", line, "gputune.step("] {
             assert!(told.contains(part), "{part}\n{told}");
         }
         assert!(!folder.path().join("gputune-out/train/gputune.toml").exists());
     }
+}
+
+#[test]
+fn the_lines_to_add_have_the_scripts_own_values_and_work_as_printed() {
+    let script = "import time\nBATCH_SIZE = 16\nNUM_WORKERS = 2  # of the loader\nfor step in range(100000):\n    \
+                  time.sleep(0.005)\n";
+    let folder = folder(script);
+    let output = gputune(folder.path(), &["tune", "train.py"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let lines = support::lines_to_add(&stderr(&output));
+    let expected = [
+        ("import gputune", "at the top of train.py"),
+        ("BATCH_SIZE = gputune.config(batch_size=16)[\"batch_size\"]", "replaces line train.py:2"),
+        ("NUM_WORKERS = gputune.config(workers=2)[\"workers\"]", "replaces line train.py:3"),
+        ("gputune.step(samples=BATCH_SIZE)", "at the end of each training step"),
+    ];
+    assert_eq!(lines, expected.map(|(code, place)| (code.to_owned(), place.to_owned())), "{}", stderr(&output));
+    let [import, batch, workers, step] = expected.map(|(code, _)| code);
+    let loop_lines = script.lines().skip(3).collect::<Vec<_>>().join("\n");
+    let pasted = format!("{import}\nimport time\n{batch}\n{workers}\n{loop_lines}\n    {step}\n");
+    fs::write(folder.path().join("train.py"), pasted).unwrap();
+    let output = gputune(folder.path(), &["tune", "--time", "60s", "--probes", "2", "train.py"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let spec = fs::read_to_string(folder.path().join("gputune-out/train/gputune.toml")).unwrap();
+    assert!(spec.contains("batch_size = { powers_of_two = [4, 256] }") && spec.contains("workers    = {"), "{spec}");
 }
 
 #[test]

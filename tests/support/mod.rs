@@ -44,6 +44,13 @@ pub(crate) fn gputune() -> &'static str {
     &GPUTUNE
 }
 
+/// Returns the lines to add to a script in a hint: the code of each, and its place.
+pub(crate) fn lines_to_add(told: &str) -> Vec<(String, String)> {
+    let lines = told.lines().skip_while(|line| !line.starts_with("hint: add these lines")).skip(1);
+    let parts = lines.map_while(|line| line.trim().rsplit_once("   # "));
+    parts.map(|(code, place)| (code.trim_end().to_owned(), place.to_owned())).collect()
+}
+
 /// Returns Cargo's folder of this profile.
 pub(crate) fn profile() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_gputune")).parent().unwrap()

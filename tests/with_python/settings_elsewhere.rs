@@ -159,3 +159,41 @@ fn samples(json: &[u8]) -> Option<f64> {
     let after = text.split("\"samples_per_step\":").nth(1)?;
     after.split([',', '}', '\n']).next()?.trim().parse().ok()
 }
+
+#[test]
+fn the_lines_to_add_name_the_loader_that_the_first_run_saw() {
+    let Some(python) = python_with(&["torch"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "import time, torch\nfrom torch.utils.data import DataLoader, TensorDataset\n\ndef main():\n    \
+                  data = TensorDataset(torch.zeros(4096, 4))\n    \
+                  loader = DataLoader(data, batch_size=24, num_workers=1)\n    while True:\n        \
+                  for batch in loader:\n            time.sleep(0.005)\n\nmain()\n";
+    let path = folder.path().join("train.py");
+    fs::write(&path, script).unwrap();
+    let gputune =
+        |words: &[&str]| Command::new(support::gputune()).args(words).current_dir(folder.path()).output().unwrap();
+    // gputune sees no step of a framework that has no adapter.
+    let init = ["init", "--yes", "--preset", "jax", "--time", "20s", "--", python.to_str().unwrap(), "train.py"];
+    let output = gputune(&init);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let lines = support::lines_to_add(&stderr(&output));
+    let expected = [
+        ("import gputune", "at the top of train.py"),
+        ("settings = gputune.config(batch_size=24, workers=1)", "before train.py:6"),
+        (
+            "batch_size=settings[\"batch_size\"], num_workers=settings[\"workers\"]",
+            "arguments of the DataLoader in train.py:6",
+        ),
+        ("gputune.step(samples=settings[\"batch_size\"])", "at the end of each training step"),
+    ];
+    assert_eq!(lines, expected.map(|(code, place)| (code.to_owned(), place.to_owned())), "{}", stderr(&output));
+    let [import, settings, arguments, step] = expected.map(|(code, _)| code);
+    let pasted = script.replace("batch_size=24, num_workers=1", arguments);
+    let pasted = pasted.replace("    loader =", &format!("    {settings}\n    loader ="));
+    let pasted = pasted.replace("sleep(0.005)", &format!("sleep(0.005)\n            {step}"));
+    fs::write(&path, format!("{import}\n{pasted}")).unwrap();
+    let output = gputune(&init);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let probe = gputune(&["probe", "gputune.toml", "--json", "--quiet", "--set", "batch_size=48"]);
+    assert_eq!(samples(&probe.stdout), Some(48.0), "{}{}", stderr(&probe), stdout(&probe));
+}
