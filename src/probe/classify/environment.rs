@@ -98,23 +98,35 @@ pub(in super::super) fn with_last_words(ending: Ending, lines: &[String]) -> Str
     words.map_or_else(|| ending.to_string(), |words| super::cut(&format!("{ending}: {words}")))
 }
 
+/// The question of a script that asked for input.
+#[derive(Debug, Default, Clone, Copy)]
+pub(in super::super) struct Asked<'a> {
+    /// The script's line that asked, if the hook noted it; empty if the line is unknown.
+    pub(in super::super) place: Option<&'a str>,
+    /// True if the script had made a step. Its end then has another cause, unless the error names the input.
+    pub(in super::super) has_trained: bool,
+}
+
 /// Returns a sentence about the prompt, if the program failed because it asked for input, which a probe does not have.
-/// It then prints `EOFError` (Python's `input`) or `Aborted!` (click and typer).
-pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String]) -> Option<String> {
+/// It then prints `EOFError` (Python's `input`) or `Aborted!` (click and typer), or the hook noted the line that asked.
+pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String], asked: Asked<'_>) -> Option<String> {
     /// The start of Python's traceback. A prompt may precede it on the same line.
     const TRACEBACK: &str = "Traceback (most recent call last):";
     let is_aborted = || last_words(last_lines).is_some_and(|line| matches!(line.trim(), "Aborted!" | "Aborted."));
     // On a terminal that was closed, the exception has no text.
     let is_bare = reason.trim_end().trim_end_matches(':').ends_with("EOFError");
-    let is_asked = reason.contains("EOFError: EOF when reading a line") || is_bare || is_aborted();
+    let is_failure = reason.contains("EOFError: EOF when reading a line") || is_bare || is_aborted();
     let lines = || last_lines.iter().rev().map(|line| Line::of(line).text.trim());
     let is_prompt = |text: &&str| !text.is_empty() && text.ends_with(['?', ':', ']', ')', '>']);
-    is_asked.then(|| {
-        let before_trace = lines().find_map(|line| line.strip_suffix(TRACEBACK)).map(str::trim);
-        let prompt = before_trace.or_else(|| lines().skip(1).find(is_prompt)).filter(|text| !text.is_empty());
-        let shown = prompt.map(|text| format!(" (`{}`)", super::cut(text))).unwrap_or_default();
-        format!("the script asks for input{shown}, and a probe has none")
-    })
+    let at = asked.place.filter(|place| !place.is_empty()).map(|place| format!(" at {place}")).unwrap_or_default();
+    if !is_failure {
+        let is_noted = asked.place.is_some() && !asked.has_trained;
+        return is_noted.then(|| format!("the script asks for input{at}, and a probe has none"));
+    }
+    let before_trace = lines().find_map(|line| line.strip_suffix(TRACEBACK)).map(str::trim);
+    let prompt = before_trace.or_else(|| lines().skip(1).find(is_prompt)).filter(|text| !text.is_empty());
+    let shown = prompt.map(|text| format!(" (`{}`)", super::cut(text))).unwrap_or_default();
+    Some(format!("the script asks for input{at}{shown}, and a probe has none"))
 }
 
 #[cfg(test)]
@@ -212,7 +224,20 @@ mod tests {
             ("EOFError: Ran out of input", "EOFError: Ran out of input".to_owned(), None), // of pickle
             ("exit code 1: Aborted! no data", "Aborted! no data".to_owned(), None),
         ] {
-            assert_eq!(asked_for_input(reason, &lines(&output)).as_deref(), expected, "{output}");
+            let found = asked_for_input(reason, &lines(&output), Asked::default());
+            assert_eq!(found.as_deref(), expected, "{output}");
         }
+    }
+
+    #[test]
+    fn the_line_that_asks_is_named() {
+        let at = |reason: &str, place, has_trained| {
+            asked_for_input(reason, &lines("Name: "), Asked { place: Some(place), has_trained })
+        };
+        let named = "the script asks for input at train.py:3, and a probe has none";
+        assert_eq!(at("no step after 10 s", "train.py:3", false).as_deref(), Some(named));
+        assert_eq!(at("no step after 10 s", "train.py:3", true), None);
+        assert_eq!(at("EOFError", "train.py:3", true).as_deref(), Some(named));
+        assert_eq!(at("x", "", false).as_deref(), Some("the script asks for input, and a probe has none"));
     }
 }

@@ -19,6 +19,9 @@ use crate::model::{Facts, HANDED_OUT, Outcome};
 /// The prefix of the files with notes, next to `probe.json` (`first_run.py`).
 const FILE: &str = "first-run-";
 
+/// The file with the line that asked for input (`closed_input.py`).
+const ASKED_FILE: &str = "asked-for-input.txt";
+
 /// The number of steps with a time after which enough is known. The first step has no time and does not count here.
 const STEPS: u64 = 2;
 
@@ -45,6 +48,8 @@ pub struct FirstRun {
     pub facts: Facts,
     /// The notes that the hook wrote in all processes of the run.
     pub notes: Notes,
+    /// The script's line that asked for input, which a probe does not have; empty if the line is unknown.
+    pub asked_for_input_at: Option<String>,
     /// How long it took.
     pub elapsed: Duration,
 }
@@ -191,6 +196,11 @@ impl Session {
     fn notes(&self) -> PathBuf {
         self.scratch.path().join("python")
     }
+
+    /// Returns the script's line that asked for input, which a probe does not have; empty if the line is unknown.
+    pub(super) fn asked_for_input_at(&self) -> Option<String> {
+        fs::read_to_string(self.notes().join(ASKED_FILE)).ok()
+    }
 }
 
 impl CommandProber {
@@ -207,7 +217,7 @@ impl CommandProber {
         let (facts, notes) = (session.heard.facts.clone(), Notes::read(&session.notes()));
         let has_trained = session.heard.any_step();
         let has_failed = matches!(verdict, Verdict::Exited) && !session.heard.ending.is_some_and(Ending::is_success);
-        let mut outcome = session.outcome(&verdict);
+        let (mut outcome, asked_for_input_at) = (session.outcome(&verdict), session.asked_for_input_at());
         session.tell_times(&mut outcome, (ended, Instant::now()));
         if let Outcome::Measured(measurement) = &mut outcome
             && let Some(rate) = measurement.throughput.filter(|_| measurement.facts.get(COUNTED_BY).is_some())
@@ -215,7 +225,8 @@ impl CommandProber {
             // The hook counts the samples itself. Its reports of a second are too few for a rate of their own.
             measurement.metrics.entry(HANDED_OUT.to_owned()).or_insert(rate.value);
         }
-        Ok(FirstRun { outcome, has_trained, has_failed, facts, notes, elapsed: began.elapsed() })
+        let elapsed = began.elapsed();
+        Ok(FirstRun { outcome, has_trained, has_failed, facts, notes, asked_for_input_at, elapsed })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::classify::{self, Evidence, MemoryFacts};
+use super::super::classify::{self, Asked, Evidence, MemoryFacts};
 use super::super::heard::News;
 use super::super::measuring::window::Compiling;
 use super::super::orders::Ending;
@@ -53,8 +53,10 @@ impl Session {
         let is_covered = self.writes.as_ref().is_some_and(|writes| writes.layout.is_some());
         let outcome = self.outcome_of(verdict);
         let mut outcome = if is_covered { of_layer(outcome) } else { outcome };
-        if let Outcome::Crashed(failure) = &mut outcome
-            && let Some(prompt) = classify::asked_for_input(&failure.reason, &self.output.last_lines())
+        let place = self.asked_for_input_at();
+        let asked = Asked { place: place.as_deref(), has_trained: self.has_progress() };
+        if let Outcome::Crashed(failure) | Outcome::TimedOut(failure) | Outcome::Stalled(failure) = &mut outcome
+            && let Some(prompt) = classify::asked_for_input(&failure.reason, &self.output.last_lines(), asked)
         {
             failure.reason += &format!("; {prompt}");
         }
@@ -62,6 +64,11 @@ impl Session {
             failure.closes = std::mem::take(&mut self.heard.closes);
         }
         self.gpu.explained(outcome)
+    }
+
+    /// Returns true if a step was reported or a rate was printed.
+    fn has_progress(&self) -> bool {
+        self.heard.any_step() || self.heard.printed.0 > 0
     }
 
     /// Returns true if a brief probe, or a probe for its losses, has waited too long for its next step. Another config
