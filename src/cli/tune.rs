@@ -77,7 +77,7 @@ fn searched(begin: Instant, mut asked: Asked, words: Vec<OsString>) -> super::Re
     let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh, asked.quiet);
     if let Some(drafted) = init::drafted(&draft)? {
         if !asked.quiet {
-            say!("{}", drafted.summary());
+            say!("{}{}", drafted.summary(), drafted.not_searched(asked.verbose));
         }
         asked.measured = drafted.measured;
     }

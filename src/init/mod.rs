@@ -5,6 +5,7 @@
 //! framework, and [`draft`] writes the spec. [`edits`] names the lines of the script that the best config changes.
 
 mod argument;
+mod closed;
 mod command;
 mod constants;
 pub mod deepspeed;

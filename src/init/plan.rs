@@ -280,7 +280,9 @@ impl Planner<'_> {
         let Some(target) = line.target().map(str::to_owned) else { return };
         if target.starts_with("dataloader.") && !self.has_loader {
             let which = if self.found.seen.is_some() { "first run" } else { "source" };
-            self.note(&format!("its {which} has no DataLoader, so loader settings are not searched"));
+            if self.found.means.gpus > 0 || knob.parameter != "pin_memory" {
+                self.close(knob.parameter, &format!("the script's {which} has no DataLoader"));
+            }
             return;
         }
         if target == "dataloader.batch_size" && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
@@ -300,9 +302,7 @@ impl Planner<'_> {
                 let names = Target::parse(&target).map_or(&[][..], |target| target.accepts.names());
                 let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
                 let Some(offered) = settings::precisions(&names, self.found.means) else {
-                    self.note(
-                        "precision is not searched: this machine computes in fp32 only, as far as its hardware tells",
-                    );
+                    self.close("precision", "this machine computes in fp32 only, as far as its hardware tells");
                     return;
                 };
                 let format = today.as_deref().and_then(settings::named);
@@ -327,20 +327,6 @@ impl Planner<'_> {
             Way::Target(target),
             Today::seen(today),
         );
-    }
-
-    /// Records the reason why an argument is not searched, once.
-    pub(super) fn close(&mut self, argument: &str, reason: &str) {
-        let line = (argument.to_owned(), reason.to_owned());
-        if !self.plan.closed.contains(&line) {
-            self.plan.closed.push(line);
-        }
-    }
-
-    fn note(&mut self, note: &str) {
-        if self.plan.notes.iter().all(|known| known != note) {
-            self.plan.notes.push(note.to_owned());
-        }
     }
 
     /// Adds threads, which matter if the CPU trains.

@@ -62,7 +62,7 @@ fn assert_no_loader_knobs(folder: &Path, text: &str) {
     let all = parameters(folder);
     assert!(LOADER_KNOBS.iter().all(|knob| !all.contains(*knob)), "{text}");
     assert!(!text.contains("dataloader."), "{text}");
-    assert!(text.contains("its source has no DataLoader"), "{text}");
+    assert!(text.contains("# Not searched: workers, since the script's source has no DataLoader."), "{text}");
 }
 
 #[test]

@@ -116,6 +116,25 @@ fn the_lines_to_add_have_the_scripts_own_values_and_work_as_printed() {
 }
 
 #[test]
+fn what_is_not_searched_is_told_in_one_line() {
+    let options = "parser.add_argument(\"--compile\", action=\"store_true\")\n\
+                   parser.add_argument(\"--accum-steps\", type=int, default=1)\narguments =";
+    let folder = folder(&SCRIPT.replace("arguments =", options));
+    let told = |verbose: &[&str]| {
+        let words = ["tune", "--fresh", "--time", "30s", "--probes", "1"];
+        let output = gputune(folder.path(), &[&words, verbose, &["train.py"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let told = stderr(&output);
+        told.lines().filter(|line| line.starts_with("Not searched: ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let reason = "it changes the effective batch, and so the learning rate that fits";
+    assert_eq!(told(&[]), [format!("Not searched: --accum-steps ({reason}); -v lists 1 more.")]);
+    let all = told(&["-v"]);
+    assert_eq!(all[0], format!("Not searched: --accum-steps ({reason})."));
+    assert!(all.len() == 2 && all[1].starts_with("Not searched: --compile (compiling costs minutes"), "{all:?}");
+}
+
+#[test]
 fn a_script_that_fails_at_once_is_run_once() {
     let folder = folder(&SCRIPT.replace("begin = time.perf_counter()", "open('imgs')"));
     let output = gputune(folder.path(), &["tune", "train.py", "--epochs", "3"]);

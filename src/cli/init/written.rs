@@ -112,6 +112,9 @@ pub(in crate::cli) struct Drafted {
     /// The next commands.
     next: Vec<String>,
     gputune_version: &'static str,
+    /// The settings that are not searched with the reasons, the most important first.
+    #[serde(skip)]
+    not_searched: Vec<(String, String)>,
     /// The measurement of the unmodified job by the first run, and how long the run took.
     #[serde(skip)]
     pub(in crate::cli) measured: Option<(Measurement, Duration)>,
@@ -162,6 +165,7 @@ impl Drafted {
             time: frame.time.to_owned(),
             next: diagnosis.into_iter().chain([format!("gputune search {file}")]).collect(),
             gputune_version: env!("CARGO_PKG_VERSION"),
+            not_searched: plan.not_searched(),
             measured: None,
         }
     }
@@ -185,6 +189,17 @@ impl Drafted {
             );
         }
         text
+    }
+
+    /// Describes the settings that are not searched: the most important in one line, or each in a line.
+    pub(in crate::cli) fn not_searched(&self, is_verbose: bool) -> String {
+        let shown = if is_verbose { self.not_searched.len() } else { 1 };
+        let more = match self.not_searched.len().saturating_sub(shown) {
+            0 => String::new(),
+            more => format!("; -v lists {more} more"),
+        };
+        let line = |(name, why): &(String, String)| format!("Not searched: {name} ({why}){more}.\n");
+        self.not_searched.iter().take(shown).map(line).collect()
     }
 
     /// Describes the next step.
