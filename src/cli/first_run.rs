@@ -1,12 +1,16 @@
 //! Runs a script for a few steps, to learn its settings.
 
-use std::ops::ControlFlow;
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gputune::init::{By, Command, Guess, Seen, Words};
 use gputune::model::{Headroom, Outcome};
-use gputune::probe::{CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes};
+use gputune::probe::{
+    CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes, escaped, protocol::REPLACED_FILES,
+};
 
 use super::exit::{Exit, Failed};
 use super::steps::Bare;
@@ -38,9 +42,9 @@ macro_rules! tell {
     };
 }
 
-/// Runs a command until it has made three training steps. A second run follows if only trying shows which option or variable sets
-/// the loader. Returns `None` if the command cannot be started, or if nothing would protect the user's files. `time` is that of the
-/// search, if it is known: the runs take at most half of it.
+/// Runs a command until it has made three training steps. A second run follows if only trying shows which option, variable or
+/// entry of a file sets the loader. Returns `None` if the command cannot be started, or if nothing would protect the user's files.
+/// `time` is that of the search, if it is known: the runs take at most half of it.
 ///
 /// # Errors
 /// The user stopped it. Or the command failed before its first training step, and a search follows.
@@ -79,7 +83,8 @@ pub(super) fn of(
         tell!(is_quiet, "  it asks for input{at}, and a probe has none");
     }
     let seen = Seen::from(run).run_by(command);
-    let guesses = if command.takes_arguments() { seen.guesses() } else { Vec::new() };
+    let cwd = std::env::current_dir()?;
+    let guesses = if command.takes_arguments() { seen.guesses(command, &cwd) } else { Vec::new() };
     if guesses.is_empty() || begin.elapsed() > share(BRIEF) {
         return Ok(Some(seen));
     }
@@ -90,6 +95,7 @@ pub(super) fn of(
 /// Runs the command again with another value for each guess.
 fn tried(command: &Command, seen: &Seen, guesses: &[Guess], limits: &Limits, is_quiet: bool) -> Result<Seen, Failed> {
     let (mut words, mut variables, mut names) = (Words::of(command), Vec::new(), Vec::new());
+    let mut files: BTreeMap<&PathBuf, Vec<(&Range<usize>, i64)>> = BTreeMap::new();
     let arguments = seen.arguments();
     for Guess { of, value } in guesses {
         match &of.by {
@@ -103,14 +109,47 @@ fn tried(command: &Command, seen: &Seen, guesses: &[Guess], limits: &Limits, is_
                 names.push(name.clone());
                 variables.push((name.clone(), Template::parse(&value.to_string())));
             }
+            By::Entry { file, key, place } => {
+                names.push(key.clone());
+                files.entry(file).or_default().push((place, *value));
+            }
         }
     }
     tell!(is_quiet, "running it again with other values of {}, to see which of them the loader gets", names.join(", "));
     let mut bare = Bare::of(&words.written().unwrap_or_default())?;
+    bare.step.template.files = with_values(files, &mut variables)?;
     bare.step.template.env = variables;
     run(command, bare, limits, is_quiet)?
         .map(Seen::from)
         .ok_or_else(|| Failed::impossible("the second run did not start"))
+}
+
+/// Returns the files with other values in these places. Adds the variable that makes the script open them instead of its own files.
+fn with_values(
+    files: BTreeMap<&PathBuf, Vec<(&Range<usize>, i64)>>,
+    variables: &mut Vec<(String, Template)>,
+) -> Result<Vec<(PathBuf, Template)>, Failed> {
+    let (mut rendered, mut replaced) = (Vec::new(), serde_json::Map::new());
+    for (number, (file, mut places)) in files.into_iter().enumerate() {
+        let mut text = std::fs::read_to_string(file)?;
+        // The last place comes first, so that the others do not move.
+        places.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
+        for (place, value) in places {
+            // The script may have changed its file.
+            if text.get(place.clone()).is_some() {
+                text.replace_range(place.clone(), &value.to_string());
+            }
+        }
+        let name = format!("{number}-{}", file.file_name().unwrap_or_default().display());
+        let path = file.canonicalize().unwrap_or_else(|_| file.clone());
+        replaced.insert(escaped(&path.display().to_string()), format!("{{probe_dir}}/{}", escaped(&name)).into());
+        rendered.push((PathBuf::from(name), Template::parse(&escaped(&text))));
+    }
+    if !rendered.is_empty() {
+        let replaced = serde_json::Value::Object(replaced).to_string();
+        variables.push((REPLACED_FILES.to_owned(), Template::parse(&replaced)));
+    }
+    Ok(rendered)
 }
 
 fn run(command: &Command, bare: Bare, limits: &Limits, is_quiet: bool) -> Result<Option<FirstRun>, Failed> {

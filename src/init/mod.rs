@@ -11,6 +11,7 @@ mod constants;
 pub mod deepspeed;
 pub mod draft;
 pub mod edits;
+mod entries;
 mod formats;
 pub mod help;
 pub mod hydra;

@@ -1,9 +1,12 @@
 //! The findings of a script's first run. They override the findings in its source.
 
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::argument::{Argument, Kind};
 use super::command::Command;
+use super::entries;
 use super::knobs::KNOBS;
 use super::preset::{Preset, preset};
 use crate::model::fact::Fact;
@@ -19,31 +22,40 @@ pub struct Seen {
     facts: Facts,
     /// True if it made a training step.
     pub has_trained: bool,
-    /// The options and variables that set a parameter of the loader, as a second run showed.
+    /// The options, variables and entries of files that set a parameter of the loader, as a second run showed.
     pub matches: Vec<Match>,
     /// The measurement of the unmodified job, and how long the run took; `None` if too little was measured.
     pub measured: Option<(Measurement, Duration)>,
 }
 
-/// An option or a variable that sets a parameter of the loader, whatever its name.
+/// An option, a variable or an entry of a file that sets a parameter of the loader, whatever its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
     /// The parameter: `batch_size` or `workers`.
     pub parameter: &'static str,
-    /// Its option or variable.
+    /// Its option, variable or entry.
     pub by: By,
 }
 
-/// An option or a variable.
+/// An option, a variable or an entry of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum By {
     /// An option of this name.
     Argument(String),
     /// A variable of this name.
     Variable(String),
+    /// A number in a settings file.
+    Entry {
+        /// The file.
+        file: PathBuf,
+        /// The key of the number.
+        key: String,
+        /// The bytes of the number.
+        place: Range<usize>,
+    },
 }
 
-/// A guess that an option or a variable sets a parameter, and another value to try.
+/// A guess that an option, a variable or an entry sets a parameter, and another value to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
     /// The guessed match.
@@ -152,14 +164,14 @@ impl Seen {
         self.today(parameter)?.parse().ok()
     }
 
-    /// Returns the number that the training used. Without a loader, the batch size is the samples of a step.
+    /// Returns the number that the training used. Without a loader that has a batch size, the batch size is the samples of a step.
     fn trained(&self, parameter: &str) -> Option<i64> {
-        let without_loader = self.has_loader() == Some(false) && parameter == "batch_size";
-        if without_loader { self.notes.samples } else { self.number(parameter) }
+        let samples = self.notes.samples.filter(|_| parameter == "batch_size" && self.has_trained);
+        self.number(parameter).or(samples)
     }
 
-    /// Returns the options and variables with the value that the training used but an unknown name.
-    pub fn guesses(&self) -> Vec<Guess> {
+    /// Returns the options, variables and entries of files with the value that the training used but an unknown name.
+    pub fn guesses(&self, command: &Command, cwd: &Path) -> Vec<Guess> {
         let of = |parameter: &'static str| {
             let Some(today) = self.trained(parameter) else { return Vec::new() };
             let knob = |name: &str| KNOBS.iter().find(|knob| knob.names.contains(&Argument::plain(name).as_str()));
@@ -180,10 +192,43 @@ impl Seen {
             let values = (1..)
                 .filter(|&value| parameter != "workers" || value != today)
                 .map(|value| if parameter == "workers" { value } else { today + value });
-            let all = arguments.chain(variables).take(MOST_GUESSES).zip(values);
+            let entries = self.entries(parameter, today, (command, cwd));
+            let all = arguments.chain(variables).chain(entries).take(MOST_GUESSES).zip(values);
             all.map(|(by, value)| Guess { of: Match { parameter, by }, value }).collect()
         };
         [of("batch_size"), of("workers")].concat()
+    }
+
+    /// Returns the entries of files with a value that the training used, unless their key or the key of another entry is known. A
+    /// file counts if the command names it, or if the adapter cannot set the parameter.
+    fn entries(&self, parameter: &str, used: i64, (command, cwd): (&Command, &Path)) -> Vec<By> {
+        /// The least value: zeros and ones are in every file. A round number.
+        const LEAST: i64 = 2;
+        let has_loader = self.has_loader() == Some(true);
+        let is_settable = has_loader && (parameter == "workers" || self.notes.is_sized != Some(false));
+        let is_read = |file: &&PathBuf| !is_settable || self.is_named(file, command, cwd);
+        let files = self.notes.files.iter().filter(is_read).filter_map(|file| Some((file, entries::read(file)?.1)));
+        let knob = |key: &str| KNOBS.iter().find(|knob| knob.names.contains(&Argument::plain(key).as_str()));
+        let mut found = Vec::new();
+        for (file, entries) in files {
+            for entry in entries.into_iter().filter(|entry| entry.value == used && used >= LEAST && entry.trains()) {
+                match knob(&entry.key) {
+                    Some(knob) if knob.parameter == parameter => return Vec::new(),
+                    Some(_) => {}
+                    None => found.push(By::Entry { file: file.clone(), key: entry.key, place: entry.place }),
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns true if the command names a file, as a word or as the default of an option.
+    fn is_named(&self, file: &Path, command: &Command, cwd: &Path) -> bool {
+        let Ok(file) = file.canonicalize() else { return false };
+        let is_it = |text: &str| !text.is_empty() && cwd.join(text).canonicalize().is_ok_and(|path| path == file);
+        let mut words = command.told().iter().map(|word| word.split_once('=').map_or(word.as_str(), |(_, path)| path));
+        let mut values = self.notes.arguments.iter().filter_map(|noted| noted.value.as_ref()?.as_str());
+        command.takes_arguments() && (words.any(is_it) || values.any(is_it))
     }
 
     /// Keeps the guesses whose value a second run trained with.
@@ -194,7 +239,7 @@ impl Seen {
         self
     }
 
-    /// Returns the option or variable that sets a parameter.
+    /// Returns the option, variable or entry that sets a parameter, as a second run showed.
     pub(super) fn matched(&self, parameter: &str) -> Option<&By> {
         self.matches.iter().find(|found| found.parameter == parameter).map(|found| &found.by)
     }

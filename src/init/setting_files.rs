@@ -1,24 +1,14 @@
 //! Turns files of settings that a script reads into templates: YAML, JSON, TOML, INI and `.env`. The other text stays unchanged.
 
-use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use super::argument::Argument;
+use super::entries::{self, Entry};
 use super::knobs::{KNOBS, Knob, Settings};
 use super::plan::{Found, Plan, Planned, Way};
-use super::seen::Seen;
+use super::seen::{By, Seen};
 use super::{settings, today};
 use crate::probe::escaped;
-
-/// The size of the largest file that is read.
-const MOST_BYTES: u64 = 1024 * 1024;
-
-/// Sections of a file that are not about training.
-const NOT_TRAINING: &[&str] = &["val", "valid", "validation", "eval", "evaluation", "test", "testing", "inference"];
 
 /// A file of settings that is rendered for each probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,15 +29,6 @@ enum Named {
     Argument(Argument),
 }
 
-/// A number in a file, with its key and the section around it.
-#[derive(Debug, PartialEq, Eq)]
-struct Entry {
-    key: String,
-    section: Option<String>,
-    value: i64,
-    place: Range<usize>,
-}
-
 /// Puts settings into the files that the script read, if no option sets them.
 ///
 /// If the command does not name a file, the script gets the rendered file when it opens its own. Settings that the adapter can set are
@@ -61,13 +42,11 @@ pub fn render(plan: &mut Plan, found: &Found<'_>, cwd: &Path) -> Vec<Template> {
 }
 
 fn of_file(plan: &mut Plan, found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Template> {
-    let is_fit = fs::metadata(file).is_ok_and(|data| data.is_file() && data.len() <= MOST_BYTES);
-    let text = fs::read_to_string(file).ok().filter(|_| is_fit)?;
-    let entries = entries(&text);
+    let (text, entries) = entries::read(file)?;
     let mut chosen: Vec<(&Knob, &Entry)> = KNOBS
         .iter()
         .filter(|knob| matches!(knob.settings, Settings::BatchSize | Settings::Workers))
-        .filter_map(|knob| Some((knob, choose(knob, &entries, plan, found)?)))
+        .filter_map(|knob| Some((knob, choose(knob, (file, &entries), plan, found)?)))
         .collect();
     chosen.sort_by_key(|(_, entry)| entry.place.start);
     let shown = file.strip_prefix(cwd).unwrap_or(file).display().to_string();
@@ -127,26 +106,28 @@ fn count_samples(plan: &mut Plan, found: &Found<'_>, entries: &[Entry]) {
     plan.samples_per_step = Some(today::samples_of(batches));
 }
 
-/// Returns the entry that sets a knob: its key is one of the knob's names, and its value is the loader's.
-fn choose<'e>(knob: &Knob, entries: &'e [Entry], plan: &Plan, found: &Found<'_>) -> Option<&'e Entry> {
+/// Returns the entry that sets a knob: its key is one of the knob's names, and its value is the loader's. An entry with another key
+/// sets the knob if a second run showed it.
+fn choose<'e>(knob: &Knob, (file, entries): (&Path, &'e [Entry]), plan: &Plan, found: &Found<'_>) -> Option<&'e Entry> {
     let is_set = |planned: &Planned| matches!(planned.way, Way::Argument(_) | Way::Config | Way::File(_));
     if plan.parameters.iter().any(|planned| planned.name == knob.parameter && is_set(planned)) {
         return None;
     }
-    let used = found.seen?.number(knob.parameter);
-    let trains = |entry: &&Entry| {
-        let section = entry.section.as_deref().map(Argument::plain).unwrap_or_default();
-        !NOT_TRAINING.iter().any(|word| section.split('-').any(|part| part == *word))
-    };
+    let seen = found.seen?;
+    let used = seen.number(knob.parameter);
     let is_value = |entry: &&Entry| {
         settings::is_possible(knob.settings, entry.value) && used.is_none_or(|used| used == entry.value)
     };
-    let fitting: Vec<&Entry> = entries.iter().filter(trains).filter(is_value).collect();
+    let fitting: Vec<&Entry> = entries.iter().filter(|entry| entry.trains()).filter(is_value).collect();
     let named = |name: &&str| fitting.iter().filter(|entry| Argument::plain(&entry.key) == **name).collect::<Vec<_>>();
     // Two keys of the same name are about different things.
-    match knob.names.iter().map(named).find(|entries| !entries.is_empty())?.as_slice() {
-        [only] => Some(only),
-        _ => None,
+    match knob.names.iter().map(named).find(|entries| !entries.is_empty()).as_deref() {
+        Some([only]) => Some(only),
+        Some(_) => None,
+        None => match seen.matched(knob.parameter) {
+            Some(By::Entry { file: of, place, .. }) if of == file => entries.iter().find(|entry| entry.place == *place),
+            _ => None,
+        },
     }
 }
 
@@ -169,80 +150,4 @@ fn named(found: &Found<'_>, file: &Path, cwd: &Path) -> Option<Named> {
     };
     let by_default = || arguments.filter(value).find_map(spelled).map(Named::Argument);
     told.or_else(by_default).filter(|_| found.command.takes_arguments())
-}
-
-/// Returns the whole numbers of a file with their keys: `batch_size: 16`, `"batch_size": "16"`, `batch_size = 16`.
-fn entries(text: &str) -> Vec<Entry> {
-    static ENTRY: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r#"(?:^|[\s{,])["']?([A-Za-z_][\w.-]*)["']?\s*[:=]\s*["']?(\d+)["']?\s*(?:$|[,}#;])"#).ok()
-    });
-    static SECTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r#"^\s*(?:\[\[?([\w.-]+)\]\]?|["']?([A-Za-z_][\w.-]*)["']?\s*:\s*[{]?)\s*(?:#.*)?$"#).ok()
-    });
-    let (Some(entry), Some(section)) = (ENTRY.as_ref(), SECTION.as_ref()) else { return Vec::new() };
-    let (mut found, mut open, mut begin): (Vec<Entry>, Vec<(usize, String)>, usize) = Default::default();
-    for line in text.split_inclusive('\n') {
-        // In INI files, `;` also begins a comment.
-        let is_comment = line.trim_start().starts_with(';');
-        let code = line.split('#').next().filter(|_| !is_comment).unwrap_or_default().trim_end();
-        let indent = code.len() - code.trim_start().len();
-        if let Some(named) = section.captures(code) {
-            open.retain(|(outer, _)| *outer < indent);
-            if let Some(name) = named.get(1).or(named.get(2)) {
-                // A table of TOML holds the lines below it, whatever their indentation.
-                open.retain(|_| named.get(1).is_none());
-                open.push((indent, name.as_str().to_owned()));
-            }
-        }
-        for captures in entry.captures_iter(code) {
-            let (Some(key), Some(value)) = (captures.get(1), captures.get(2)) else { continue };
-            let Ok(number) = value.as_str().parse() else { continue };
-            let is_table = |(outer, _): &&(usize, String)| *outer < indent || code.contains('=');
-            found.push(Entry {
-                key: key.as_str().to_owned(),
-                section: open.iter().rev().find(is_table).map(|(_, name)| name.clone()),
-                value: number,
-                place: begin + value.start()..begin + value.end(),
-            });
-        }
-        begin += line.len();
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_found_with_their_sections() {
-        for (text, expected) in [
-            (
-                "a: 1\ndata:\n  batch_size: 16   # samples\n  lr: 0.1\nval:\n  batch_size: 8\n",
-                "a=1 data.batch_size=16 val.batch_size=8",
-            ),
-            (
-                "{\n  \"train\": {\n    \"batch_size\": 4, \"n\": 2\n  },\n  \"b\": 3\n}",
-                "train.batch_size=4 train.n=2 b=3",
-            ),
-            (
-                "seed = 1\n[data]\nbatch_size = 32\n# batch_size = 3\n[data.eval]\nbs = 5\n",
-                "seed=1 data.batch_size=32 data.eval.bs=5",
-            ),
-            ("x: 1.5\ny: '3'\nz: [1, 2]\n", "y=3"),
-            ("train:\n    \"batch-size\": \"16\"\n", "train.batch-size=16"),
-            (
-                "[training]\nbatch_size = 16 ; samples\n; batch_size = 3\n[validation]\nbatch_size=8\n",
-                "training.batch_size=16 validation.batch_size=8",
-            ),
-            ("export BATCH_SIZE=16\nLR=0.1\n", "BATCH_SIZE=16"),
-        ] {
-            let shown = |entry: &Entry| {
-                assert_eq!(text[entry.place.clone()], entry.value.to_string());
-                let section = entry.section.as_ref().map(|section| format!("{section}.")).unwrap_or_default();
-                format!("{section}{}={}", entry.key, entry.value)
-            };
-            assert_eq!(entries(text).iter().map(shown).collect::<Vec<_>>().join(" "), expected, "{text}");
-        }
-    }
 }

@@ -66,6 +66,23 @@ const CASES: &[Case] = &[
         spec: &["replaces = \"config.toml\"", "batch_size = 16 # config.toml", "apply = \"dataloader.num_workers\""],
     },
     Case {
+        // A second run shows which of two numbers with the value of a step's samples sets it.
+        code: "import torch, yaml\nsize = yaml.safe_load(open('config.yaml'))['imgs_per_step']\n",
+        rest: LOOP,
+        file: Some(("config.yaml", "width: 16\nimgs_per_step: 16\n")),
+        spec: &["replaces = \"config.yaml\"", "samples_per_step = \"batch_size\"", "batch_size = 16 # config.yaml"],
+    },
+    Case {
+        code: "import argparse, json, torch\nparser = argparse.ArgumentParser()\n\
+               parser.add_argument('--config', default='config.json')\n\
+               config = json.load(open(parser.parse_args().config))\n\
+               def made(data):\n    size, count = config['per_gpu_batch'], config['nproc_loader']\n    \
+               return torch.utils.data.DataLoader(data, size, num_workers=count)\n",
+        rest: LOADER,
+        file: Some(("config.json", "{\"per_gpu_batch\": 16, \"nproc_loader\": 2, \"heads\": 2}\n")),
+        spec: &["{probe_dir}/config.json", "batch_size = 16 # config.json", "workers = 2 # config.json"],
+    },
+    Case {
         // Of two variables with the value of a step's samples, a second run shows which of them sets it.
         code: "import os, torch\nsize, _ = int(os.environ.get('PER_STEP', '16')), os.environ.get('LAYERS', '16')\n",
         rest: LOOP,
