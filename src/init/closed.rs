@@ -4,7 +4,7 @@ use super::argument::Argument;
 use super::knobs::{AMP_SWITCHES, KNOBS, PRECISION_SWITCHES};
 use super::plan::{Plan, Planner};
 
-/// The parameters that matter most, in this order. The others follow in the order of `KNOBS`.
+/// The parameters that matter most, in this order. Other parameters follow in the order of `KNOBS`.
 const FIRST: &[&str] = &["batch_size", "workers", "precision"];
 
 impl Plan {

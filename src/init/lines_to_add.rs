@@ -19,27 +19,27 @@ const WIDEST: usize = 64;
 pub fn lines_to_add(found: &Found<'_>, plan: &Plan, cwd: &Path) -> Vec<String> {
     let script = found.command.inner().script(cwd);
     let script = script.as_deref().map(|path| path.strip_prefix(cwd).unwrap_or(path).display().to_string());
-    let asked = Asked::of(found, plan, cwd);
+    let added = Added::of(found, plan, cwd);
     let mut lines = Vec::new();
-    for constant in &asked.constants {
+    for constant in &added.constants {
         let (target, _) = constant.code.split_once('=').unwrap_or_default();
         let value = value_of(constant.parameter, constant.value);
         lines.push((format!("{} = {value}", target.trim_end()), format!("replaces line {}", constant.place)));
     }
-    if !asked.settings.is_empty() {
-        let settings: Vec<String> = asked.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let place = match asked.loader {
+    if !added.settings.is_empty() {
+        let settings: Vec<String> = added.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let place = match added.loader {
             Some(loader) => format!("before {}", loader.place.as_deref().unwrap_or("the DataLoader")),
             None => "at the start; train with settings[\"batch_size\"]".to_owned(),
         };
         lines.push((format!("settings = gputune.config({})", settings.join(", ")), place));
     }
-    lines.extend(asked.loader.and_then(|loader| asked.arguments_of(loader)));
+    lines.extend(added.loader.and_then(|loader| added.arguments_of(loader)));
     let ranks = found.command.ranks();
     let ranks = if ranks > 1 { format!(" * {ranks}") } else { String::new() };
-    let samples = asked.samples(found, plan, (script.as_deref(), cwd));
+    let samples = added.samples(found, plan, (script.as_deref(), cwd));
     lines.push((format!("gputune.step(samples={samples}{ranks})"), "at the end of each training step".to_owned()));
-    let files = asked.constants.iter().filter_map(|constant| constant.place.rsplit_once(':')).map(|(file, _)| file);
+    let files = added.constants.iter().filter_map(|constant| constant.place.rsplit_once(':')).map(|(file, _)| file);
     let mut files: Vec<&str> = script.as_deref().into_iter().chain(files).collect();
     files.dedup();
     let files = if files.is_empty() { "the script".to_owned() } else { files.join(" and ") };
@@ -49,7 +49,7 @@ pub fn lines_to_add(found: &Found<'_>, plan: &Plan, cwd: &Path) -> Vec<String> {
 }
 
 /// The settings that the script gets from gputune.
-struct Asked<'f> {
+struct Added<'f> {
     /// Settings that constants fix, each with another parameter.
     constants: Vec<Constant>,
     /// Further settings, each with its value as code.
@@ -58,12 +58,12 @@ struct Asked<'f> {
     loader: Option<&'f NotedLoader>,
 }
 
-impl<'f> Asked<'f> {
+impl<'f> Added<'f> {
     fn of(found: &'f Found<'_>, plan: &Plan, cwd: &Path) -> Self {
-        let mut asked = Self { constants: Vec::new(), settings: Vec::new(), loader: None };
+        let mut added = Self { constants: Vec::new(), settings: Vec::new(), loader: None };
         if !plan.parameters.is_empty() {
             // The script's own options set the parameters; only its steps are unknown.
-            return asked;
+            return added;
         }
         let loader = found.seen.and_then(|seen| seen.loader(found.source.loader().map(|call| call.line)));
         let all = found.source.constants(cwd);
@@ -76,18 +76,18 @@ impl<'f> Asked<'f> {
                 constant.parameter == parameter && of_loader.is_none_or(|value| value == constant.value)
             };
             if let Some(constant) = all.iter().find(is_it) {
-                asked.constants.push(constant.clone());
+                added.constants.push(constant.clone());
                 continue;
             }
             let samples = found.seen.and_then(|seen| seen.notes.samples).filter(|_| parameter == "batch_size");
             match of_loader.or(samples) {
-                Some(value) => asked.settings.push((parameter, value.to_string())),
-                None if parameter == "batch_size" => asked.settings.push((parameter, UNKNOWN.to_owned())),
+                Some(value) => added.settings.push((parameter, value.to_string())),
+                None if parameter == "batch_size" => added.settings.push((parameter, UNKNOWN.to_owned())),
                 None => {}
             }
         }
-        asked.loader = loader.filter(|_| !asked.settings.is_empty());
-        asked
+        added.loader = loader.filter(|_| !added.settings.is_empty());
+        added
     }
 
     /// Returns the arguments of the loader that take the settings.

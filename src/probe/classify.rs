@@ -13,7 +13,7 @@ use super::orders::Ending;
 use super::protocol::ErrorKind;
 use crate::model::{Failure, Memory, Outcome};
 pub(super) use environment::{
-    Asked, asked_for_input, first_ending, is_taken, missing_module, says_usage_error, with_last_words,
+    Question, asked_for_input, first_ending, is_taken, missing_module, says_usage_error, with_last_words,
 };
 use failure_texts::{Meaning, Shortage};
 use traceback::{Exception, Line};

@@ -100,7 +100,7 @@ pub(in super::super) fn with_last_words(ending: Ending, lines: &[String]) -> Str
 
 /// The question of a script that asked for input.
 #[derive(Debug, Default, Clone, Copy)]
-pub(in super::super) struct Asked<'a> {
+pub(in super::super) struct Question<'a> {
     /// The script's line that asked, if the hook noted it; empty if the line is unknown.
     pub(in super::super) place: Option<&'a str>,
     /// True if the script had made a step. Its end then has another cause, unless the error names the input.
@@ -109,7 +109,7 @@ pub(in super::super) struct Asked<'a> {
 
 /// Returns a sentence about the prompt, if the program failed because it asked for input, which a probe does not have.
 /// It then prints `EOFError` (Python's `input`) or `Aborted!` (click and typer), or the hook noted the line that asked.
-pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String], asked: Asked<'_>) -> Option<String> {
+pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String], asked: Question<'_>) -> Option<String> {
     /// The start of Python's traceback. A prompt may precede it on the same line.
     const TRACEBACK: &str = "Traceback (most recent call last):";
     let is_aborted = || last_words(last_lines).is_some_and(|line| matches!(line.trim(), "Aborted!" | "Aborted."));
@@ -224,7 +224,7 @@ mod tests {
             ("EOFError: Ran out of input", "EOFError: Ran out of input".to_owned(), None), // of pickle
             ("exit code 1: Aborted! no data", "Aborted! no data".to_owned(), None),
         ] {
-            let found = asked_for_input(reason, &lines(&output), Asked::default());
+            let found = asked_for_input(reason, &lines(&output), Question::default());
             assert_eq!(found.as_deref(), expected, "{output}");
         }
     }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn the_line_that_asks_is_named() {
         let at = |reason: &str, place, has_trained| {
-            asked_for_input(reason, &lines("Name: "), Asked { place: Some(place), has_trained })
+            asked_for_input(reason, &lines("Name: "), Question { place: Some(place), has_trained })
         };
         let named = "the script asks for input at train.py:3, and a probe has none";
         assert_eq!(at("no step after 10 s", "train.py:3", false).as_deref(), Some(named));

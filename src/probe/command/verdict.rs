@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::classify::{self, Asked, Evidence, MemoryFacts};
+use super::super::classify::{self, Evidence, MemoryFacts, Question};
 use super::super::heard::News;
 use super::super::measuring::window::Compiling;
 use super::super::orders::Ending;
@@ -54,7 +54,7 @@ impl Session {
         let outcome = self.outcome_of(verdict);
         let mut outcome = if is_covered { of_layer(outcome) } else { outcome };
         let place = self.asked_for_input_at();
-        let asked = Asked { place: place.as_deref(), has_trained: self.has_progress() };
+        let asked = Question { place: place.as_deref(), has_trained: self.has_progress() };
         if let Outcome::Crashed(failure) | Outcome::TimedOut(failure) | Outcome::Stalled(failure) = &mut outcome
             && let Some(prompt) = classify::asked_for_input(&failure.reason, &self.output.last_lines(), asked)
         {
