@@ -165,7 +165,7 @@ fn tell(
         say!("{}", report::terminal(study, best, results, screen));
     }
     print_warnings(study, device);
-    if quiet && best.is_none() {
+    if quiet && (best.is_none() || study.cannot_tell()) {
         say!("{}", screen.lay_out(&report::verdict(study)));
     }
 }
@@ -175,7 +175,7 @@ fn exit_of(study: &Study, is_found: bool) -> Exit {
     let lost = |outcome: &Outcome| matches!(outcome, Outcome::Crashed(_) | Outcome::Stalled(_) | Outcome::TimedOut(_));
     match (study.stopped, is_found) {
         (StopReason::Interrupted, _) => Exit::Interrupted,
-        _ if study.baseline_failure().is_some_and(lost) => Exit::Impossible,
+        _ if study.baseline_failure().is_some_and(lost) || study.cannot_tell() => Exit::Impossible,
         (_, true) => Exit::Found,
         (_, false) => Exit::NothingFeasible,
     }

@@ -23,6 +23,7 @@ fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<Stri
         let failed = study.baseline_failure().and_then(|outcome| Some((outcome.name(), &outcome.failure()?.reason)));
         return study.baseline.as_ref().map(|_| match failed {
             Some((name, reason)) => format!("speedup   unknown: the baseline failed ({name}): {}", plain(reason)),
+            None if study.is_baseline_missing() => "speedup   unknown: the baseline was not measured".to_owned(),
             None => "speedup   unknown: the baseline is not feasible".to_owned(),
         });
     };
@@ -254,13 +255,14 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
     let trials = study.history.trials();
     let why = match (trials.is_empty(), study.stopped) {
         (true, StopReason::TimeSpent) => {
-            format!("the first probe had not ended after {}; give more --time", show_duration(study.elapsed))
+            let elapsed = show_duration(study.elapsed);
+            format!("nothing measured: the first probe had not ended after {elapsed}; give more --time")
         }
-        (true, _) => "no probe has ended yet".to_owned(),
-        (false, _) => "none of the configs could be measured within the limits".to_owned(),
+        (true, _) => "nothing measured: no probe has ended yet".to_owned(),
+        (false, _) => "nothing feasible: none of the configs could be measured within the limits".to_owned(),
     };
     let first = trials.first().map(|trial| format!("          the first: {}", shown_result(&study.objective, trial)));
-    std::iter::once(format!("nothing feasible: {why}")).chain(first).collect()
+    std::iter::once(why).chain(first).collect()
 }
 
 /// Says how many probes and rounds there were, how long they took, and why the search ended. `few` says why there were few.

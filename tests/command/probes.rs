@@ -289,6 +289,16 @@ fn an_error_after_done_undoes_nothing_and_done_before_anything_is_told_so() {
 }
 
 #[test]
+fn a_search_without_time_for_a_second_config_ends_with_code_3() {
+    let limits = "[limits]\nmeasure_time = \"3s\"\nprecision = 0.0001\ngrace_time = \"200ms\"\n";
+    let more = format!("{limits}[baseline]\nx = 1\n[search]\ntime = \"5s\"\nrounds = 0\n");
+    let output = Search::of(&["forever:{x}:1000"], &more).command().arg("--quiet").output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("baseline  stays: no other config was tried: give more --time"), "{said}");
+}
+
+#[test]
 fn lines_that_are_no_events_are_told_of_in_a_stall() {
     let search =
         Search::of(&["send:{\"event\":\"step\",\"samples\":[8]}", "sleep:60000"], "[limits]\nstall_time = \"400ms\"\n");

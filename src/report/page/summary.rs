@@ -234,7 +234,8 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
             (format!("Whole run of {}: {value}", run.length), sub)
         }
         None if study.baseline.is_some() => {
-            ("A config was found".to_owned(), "The speedup is unknown: the baseline failed.".to_owned())
+            let why = if study.is_baseline_missing() { "was not measured" } else { "failed" };
+            ("A config was found".to_owned(), format!("The speedup is unknown: the baseline {why}."))
         }
         None => ("A config was found".to_owned(), "There is no baseline to compare it with.".to_owned()),
     }
