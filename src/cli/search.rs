@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gputune::machine::Device;
+use gputune::model::fact::ENDED_EARLY;
 use gputune::model::{Measurement, Outcome, Settings};
 use gputune::probe::{MEASURING, ProbeError, StepTemplate};
 use gputune::report::{self, BestReport, Results, Screen, emit::Chosen};
@@ -347,8 +348,9 @@ fn print_warnings(study: &Study, device: &Device) {
     let mismatch = measured.iter().find_map(|run| run.facts.text("samples.mismatch")).map(|words| {
         format!("{words}: that is what samples are here. If they are not, set `samples_per_step` in [step]")
     });
+    let early = measured.iter().find_map(|run| run.facts.text(ENDED_EARLY)).map(str::to_owned);
     let of_winner = study.best().map(|best| warnings_of(study, &best.winner)).unwrap_or_default();
-    let all = no_memory.into_iter().chain(crowded(&measured)).chain(mismatch).chain(of_winner);
+    let all = no_memory.into_iter().chain(crowded(&measured)).chain(mismatch).chain(early).chain(of_winner);
     all.for_each(|warning| diagnostic::print_warning(&warning));
 }
 
