@@ -8,7 +8,7 @@ use super::care::Care;
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::{gpu_summary, host_words};
-use super::row::{shown_metric, shown_numerics, shown_ratio, shown_result, shown_together};
+use super::row::{is_vague, shown_gain, shown_metric, shown_numerics, shown_ratio, shown_result, shown_together};
 use super::screen::fitting;
 use crate::model::{
     Config, Direction, Estimate, Measurement, Outcome, Parameter, Settings, Trial, arrival,
@@ -28,17 +28,17 @@ fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<Stri
         });
     };
     let number = shown_entry(study, baseline);
-    let what = comparative(study);
+    let better = format!("{} than the baseline", comparative(study));
     Some(match (best.verdict, best.speedup, best.unproven_speedup) {
         (Verdict::TiedWithBaseline, ..) => format!("baseline  stays: {}", no_config_is_faster(study, best)),
         (_, Some(speedup), _) => {
             let lowest = at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round"));
-            let speedup = format!("{} {what} than the baseline ({number})", shown_ratio(speedup));
+            let speedup = format!("{} ({number})", shown_gain(speedup, &better, (true, best.lowest_speedup)));
             let speedup = if has_details { speedup + &lowest.unwrap_or_default() } else { fitting(speedup, lowest) };
             format!("speedup   {speedup}")
         }
         (_, None, Some(seen)) => {
-            let seen = format!("not proven: {} {what} than the baseline ({number})", shown_ratio(seen));
+            let seen = format!("not proven: {} ({number})", shown_gain(seen, &better, (false, None)));
             let rounds = format!(", {}", after_rounds(best));
             let seen = if has_details { seen + &rounds } else { fitting(seen, Some(rounds)) };
             format!("speedup   {seen}")
@@ -51,7 +51,7 @@ fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<Stri
 fn at_least(best: &Best) -> Option<f64> {
     /// A round number: rounds on a quiet machine stay above this share of the mean.
     const FAR: f64 = 0.85;
-    let speedup = best.speedup?;
+    let speedup = best.speedup.filter(|speedup| !is_vague(*speedup))?;
     best.lowest_speedup.filter(|lowest| *lowest < FAR * speedup.value && *lowest > 1.0)
 }
 
@@ -90,9 +90,9 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     let tried = format!("({}{busy})", study.alternatives().in_words());
     let Some(ahead) = &best.ahead else { return format!("no config is {better} beyond the noise {tried}") };
     // An interval from a single round may say nothing.
-    let is_vague = matches!((ahead.speedup.low, ahead.speedup.high), (Some(low), Some(high)) if high > 10.0 * low);
-    let speedup = if is_vague { Estimate::point(ahead.speedup.value) } else { ahead.speedup };
-    let (config, ratio) = (plain(&study.settings(&ahead.config).line()), shown_ratio(speedup));
+    let is_wide = is_vague(ahead.speedup);
+    let ratio = if is_wide { "by how much is not known".to_owned() } else { shown_ratio(ahead.speedup) };
+    let config = plain(&study.settings(&ahead.config).line());
     let rounds =
         if ahead.rounds == 1 { "in one round".to_owned() } else { format!("in each of {} rounds", ahead.rounds) };
     format!("no config is proven to be {better} {tried}; {config} was {better} {rounds}: {ratio}")
