@@ -15,7 +15,7 @@ use crate::model::{
     quantity::{show_bytes, show_duration, show_number, show_seconds},
 };
 use crate::probe::stats;
-use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Verdict};
+use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Trend, Verdict};
 
 /// Describes the comparison with the baseline; `None` without a baseline.
 fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<String> {
@@ -63,6 +63,17 @@ pub(super) fn after_rounds(best: &Best) -> String {
         1 => "after one round".to_owned(),
         rounds => format!("after {rounds} rounds"),
     }
+}
+
+/// Says how the ratio to the baseline changed over the rounds.
+pub(super) fn trend_words(study: &Study, best: &Best) -> Option<String> {
+    let Trend { config, from, to, rounds, counted, .. } = best.trend.as_ref()?;
+    let moved = if to > from { "rose" } else { "fell" };
+    let words = format!("to the baseline {moved} from {from:.2}x to {to:.2}x over {rounds} rounds");
+    Some(match *config == best.winner.config {
+        true => format!("the ratio {words}; only the last {counted} count"),
+        false => format!("the ratio of {} {words}", plain(&study.settings(config).line())),
+    })
 }
 
 /// Returns the comparative for a better config, such as "faster".
@@ -304,6 +315,7 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     let numerics = measurement.numerics.as_ref().filter(|_| has_details || has_diverged(study));
     lines.extend(numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics))));
     lines.extend(comparison_line(study, best, has_details));
+    lines.extend(trend_words(study, best).map(|words| format!("trend     {words}")));
     lines.extend(study.whole_run(best).map(|run| {
         let words = if has_details { run.words(best.speedup) } else { run.brief(best.speedup) };
         format!("run       {words}")

@@ -14,7 +14,7 @@ use crate::model::{
 use crate::report::Subject;
 use crate::report::bottleneck::{Bottleneck, Spending};
 use crate::report::care::Care;
-use crate::report::ending::{after_rounds, comparative, no_config_is_faster};
+use crate::report::ending::{after_rounds, comparative, no_config_is_faster, trend_words};
 use crate::report::figures::Studied;
 use crate::report::front::front_lines;
 use crate::report::gpus::{MemoryParts, gpu_summary, host_words};
@@ -181,6 +181,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     summary.add("why", best.baseline.as_ref().and_then(|baseline| why(&baseline.measurement, measurement)));
     let found_by = study.history.of(&best.winner.config).find(|trial| !trial.purpose.is_repeated());
     let reason = |trial: &Trial| Some(format!("{} (probe {})", kept.get(&trial.number)?.why.as_ref()?, trial.number));
+    summary.add("trend", trend_words(study, best));
     summary.add("proposed for", found_by.and_then(reason));
     summary.add("GPU", gpu_summary(&measurement.machine.gpus));
     summary.add("host", host_words(&measurement.machine.host));
