@@ -78,7 +78,8 @@ rows! {
          memory is [not freed](#memory-between-probes), the first three configs [fail in the same \
          way](#the-same-failure-three-times), files cannot be written, or another program changed the journal during the \
          search. The search cannot tell: no probe ended in time, no time was left for a config besides the baseline, or every \
-         probe of the baseline or of all other configs was disturbed. `gputune run`: the folder of the command is gone. `gputune watch`: the search failed or was killed.";
+         probe of the baseline or of all other configs was disturbed. `gputune run`: the folder of the command is gone. \
+         `gputune watch`: the search failed or was killed.";
     TimeLimit = 4, "the time limit of the search's Slurm job was reached; the same command goes on",
         "`gputune search --slurm`: Slurm ended the job at its time limit.";
     Preempted = 5, "the search's Slurm job was pre-empted; the same command goes on",

@@ -201,7 +201,7 @@ impl Session {
 
     /// Returns the script's option for the length of the training.
     fn length_option(&self) -> Option<&str> {
-        ["run.steps_option", "run.epochs_option"].iter().find_map(|name| self.heard.facts.text(name))
+        ["run.epochs_option", "run.steps_option"].iter().find_map(|name| self.heard.facts.text(name))
     }
 
     /// Adds to a measurement with a wide interval that the script ended by itself.
@@ -211,7 +211,7 @@ impl Session {
         let is_wide = |rate: Estimate| rate.relative_half_width().is_none_or(|half| half > WIDE);
         if let Outcome::Measured(measurement) = &mut outcome
             && measurement.throughput.is_some_and(is_wide)
-            && matches!(self.step.rate, Rate::Events)
+            && matches!((&self.step.rate, &self.task.mode), (Rate::Events, None))
         {
             let (steps, longer) = (self.heard.window.steps(), classify::train_longer(self.length_option()));
             let words = format!("the script ended after {steps} steps, too few for a narrow interval: {longer}");

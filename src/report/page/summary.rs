@@ -20,7 +20,7 @@ use crate::report::front::front_lines;
 use crate::report::gpus::{MemoryParts, gpu_summary, host_words};
 use crate::report::learning_rate::LearningRate;
 use crate::report::older;
-use crate::report::row::{is_vague, shown_gain, shown_metric, shown_numerics, shown_result, sure_gain, sure_ratio};
+use crate::report::row::{is_vague, shown_gain, shown_metric, shown_numerics, shown_result, sure_gain};
 use crate::report::trace::Trace;
 use crate::search::{Best, StopReason, Study, Verdict};
 
@@ -220,15 +220,16 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
             format!("It is {}, {}.", shown_gain(seen, &better, (false, None)), after_rounds(best)),
         ),
         Some(speedup) => {
+            let gain = shown_gain(speedup, &better, (true, best.lowest_speedup)).replace("x ", "× ");
             let Some(run) = study.whole_run(best) else {
-                let (mut said, sub) = (format!("{:.2}× {better}", speedup.value), interval_words(speedup));
+                let mut said = format!("{:.2}× {better}", speedup.value);
                 if is_vague(speedup) {
-                    said = shown_gain(speedup, &better, (true, best.lowest_speedup)).replace("x ", "× ");
+                    said = gain;
                     said[..1].make_ascii_uppercase();
                 }
-                return (said, sub);
+                return (said, interval_words(speedup));
             };
-            let (of_run, rates) = (run.speedup(), sure_ratio(speedup).replace('x', "×"));
+            let of_run = run.speedup();
             // Rates over whole epochs leave out only the start.
             let what = if run.epoch_ends_share.is_some() { "without the start" } else { "steps alone" };
             let value = if is_vague(of_run) {
@@ -238,7 +239,7 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
             } else {
                 format!("{:.2}× slower", 1.0 / of_run.value)
             };
-            let sub = format!("{}; {what}: {rates} {better}", interval_words(of_run));
+            let sub = format!("{}; {what}: {gain}", interval_words(of_run));
             (format!("Whole run of {}: {value}", run.length), sub)
         }
         None if study.baseline.is_some() => {
