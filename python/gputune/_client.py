@@ -246,6 +246,10 @@ class Reporter:
         at_exit(lambda: self._bye(pid), -1000)  # after all other exit handlers that send
         return connection
 
+    def say_bye(self) -> None:
+        """Reports that this process ends in an orderly way, before its exit handlers do so."""
+        self._bye(os.getpid())
+
     def _bye(self, pid: int) -> None:
         """Reports that this process ends in an orderly way; a killed process sends no `bye`."""
         if pid == os.getpid() and self._socket is not None and not self._is_over:

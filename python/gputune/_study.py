@@ -106,11 +106,13 @@ class Study:
         if speedup is not None and self.verdict == "faster":
             rows.append(("speedup", _times(speedup)))
         elif unproven is not None:
-            rows.append(("speedup", f"not proven: {_times(unproven)}"))
+            rows.append(("speedup", "not proven" if _is_vague(unproven) else f"not proven: {_times(unproven)}"))
         else:
             rows.append(("verdict", self.verdict.replace("_", " ")))
         if run is not None:
             before, after = _duration(run.baseline_seconds), _duration(run.best_seconds.value)
+            if _is_vague(run.speedup):
+                after = "not known"
             rows.append(("whole run", f"{before} -> {after} for {run.length}, {_times(run.speedup)}"))
         if limit is not None:
             rows.append(("limit", limit))
@@ -149,7 +151,15 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _is_vague(speedup: Interval) -> bool:
+    """True if an interval is so wide that its middle says little."""
+    return speedup.low is not None and speedup.high is not None and speedup.high > 3 * speedup.low
+
+
 def _times(speedup: Interval) -> str:
+    if _is_vague(speedup):
+        low = speedup.low or 0.0
+        return f"at least {low:.2f}x" if low >= 1.005 else "not known"
     ends = "" if speedup.low is None or speedup.high is None else f" ({speedup.low:.2f}x to {speedup.high:.2f}x)"
     return f"{speedup.value:.2f}x{ends}"
 

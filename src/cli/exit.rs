@@ -71,14 +71,15 @@ rows! {
     Usage = 2, "usage: wrong arguments, a mistake in the spec, or a folder that belongs to another search",
         "Wrong arguments, a mistake in the spec, rules that leave no config, a folder without a search, a damaged journal, a \
          folder in which another search runs or ran, or a script that was edited during its search.";
-    Impossible = 3, "probing is impossible: the command cannot be started, every config fails in the same way, or results \
-         cannot be written",
+    Impossible = 3, "no answer: the command cannot be started, every config fails in the same way, nothing could be \
+         compared, or results cannot be written",
         "The command cannot be started or [cannot run in this environment](#failures-of-the-environment), the baseline crashed, \
-         stalled or timed out, every probe is \
-         disturbed, steps have no `samples`, `samples_per_step` is no positive number, processes survive SIGKILL, memory is \
-         [not freed](#memory-between-probes), the first three configs [fail in the same \
+         stalled or timed out, steps have no `samples`, `samples_per_step` is no positive number, processes survive SIGKILL, \
+         memory is [not freed](#memory-between-probes), the first three configs [fail in the same \
          way](#the-same-failure-three-times), files cannot be written, or another program changed the journal during the \
-         search. `gputune run`: the folder of the command is gone. `gputune watch`: the search failed or was killed.";
+         search. The search cannot tell: no probe ended in time, no time was left for a config besides the baseline, or every \
+         probe of the baseline or of all other configs was disturbed. `gputune run`: the folder of the command is gone. \
+         `gputune watch`: the search failed or was killed.";
     TimeLimit = 4, "the time limit of the search's Slurm job was reached; the same command goes on",
         "`gputune search --slurm`: Slurm ended the job at its time limit.";
     Preempted = 5, "the search's Slurm job was pre-empted; the same command goes on",

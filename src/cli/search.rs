@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gputune::machine::Device;
+use gputune::model::fact::ENDED_EARLY;
 use gputune::model::{Measurement, Outcome, Settings};
 use gputune::probe::{MEASURING, ProbeError, StepTemplate};
 use gputune::report::{self, BestReport, Results, Screen, emit::Chosen};
@@ -165,7 +166,7 @@ fn tell(
         say!("{}", report::terminal(study, best, results, screen));
     }
     print_warnings(study, device);
-    if quiet && best.is_none() {
+    if quiet && (best.is_none() || study.cannot_tell()) {
         say!("{}", screen.lay_out(&report::verdict(study)));
     }
 }
@@ -175,7 +176,7 @@ fn exit_of(study: &Study, is_found: bool) -> Exit {
     let lost = |outcome: &Outcome| matches!(outcome, Outcome::Crashed(_) | Outcome::Stalled(_) | Outcome::TimedOut(_));
     match (study.stopped, is_found) {
         (StopReason::Interrupted, _) => Exit::Interrupted,
-        _ if study.baseline_failure().is_some_and(lost) => Exit::Impossible,
+        _ if study.baseline_failure().is_some_and(lost) || study.cannot_tell() => Exit::Impossible,
         (_, true) => Exit::Found,
         (_, false) => Exit::NothingFeasible,
     }
@@ -347,8 +348,9 @@ fn print_warnings(study: &Study, device: &Device) {
     let mismatch = measured.iter().find_map(|run| run.facts.text("samples.mismatch")).map(|words| {
         format!("{words}: that is what samples are here. If they are not, set `samples_per_step` in [step]")
     });
+    let early = measured.iter().find_map(|run| run.facts.text(ENDED_EARLY)).map(str::to_owned);
     let of_winner = study.best().map(|best| warnings_of(study, &best.winner)).unwrap_or_default();
-    let all = no_memory.into_iter().chain(crowded(&measured)).chain(mismatch).chain(of_winner);
+    let all = no_memory.into_iter().chain(crowded(&measured)).chain(mismatch).chain(early).chain(of_winner);
     all.for_each(|warning| diagnostic::print_warning(&warning));
 }
 

@@ -21,6 +21,9 @@ pub const BY_SPEC: &str = "the spec";
 /// The fact that the script left training, with how long and where; gputune adds it.
 pub const LEFT_TRAINING: &str = "left_training";
 
+/// The fact that the script ended by itself before enough was measured, with the remedy; gputune adds it.
+pub const ENDED_EARLY: &str = "ended_early";
+
 /// The prefix of the facts about recorded steps.
 pub const TRACE: &str = "trace.";
 

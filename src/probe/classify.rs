@@ -47,6 +47,8 @@ pub(super) struct Evidence<'e> {
     pub(super) leftovers: usize,
     /// The number of lines on the socket that are not events.
     pub(super) bad_lines: u64,
+    /// The script's option for the length of the training, if it has such an option.
+    pub(super) length_option: Option<&'e str>,
 }
 
 /// Returns the outcome of a process that ended with an error, or before enough was measured.
@@ -133,14 +135,16 @@ fn nothing_seen(evidence: &Evidence<'_>) -> String {
     reason += &bad_lines_words(evidence.bad_lines);
     // A script that resumes a finished run prints that in its last line.
     let last = last_words(evidence.last_lines).map(|line| format!("; its last line: `{}`", cut(&line)));
-    let may_be_over = last.is_some() && (evidence.ranks > 0 || evidence.awaited.contains("pattern"));
-    let hint = if may_be_over { format!("; {NOTHING_LEFT}") } else { String::new() };
+    let may_be_over = evidence.ranks > 0 || last.is_some() && evidence.awaited.contains("pattern");
+    let hint = if may_be_over { format!("; {}", train_longer(evidence.length_option)) } else { String::new() };
     reason + &last.unwrap_or_default() + &hint
 }
 
-/// A possible reason why a command succeeds without training.
-pub(super) const NOTHING_LEFT: &str =
-    "if it continues an earlier run, nothing is left to train: give it an empty folder, or more steps";
+/// Says what helps a command that succeeds before enough is measured.
+pub(super) fn train_longer(option: Option<&str>) -> String {
+    let how = option.map(|option| format!(" with a larger `{option}`")).unwrap_or_default();
+    format!("let it train longer{how}, or in an empty folder if it continues an earlier run")
+}
 
 fn processes(count: usize) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
@@ -336,7 +340,18 @@ mod tests {
 
     fn evidence(ending: Ending, last_lines: &[String]) -> Evidence<'_> {
         let (memory, awaited) = (MemoryFacts::default(), "a step");
-        Evidence { ending, last_lines, reported: None, memory, awaited, ranks: 0, leftovers: 0, bad_lines: 0 }
+        let (ranks, leftovers, bad_lines) = (0, 0, 0);
+        Evidence {
+            ending,
+            last_lines,
+            reported: None,
+            memory,
+            awaited,
+            ranks,
+            leftovers,
+            bad_lines,
+            length_option: None,
+        }
     }
 
     fn outcome(ending: Ending, lines: &[&str]) -> Outcome {
@@ -416,6 +431,18 @@ mod tests {
         assert_eq!(reason(Ending::Exited(0), &[]), nothing_seen);
         let over = format!("{nothing_seen}; its last line: `at step 5000 of 5000`");
         assert!(reason(Ending::Exited(0), &["at step 5000 of 5000", ""]).starts_with(&over));
+    }
+
+    #[test]
+    fn a_script_that_ends_before_its_first_step_is_told_to_train_longer() {
+        let reason = |length_option| {
+            let evidence = Evidence { ranks: 1, length_option, ..evidence(Ending::Exited(0), &[]) };
+            classify(&evidence).failure().unwrap().reason.clone()
+        };
+        let nothing_seen = "ended with exit code 0 before a step was seen; let it train longer";
+        let or = ", or in an empty folder if it continues an earlier run";
+        assert_eq!(reason(None), format!("{nothing_seen}{or}"));
+        assert_eq!(reason(Some("--epochs")), format!("{nothing_seen} with a larger `--epochs`{or}"));
     }
 
     #[test]

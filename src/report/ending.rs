@@ -8,14 +8,14 @@ use super::care::Care;
 use super::escape::plain;
 use super::front::front_lines;
 use super::gpus::{gpu_summary, host_words};
-use super::row::{shown_metric, shown_numerics, shown_ratio, shown_result, shown_together};
+use super::row::{is_vague, shown_gain, shown_metric, shown_numerics, shown_ratio, shown_result, shown_together};
 use super::screen::fitting;
 use crate::model::{
     Config, Direction, Estimate, Measurement, Outcome, Parameter, Settings, Trial, arrival,
     quantity::{show_bytes, show_duration, show_number, show_seconds},
 };
 use crate::probe::stats;
-use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Verdict};
+use crate::search::{Alternatives, Best, Ranked, StopReason, Study, Trend, Verdict};
 
 /// Describes the comparison with the baseline; `None` without a baseline.
 fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<String> {
@@ -23,21 +23,22 @@ fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<Stri
         let failed = study.baseline_failure().and_then(|outcome| Some((outcome.name(), &outcome.failure()?.reason)));
         return study.baseline.as_ref().map(|_| match failed {
             Some((name, reason)) => format!("speedup   unknown: the baseline failed ({name}): {}", plain(reason)),
+            None if study.is_baseline_missing() => "speedup   unknown: the baseline was not measured".to_owned(),
             None => "speedup   unknown: the baseline is not feasible".to_owned(),
         });
     };
     let number = shown_entry(study, baseline);
-    let what = comparative(study);
+    let better = format!("{} than the baseline", comparative(study));
     Some(match (best.verdict, best.speedup, best.unproven_speedup) {
         (Verdict::TiedWithBaseline, ..) => format!("baseline  stays: {}", no_config_is_faster(study, best)),
         (_, Some(speedup), _) => {
             let lowest = at_least(best).map(|lowest| format!(", at least {lowest:.2}x in every round"));
-            let speedup = format!("{} {what} than the baseline ({number})", shown_ratio(speedup));
+            let speedup = format!("{} ({number})", shown_gain(speedup, &better, (true, best.lowest_speedup)));
             let speedup = if has_details { speedup + &lowest.unwrap_or_default() } else { fitting(speedup, lowest) };
             format!("speedup   {speedup}")
         }
         (_, None, Some(seen)) => {
-            let seen = format!("not proven: {} {what} than the baseline ({number})", shown_ratio(seen));
+            let seen = format!("not proven: {} ({number})", shown_gain(seen, &better, (false, None)));
             let rounds = format!(", {}", after_rounds(best));
             let seen = if has_details { seen + &rounds } else { fitting(seen, Some(rounds)) };
             format!("speedup   {seen}")
@@ -50,7 +51,7 @@ fn comparison_line(study: &Study, best: &Best, has_details: bool) -> Option<Stri
 fn at_least(best: &Best) -> Option<f64> {
     /// A round number: rounds on a quiet machine stay above this share of the mean.
     const FAR: f64 = 0.85;
-    let speedup = best.speedup?;
+    let speedup = best.speedup.filter(|speedup| !is_vague(*speedup))?;
     best.lowest_speedup.filter(|lowest| *lowest < FAR * speedup.value && *lowest > 1.0)
 }
 
@@ -62,6 +63,17 @@ pub(super) fn after_rounds(best: &Best) -> String {
         1 => "after one round".to_owned(),
         rounds => format!("after {rounds} rounds"),
     }
+}
+
+/// Says how the ratio to the baseline changed over the rounds.
+pub(super) fn trend_words(study: &Study, best: &Best) -> Option<String> {
+    let Trend { config, from, to, rounds, counted, .. } = best.trend.as_ref()?;
+    let moved = if to > from { "rose" } else { "fell" };
+    let words = format!("to the baseline {moved} from {from:.2}x to {to:.2}x over {rounds} rounds");
+    Some(match *config == best.winner.config {
+        true => format!("the ratio {words}; only the last {counted} count"),
+        false => format!("the ratio of {} {words}", plain(&study.settings(config).line())),
+    })
 }
 
 /// Returns the comparative for a better config, such as "faster".
@@ -89,9 +101,9 @@ pub(super) fn no_config_is_faster(study: &Study, best: &Best) -> String {
     let tried = format!("({}{busy})", study.alternatives().in_words());
     let Some(ahead) = &best.ahead else { return format!("no config is {better} beyond the noise {tried}") };
     // An interval from a single round may say nothing.
-    let is_vague = matches!((ahead.speedup.low, ahead.speedup.high), (Some(low), Some(high)) if high > 10.0 * low);
-    let speedup = if is_vague { Estimate::point(ahead.speedup.value) } else { ahead.speedup };
-    let (config, ratio) = (plain(&study.settings(&ahead.config).line()), shown_ratio(speedup));
+    let is_wide = is_vague(ahead.speedup);
+    let ratio = if is_wide { "by how much is not known".to_owned() } else { shown_ratio(ahead.speedup) };
+    let config = plain(&study.settings(&ahead.config).line());
     let rounds =
         if ahead.rounds == 1 { "in one round".to_owned() } else { format!("in each of {} rounds", ahead.rounds) };
     format!("no config is proven to be {better} {tried}; {config} was {better} {rounds}: {ratio}")
@@ -254,13 +266,14 @@ fn head_lines(study: &Study, has_details: bool) -> Vec<String> {
     let trials = study.history.trials();
     let why = match (trials.is_empty(), study.stopped) {
         (true, StopReason::TimeSpent) => {
-            format!("the first probe had not ended after {}; give more --time", show_duration(study.elapsed))
+            let elapsed = show_duration(study.elapsed);
+            format!("nothing measured: the first probe had not ended after {elapsed}; give more --time")
         }
-        (true, _) => "no probe has ended yet".to_owned(),
-        (false, _) => "none of the configs could be measured within the limits".to_owned(),
+        (true, _) => "nothing measured: no probe has ended yet".to_owned(),
+        (false, _) => "nothing feasible: none of the configs could be measured within the limits".to_owned(),
     };
     let first = trials.first().map(|trial| format!("          the first: {}", shown_result(&study.objective, trial)));
-    std::iter::once(format!("nothing feasible: {why}")).chain(first).collect()
+    std::iter::once(why).chain(first).collect()
 }
 
 /// Says how many probes and rounds there were, how long they took, and why the search ended. `few` says why there were few.
@@ -302,6 +315,7 @@ fn winner_lines(study: &Study, best: &Best, has_details: bool) -> Vec<String> {
     let numerics = measurement.numerics.as_ref().filter(|_| has_details || has_diverged(study));
     lines.extend(numerics.map(|numerics| format!("numerics  {}", shown_numerics(numerics))));
     lines.extend(comparison_line(study, best, has_details));
+    lines.extend(trend_words(study, best).map(|words| format!("trend     {words}")));
     lines.extend(study.whole_run(best).map(|run| {
         let words = if has_details { run.words(best.speedup) } else { run.brief(best.speedup) };
         format!("run       {words}")

@@ -298,8 +298,13 @@ mod tests {
         }
     }
 
-    /// Makes a study in which a larger batch with workers is faster, as these rounds show.
     fn study(rounds: u32) -> Study {
+        study_with(rounds, |_| 1.0)
+    }
+
+    /// Makes a study in which a larger batch with workers is faster, as these rounds show. In each round, `load` multiplies the
+    /// rate of that config.
+    fn study_with(rounds: u32, load: impl Fn(u32) -> f64) -> Study {
         let space = Space::new([
             Parameter::powers_of_two("batch_size", 32, 256),
             Parameter::range("workers", 0, 4, 4),
@@ -324,7 +329,10 @@ mod tests {
                 let purpose = if round == 0 { Purpose::Search } else { Purpose::Round };
                 let mut measurement = measurement.clone();
                 let process = place + 2 * (round.saturating_sub(1) / 3);
-                let rate = measurement.throughput.unwrap().value * (1.0 + 0.002 * f64::from(round % 3));
+                let load = if round > 0 && *config == &best { load(round) } else { 1.0 };
+                let throughput = measurement.throughput.unwrap().times(load);
+                let rate = throughput.value * (1.0 + 0.002 * f64::from(round % 3));
+                measurement.throughput = Some(throughput);
                 measurement.round =
                     (round > 0).then(|| InRound { number: round, process, slices: vec![rate, rate * 1.001] });
                 let outcome = Outcome::Measured(measurement);
@@ -384,6 +392,15 @@ mod tests {
         let screen = Screen { columns: 120, colours: false, is_verbose: true };
         let said = terminal(&study(0), None, results, screen);
         assert!(said.contains(" after a first run of 30.0 s; no time is left for another"), "{said}");
+    }
+
+    #[test]
+    fn a_speedup_within_a_wide_interval_is_no_fact() {
+        let study = study_with(4, |round| if round == 2 { 8.0 } else { 1.0 });
+        let best = study.best().unwrap();
+        assert_eq!(best.verdict, Verdict::Faster, "the slowest slice is over twice as fast as the baseline");
+        let said = terminal(&study, None, Path::new("out"), 100);
+        assert!(said.contains("speedup   at least 1.") && said.contains("x faster than the baseline ("), "{said}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::escape::plain;
 use super::layout::{Column, lay_out};
-use super::row::{shown_metric, shown_ratio, shown_together};
+use super::row::{shown_metric, shown_together, sure_ratio};
 use super::screen::{Screen, Tone, wrap};
 use crate::model::Parameter;
 use crate::search::{Best, OnFront, Part, Study};
@@ -123,7 +123,7 @@ pub(super) fn front_lines(study: &Study, best: &Best) -> Vec<String> {
         return lines;
     }
     let is_baseline = study.baseline.as_ref() == Some(&best.winner.config);
-    let times = |part: Part| Some(format!("{} {}", part.goal.metric, shown_ratio(part.times_better?)));
+    let times = |part: Part| Some(format!("{} {}", part.goal.metric, sure_ratio(part.times_better?)));
     let times: Vec<String> = study.parts(&best.winner.config).into_iter().filter_map(times).collect();
     if !times.is_empty() && !is_baseline {
         lines.push(format!("better    {}", times.join(", ")));

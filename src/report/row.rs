@@ -27,6 +27,43 @@ pub(super) fn shown_ratio(ratio: Estimate) -> String {
     }
 }
 
+/// Returns true if an interval is so wide that its middle says little.
+pub(super) fn is_vague(ratio: Estimate) -> bool {
+    /// How many times the lower end the upper end may be: a round number.
+    const WIDEST: f64 = 3.0;
+    matches!((ratio.low, ratio.high), (Some(low), Some(high)) if high > WIDEST * low)
+}
+
+/// Returns the lower end of an interval if it is a gain.
+pub(super) fn sure_gain(ratio: Estimate) -> Option<f64> {
+    /// The smallest ratio that is shown as more than 1.00x.
+    const SHOWN: f64 = 1.005;
+    ratio.low.filter(|low| *low >= SHOWN)
+}
+
+/// Formats a ratio: `2.05x (1.90 to 2.20)`. If the interval is too wide to be useful, only its lower end is sure.
+pub(super) fn sure_ratio(ratio: Estimate) -> String {
+    match sure_gain(ratio) {
+        _ if !is_vague(ratio) => shown_ratio(ratio),
+        Some(low) => format!("at least {low:.2}x"),
+        None => "not known".to_owned(),
+    }
+}
+
+/// Says how much better a config is; `better` is `faster than the baseline`. If the interval is too wide to be useful, a proof
+/// makes only its lower end sure, or else the lowest ratio of all rounds.
+pub(super) fn shown_gain(ratio: Estimate, better: &str, (is_proven, lowest): (bool, Option<f64>)) -> String {
+    let lowest = lowest.and_then(|lowest| sure_gain(Estimate::interval(lowest, lowest, lowest)));
+    match sure_gain(ratio).filter(|_| is_proven) {
+        _ if !is_vague(ratio) => format!("{} {better}", shown_ratio(ratio)),
+        Some(low) => format!("at least {low:.2}x {better}"),
+        None => match lowest.filter(|_| is_proven) {
+            Some(lowest) => format!("{better}, at least {lowest:.2}x in every round"),
+            None => format!("{better}, by how much is not known"),
+        },
+    }
+}
+
 /// Describes the result of the comparison with full precision.
 pub(super) fn shown_numerics(numerics: &Numerics) -> String {
     match (numerics.drift, &numerics.not_compared) {
@@ -161,4 +198,23 @@ pub(super) fn sorted(study: &Study) -> Vec<&Trial> {
             .then(b.measurement().is_some().cmp(&a.measurement().is_some()))
     });
     trials
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_a_wide_interval_is_not_shown() {
+        let shown = |low: f64, high: f64, proof| shown_gain(Estimate::interval(1.5, low, high), "faster", proof);
+        assert_eq!(shown(1.3, 1.7, (true, Some(1.2))), "1.50x (1.30 to 1.70) faster");
+        assert_eq!(shown(1.2, 3.7, (true, Some(1.1))), "at least 1.20x faster");
+        assert_eq!(shown(0.9, 14.0, (true, Some(1.1))), "faster, at least 1.10x in every round");
+        assert_eq!(shown(0.9, 14.0, (true, Some(0.9))), "faster, by how much is not known");
+        assert_eq!(shown(1.2, 3.7, (false, Some(1.1))), "faster, by how much is not known");
+        assert_eq!(shown_gain(Estimate::point(1.5), "faster", (false, None)), "1.50x faster");
+        let sure = |low: f64, high: f64| sure_ratio(Estimate::interval(1.5, low, high));
+        assert_eq!([sure(1.3, 1.7), sure(1.2, 3.7)], ["1.50x (1.30 to 1.70)", "at least 1.20x"]);
+        assert_eq!(sure(0.9, 14.0), "not known");
+    }
 }

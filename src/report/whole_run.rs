@@ -1,5 +1,6 @@
 //! Says how long the whole training takes with the baseline and with the best config.
 
+use super::row::is_vague;
 use super::screen::fitting;
 use crate::model::quantity::show_count;
 use crate::model::{Estimate, RunLength};
@@ -35,7 +36,8 @@ impl WholeRun {
 
     fn sentence(&self, proven: Option<Estimate>) -> String {
         let own = self.speedup().value;
-        let differs = proven.is_some_and(|steps| (own / steps.value - 1.0).abs() > MATTERS);
+        let is_known = !is_vague(self.speedup());
+        let differs = is_known && proven.is_some_and(|steps| (own / steps.value - 1.0).abs() > MATTERS);
         let words = if differs { shown_speedup(own) + ", " } else { String::new() };
         format!("whole run of {}: {words}{}", self.length, self.times())
     }
@@ -68,6 +70,11 @@ impl WholeRun {
         let best = &self.best_s;
         if (best.value / self.baseline_s - 1.0).abs() < 1e-9 {
             return before;
+        }
+        if is_vague(self.speedup()) {
+            let longest = best.high.filter(|high| *high < self.baseline_s);
+            let after = longest.map(|longest| format!("at most {} {unit_of_best}", of_best(longest)));
+            return format!("{before} -> {}", after.unwrap_or_else(|| "not known".to_owned()));
         }
         let interval = match (best.low, best.high) {
             (Some(low), Some(high)) => format!(" ({} to {})", of_best(low), of_best(high)),
@@ -163,6 +170,18 @@ mod tests {
         assert!(starts_long.words(None).ends_with("(13.1 to 16.4); the start is 45% of it"));
         let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
         assert_eq!(same.words(None), "whole run of 90 epochs: 31.2 h");
+    }
+
+    #[test]
+    fn a_time_within_a_wide_interval_is_no_fact() {
+        let within = |low: f64, high: f64| {
+            let best_s = Estimate::interval(10.0 * 3600.0, low * 3600.0, high * 3600.0);
+            let run = WholeRun { best_s, epoch_ends_share: Some(0.0), evaluation_share: None, ..run() };
+            run.words(Some(Estimate::interval(3.0, 1.0, 9.0)))
+        };
+        assert_eq!(within(4.0, 26.0), "whole run of 90 epochs: 31.2 h -> at most 26.0 h");
+        assert_eq!(within(4.0, 40.0), "whole run of 90 epochs: 31.2 h -> not known");
+        assert!(within(9.0, 12.0).contains("31.2 h -> 10.0 h (9.00 to 12.0)"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod rounds;
 pub mod status;
 pub mod strategy;
 pub mod study;
+mod trend;
 pub mod tuner;
 
 pub use budget::{Budget, StopReason};
@@ -21,6 +22,7 @@ pub use numerics::FullPrecision;
 pub use status::{BestSoFar, Ended, Running, Status, StatusFile, Watched};
 pub use strategy::{Earlier, EarlierError, EarlierStudy, STRATEGIES, Strategy};
 pub use study::{Ahead, Alternatives, Best, OnFront, Part, Ranked, SlotSeen, Study, Verdict, WholeRun};
+pub use trend::Trend;
 pub use tuner::{Arrival, TuneError, Tuner};
 
 #[cfg(test)]

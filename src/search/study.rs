@@ -18,6 +18,7 @@ use crate::probe::stats;
 use crate::search::budget::StopReason;
 use crate::search::journal;
 use crate::search::rounds::{Noise, Run, Scale};
+use crate::search::trend::Trend;
 
 pub use choice::{Ahead, Verdict};
 pub use extent::{Alternatives, SlotSeen};
@@ -94,6 +95,8 @@ pub struct Best {
     pub lowest_speedup: Option<f64>,
     /// If the baseline stays: a config that won all of its rounds.
     pub ahead: Option<Ahead>,
+    /// The ratio to the baseline rose or fell over the rounds. The speedup is then that of the rounds at the end.
+    pub trend: Option<Trend>,
 }
 
 /// The largest difference, as a share, between configs that can be tied. A round number, see `is_tied`.

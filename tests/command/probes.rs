@@ -285,7 +285,18 @@ fn an_error_after_done_undoes_nothing_and_done_before_anything_is_told_so() {
     assert!(matches!(first(&search), Outcome::Measured(_)), "{:?}", first(&search));
     let search = Search::of(&["steps:1:{x}:0", "send:{\"event\":\"done\"}", "sleep:60000"], "");
     search.run();
-    assert_eq!(reason(&first(&search)), "was done before a second step was seen");
+    let longer = "let it train longer, or in an empty folder if it continues an earlier run";
+    assert_eq!(reason(&first(&search)), format!("was done before a second step was seen; {longer}"));
+}
+
+#[test]
+fn a_search_without_time_for_a_second_config_ends_with_code_3() {
+    let limits = "[limits]\nmeasure_time = \"3s\"\nprecision = 0.0001\ngrace_time = \"200ms\"\n";
+    let more = format!("{limits}[baseline]\nx = 1\n[search]\ntime = \"5s\"\nrounds = 0\n");
+    let output = Search::of(&["forever:{x}:1000"], &more).command().arg("--quiet").output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("baseline  stays: no other config was tried: give more --time"), "{said}");
 }
 
 #[test]

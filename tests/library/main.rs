@@ -4,6 +4,7 @@
 mod support;
 
 mod checks;
+mod disturbed;
 mod ending;
 mod endings;
 mod init_help;

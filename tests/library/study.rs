@@ -337,6 +337,22 @@ fn a_config_that_won_three_rounds_clearly_is_named_however_far_they_are_apart() 
 }
 
 #[test]
+fn a_speedup_that_falls_from_round_to_round_is_that_of_the_last_rounds() {
+    let rates = |change: f64| -> Vec<(f64, f64)> {
+        (0..12).map(|round| (100.0, 156.0 + change * (f64::from(round) - 5.5))).collect()
+    };
+    let best = after_rounds(&rates(-8.0));
+    assert_eq!((best.verdict, best.winner.config), (Verdict::Faster, config(16, 0)));
+    let trend = best.trend.unwrap();
+    assert_eq!((trend.config, trend.rounds, trend.counted), (config(16, 0), 12, 6));
+    assert!(trend.from > 1.9 && trend.to < 1.21, "{} to {}", trend.from, trend.to);
+    assert!((best.speedup.unwrap().value - 1.32).abs() < 0.01, "{:?}", best.speedup);
+    let steady = after_rounds(&rates(0.0));
+    assert_eq!(steady.trend, None);
+    assert!((steady.speedup.unwrap().value - 1.56).abs() < 0.01, "{:?}", steady.speedup);
+}
+
+#[test]
 fn a_config_whose_interval_is_above_one_is_named_though_two_rounds_are_no_proof() {
     let best = after_rounds(&[(60.0, 120.0), (100.0, 205.0)]);
     assert_eq!((best.verdict, best.speedup, best.winner.config), (Verdict::Unproven, None, config(16, 0)));

@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "python"
 sys.path.insert(0, str(PACKAGE))
 
 import gputune  # noqa: E402
+from gputune import _study  # noqa: E402
 
 TRAIN = """
 import sys, time, gputune
@@ -113,6 +114,10 @@ class Searches(unittest.TestCase):
         self.assertIn("-&gt;", page)
         ran = subprocess.run(f"exec timeout 3 {study.command}", shell=True, capture_output=True, text=True)
         self.assertEqual(ran.returncode, 124, ran.stderr)  # it trains until the time is up
+
+    def test_the_middle_of_a_wide_interval_is_not_shown(self):
+        shown = [_study._times(_study.Interval(1.5, *ends)) for ends in ((1.3, 1.7), (1.2, 3.7), (0.9, 14.0))]
+        self.assertEqual(shown, ["1.50x (1.30x to 1.70x)", "at least 1.20x", "not known"])
 
     def test_errors(self):
         with self.assertRaises(gputune.GputuneError) as caught:

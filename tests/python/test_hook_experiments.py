@@ -239,7 +239,7 @@ class ShortEpochs(unittest.TestCase):
                 self.assertIn("batches 20 20\ntrained", result.output)
                 self.assertEqual(len(result.steps), 20 * epochs)
                 facts = result.facts
-                self.assertEqual(facts["run.epochs"], epochs)
+                self.assertEqual((facts["run.epochs"], facts["run.epochs_option"]), (epochs, "--epochs"))
                 evaluation, end = facts["epoch_end.evaluation_seconds"], facts["epoch_end.seconds"]
                 self.assertGreaterEqual(evaluation, 1.0)  # 100 batches of 10 ms, of which 20 were seen
                 self.assertGreaterEqual(end, evaluation + 0.2 - 0.05)
@@ -250,6 +250,12 @@ class ShortEpochs(unittest.TestCase):
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         self.assertEqual((result.facts["run.steps"], result.facts["run.steps_option"]), (12, "--max-steps"))
         self.assertNotIn("run.epochs", result.facts)
+
+    def test_a_script_that_ends_before_its_first_step_is_heard(self):
+        result = run("observe", "epoch_ends.py", stop_after=None, options=("--epochs", "0"))
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertEqual([event["event"] for event in result.events], ["hello", "fact", "fact", "bye"])
+        self.assertEqual(result.facts, {"run.epochs_option": "--epochs", "run.steps_option": "--max-steps"})
 
 
 class LargestBatch(unittest.TestCase):

@@ -26,6 +26,8 @@ class Optimizers:
         self._steps = steps
         self._stepping: set[int] = set()
         self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.has_any = False
+        """True once the script has made an optimizer."""
         self.may_step: Callable[[Any], bool] = lambda optimizer: True
         """Returns true if the step may run; accumulation skips some steps."""
         self.before_step: list[Callable[[Any], None]] = []
@@ -44,6 +46,7 @@ class Optimizers:
         def patch_step(optimizer: Any) -> None:
             original(optimizer)
             self.alive.add(optimizer)
+            self.has_any = True
             kind = type(optimizer)
             if not getattr(kind.step, "_is_gputune", False):
                 replace(kind, "step", self._around_step)

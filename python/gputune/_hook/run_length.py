@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
+from gputune._client import Reporter, at_exit, rank_and_ranks
 from gputune._hook.parts import Hook
 from gputune._hook.patching import Function, replace
 
@@ -20,6 +21,8 @@ class RunLength:
     """Notes the arguments of the script, and asks its trainer at the first step."""
 
     def __init__(self, hook: Hook) -> None:
+        self._session = hook.session
+        self._optimizers = hook.optimizers
         self._facts = hook.facts
         self._loaders = hook.loaders
         self._arguments: Any = None
@@ -27,6 +30,7 @@ class RunLength:
 
     def install(self) -> None:
         replace(argparse.ArgumentParser, "parse_known_args", self._around_parse)
+        at_exit(self._say_at_end, 0)
 
     def _around_parse(self, original: Function) -> Function:
         def parse_known_args(parser: Any, *args: Any, **kwargs: Any) -> Any:
@@ -48,12 +52,30 @@ class RunLength:
                 steps = None  # fewer than one epoch has: it counts something else, such as the steps of a sequence
         if steps is not None:  # comes first: a number of epochs may be a default, which the limit on steps overrides
             self._facts.say("run.steps", steps)
-            for name in _STEPS:
-                if getattr(self._arguments, name, None) == steps and name in self._options:
-                    self._facts.say("run.steps_option", self._options[name])
-                    break
+            self._facts.say("run.steps_option", self._option(_STEPS, lambda value: value == steps))
         elif epochs is not None:
             self._facts.say("run.epochs", epochs)
+            self._facts.say("run.epochs_option", self._option(_EPOCHS, lambda value: value == epochs))
+
+    def _option(self, names: tuple[str, ...], is_wanted: Callable[[Any], bool]) -> Optional[str]:
+        """The first of the script's options with one of these names, if its value is wanted."""
+        known = (name for name in names if name in self._options)
+        return next((self._options[name] for name in known if is_wanted(getattr(self._arguments, name, None))), None)
+
+    def _say_at_end(self) -> None:
+        """Connects to gputune if the script made an optimizer and ends before its first step.
+
+        Without that, gputune could not tell such a script from a script without the hook.
+        """
+        reporter = Reporter.current()
+        is_before_steps = self._optimizers.has_any and not self._session.is_checked and self._session.is_ours
+        if reporter is None or not is_before_steps or rank_and_ranks()[0] != 0:
+            return
+        reporter.send_all([])  # says hello
+        for fact, names in (("run.epochs_option", _EPOCHS), ("run.steps_option", _STEPS)):
+            self._facts.say(fact, self._option(names, lambda value: True))
+        self._session.flush()
+        reporter.say_bye()  # an exit handler that is registered during the exit may not run
 
 
 def _first(owner: Any, names: tuple[str, ...]) -> Optional[float]:

@@ -120,6 +120,7 @@ pub const FACTS: &[FactRow] = &[
         "samples of an epoch in this process; absent where the sampler does not say",
     )),
     free(number("run.epochs", "epochs", "epochs of the whole training, by the script's arguments or its trainer")),
+    free(text("run.epochs_option", "the option of the script that sets its epochs, such as `--epochs`")),
     free(number("run.steps", "steps", "steps of the whole training, if the script limits them")),
     free(text("run.steps_option", "the option of the script that limits its steps, such as `--max-steps`")),
     free(text(

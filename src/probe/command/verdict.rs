@@ -9,8 +9,8 @@ use super::super::orders::Ending;
 use super::super::printed;
 use super::super::writes;
 use super::{Effort, Mode, Rate, Session};
-use crate::model::fact::{BY_SPEC, COUNTED_BY, Fact, LEFT_TRAINING, LOADER_RATE, TRAINED_LARGEST};
-use crate::model::{Failure, HANDED_OUT, Measurement, Memory, Outcome};
+use crate::model::fact::{BY_SPEC, COUNTED_BY, ENDED_EARLY, Fact, LEFT_TRAINING, LOADER_RATE, TRAINED_LARGEST};
+use crate::model::{Estimate, Failure, HANDED_OUT, Measurement, Memory, Outcome};
 
 impl From<News> for Verdict {
     fn from(news: News) -> Self {
@@ -182,10 +182,11 @@ impl Session {
             && self.heard.reported.is_none()
             && let Some(measured) = self.measured(last_lines, false)
         {
-            return measured;
+            return self.with_early_end(measured);
         }
         if self.heard.is_done && self.heard.reported.is_none() {
-            let reason = format!("was done before {} was seen", self.awaited());
+            let longer = classify::train_longer(self.length_option());
+            let reason = format!("was done before {} was seen; {longer}", self.awaited());
             return Outcome::Crashed(classify::failure(reason, last_lines));
         }
         let Some(ending) = self.heard.ending.or(self.heard.reported.is_some().then_some(Ending::Exited(1))) else {
@@ -201,7 +202,29 @@ impl Session {
             ranks: self.heard.ranks.count(),
             leftovers: self.heard.leftovers,
             bad_lines: self.heard.bad_lines,
+            length_option: self.length_option(),
         })
+    }
+
+    /// Returns the script's option for the length of the training.
+    fn length_option(&self) -> Option<&str> {
+        ["run.epochs_option", "run.steps_option"].iter().find_map(|name| self.heard.facts.text(name))
+    }
+
+    /// Adds to a measurement with a wide interval that the script ended by itself.
+    fn with_early_end(&self, mut outcome: Outcome) -> Outcome {
+        /// A round number: half the width of an interval, as a share, that hides most gains.
+        const WIDE: f64 = 0.2;
+        let is_wide = |rate: Estimate| rate.relative_half_width().is_none_or(|half| half > WIDE);
+        if let Outcome::Measured(measurement) = &mut outcome
+            && measurement.throughput.is_some_and(is_wide)
+            && matches!((&self.step.rate, &self.task.mode), (Rate::Events, None))
+        {
+            let (steps, longer) = (self.heard.window.steps(), classify::train_longer(self.length_option()));
+            let words = format!("the script ended after {steps} steps, too few for a narrow interval: {longer}");
+            measurement.facts.insert(0, ENDED_EARLY, Fact::Text(words));
+        }
+        outcome
     }
 
     /// Returns a reason if a command printed all its rates within a moment and ended. A run that continues an earlier
@@ -217,7 +240,7 @@ impl Session {
             let seconds = span.as_secs_f64();
             format!(
                 "ended after {lines} printed rates in {seconds:.1} s, too little to measure; {}",
-                classify::NOTHING_LEFT
+                classify::train_longer(self.length_option())
             )
         })
     }

@@ -14,13 +14,13 @@ use crate::model::{
 use crate::report::Subject;
 use crate::report::bottleneck::{Bottleneck, Spending};
 use crate::report::care::Care;
-use crate::report::ending::{after_rounds, comparative, no_config_is_faster};
+use crate::report::ending::{after_rounds, comparative, no_config_is_faster, trend_words};
 use crate::report::figures::Studied;
 use crate::report::front::front_lines;
 use crate::report::gpus::{MemoryParts, gpu_summary, host_words};
 use crate::report::learning_rate::LearningRate;
 use crate::report::older;
-use crate::report::row::{shown_metric, shown_numerics, shown_ratio, shown_result};
+use crate::report::row::{is_vague, shown_gain, shown_metric, shown_numerics, shown_result, sure_gain};
 use crate::report::trace::Trace;
 use crate::search::{Best, StopReason, Study, Verdict};
 
@@ -181,6 +181,7 @@ fn found(subject: &Subject<'_>, best: &Best, kept: &BTreeMap<u32, Kept>) -> Summ
     summary.add("why", best.baseline.as_ref().and_then(|baseline| why(&baseline.measurement, measurement)));
     let found_by = study.history.of(&best.winner.config).find(|trial| !trial.purpose.is_repeated());
     let reason = |trial: &Trial| Some(format!("{} (probe {})", kept.get(&trial.number)?.why.as_ref()?, trial.number));
+    summary.add("trend", trend_words(study, best));
     summary.add("proposed for", found_by.and_then(reason));
     summary.add("GPU", gpu_summary(&measurement.machine.gpus));
     summary.add("host", host_words(&measurement.machine.host));
@@ -207,7 +208,7 @@ fn measured_times(rounds: usize) -> String {
 
 /// Returns the result and its confidence.
 fn headline(study: &Study, best: &Best) -> (String, String) {
-    let word = comparative(study);
+    let better = format!("{} than the baseline", comparative(study));
     match best.speedup.or(best.unproven_speedup) {
         _ if best.verdict == Verdict::TiedWithBaseline => {
             let mut sub = no_config_is_faster(study, best) + ".";
@@ -216,25 +217,34 @@ fn headline(study: &Study, best: &Best) -> (String, String) {
         }
         Some(seen) if best.verdict == Verdict::Unproven => (
             "A config was found, and not proven to be better".to_owned(),
-            format!("It is {} {word} than the baseline, {}.", shown_ratio(seen), after_rounds(best)),
+            format!("It is {}, {}.", shown_gain(seen, &better, (false, None)), after_rounds(best)),
         ),
         Some(speedup) => {
+            let gain = shown_gain(speedup, &better, (true, best.lowest_speedup)).replace("x ", "× ");
             let Some(run) = study.whole_run(best) else {
-                return (format!("{:.2}× {word} than the baseline", speedup.value), interval_words(speedup));
+                let mut said = format!("{:.2}× {better}", speedup.value);
+                if is_vague(speedup) {
+                    said = gain;
+                    said[..1].make_ascii_uppercase();
+                }
+                return (said, interval_words(speedup));
             };
-            let (of_run, rates) = (run.speedup(), shown_ratio(speedup).replace('x', "×"));
+            let of_run = run.speedup();
             // Rates over whole epochs leave out only the start.
             let what = if run.epoch_ends_share.is_some() { "without the start" } else { "steps alone" };
-            let value = if of_run.value >= 1.0 {
+            let value = if is_vague(of_run) {
+                sure_gain(of_run).map_or_else(|| "not known".to_owned(), |low| format!("at least {low:.2}× faster"))
+            } else if of_run.value >= 1.0 {
                 format!("{:.2}× faster", of_run.value)
             } else {
                 format!("{:.2}× slower", 1.0 / of_run.value)
             };
-            let sub = format!("{}; {what}: {rates} {word} than the baseline", interval_words(of_run));
+            let sub = format!("{}; {what}: {gain}", interval_words(of_run));
             (format!("Whole run of {}: {value}", run.length), sub)
         }
         None if study.baseline.is_some() => {
-            ("A config was found".to_owned(), "The speedup is unknown: the baseline failed.".to_owned())
+            let why = if study.is_baseline_missing() { "was not measured" } else { "failed" };
+            ("A config was found".to_owned(), format!("The speedup is unknown: the baseline {why}."))
         }
         None => ("A config was found".to_owned(), "There is no baseline to compare it with.".to_owned()),
     }

@@ -7,6 +7,7 @@ use super::{Apart, Best, Ranked, Study, is_tied, noise_of, ratio};
 use crate::model::{Config, Estimate, OnTie};
 use crate::probe::stats::normal_tail;
 use crate::search::rounds::{self, LOAD, Noise};
+use crate::search::trend::Trend;
 
 /// The result of comparing the winner with the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,10 +94,10 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
             likely().map_or((baseline, Verdict::TiedWithBaseline), |likely| (likely, Verdict::Unproven))
         }
     };
+    let (winner, verdict, seen, trend) = at_the_end(study, (winner, verdict), (top, baseline), noise);
     let is_tie = |entry: &&&Ranked| entry.config != winner.config;
     let mut ties: Vec<Ranked> = tied.iter().filter(is_tie).map(|entry| (*entry).clone()).collect();
     ties.retain(|tie| is_tied(winner, tie, noise) || tie.config == top.config || is_tied(top, winner, noise));
-    let seen = baseline.and_then(|baseline| ratio(&study.objective, winner, baseline, noise));
     let lowest = baseline.filter(|baseline| winner.config != baseline.config && winner.scale.is_ratio());
     let lowest = lowest.and_then(|baseline| rounds::lowest_difference(&winner.runs, &baseline.runs));
     let is_open = verdict == Verdict::Unproven;
@@ -110,7 +111,35 @@ pub(super) fn choose(study: &Study, ranking: &[Ranked]) -> Option<Best> {
         unproven_speedup: seen.filter(|_| is_open),
         lowest_speedup: lowest.map(f64::exp),
         ahead: stays.and_then(|baseline| ahead(study, top, baseline, noise)),
+        trend,
     })
+}
+
+/// Returns the winner with its verdict, its ratio to the baseline, and the trend of that ratio. If there is a trend, only the
+/// rounds at the end count: they must show the gain as well. If the baseline stays, the trend is that of the top config.
+fn at_the_end<'r>(
+    study: &Study,
+    (winner, verdict): (&'r Ranked, Verdict),
+    (top, baseline): (&Ranked, Option<&'r Ranked>),
+    noise: &Noise,
+) -> (&'r Ranked, Verdict, Option<Estimate>, Option<Trend>) {
+    let Some(baseline) = baseline else { return (winner, verdict, None, None) };
+    let ratio_of = |winner: &Ranked, baseline: &Ranked| ratio(&study.objective, winner, baseline, noise);
+    let stays = winner.config == baseline.config;
+    let leader = if stays { top } else { winner };
+    let is_rate = leader.is_noisy && leader.scale.is_ratio();
+    let trend = Trend::of(&leader.config, &leader.runs, &baseline.runs).filter(|_| is_rate);
+    let Some(found) = trend.as_ref().filter(|_| !stays) else {
+        return (winner, verdict, ratio_of(winner, baseline), trend);
+    };
+    let late = |entry: &Ranked| Ranked { runs: found.at_the_end(&entry.runs), ..entry.clone() };
+    let seen = ratio_of(&late(winner), &late(baseline));
+    let is_above = |end: Option<f64>| end.is_some_and(|end| end > 1.0);
+    if !is_above(seen.map(|seen| seen.value)) {
+        return (baseline, Verdict::TiedWithBaseline, ratio_of(baseline, baseline), trend);
+    }
+    let is_proven = verdict == Verdict::Faster && is_above(seen.and_then(|seen| seen.low));
+    (winner, if is_proven { verdict } else { Verdict::Unproven }, seen, trend)
 }
 
 /// Returns the number of comparisons with the baseline, for the Bonferroni correction: all other configs with two rounds or more. A

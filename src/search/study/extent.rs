@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Study;
 use crate::model::{Config, Count, Purpose, Slot};
 use crate::probe::stats;
+use crate::search::budget::StopReason;
 
 /// The number of configs tried besides the baseline, and the number of configs in the space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,20 @@ impl Study {
         // The unmodified job is not a config of the space.
         let has_baseline = self.baseline.as_ref().is_some_and(|baseline| self.space.allows(baseline));
         Alternatives { tried, of: self.space.count().less(u128::from(has_baseline)).to_string() }
+    }
+
+    /// Returns true if the search cannot tell which config is best: no probe ended, disturbances left the baseline without a
+    /// result, or a limit of time came before a second config.
+    pub fn cannot_tell(&self) -> bool {
+        let is_limit =
+            matches!(self.stopped, StopReason::TimeSpent | StopReason::GpuTimeSpent | StopReason::AllocationEnds);
+        let is_empty = self.history.trials().is_empty();
+        is_empty || self.is_baseline_missing() || is_limit && self.alternatives().tried == 0
+    }
+
+    /// Returns true if there is a baseline, and none of its probes has a result.
+    pub fn is_baseline_missing(&self) -> bool {
+        self.baseline.as_ref().is_some_and(|baseline| self.history.of(baseline).next().is_none())
     }
 
     /// Counts the rounds.

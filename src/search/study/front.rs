@@ -140,6 +140,7 @@ impl Study {
             unproven_speedup: None,
             ahead: None,
             lowest_speedup: None,
+            trend: None,
         })
     }
 

@@ -168,6 +168,8 @@ pub(super) struct PutBack {
     done: usize,
     /// True if nothing else is left to try.
     is_last: bool,
+    /// The last disturbance.
+    reason: String,
 }
 
 #[derive(Debug)]
@@ -185,6 +187,7 @@ impl PutBack {
     /// Everything has been disturbed for too long.
     pub(super) fn put(&mut self, request: Request, reason: String) -> Result<(), TuneError> {
         self.in_a_row += 1;
+        self.reason.clone_from(&reason);
         if self.in_a_row >= MOST_IN_A_ROW && (self.done == 0 || !self.is_last) {
             return Err(TuneError::Disturbed { reason });
         }
@@ -227,6 +230,11 @@ impl PutBack {
     /// Returns the configs that were put back, so that no strategy proposes them.
     pub(super) fn configs(&self) -> impl Iterator<Item = Config> {
         self.waiting.iter().map(|waiting| waiting.request.config().clone())
+    }
+
+    /// Returns the last disturbance if a config is still not measured.
+    pub(super) fn reason(&self) -> Option<&str> {
+        (!self.waiting.is_empty()).then_some(self.reason.as_str())
     }
 
     pub(super) fn is_disturbed(&self) -> bool {
@@ -318,8 +326,9 @@ mod tests {
             assert!(put(&mut back, 0));
         }
         assert!(back.next(true).is_none() && back.has(&config(0)), "it has no further turn, and is not proposed");
+        assert_eq!(back.reason(), Some("heat"));
         back.is_undisturbed(&config(0));
-        assert!(!back.has(&config(0)));
+        assert!(!back.has(&config(0)) && back.reason().is_none());
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Search<'_, '_> {
     /// Searches until the winner is clear, and checks the winner.
     pub(super) fn run(&mut self, strategy: &mut dyn Strategy, on_event: OnEvent<'_>) -> Result<StopReason, TuneError> {
         let stopped = self.search_and_settle(strategy, on_event)?;
+        self.check_disturbed(stopped)?;
         while self.measure_epoch_ends(on_event)?
             || self.measure_largest_batches(on_event)?
             || self.check_named(on_event)?
@@ -310,6 +311,18 @@ impl Search<'_, '_> {
                 ran_out_of_time: matches!(first, Outcome::TimedOut(_) | Outcome::Stalled(_)),
                 last_lines: failure.last_lines.clone(),
             }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the search with an error if disturbances left no config to compare with the baseline.
+    fn check_disturbed(&self, stopped: StopReason) -> Result<(), TuneError> {
+        let is_alternative = |config: &Config| self.setup.baseline() != Some(config);
+        let has_alternative = || self.trials.history.searched().any(|trial| is_alternative(&trial.config));
+        match self.probes.put_back.reason() {
+            Some(reason) if stopped != StopReason::Interrupted && !has_alternative() => {
+                Err(TuneError::Disturbed { reason: reason.to_owned() })
+            }
             _ => Ok(()),
         }
     }
