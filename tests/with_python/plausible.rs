@@ -94,7 +94,7 @@ fn search(python: &Path, case: &Case, folder: &Path) -> Output {
     let spec = format!(
         "[step]\ncommand = [{python:?}, {script:?}, {way}\"--{}\", \"{{{option}}}\"]\nadapter = \"torch\"\n\
          [space]\n{option} = {{ values = {values:?} }}\n[baseline]\n{option} = {}\n\
-         [run]\nlength = \"1e12 samples\"\n[limits]\nmeasure_time = \"2s\"\nprecision = 0.0001\n[search]\nstrategy = \"grid\"\ntime = \"2m\"\nrounds = 0\n",
+         [run]\nlength = \"1e12 samples\"\n[limits]\nmeasure_time = \"2s\"\nprecision = 0.0001\n[search]\nstrategy = \"grid\"\ntime = \"170s\"\nrounds = 0\n",
         option.replace('_', "-"),
         values[0],
     );
