@@ -128,8 +128,8 @@ fn wrong(python: &Path, case: &Case) -> Option<String> {
 fn a_rate_that_cannot_be_right_never_wins() {
     let Some(python) = python_with(&["torch"]) else { return };
     for case in CASES {
-        // Growth is seen in looks at a process, which a busy machine may delay.
-        let tries = if case.reason.is_some_and(|reason| reason.contains("grow")) { 4 } else { 1 };
+        // Growth is seen in looks at a process, which a busy machine may delay. It may also stop for most of a short measurement.
+        let tries = if case.reason.is_some_and(|reason| reason.contains("grow")) { 4 } else { 3 };
         let faults: Vec<Option<String>> = (0..tries).map_while(|_| wrong(&python, case).map(Some)).collect();
         assert!(faults.len() < tries, "{}", faults.last().cloned().flatten().unwrap_or_default());
     }
