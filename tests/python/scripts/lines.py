@@ -26,8 +26,9 @@ class Data(Dataset):
         return 800 if PLACE == "sampler" else 64
 
     def __getitem__(self, index):
-        if PLACE == "getitem":
-            burn(4)  # getitem
+        # Rarely and long: on a busy machine, samples of a few milliseconds fall into the next call that releases Python's lock.
+        if PLACE == "getitem" and index % 8 == 0:
+            burn(32)  # getitem
         return torch.randn(8), torch.randn(1)
 
 
