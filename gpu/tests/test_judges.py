@@ -62,7 +62,7 @@ class SuitesTest(Reports):
 
     def test_a_failure_stops_no_other_test_and_keeps_its_stderr(self):
         ok, failure = "test_a (test_x.A.test_a) ... ok\n", "test_b (test_x.B.test_b) ... FAIL\nFAIL: test_b\nwrong by 3\n"
-        both = threading.Barrier(2, timeout=20)
+        both = threading.Barrier(2, timeout=120)
 
         def run(unit, left):
             if unit in ("test_x.A", "test_x.B"):
@@ -72,7 +72,7 @@ class SuitesTest(Reports):
 
         report = self.report()
         with mock.patch.object(suites.os, "cpu_count", return_value=2):
-            suites.run_all(report, ["test_x.A", "test_x.B", "test_y.C"], 20.0, run)
+            suites.run_all(report, ["test_x.A", "test_x.B", "test_y.C"], 120.0, run)
         rows = {row.check: row for row in report.rows}
         self.assertEqual({name: row.outcome for name, row in rows.items()}, {"x: test_x": "failed", "x: test_y": "passed"})
         self.assertEqual(rows["x: test_x"].seen, "1 failed, 1 passed: FAIL: test_b")

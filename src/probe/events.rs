@@ -224,7 +224,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         socket.close();
         let begin = Instant::now();
-        while !socket.is_drained() && begin.elapsed() < Duration::from_secs(20) {
+        while !socket.is_drained() && begin.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(socket.is_drained());

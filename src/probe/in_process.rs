@@ -295,8 +295,8 @@ mod tests {
         });
         let Outcome::Measured(measurement) = outcome.unwrap() else { panic!("not measured") };
         let rate = measurement.throughput.unwrap().value;
-        // On a busy machine, 2 ms may become 50 ms.
-        assert!((50.0..2000.0).contains(&rate), "4 samples in 2 ms or more: {rate}");
+        // On a busy machine, 2 ms may become seconds.
+        assert!((5.0..2000.0).contains(&rate), "4 samples in 2 ms or more: {rate}");
         assert_eq!(measurement.metrics["loss"], 0.5);
         assert!(measurement.machine.host.contains_key(&crate::model::Metric::CpuCores), "{measurement:?}");
     }
@@ -308,7 +308,7 @@ mod tests {
             Ok(Step::new(4).mark("compile"))
         });
         let Ok(Outcome::TimedOut(failure)) = outcome else { panic!("{outcome:?}") };
-        assert!(failure.reason.starts_with("still compiling after 0."), "{}", failure.reason);
+        assert!(failure.reason.starts_with("still compiling after "), "{}", failure.reason);
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn the_plan_has_three_calls_with_their_times_and_a_dry_run_of_each_ends_within_i
         let output = library.before(&mut dry_run(&python, folder.path(), call, minutes)).output().unwrap();
         let shown = format!("{}\n{}", stdout(&output), stderr(&output));
         // At most 48 seconds, plus the start of Python on a busy machine and the end of the interrupted check.
-        assert!(begun.elapsed() < Duration::from_secs(90), "{:?}: {shown}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(240), "{:?}: {shown}", begun.elapsed());
         let results = results(&folder.path().join("out"));
         assert_eq!((output.status.code(), &results["totals"]["failed"]), (Some(3), &0.into()), "{shown}");
         assert!(shown.contains("a dry run, and it needs a GPU"), "{shown}");
@@ -103,7 +103,7 @@ fn a_call_that_is_cut_off_leaves_whole_results() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = dry_run(&python, folder.path(), 1, "1").stdout(std::process::Stdio::null()).spawn().unwrap();
     let results_file = folder.path().join("out/results.json");
-    let end = Instant::now() + Duration::from_secs(90);
+    let end = Instant::now() + Duration::from_secs(240);
     while !results_file.exists() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -111,7 +111,7 @@ fn a_call_that_is_cut_off_leaves_whole_results() {
     child.kill().unwrap();
     child.wait().unwrap();
     // No leftover process runs.
-    let (name, end) = (folder.path().display().to_string(), Instant::now() + Duration::from_secs(30));
+    let (name, end) = (folder.path().display().to_string(), Instant::now() + Duration::from_secs(120));
     while !support::processes_with(&name).is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -31,7 +31,7 @@ fn trials(search: &Search) -> usize {
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
+        assert!(begin.elapsed() < Duration::from_secs(240), "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -69,7 +69,7 @@ fn a_search_shows_what_it_does_and_leaves_a_report() {
 
 #[test]
 fn q_stops_the_search_and_keeps_everything() {
-    let search = search("300ms");
+    let search = search("2s");
     let mut terminal = Terminal::run(&search.command(), 80, TALL);
     terminal.wait_for("best    #");
     // The page is there while the search runs, and is loaded again until its end.
@@ -90,7 +90,7 @@ fn ctrl_c_and_signals_give_the_terminal_back() {
     for how in ["ctrl-c", "-TERM", "twice"] {
         let search = match how {
             "twice" => Search::of(&["ignore-term", "sleep:60000"], "[limits]\ngrace_time = \"30s\"\n"),
-            _ => search("300ms"),
+            _ => search("2s"),
         };
         let mut terminal = Terminal::run(&search.command(), 100, 30);
         terminal.wait_for("probe   #");
@@ -111,7 +111,9 @@ fn ctrl_c_and_signals_give_the_terminal_back() {
 
 #[test]
 fn after_a_resize_every_line_is_there_once() {
-    let search = search("1s");
+    // More trials than the test waits for, even if it misses some.
+    let limits = LIMITS.replace("MEASURE", "1s").replace("probes = 12", "probes = 90");
+    let search = Search::of(&["forever:{x}:500"], &format!("{}{limits}", SPACE.replace("12", "90")));
     let mut terminal = Terminal::run(&search.command(), 80, 24);
     terminal.wait_for("best    #");
     for (columns, rows) in [(120, 40), (60, 20), (200, 50), (40, 16), (80, 24)] {
@@ -200,7 +202,7 @@ fn a_pipe_gets_a_line_for_each_trial_and_the_end() {
 
 #[test]
 fn a_search_that_was_killed_is_not_taken_for_one_that_runs() {
-    let search = search("300ms");
+    let search = search("800ms");
     let mut running = search.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_until("two trials", || trials(&search) >= 2);
     let watching = watch(&search, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -40,7 +40,7 @@ fn marked_steps_are_left_out_and_told_everywhere() {
 
 #[test]
 fn a_config_that_is_clearly_slower_leaves_after_one_round() {
-    let more = "[space]\nx = { values = [2000, 80000, 1000] }\n[baseline]\nx = 2000\n[search]\nstrategy = \"grid\"\n";
+    let more = "[space]\nx = { values = [4000, 80000, 1000] }\n[baseline]\nx = 4000\n[search]\nstrategy = \"grid\"\n";
     let search = Search::of(&["forever:8:{x}"], more);
     let (_, best) = run(&search);
     assert_eq!(best["config"]["x"], 1000);
@@ -68,13 +68,13 @@ fn a_model_that_still_compiles_is_no_slow_config() {
     let search = Search::of(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &more);
     search.run();
     let Outcome::TimedOut(failure) = &search.lines()[0].outcome else { panic!("{:?}", search.lines()[0].outcome) };
-    assert!(failure.reason.starts_with("still compiling after 2."), "{}", failure.reason);
+    assert!(failure.reason.starts_with("still compiling after "), "{}", failure.reason);
     assert!(failure.reason.ends_with(" steps); raise measure_time or probe_time in [limits]"), "{}", failure.reason);
 }
 
 #[test]
 fn the_rate_of_a_model_is_taken_when_it_is_compiled() {
-    let arguments = compiled(40);
+    let arguments = compiled(20);
     let more = format!("[space]\nx = {{ values = [1] }}\n{LIMITS}");
     let search = Search::of(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &more);
     search.run();
@@ -82,7 +82,7 @@ fn the_rate_of_a_model_is_taken_when_it_is_compiled() {
     let measurement = journal[0].outcome.measurement().unwrap_or_else(|| panic!("{:?}", journal[0].outcome));
     // During compilation the rate is 160 samples/s.
     assert!(measurement.throughput.unwrap().value > 400.0, "{measurement:?}");
-    assert!(measurement.timing.warmup_steps >= 39, "{measurement:?}");
+    assert!(measurement.timing.warmup_steps >= 19, "{measurement:?}");
 }
 
 /// Forty steps, then an evaluation that lasts minutes. The script reports its position, as the adapter's hook does.
@@ -125,14 +125,15 @@ fn a_script_that_leaves_training_keeps_its_steps_and_is_told_where_it_is() {
     let Outcome::Measured(measurement) = &journal[0].outcome else { panic!("{:?}", journal[0].outcome) };
     assert!((10..=39).contains(&measurement.timing.steps), "{measurement:?}");
     let words = measurement.facts.text("left_training").unwrap();
-    assert!(words.starts_with("no training step for 3 s, after 39 steps: in train.py:2"), "{words}");
+    let is_told = words.starts_with("no training step for ") && words.contains(" s, after 39 steps: in train.py:2");
+    assert!(is_told, "{words}");
     assert_eq!(shown.matches("the script left training, for example to evaluate").count(), 1, "{shown}");
     search.assert_no_survivors();
 }
 
 #[test]
 fn a_stall_after_enough_steps_keeps_them() {
-    let limits = LIMITS.replace("\"10s\"", "\"1500ms\"");
+    let limits = LIMITS.replace("\"10s\"", "\"4s\"");
     let more = format!("[space]\nx = {{ values = [1] }}\n[search]\nrounds = 0\n{limits}");
     let search = Search::of(&[&steps(30, 5_000), "sleep:60000"], &more);
     search.run();

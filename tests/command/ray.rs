@@ -20,7 +20,7 @@ fn search(url: &str, configs: u32) -> Search {
 }
 
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(90);
+    let deadline = Instant::now() + Duration::from_secs(240);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(50));
@@ -73,7 +73,7 @@ fn a_search_by_ray_outlives_a_job_and_leaves_none() {
     running.wait().unwrap();
     let begin = Instant::now();
     while !killed.survivors().is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", killed.survivors());
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", killed.survivors());
         std::thread::sleep(Duration::from_millis(20));
     }
     wait_for("jobs stay", are_over);

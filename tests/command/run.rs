@@ -35,7 +35,7 @@ fn signal(name: &str, child: &Child) {
 
 /// Waits until the state of a process is this (`man 5 proc`, /proc/PID/stat).
 fn await_state(child: &Child, state: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     let is_there = || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
         stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(state))

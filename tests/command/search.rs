@@ -12,7 +12,13 @@ const SPACE: &str = "[space]\nx = { range = [1, 12] }\ny = { values = [\"a\", \"
 
 /// A step that takes a moment and then reports the more, the larger x is.
 fn quick() -> Search {
-    let limits = "[limits]\nmeasure_time = \"60ms\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 24\nrounds = 0\non_tie = \"fastest\"\n";
+    lasting("60ms", "")
+}
+
+/// The same search with this measuring time.
+fn lasting(measure: &str, precision: &str) -> Search {
+    let limits = "[limits]\nmeasure_time = \"MEASURE\"\ngrace_time = \"200ms\"\n[search]\nstrategy = \"grid\"\nprobes = 24\nrounds = 0\non_tie = \"fastest\"\n";
+    let limits = limits.replace("MEASURE", measure).replace("[search]", &format!("{precision}[search]"));
     Search::of(&["print:{y}", "forever:{x}:500"], &format!("{SPACE}{limits}"))
 }
 
@@ -238,7 +244,8 @@ fn interrupt(pid: u32, signal: &str) {
 #[test]
 fn interrupted_once_it_keeps_everything_and_prints_the_best_so_far() {
     for signal in ["-INT", "-TERM"] {
-        let search = quick();
+        // The other probes take ten seconds more.
+        let search = lasting("400ms", "precision = 0.0001\n");
         let running = search.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         while journal_configs(&search).len() < 3 {
             std::thread::sleep(Duration::from_millis(10));
@@ -381,7 +388,7 @@ fn a_leader_that_fails_in_a_round_makes_way_for_the_next() {
 
 #[test]
 fn an_extended_search_compares_its_new_leaders() {
-    let more = "[space]\nx = { values = [1, 2, 3, 4, 5] }\n[search]\nstrategy = \"grid\"\nprobes = 3\n";
+    let more = "[space]\nx = { values = [1, 2, 3, 4, 50] }\n[search]\nstrategy = \"grid\"\nprobes = 3\n";
     let search = Search::of(&["forever:{x}:5000"], more);
     search.run();
     let path = search.folder.path().join("spec.toml");
@@ -393,7 +400,7 @@ fn an_extended_search_compares_its_new_leaders() {
             .last()
             .is_some_and(|line| line.purpose == Purpose::Round && line.outcome.measurement().is_some())
     );
-    assert_eq!(search.best()["config"]["x"], 5);
+    assert_eq!(search.best()["config"]["x"], 50);
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn a_killed_search_goes_on_and_nothing_survives() {
     let search = Search::of(&["daemon:forever:8:2000", "forever:8:2000"], &machine);
     let mut child = search.command().stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let journal = search.out().join("journal.jsonl");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(240);
     let finished = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
     while finished() < 6 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));

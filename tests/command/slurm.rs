@@ -42,7 +42,7 @@ fn code(search: &Search) -> String {
 
 /// Waits until the journal has this many trials.
 fn wait_for(search: &Search, trials: usize) {
-    let deadline = Instant::now() + Duration::from_secs(90);
+    let deadline = Instant::now() + Duration::from_secs(240);
     let count = || fs::read_to_string(search.out().join("journal.jsonl")).map_or(0, |text| text.lines().count());
     while count() <= trials {
         assert!(Instant::now() < deadline, "{}", told(search));
@@ -84,7 +84,7 @@ fn kill(pid: Pid) {
 
 /// Waits until no worker and no process of a probe is left: a second, or longer on a busy machine.
 fn assert_soon_gone(search: &Search) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !processes("worker", search).is_empty() || !search.survivors().is_empty() {
         assert!(Instant::now() < deadline, "{:?} {:?}", processes("worker", search), search.survivors());
         std::thread::sleep(Duration::from_millis(50));
@@ -203,7 +203,7 @@ impl Followed {
 
     /// Returns the number of its job, once the job exists.
     fn job(&self) -> String {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(240);
         loop {
             match fs::read_to_string(self.search.out().join("slurm/job")) {
                 Ok(number) if !number.is_empty() => return number,
@@ -214,7 +214,7 @@ impl Followed {
     }
 
     fn wait_until_said(&self, words: &str) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(240);
         while !told(&self.search).contains(words) {
             assert!(Instant::now() < deadline, "{words}: {}", told(&self.search));
             std::thread::sleep(Duration::from_millis(50));

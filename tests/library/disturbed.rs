@@ -54,8 +54,15 @@ fn a_search_whose_alternatives_are_all_disturbed_ends_with_an_error() {
 /// Returns a search with the baseline `x = 1`.
 fn study(trials: &[(i64, Outcome)], stopped: StopReason) -> Study {
     let purpose = |x: i64| if x == 1 { Purpose::Baseline } else { Purpose::Search };
-    let trial =
-        |(number, (x, outcome)): (u32, &(i64, Outcome))| Trial::new(number, purpose(*x), config(*x), outcome.clone());
+    let trial = |(number, (x, outcome)): (u32, &(i64, Outcome))| Trial {
+        number,
+        purpose: purpose(*x),
+        config: config(*x),
+        outcome: outcome.clone(),
+        elapsed: Duration::ZERO,
+        ended_at: None,
+        slot: None,
+    };
     Study {
         history: (1..).zip(trials).map(trial).collect(),
         baseline: Some(config(1)),

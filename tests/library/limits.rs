@@ -59,41 +59,59 @@ fn search(
         .unwrap()
 }
 
+/// Asserts that one of several attempts has no fault: a busy machine may stand still for seconds.
+fn assert_once(fault: impl Fn() -> Option<String>) {
+    const TRIES: usize = 5;
+    let faults: Vec<String> = (0..TRIES).map_while(|_| fault()).collect();
+    assert!(faults.len() < TRIES, "{faults:#?}");
+}
+
 #[test]
 fn a_search_ends_before_its_allocation_does_and_goes_on_in_another() {
+    assert_once(fault_with_allocations);
+}
+
+fn fault_with_allocations() -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal.jsonl");
     let mut known = 0;
     for _ in 0..2 {
         let (begin, mut remarks) = (Instant::now(), Vec::new());
         let study = search(&journal, BUDGET, 2, Some(Duration::from_millis(2500)), &mut remarks);
-        // 250 ms more: processes of a busy machine end late.
-        assert!(begin.elapsed() < Duration::from_millis(2750), "{:?}", begin.elapsed());
+        let (took, count) = (begin.elapsed(), study.history.searched().count());
         assert_eq!(study.stopped, StopReason::AllocationEnds);
         assert!(remarks.iter().any(|text| text.contains("the allocation ends in")), "{remarks:?}");
-        assert!(study.history.searched().count() > known + 2, "it used the time");
-        assert!(study.best().is_some_and(|best| best.winner.rounds > 0), "what leads is confirmed in time");
-        known = study.history.searched().count();
+        let is_confirmed = study.best().is_some_and(|best| best.winner.rounds > 0);
+        // 250 ms more: processes of a busy machine end late.
+        if took > Duration::from_millis(2750) || count <= known + 2 || !is_confirmed {
+            return Some(format!("{took:?}, {known} trials and then {count}, confirmed: {is_confirmed}"));
+        }
+        known = count;
     }
     let study = search(&journal, BUDGET, 2, Some(Duration::ZERO), &mut Vec::new());
     assert_eq!((study.stopped, study.history.searched().count()), (StopReason::AllocationEnds, known));
+    None
 }
 
 #[test]
 fn gpu_time_is_that_of_all_slots_and_counts_earlier_runs() {
+    for slots in [1, 4] {
+        assert_once(|| fault_with_gpu_time(slots));
+    }
+}
+
+fn fault_with_gpu_time(slots: u32) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let spent = |study: &Study| study.history.trials().iter().map(|trial| trial.gpu_seconds(3)).sum::<f64>();
-    for slots in [1, 4] {
-        let journal = folder.path().join(format!("{slots}.jsonl"));
-        let budget = |seconds| Budget { gpu_time: Some(Duration::from_secs(seconds)), ..BUDGET };
-        let study = search(&journal, budget(5), slots, None, &mut Vec::new());
-        assert_eq!(study.stopped, StopReason::GpuTimeSpent, "{slots}");
-        // At most half is reserved for rounds, which may need less.
-        assert!((2.0..5.5).contains(&spent(&study)), "{slots}: {}", spent(&study));
-        let trials = study.history.trials().len();
-        let study = search(&journal, budget(5), slots, None, &mut Vec::new());
-        assert!(study.history.trials().len() <= trials + 1, "{slots}: nothing is left of it");
-        let study = search(&journal, budget(9), slots, None, &mut Vec::new());
-        assert!((3.6..10.5).contains(&spent(&study)), "{slots}: {}", spent(&study));
-    }
+    let journal = folder.path().join("journal.jsonl");
+    let budget = |seconds| Budget { gpu_time: Some(Duration::from_secs(seconds)), ..BUDGET };
+    let study = search(&journal, budget(5), slots, None, &mut Vec::new());
+    assert_eq!(study.stopped, StopReason::GpuTimeSpent, "{slots}");
+    let (first, trials) = (spent(&study), study.history.trials().len());
+    let study = search(&journal, budget(5), slots, None, &mut Vec::new());
+    let more = study.history.trials().len() - trials;
+    let whole = spent(&search(&journal, budget(9), slots, None, &mut Vec::new()));
+    // At most half is reserved for rounds, which may need less. A second search has no time left.
+    let is_right = (2.0..5.5).contains(&first) && more <= 1 && (3.6..10.5).contains(&whole);
+    (!is_right).then(|| format!("{slots} slots: {first} s, {more} more trials, {whole} s"))
 }

@@ -62,16 +62,16 @@ class Searches(unittest.TestCase):
         return process
 
     def wait_for(self, condition):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 240
         while not condition():
-            self.assertLess(time.monotonic(), end, "waited for a minute")
+            self.assertLess(time.monotonic(), end, "waited in vain")
             time.sleep(0.05)
 
     def test_tune_and_load(self):
         with mock.patch("sys.stderr.write") as written:
-            study = gputune.tune("train.py", args=["--epochs", 3], time="1m", probes=4, set={"batch_size": 64})
+            study = gputune.tune("train.py", args=["--epochs", 3], time="2m", probes=4, set={"batch_size": 64})
         shown = "".join(call.args[0] for call in written.call_args_list)
-        self.assertRegex(shown, r"gputune: 100%\|██████████\| \d/4 probes \[00:\d\d<00:\d\d, \d+ rounds?")
+        self.assertRegex(shown, r"gputune: 100%\|██████████\| \d/4 probes \[\d\d:\d\d<\d\d:\d\d, \d+ rounds?")
         self.assertEqual(study.folder, Path("gputune-out/train"))
         self.assertIn(sys.executable, Path("gputune-out/train/gputune.toml").read_text())
         written = json.loads(Path("gputune-out/train/best.json").read_text())
@@ -100,7 +100,7 @@ class Searches(unittest.TestCase):
             "limits": {"measure_time": "300ms"},
             "run": {"length": "1000000 samples"},
         }
-        study = gputune.search(spec, out="runs/a", time="30s", probes=2, progress=False)
+        study = gputune.search(spec, out="runs/a", time="2m", probes=2, progress=False)
         self.assertEqual((study.folder, study.best, study.verdict), (Path("runs/a"), {"batch_size": 512}, "faster"))
         self.assertTrue(study.speedup.low <= study.speedup.value <= study.speedup.high)
         self.assertGreater(study.speedup.low, 8)
@@ -143,7 +143,7 @@ class Searches(unittest.TestCase):
     def test_ctrl_c_ends_the_search_and_keeps_its_results(self):
         process = self.begin_long()
         process.send_signal(signal.SIGINT)
-        _, printed = process.communicate(timeout=60)
+        _, printed = process.communicate(timeout=240)
         self.assertIn("KeyboardInterrupt: the search was stopped; its results are in gputune-out/train", printed)
         self.assertEqual(self.status()["ended"], {"stopped": "interrupted"})
         self.assertIn("batch_size", gputune.load("gputune-out/train").best)

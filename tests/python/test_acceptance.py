@@ -129,7 +129,7 @@ class RunningTest(unittest.TestCase):
         begun = time.monotonic()
         done = process.run([sys.executable, "-c", script], 1.0)
         self.assertIsNone(done.code)
-        self.assertLess(time.monotonic() - begun, 15)
+        self.assertLess(time.monotonic() - begun, 55)
 
     def test_descendants_in_other_sessions_are_killed(self):
         script = """if True:
@@ -145,7 +145,7 @@ class RunningTest(unittest.TestCase):
             grandchild = int(output.read_text())
             self.assertTrue(memory.alive(grandchild))
             process.end(child)
-            end = time.monotonic() + 5
+            end = time.monotonic() + 60
             while memory.alive(grandchild) and time.monotonic() < end:
                 time.sleep(0.05)
             self.assertFalse(memory.alive(grandchild))
@@ -331,7 +331,7 @@ class HeldTest(unittest.TestCase):
     def words(self, environment):
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict("os.environ", environment):
             held = holding.Held(Path(folder))
-            end = time.monotonic() + 30
+            end = time.monotonic() + 120
             while not held.words() and time.monotonic() < end:
                 time.sleep(0.02)
             words, is_running = held.words(), held._child.poll() is None

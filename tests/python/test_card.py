@@ -26,13 +26,16 @@ begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 begin.record()
 torch.cuda._sleep(300_000_000)
 end.record()
+torch.cuda._sleep(3_000_000_000_000)
+far = torch.cuda.Event(enable_timing=True)
+far.record()
 aside = torch.cuda.Stream()
 with torch.cuda.stream(aside):
     other = torch.cuda.Event()
     other.record()
-print("late", end.query(), "beside", other.query())
+print("late", far.query(), "beside", other.query())
 try:
-    begin.elapsed_time(end)
+    begin.elapsed_time(far)
 except RuntimeError as error:
     print(error)
 end.synchronize()
@@ -55,10 +58,13 @@ with torch.autocast("cuda", dtype=torch.bfloat16):
     outputs = model(inputs.cuda())
 loss = outputs.float().sum()
 loss.backward()
-torch.cuda._sleep(200_000_000)
-begin = time.perf_counter()
-loss.item()
-waited = time.perf_counter() - begin
+waited, tries = 0, 0
+while waited < 0.1 and tries < 5:  # this process may stand still before it waits
+    tries += 1
+    torch.cuda._sleep(200_000_000)
+    begin = time.perf_counter()
+    loss.item()
+    waited = time.perf_counter() - begin
 print(outputs.device, outputs.dtype, model.weight.grad.cpu().tolist()[0], "waited", waited > 0.1)
 """
 

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 import unittest
 from pathlib import Path
 
@@ -28,7 +27,7 @@ def clean_environment(**more):
     return {**kept, "PYTHONPATH": str(PACKAGE), **more}
 
 
-def run(script, environment, check=True, timeout=60):
+def run(script, environment, check=True, timeout=240):
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
     if check and done.returncode != 0:
@@ -55,10 +54,13 @@ class Probe:
         self.accepting.start()
 
     def _accept(self):
-        while not self.is_over:
+        while True:
+            is_last = self.is_over  # a connection of a script that has ended still waits to be accepted
             try:
                 connection, _ = self.listener.accept()
             except socket.timeout:
+                if is_last:
+                    return
                 continue
             connection.settimeout(None)
             lines = []
@@ -88,7 +90,6 @@ class Probe:
 
     def events(self):
         """What was heard but for `bye`, one list for each connection; the script has ended."""
-        time.sleep(0.1)  # a last connection may not be accepted yet
         self.close()
         return [[line for line in lines if line["event"] != "bye"] for lines in self.connections]
 
@@ -260,7 +261,7 @@ class InAProbe(unittest.TestCase):
                 time.sleep(0.001)
         """
         with Probe(order=b'{"order":"stop"}\n') as probe:
-            done = run(script, probe.environment(), timeout=30)
+            done = run(script, probe.environment())
         self.assertEqual((done.returncode, done.stdout.strip()), (0, "flushed"))
 
     def test_a_probe_that_has_gone_away_is_no_error(self):
@@ -452,7 +453,7 @@ class ManyProcesses(unittest.TestCase):
                 path = Path(folder) / "script.py"
                 path.write_text(textwrap.dedent(script))
                 command = [sys.executable, str(path)]
-                done = subprocess.run(command, env=probe.environment(), capture_output=True, text=True, timeout=60)
+                done = subprocess.run(command, env=probe.environment(), capture_output=True, text=True, timeout=240)
                 (lines,) = probe.events()
                 self.assertEqual(done.stdout.strip(), "[False]", done.stderr)
                 self.assertEqual([line.get("samples") for line in lines], [None, 1, 2])

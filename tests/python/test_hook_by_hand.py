@@ -15,7 +15,7 @@ class WithoutAnOptimizer(unittest.TestCase):
         result = harness.run("by_hand.py")
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         self.assertGreater(len(result.steps), 16)
-        self.assertLess(len(result.steps), 1900)  # it was stopped
+        self.assertLess(len(result.steps), 50_000)  # it was stopped
         self.assertEqual({step["samples"] for step in result.steps}, {2})
         self.assertTrue({"forward", "backward"} <= result.phases)
         self.assertGreaterEqual(len(result.losses), 16)

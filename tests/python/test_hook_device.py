@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import pickle
+import statistics
 import sys
 import tempfile
 import unittest
@@ -88,17 +89,19 @@ class OnADevice(unittest.TestCase):
         self.assertLessEqual(len(late), 1)
 
     def share(self, result, name):
-        """Of the time of the steps whose phases were timed, without the first."""
-        whole = told = current = 0.0
-        ended = None
+        """Of the time of the steps whose phases were timed, without the first and those in which the machine stood still."""
+        current = 0.0
+        ended, steps = None, []
         for event in result.events:
             if event["event"] == "phase" and event["name"] == name:
                 current += event["seconds"]
             elif event["event"] == "step":
                 if ended is not None and event.get("timed", True):
-                    whole, told = whole + event["time"] - ended, told + current
+                    steps.append((event["time"] - ended, current))
                 ended, current = event["time"], 0.0
-        return told / whole
+        usual = statistics.median(length for length, _ in steps)
+        steps = [(length, told) for length, told in steps if length < 3 * usual]
+        return sum(told for _, told in steps) / sum(length for length, _ in steps)
 
 
 class Cost(OnADevice):

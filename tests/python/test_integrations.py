@@ -18,7 +18,7 @@ class Callbacks(unittest.TestCase):
         """The samples and the losses of the reported steps."""
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
         with Probe() as probe:
-            run(script, probe.environment(**quiet), timeout=180)
+            run(script, probe.environment(**quiet), timeout=600)
             steps = [event for events in probe.events() for event in events if event["event"] == "step"]
         return [(step["samples"], step.get("loss")) for step in steps]
 

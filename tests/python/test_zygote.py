@@ -31,7 +31,7 @@ def python(code, *arguments, env=None):
     """Runs code in a Python of its own, which finds the package."""
     environment = {**os.environ, "PYTHONPATH": PACKAGE, **(env or {})}
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, timeout=240
     )
     return done.stdout, done.stderr
 

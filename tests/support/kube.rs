@@ -82,7 +82,7 @@ impl Kube {
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
             ],
         );
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(240);
         while !kube.kubectl(&["get", "--raw", "/readyz"]).contains("ok") {
             assert!(Instant::now() < deadline, "the API server does not come up: {}", kube.log("kube-apiserver"));
             std::thread::sleep(Duration::from_millis(100));
@@ -171,7 +171,7 @@ impl Kube {
         );
         fs::write(self.path("claim.yaml"), text).unwrap();
         self.kubectl(&["apply", "-f", &self.path("claim.yaml").display().to_string()]);
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(240);
         while !self.kubectl(&["get", "pvc", name, "--no-headers"]).contains("Bound") {
             assert!(Instant::now() < deadline, "the claim is not bound: {}", self.all());
             std::thread::sleep(Duration::from_millis(100));
@@ -193,7 +193,7 @@ impl Drop for Kube {
     fn drop(&mut self) {
         // The kubelet's pods have sessions of their own, and end with their jobs.
         self.kubectl(&["delete", "jobs", "--all", "--wait=false"]);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while self.kubectl(&["get", "pods", "--no-headers", "-o", "name"]).contains("pod") && Instant::now() < deadline
         {
             std::thread::sleep(Duration::from_millis(200));

@@ -149,7 +149,7 @@ impl Search {
 
     /// Waits until all processes of the search have ended, including a supervisor that is starting or ending a process.
     pub(crate) fn assert_no_survivors(&self) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(240);
         let mut left = self.processes();
         while !left.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));

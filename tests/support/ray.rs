@@ -48,7 +48,7 @@ impl Ray {
         // The head has its own process group, and the whole group is ended.
         let head = command.process_group(0).spawn().unwrap();
         let ray = Self { folder, head, url: format!("http://127.0.0.1:{}", port[1]) };
-        let deadline = Instant::now() + Duration::from_secs(90);
+        let deadline = Instant::now() + Duration::from_secs(240);
         while ray.ask("GET", "") != "[]" {
             assert!(Instant::now() < deadline, "Ray does not come up");
             std::thread::sleep(Duration::from_millis(200));

@@ -37,7 +37,7 @@ impl Slurm {
             slurmd.args(["-N", &format!("gt{node}")]);
             slurm.ok(slurmd);
         }
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(240);
         let idle = || {
             let told = slurm.with(Command::new("sinfo").args(["-h", "-N", "-o", "%T"])).output().unwrap();
             String::from_utf8_lossy(&told.stdout).lines().filter(|state| *state == "idle").count()
@@ -137,7 +137,7 @@ impl Slurm {
 
     /// Runs `scontrol`, again if it fails: on a busy machine the controller may answer too late.
     pub(crate) fn control(&self, arguments: &[&str]) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let done = self.with(Command::new("scontrol").args(arguments)).output().unwrap();
             if done.status.success() {
@@ -150,7 +150,7 @@ impl Slurm {
 
     /// Brings back a node that was taken down.
     pub(crate) fn bring_back(&self, node: &str) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         let is_up = || {
             let told = self.with(Command::new("sinfo").args(["-h", "-n", node, "-o", "%T"])).output().unwrap();
             ["idle", "mixed", "allocated"].contains(&String::from_utf8_lossy(&told.stdout).trim())

@@ -9,7 +9,7 @@ use assert_cmd::Command;
 
 fn gputune(folder: &Path) -> Command {
     let mut command = Command::new(support::gputune());
-    command.current_dir(folder).env("COLUMNS", "80").timeout(std::time::Duration::from_secs(280));
+    command.current_dir(folder).env("COLUMNS", "80").timeout(std::time::Duration::from_secs(900));
     command
 }
 

@@ -68,7 +68,7 @@ fn two_scripts_take_turns_and_the_faster_is_found() {
     assert_eq!(report["way"], "in_turn", "{text}");
     // An interval from two rounds is wide.
     let ratio = report["ratio"]["value"].as_f64().unwrap();
-    assert!((1.2..2.2).contains(&ratio), "{}", report["ratio"]);
+    assert!((1.05..3.0).contains(&ratio), "{}", report["ratio"]);
     assert_eq!(report["blocks"].as_array().unwrap().len(), 8);
     for side in ["a", "b"] {
         let outcome = &report[side]["outcome"];
@@ -84,7 +84,7 @@ fn where_two_do_not_fit_one_process_switches() {
     assert_eq!(report["way"], "switched", "{text}");
     assert!(text.contains("not as processes in turn: B ended next to A as out of memory"), "{text}");
     let ratio = report["ratio"]["value"].as_f64().unwrap();
-    assert!((1.4..2.6).contains(&ratio), "twice the samples in a step of the same length: {}", report["ratio"]);
+    assert!((1.1..4.0).contains(&ratio), "twice the samples in a step of the same length: {}", report["ratio"]);
     for (side, batch) in [("a", 16.0), ("b", 8.0)] {
         assert_eq!(report[side]["outcome"]["samples_per_step"], batch);
         assert_eq!(report[side]["outcome"]["is_live"], true);

@@ -244,7 +244,7 @@ fn shared_memory_that_is_too_small() {
 
 #[test]
 fn shared_memory_that_is_full_when_a_bus_error_ends_the_step() {
-    let search = Search::of(&["shared:full:8388608", "sleep:300", "signal:7", "signal:7"], ONE_PROBE);
+    let search = Search::of(&["shared:full:8388608", "sleep:1500", "signal:7", "signal:7"], ONE_PROBE);
     let Some(output) = with_little_shared_memory(&search) else { return };
     let words = "killed by signal 7 (SIGBUS); 8.00 MiB of the 8.00 MiB of /dev/shm were in use";
     assert_lack(&first(&search, &output), Memory::Shared, words);
@@ -365,7 +365,7 @@ fn a_gputune_that_stands_still() {
     std::thread::sleep(Duration::from_millis(1500));
     signal("-CONT");
     let output = running.wait_with_output().unwrap();
-    assert!(stderr(&output).contains("probed again: gputune was stopped for 1."), "{}", stderr(&output));
+    assert!(stderr(&output).contains("probed again: gputune was stopped for "), "{}", stderr(&output));
 }
 
 #[test]
@@ -392,17 +392,17 @@ fn a_step_that_takes_too_long() {
 
 #[test]
 fn a_step_that_makes_no_progress() {
-    let limits = "[limits]\nstall_time = \"1s\"\ngrace_time = \"100ms\"\n";
+    let limits = "[limits]\nstall_time = \"3s\"\ngrace_time = \"100ms\"\n";
     let search = Search::of(&["steps:5:{x}:1000", "sleep:60000"], &format!("{limits}{ONE_PROBE}"));
     let output = search.run();
     let outcome = first(&search, &output);
     assert!(matches!(outcome, Outcome::Stalled(_)), "{outcome:?}");
-    assert_eq!(reason(&outcome), "no progress for 1 s, after 4 steps");
+    assert_eq!(reason(&outcome), "no progress for 3 s, after 4 steps");
 }
 
 #[test]
 fn a_process_that_is_stopped_needs_no_adapter_to_be_seen() {
-    let limits = "[limits]\nstall_time = \"1s\"\ngrace_time = \"100ms\"\n";
+    let limits = "[limits]\nstall_time = \"3s\"\ngrace_time = \"100ms\"\n";
     let search = Search::of(&["steps:5:{x}:1000", "signal:19"], &format!("{limits}{ONE_PROBE}"));
     let output = search.run();
     search.assert_no_survivors();
@@ -416,7 +416,7 @@ fn an_interruption_leaves_no_trial() {
         "[limits]\nprobe_time = \"60s\"\nmeasure_time = \"60s\"\nprecision = 0.0001\n[search]\nrounds = 0\n",
     );
     let mut running = search.command().spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while search.survivors().is_empty() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -206,11 +206,12 @@ fn deepspeed() {
     }
     let installed = python_with(&["deepspeed"]);
     let python = installed.as_deref().unwrap_or(Path::new("python3"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let gputune = |arguments: &[&str]| {
         let mut command = Command::new(support::gputune());
         // One rank without a launcher.
         let rank = [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1")];
-        command.args(arguments).current_dir(folder.path()).envs(rank).env("MASTER_PORT", "29847");
+        command.args(arguments).current_dir(folder.path()).envs(rank).env("MASTER_PORT", &free);
         command.env("DS_ACCELERATOR", "cpu").env("OMP_NUM_THREADS", "1").output().unwrap()
     };
     let words = ["train.py", "--deepspeed_config", "ds_config.json"];

@@ -39,7 +39,7 @@ fn wrong(python: &Path, case: &Case) -> Option<String> {
     let spec = format!(
         "[step]\ncommand = [{python:?}, {script:?}, \"{rate}\", \"{texts}\", \"--{}\", \"{{{option}}}\"]\n\
          adapter = \"torch\"\n{throughput}[space]\n{option} = {{ values = {values:?} }}\n[baseline]\n{option} = {}\n\
-         [limits]\nmeasure_time = \"2s\"\nprecision = 0.0001\n[search]\nstrategy = \"grid\"\ntime = \"2m\"\nrounds = 0\n",
+         [limits]\nmeasure_time = \"2s\"\nprecision = 0.0001\n[search]\nstrategy = \"grid\"\ntime = \"170s\"\nrounds = 0\n",
         option.replace('_', "-"),
         values[0],
     );

@@ -94,7 +94,7 @@ fn search(python: &Path, case: &Case, folder: &Path) -> Output {
     let spec = format!(
         "[step]\ncommand = [{python:?}, {script:?}, {way}\"--{}\", \"{{{option}}}\"]\nadapter = \"torch\"\n\
          [space]\n{option} = {{ values = {values:?} }}\n[baseline]\n{option} = {}\n\
-         [run]\nlength = \"1e12 samples\"\n[limits]\nmeasure_time = \"2s\"\nprecision = 0.0001\n[search]\nstrategy = \"grid\"\ntime = \"2m\"\nrounds = 0\n",
+         [run]\nlength = \"1e12 samples\"\n[limits]\nmeasure_time = \"2s\"\nprecision = 0.0001\n[search]\nstrategy = \"grid\"\ntime = \"170s\"\nrounds = 0\n",
         option.replace('_', "-"),
         values[0],
     );
@@ -128,8 +128,8 @@ fn wrong(python: &Path, case: &Case) -> Option<String> {
 fn a_rate_that_cannot_be_right_never_wins() {
     let Some(python) = python_with(&["torch"]) else { return };
     for case in CASES {
-        // Growth is seen in looks at a process, which a busy machine may delay.
-        let tries = if case.reason.is_some_and(|reason| reason.contains("grow")) { 4 } else { 1 };
+        // Growth is seen in looks at a process, which a busy machine may delay. It may also stop for most of a short measurement.
+        let tries = if case.reason.is_some_and(|reason| reason.contains("grow")) { 4 } else { 3 };
         let faults: Vec<Option<String>> = (0..tries).map_while(|_| wrong(&python, case).map(Some)).collect();
         assert!(faults.len() < tries, "{}", faults.last().cloned().flatten().unwrap_or_default());
     }

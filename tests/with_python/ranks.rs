@@ -19,7 +19,7 @@ fn job(folder: &Path, python: &Path) -> Vec<String> {
 
 fn gputune(folder: &Path) -> Command {
     let mut command = Command::new(support::gputune());
-    command.current_dir(folder).env("OMP_NUM_THREADS", "1").timeout(std::time::Duration::from_secs(280));
+    command.current_dir(folder).env("OMP_NUM_THREADS", "1").timeout(std::time::Duration::from_secs(900));
     command
 }
 

@@ -32,7 +32,7 @@ fn the_notebook_tunes_the_pytorch_example() {
     let (example, folder) = (source.join("examples/pytorch"), tempfile::tempdir().unwrap());
     std::fs::copy(example.join("train.py"), folder.path().join("train.py")).unwrap();
     let notebook = std::fs::read_to_string(example.join("tune.ipynb")).unwrap();
-    let short = notebook.replacen(r#"time=\"3m\""#, r#"time=\"1m\", probes=1"#, 1);
+    let short = notebook.replacen(r#"time=\"3m\""#, r#"time=\"2m\", probes=1"#, 1);
     assert_ne!(short, notebook);
     std::fs::write(folder.path().join("tune.ipynb"), short).unwrap();
     let runner = source.join("tests/python/notebook.py");

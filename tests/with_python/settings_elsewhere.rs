@@ -143,7 +143,7 @@ fn the_first_run_measures_the_baseline() {
     let made = "import torch\ndef made(data):\n    return torch.utils.data.DataLoader(data, batch_size=16)\n";
     fs::write(folder.path().join("train.py"), made.to_owned() + LOADER).unwrap();
     let mut command = Command::new(support::gputune());
-    command.args(["tune", "--time", "60s", "--probes", "2", "--", python.to_str().unwrap(), "train.py"]);
+    command.args(["tune", "--time", "170s", "--probes", "2", "--", python.to_str().unwrap(), "train.py"]);
     let output = command.current_dir(folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let out = folder.path().join("gputune-out/train");

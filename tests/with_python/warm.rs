@@ -166,7 +166,7 @@ fn what_cannot_be_forked_is_told_and_measured_all_the_same() {
 fn under_way(search: &Search) -> Child {
     let mut command = search.command();
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(400);
     while !measured(&journal(search)).iter().any(|run| run.is_forked) {
         assert!(Instant::now() < deadline, "no probe was forked");
         std::thread::sleep(Duration::from_millis(20));

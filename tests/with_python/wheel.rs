@@ -77,7 +77,7 @@ fn tuned(python: &Path, folder: &Path) -> String {
     let script = "import time, gputune\nsize = gputune.config(batch_size=8)['batch_size']\n\
         while True:\n    time.sleep(0.004)\n    gputune.step(samples=size)\n";
     fs::write(folder.join("train.py"), script).unwrap();
-    let tune = "import gputune; study = gputune.tune('train.py', time='1m', probes=3, set={'batch_size': 16})\n\
+    let tune = "import gputune; study = gputune.tune('train.py', time='170s', probes=3, set={'batch_size': 16})\n\
         print(study.best['batch_size'], study.folder)";
     let output = Command::new(python).args(["-c", tune]).current_dir(folder).env_remove("PYTHONPATH").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 DEVICE = os.environ.get("DEVICE", "cpu")
 
-loader = DataLoader(TensorDataset(torch.randn(1 << 17, 4)), 8, shuffle=True)
+loader = DataLoader(TensorDataset(torch.randn(1 << 20, 4)), 8, shuffle=True)
 model = nn.Linear(4, 1).to(DEVICE)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 caught = 0
