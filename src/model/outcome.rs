@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 pub use super::measurement::{
-    Estimate, FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
-    STEPS_PER_SECOND, Timing,
+    FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    Timing,
 };
+pub use super::metric::Estimate;
 
 /// The kind of memory that ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::arrival;
-use crate::model::measurement::{Estimate, Exchange, Measurement};
+use crate::model::measurement::{Exchange, Measurement};
+use crate::model::metric::Estimate;
 use crate::model::outcome::Outcome;
 use crate::model::space::{Config, LocateError, Settings, Space, Value};
 

@@ -7,11 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::gpu_watch::GpuWatch;
+use super::ledger::StepKind;
 use super::live::Live;
 use super::measuring::patience::{Patience, Sufficiency};
 use super::measuring::window::{DATA_WAIT, StepReport, Window};
 use super::memory_peaks::MemoryReport;
-use super::totals::{StepKind, Totals};
+use super::totals::Totals;
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::machine::{GpuMeter, HostMeter, nvml::Visible};
 use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings, Spent};

@@ -20,8 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{LocateError, Space, Trial};
 
 pub use crate::model::{Line, settings_of};
-pub use conditions::{Conditions, Fingerprint, Header, Interpreter, WarmStart};
-pub use eras::OlderEras;
+pub use conditions::{Conditions, Fingerprint, Header, Interpreter, OlderEras, WarmStart};
 pub use follow::{Follower, News, is_in_use};
 
 /// The version of the file format that this program writes and reads.

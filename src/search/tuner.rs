@@ -3,6 +3,7 @@
 mod calibration;
 mod checks;
 mod experiments;
+mod gains;
 mod limits;
 mod probes;
 mod probing;
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use limits::SmallGains;
+use gains::SmallGains;
 use probes::{Probes, Rounds};
 pub use request::Arrival;
-use request::Arrivals;
+use request::{Arrivals, InSlot};
 use search::{Clock, OnEvent, Search, Sees, SideBySide};
-use slots::{InSlot, Slots};
+use slots::Slots;
 use trials::{Open, Seen, Trials};
 
 use crate::diagnosis::Around;

@@ -27,8 +27,7 @@ pub use rules::Count;
 pub use settings::{AS_IT_IS, Settings, Value};
 pub use walk::{Advance, Walk};
 
-use build::Graph;
-use plan::{Plan, Slots};
+use plan::{Graph, Plan, Slots};
 
 /// One setting for every active parameter, as levels.
 ///

@@ -9,9 +9,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::build::Graph;
 use super::permutation::{GAMMA, mix, share};
-use super::plan::{Plan, Slots};
+use super::plan::{Graph, Plan, Slots};
 use super::{INACTIVE, Space};
 use crate::model::quantity::grouped;
 

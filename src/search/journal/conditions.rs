@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::FORMAT;
-use super::eras::OlderEras;
 
 /// The conditions that must be equal for trials to be comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +38,25 @@ pub struct Header {
     /// The totals of the file's earlier eras, whose trials no longer count; not part of the line itself.
     #[serde(skip)]
     pub older: OlderEras,
+}
+
+/// The eras before the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OlderEras {
+    /// How many there are.
+    pub eras: usize,
+    /// Their trials.
+    pub trials: usize,
+}
+
+impl std::fmt::Display for OlderEras {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { eras, trials } = *self;
+        let many = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let have = if eras == 1 { "has" } else { "have" };
+        let (eras, trials) = (many(eras, "older era"), many(trials, "trial"));
+        write!(f, "{eras} of this journal, under other conditions, {have} {trials}, which do not count")
+    }
 }
 
 /// An earlier study that a search learns from.

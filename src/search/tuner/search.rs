@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::limits::{self, SmallGains};
+use super::gains::{self, SmallGains};
 use super::probes::{Probes, Rounds};
+pub(super) use super::request::OnEvent;
 use super::request::Request;
-pub(super) use super::slots::OnEvent;
 use super::slots::Slots;
 use super::trials::{Open, Seen, Trials};
 use super::{Setup, TuneError};
@@ -245,13 +245,13 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Returns the [noise](limits::noise) of the best config so far.
+    /// Returns the [noise](gains::noise) of the best config so far.
     fn noise(&mut self) -> f64 {
         if self.has_rounds() {
-            return self.study().race().incumbent().map_or(0.0, |best| limits::noise_of(&best.estimate));
+            return self.study().race().incumbent().map_or(0.0, |best| gains::noise_of(&best.estimate));
         }
         let objective = &self.setup.objective;
-        self.trials.best(objective).map_or(0.0, |(trial, _)| limits::noise(objective, &trial.outcome))
+        self.trials.best(objective).map_or(0.0, |(trial, _)| gains::noise(objective, &trial.outcome))
     }
 
     fn proposed(&mut self, strategy: &mut dyn Strategy) -> Option<Proposal> {

@@ -9,15 +9,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use super::request::{Arrivals, Done, News, Request, Told, Work, serve};
+use super::request::{Arrivals, Done, InSlot, News, OnEvent, Request, Told, Work, serve};
 use crate::model::{Config, Event, Outcome, Slot};
 use crate::probe::{Holds, ProbeError, Prober};
-
-/// The receiver of a search's events.
-pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
-
-/// A prober and its slot; `None` if it has the whole machine.
-pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
 
 /// A probe that is over.
 pub(super) struct Ended {
