@@ -90,12 +90,6 @@ impl<'s> Record<&'s Space> {
         }
     }
 
-    /// Sets whether the baseline is the unmodified job.
-    #[must_use]
-    pub fn with_baseline_as_it_is(self, baseline_as_it_is: bool) -> Self {
-        Self { baseline_as_it_is, ..self }
-    }
-
     /// Adds how the search ended.
     #[must_use]
     pub fn ended(self, stopped: StopReason, elapsed: Duration) -> Self {

@@ -486,7 +486,8 @@ fn what_the_device_reached_in_each_precision_decides_which_is_tried_first() {
         let speeds = [Precision::Tf32, Precision::Fp16, Precision::Bf16]
             .map(|precision| (precision, if precision == fast { 16.0 } else { 1.1 }));
         let speeds = BTreeMap::from(speeds);
-        let view = View::new(&space, &objective, &history, &[], Some(&start)).with_precision_speeds(&speeds);
+        let mut view = View::new(&space, &objective, &history, &[], Some(&start));
+        view.precision_speeds = Some(&speeds);
         let next = (auto.build)().propose(&view).unwrap().config;
         assert_eq!(space.settings(&next).get("precision").unwrap().to_string(), fast.name());
     }

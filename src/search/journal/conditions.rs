@@ -83,18 +83,6 @@ impl Header {
         }
     }
 
-    /// Sets the further conditions of the trials.
-    #[must_use]
-    pub fn conditions(self, conditions: Conditions) -> Self {
-        Self { conditions, ..self }
-    }
-
-    /// Sets the earlier studies that the search learns from.
-    #[must_use]
-    pub fn warm_start(self, warm_start: Vec<WarmStart>) -> Self {
-        Self { warm_start, ..self }
-    }
-
     /// Returns the differences between this command and the command of another search, one sentence each.
     pub fn command_differences(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();

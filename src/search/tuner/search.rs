@@ -270,13 +270,13 @@ impl Search<'_, '_> {
         self.sees.seen.update(space, history, self.setup.baseline());
         let history = self.sees.seen.history(history);
         let lacking = self.sees.lacking.of(&objective, history);
-        let view = View::knowing(space, &objective, history, &pending, self.sees.seen.start(), lacking)
+        let mut view = View::knowing(space, &objective, history, &pending, self.sees.seen.start(), lacking)
             .with(left, self.setup.seed)
-            .with_so_far(&so_far)
-            .with_precision_speeds(&self.setup.precision_speeds)
-            .with_earlier(self.sees.warm_start)
-            .with_first(&first)
-            .with_between_runs(BETWEEN_RUNS);
+            .with_earlier(self.sees.warm_start);
+        view.so_far = &so_far;
+        view.precision_speeds = Some(&self.setup.precision_speeds);
+        view.first = &first;
+        view.between_runs = BETWEEN_RUNS;
         let proposal = strategy.propose(&view)?;
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
     }
