@@ -59,11 +59,8 @@ pub enum TuneError {
         last_lines: Vec<String>,
     },
     /// Every attempt was disturbed from outside, for several configs in a row.
-    #[error("the probes are disturbed from outside: {reason}")]
-    Disturbed {
-        /// What disturbed them.
-        reason: String,
-    },
+    #[error("the probes are disturbed from outside: {0}")]
+    Disturbed(String),
     /// The rules leave no config.
     #[error("the space has no config that satisfies every rule")]
     EmptySpace,
@@ -71,11 +68,8 @@ pub enum TuneError {
     #[error("this search cannot start from an earlier study")]
     WarmStart(#[from] EarlierError),
     /// No strategy has this name.
-    #[error("there is no strategy `{name}`")]
-    UnknownStrategy {
-        /// The name.
-        name: String,
-    },
+    #[error("there is no strategy `{0}`")]
+    UnknownStrategy(String),
 }
 
 /// Searches a space with a prober.
@@ -255,7 +249,7 @@ impl<'p> Tuner<'p> {
     /// # Errors
     /// There is no strategy of this name.
     pub fn strategy(mut self, name: &str) -> Result<Self, TuneError> {
-        let entry = strategy::strategy(name).ok_or_else(|| TuneError::UnknownStrategy { name: name.to_owned() })?;
+        let entry = strategy::strategy(name).ok_or_else(|| TuneError::UnknownStrategy(name.to_owned()))?;
         self.strategy = (entry.build)();
         Ok(self)
     }

@@ -186,7 +186,7 @@ impl PutBack {
     pub(super) fn put(&mut self, request: Request, reason: String) -> Result<(), TuneError> {
         self.in_a_row += 1;
         if self.in_a_row >= MOST_IN_A_ROW && (self.done == 0 || !self.is_last) {
-            return Err(TuneError::Disturbed { reason });
+            return Err(TuneError::Disturbed(reason));
         }
         // Rounds are repeated anyway, and by then other configs may lead.
         if request.purpose.is_repeated() {
