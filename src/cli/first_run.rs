@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gputune::init::{By, Command, Guess, Seen, Words};
 use gputune::model::{Headroom, Outcome};
-use gputune::probe::{CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes};
+use gputune::probe::{CommandProber, Experiment, FirstRun, Job, Limits, Mode, Template, Writes};
 
 use super::exit::{Exit, Failed};
 use super::steps::Bare;
@@ -122,15 +122,7 @@ fn run(command: &Command, bare: Bare, limits: &Limits, is_quiet: bool) -> Result
     let config = space.first().ok_or_else(|| Failed::impossible("there is no config to run"))?;
     let settings = space.settings(&config);
     let asked = Experiment::new(Mode::FirstRun);
-    let job = Job {
-        number: 1,
-        config: &config,
-        settings: &settings,
-        limits,
-        effort: Effort::Probe,
-        experiment: Some(&asked),
-        keeps: false,
-    };
+    let job = Job { experiment: Some(&asked), ..Job::new(1, &config, &settings, limits) };
     let mut watch =
         |_: &_| if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     match prober.first_run(&job, &mut watch) {

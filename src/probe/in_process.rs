@@ -276,15 +276,7 @@ mod tests {
         let settings = space.settings(&config);
         let limits =
             Limits { probe_time: Duration::from_secs(5), measure_time: Duration::from_millis(50), ..Limits::default() };
-        let job = Job {
-            number: 1,
-            config: &config,
-            settings: &settings,
-            limits: &limits,
-            effort: Effort::Probe,
-            experiment: None,
-            keeps: false,
-        };
+        let job = Job::new(1, &config, &settings, &limits);
         InProcess(step).probe(&job, &mut |_| ControlFlow::Continue(()))
     }
 
