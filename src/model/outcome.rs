@@ -43,6 +43,17 @@ pub struct Failure {
     pub closes: Vec<String>,
 }
 
+/// Formats an error, followed by its causes.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        message += &format!(": {inner}");
+        cause = inner.source();
+    }
+    message
+}
+
 impl Failure {
     /// A failure without output.
     pub fn new(reason: impl Into<String>) -> Self {

@@ -15,7 +15,7 @@ use super::memory_peaks::MemoryReport;
 use super::totals::Totals;
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::machine::{GpuMeter, HostMeter, nvml::Visible};
-use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings, Spent};
+use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings, Spent, outcome::with_causes};
 
 /// The work of one training step.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -168,15 +168,7 @@ fn failed(error: StepError) -> Result<Outcome, ProbeError> {
             Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new(reason) }
         }
         StepError::Rejected(reason) => Outcome::Rejected(Failure::new(reason)),
-        StepError::Failed(source) => {
-            let mut reason = source.to_string();
-            let mut cause = source.source();
-            while let Some(inner) = cause {
-                reason += &format!(": {inner}");
-                cause = inner.source();
-            }
-            Outcome::Crashed(Failure::new(reason))
-        }
+        StepError::Failed(source) => Outcome::Crashed(Failure::new(with_causes(source.as_ref()))),
         StepError::GiveUp(reason) => return Err(ProbeError::GaveUp { reason }),
     })
 }

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use build::{Owner, SpaceBuilder, SpaceError};
 pub use expression::{Expression, ExpressionError, FUNCTIONS};
 pub use parameter::{MemoryRole, Parameter, Role, Shape};
+pub(crate) use permutation::Draws;
 pub use permutation::Permutation;
 pub use rules::Count;
 pub use settings::{AS_IT_IS, Settings, Value};
