@@ -220,11 +220,6 @@ impl History {
         self.by_config.get(config).into_iter().flatten().map(|&place| &*self.trials[place])
     }
 
-    /// Returns true if the config was probed.
-    pub fn contains(&self, config: &Config) -> bool {
-        self.by_config.contains_key(config)
-    }
-
     /// Returns true if another probe would add nothing. A probe that closed a parameter does not count, since it says nothing
     /// about the rest of the config.
     pub fn is_settled(&self, config: &Config) -> bool {
