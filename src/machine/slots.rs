@@ -65,7 +65,6 @@ impl SharesError {
     }
 }
 
-/// A GPU with the CPUs near it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NearGpu {
     uuid: String,

@@ -328,18 +328,3 @@ pub struct Exchange {
     /// The share and the closed parameters, in words.
     pub words: String,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headroom_is_a_share_of_what_there_is() {
-        let measurement = Measurement {
-            memory: MemoryUse { peak_bytes: Some(75), capacity_bytes: Some(100), ..Default::default() },
-            ..Default::default()
-        };
-        assert_eq!(measurement.metric("memory_headroom"), Some(0.25));
-        assert_eq!(measurement.metric("no such metric"), None);
-    }
-}

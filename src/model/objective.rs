@@ -458,6 +458,7 @@ mod tests {
         let mut measurement = measured(10.0);
         assert_eq!(objective.judge(&measurement), Judgement::Feasible(10.0));
         (measurement.memory.peak_bytes, measurement.memory.capacity_bytes) = (Some(95), Some(100));
+        assert_eq!(measurement.metric("memory_headroom"), Some(0.05));
         assert!(matches!(objective.judge(&measurement), Judgement::Infeasible { lacks_memory: true, .. }));
         (measurement.memory.peak_bytes, measurement.memory.allocator_retries) = (Some(50), Some(1));
         assert!(matches!(objective.judge(&measurement), Judgement::Infeasible { lacks_memory: true, .. }));

@@ -142,7 +142,6 @@ pub struct History {
     /// Shared with other owners, since a trial does not change.
     trials: Vec<Arc<Trial>>,
     by_config: HashMap<Config, Vec<usize>>,
-    /// The number of trials that searched.
     searched: usize,
     /// The highest trial number; not always the last trial's.
     highest: u32,

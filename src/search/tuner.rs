@@ -119,7 +119,6 @@ struct Setup {
     /// Parameters that affect only the exchange between ranks, each with its target.
     exchanging: Vec<(String, String)>,
     stop: Arc<AtomicBool>,
-    /// The allocation that the search runs in.
     allocation: Option<Allocation>,
     /// The GPUs of a probe that has no slot with GPUs of its own.
     whole_gpus: u32,

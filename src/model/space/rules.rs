@@ -27,7 +27,6 @@ enum Group {
     Large(Plan),
 }
 
-/// The groups of a space.
 #[derive(Debug)]
 pub(super) struct Groups {
     groups: Vec<Group>,

@@ -13,7 +13,6 @@ use super::request::{Arrivals, Done, InSlot, News, OnEvent, Request, Told, Work,
 use crate::model::{Config, Event, Outcome, Slot};
 use crate::probe::{Holds, ProbeError, Prober};
 
-/// A probe that is over.
 pub(super) struct Ended {
     pub(super) slot: usize,
     /// `None` if a slot joined or is gone, which says nothing about a config.
@@ -71,7 +70,6 @@ type Spawn<'s, 'p> = dyn Fn(Box<dyn Prober + Send + 'p>, usize) -> Sender<Work> 
 /// Slots with a thread each.
 struct Many<'s, 'p> {
     told: Receiver<(usize, Told)>,
-    /// Starts the thread of a slot.
     spawn: Box<Spawn<'s, 'p>>,
     arrivals: Option<Arrivals<'p>>,
     /// Set to stop all running probes, because the search ends.
