@@ -11,8 +11,7 @@ use std::time::Instant;
 use gputune::model::{Parameter, Space};
 use gputune::probe::relay::Relays;
 use gputune::probe::{
-    CommandProber, CommandStep, Effort, Job, Limits, Prober, Rate, Start, StepTemplate, Template, WritesWish,
-    adapter::Apply,
+    CommandProber, CommandStep, Job, Limits, Prober, Rate, Start, StepTemplate, Template, WritesWish, adapter::Apply,
 };
 
 const ROUNDS: usize = 200;
@@ -51,15 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..ROUNDS {
         bare.push(timed(|| Ok(run("/bin/true", &[])?))?);
         version.push(timed(|| Ok(run(&gputune.display().to_string(), &["--version"])?))?);
-        let job = Job {
-            number: 1,
-            config: &config,
-            settings: &settings,
-            limits: &limits,
-            effort: Effort::Probe,
-            experiment: None,
-            keeps: false,
-        };
+        let job = Job::new(1, &config, &settings, &limits);
         probed.push(timed(|| {
             prober.probe(&job, &mut |_| ControlFlow::Continue(()))?;
             Ok(())

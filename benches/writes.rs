@@ -122,15 +122,7 @@ fn run(prober: &mut CommandProber, out: &Path) -> Result<Run> {
     let settings = space.settings(&config);
     // It ends by itself.
     let limits = Limits { precision: Some(1e-9), ..Limits::default() };
-    let job = Job {
-        number: 1,
-        config: &config,
-        settings: &settings,
-        limits: &limits,
-        effort: Effort::Probe,
-        experiment: None,
-        keeps: false,
-    };
+    let job = Job::new(1, &config, &settings, &limits);
     prober.protect()?;
     let begin = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64();
     prober.probe(&job, &mut |_| ControlFlow::Continue(()))?;

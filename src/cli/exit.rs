@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use gputune::machine::NoGpu;
-use gputune::model::LocateError;
+use gputune::model::{LocateError, outcome::with_causes};
 use gputune::probe::{ProbeError, worker::TokenError};
 use gputune::spec::SpecError;
 
@@ -143,13 +143,7 @@ impl Failed {
 
     /// Makes a failure from an error, with its causes after the message.
     pub(crate) fn because(exit: Exit, error: &dyn Error) -> Self {
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(inner) = cause {
-            message += &format!(": {inner}");
-            cause = inner.source();
-        }
-        Self::new(exit, message)
+        Self::new(exit, with_causes(error))
     }
 
     #[must_use]

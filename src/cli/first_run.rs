@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use gputune::init::{By, Command, Guess, Seen, Words};
 use gputune::model::{Headroom, Outcome};
 use gputune::probe::{
-    CommandProber, Effort, Experiment, FirstRun, Job, Limits, Mode, Template, Writes, escaped, protocol::REPLACED_FILES,
+    CommandProber, Experiment, FirstRun, Job, Limits, Mode, Template, Writes, escaped, protocol::REPLACED_FILES,
 };
 
 use super::exit::{Exit, Failed};
@@ -166,15 +166,7 @@ fn run(command: &Command, bare: Bare, limits: &Limits, is_quiet: bool) -> Result
     let config = space.first().ok_or_else(|| Failed::impossible("there is no config to run"))?;
     let settings = space.settings(&config);
     let asked = Experiment::new(Mode::FirstRun);
-    let job = Job {
-        number: 1,
-        config: &config,
-        settings: &settings,
-        limits,
-        effort: Effort::Probe,
-        experiment: Some(&asked),
-        keeps: false,
-    };
+    let job = Job { experiment: Some(&asked), ..Job::new(1, &config, &settings, limits) };
     let mut watch =
         |_: &_| if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     match prober.first_run(&job, &mut watch) {

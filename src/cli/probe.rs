@@ -123,7 +123,7 @@ pub(super) fn chosen(space: &Space, baseline: Option<&Settings>, set: &[(String,
                 continue;
             }
             LocateError::Inactive { .. } => "also set the parameters that its condition names".to_owned(),
-            LocateError::UnknownName { name } => {
+            LocateError::UnknownName(name) => {
                 gputune::spec::suggestion(name, space.parameters().iter().map(Parameter::name))
             }
             LocateError::UnknownValue { .. } => "add it to the parameter's settings in the spec".to_owned(),

@@ -93,8 +93,8 @@ fn search(args: Args) -> super::Result {
     let mut workers = places.workers();
     let device = places.device.clone();
     let records: Vec<WarmStart> = warm_start.iter().map(EarlierStudy::record).collect();
-    let conditions = conditions(&spec, &places);
-    let header = Header::new(spec.fingerprint(&device)).conditions(conditions.clone()).warm_start(records.clone());
+    let (conditions, fingerprint) = (conditions(&spec, &places), spec.fingerprint(&device));
+    let header = Header { conditions: conditions.clone(), warm_start: records.clone(), ..Header::new(fingerprint) };
     let (out, journal, recovered) = opened(asked_for, &out, &header, &spec)?;
     let stop = interrupt::before_probes()?;
     let edits = Edits::watch(&conditions, &spec.step.template().cwd, &stop)?;
@@ -103,10 +103,10 @@ fn search(args: Args) -> super::Result {
     let (name, full_precision) = (spec.path.display().to_string(), spec.full_precision());
     let samples = Samples::of(&spec);
     let (template, budget, baseline) = (spec.step.template().clone(), spec.budget, spec.baseline.clone());
-    let is_as_it_is = spec.is_baseline_as_it_is;
+    let baseline_as_it_is = spec.is_baseline_as_it_is;
     let sought = (&spec.space, &spec.objective);
     let record = Record::new(&name, sought, baseline.as_ref(), budget, &device, &template);
-    folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is))?;
+    folder::describe(&out, &Record { baseline_as_it_is, ..record })?;
     let mut progress = Progress::new(quiet, (&spec, places.whole_gpus), &recovered, &stop).with_files(&out);
     let step = steps::of_spec(spec.step, &device);
     let tuner = places.tuner(spec.space, &step, &out, quiet)?;
@@ -125,7 +125,7 @@ fn search(args: Args) -> super::Result {
         .stop_flag(stop);
     tuner = tuner.strategy(spec.strategy).map_err(|error| tune_failed(&error, &out, &samples))?;
     tuner = warm_start.into_iter().fold(tuner, Tuner::warm_start);
-    tuner = with_baseline(tuner, baseline.as_ref(), is_as_it_is, &template)?;
+    tuner = with_baseline(tuner, baseline.as_ref(), baseline_as_it_is, &template)?;
     tuner = measured.into_iter().fold(tuner, Tuner::baseline_measured);
     let study = tuner.run(|event| progress.hear(&event));
     progress.finish(ended(&study));
@@ -135,7 +135,7 @@ fn search(args: Args) -> super::Result {
     let best = best::report(&study, &device, &template, &records, &out);
     let sought = (&*study.space, &study.objective);
     let record = Record::new(&name, sought, baseline.as_ref(), budget, &device, &template);
-    folder::describe(&out, &record.with_baseline_as_it_is(is_as_it_is).of(&study))?;
+    folder::describe(&out, &Record { baseline_as_it_is, ..record }.of(&study))?;
     write_results(&study, &device, &name, best.as_ref(), &out)?;
     let screen = Screen { is_verbose: asked_for.verbose, ..colour::stderr() };
     let results = Results { folder: paths::relative(&out), first_run: asked_for.first_run };

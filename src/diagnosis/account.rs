@@ -231,7 +231,6 @@ fn less(of: Estimate, taken: f64) -> Estimate {
     Estimate { value: of.value - taken, low: of.low.map(moved), high: of.high.map(moved) }
 }
 
-/// Returns the number of steps after the first.
 fn steps_after_first(evidence: &Evidence) -> f64 {
     let timing = &evidence.observed.timing;
     let outliers: u64 = timing.outliers.values().map(|outliers| outliers.steps).sum();

@@ -259,7 +259,6 @@ impl Found {
         Self { clues: vec![clue], worth }
     }
 
-    /// Adds a piece of evidence.
     pub(super) fn add(&mut self, strength: Strength, text: impl Into<String>) {
         self.clues.push(Clue { text: text.into(), weight: strength.weight() });
     }

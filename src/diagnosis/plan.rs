@@ -62,7 +62,6 @@ pub fn next(evidence: &Evidence, allowed: &Allowed, left: Duration, each: Durati
     })
 }
 
-/// Returns why a differential probe does not run.
 fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -> Option<&'static str> {
     let needs_adapter = !matches!(differential, Differential::OneRank | Differential::Cold);
     if needs_adapter && !allowed.has_adapter {

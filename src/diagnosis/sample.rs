@@ -178,7 +178,6 @@ impl Job {
         })
     }
 
-    /// Changes the measurement of the last differential probe.
     fn with_last_run(mut self, change: impl FnOnce(&mut Measurement)) -> Self {
         if let Some((_, Ran::Measured(run))) = self.evidence.runs.last_mut() {
             change(run);
@@ -228,7 +227,6 @@ impl Job {
         })
     }
 
-    /// Changes the measurement of the observed job.
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Measurement)) -> Self {
         change(&mut self.evidence.observed);
         self
@@ -246,7 +244,6 @@ impl Job {
     }
 }
 
-/// Makes a job that has the cause of this name.
 pub(crate) fn sick(name: &str) -> Job {
     match name {
         "cpu_preprocessing" => {

@@ -6,23 +6,14 @@ use super::evidence::{Around, Evidence};
 use super::openings::openable;
 use super::starvation::WAIT;
 use super::verdict::{Verdict, diagnose};
-use crate::model::{Fact, Facts, Measurement, Parameter, Role, Settings, Space, Value};
-
-/// The facts that the settings of a config supply, by role, if its step does not report them.
-const ROLES: &[(Role, &str)] = &[
-    (Role::Batch, "loader.batch_size"),
-    (Role::Workers, "loader.workers"),
-    (Role::Prefetch, "loader.prefetch_factor"),
-    (Role::Threads, "threads"),
-    (Role::Precision, "precision"),
-];
+use crate::model::{Fact, Facts, Measurement, Parameter, Settings, Space, Value, arrival};
 
 /// Returns the evidence of a probe of a config: its measurement, completed by its settings.
 pub fn evidence_of(space: &Space, settings: &Settings, measurement: &Measurement, around: Around) -> Evidence {
     let mut evidence = Evidence::of(measurement, around);
     let parameters = space.parameters().iter();
     let said = parameters.filter_map(|parameter| {
-        let (_, fact) = ROLES.iter().find(|(role, _)| parameter.role() == Some(*role))?;
+        let fact = arrival::fact_of_role(parameter.role()?)?;
         let fact_is_known = measurement.facts.get(fact).is_some();
         let value = settings.get(parameter.name()).filter(|_| !fact_is_known)?;
         let value = match value {
@@ -30,7 +21,7 @@ pub fn evidence_of(space: &Space, settings: &Settings, measurement: &Measurement
             Value::Bool(flag) => Fact::Flag(*flag),
             number => Fact::Number(number.as_f64()?),
         };
-        Some(((*fact).to_owned(), value))
+        Some((fact.to_owned(), value))
     });
     let told = measurement.facts.iter().map(|(name, fact)| (name.to_owned(), fact.clone()));
     let facts: Facts = told.chain(said).collect();
@@ -130,6 +121,7 @@ pub fn out_of_reach(space: &Space, measurement: &Measurement) -> Option<String> 
 mod tests {
     use super::*;
     use crate::diagnosis::sample::Job;
+    use crate::model::Role;
 
     fn space() -> Space {
         let batch = Parameter::powers_of_two("batch_size", 8, 64);

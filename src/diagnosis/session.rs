@@ -11,7 +11,7 @@ use super::plan::{self, Allowed, Next};
 use super::starvation;
 use super::verdict::{Verdict, diagnose};
 use crate::model::{Config, Failure, Measurement, Outcome, Progress, Settings};
-use crate::probe::{Effort, Experiment, Job, Limits, Mode, ProbeError, Prober};
+use crate::probe::{Experiment, Job, Limits, Mode, ProbeError, Prober};
 
 /// An event of a running session.
 #[derive(Debug)]
@@ -181,15 +181,7 @@ impl Session<'_> {
             stall_time: self.limits.stall_time.min(left),
             ..self.limits
         };
-        let job = Job {
-            number,
-            config: self.config,
-            settings: self.settings,
-            limits: &limits,
-            effort: Effort::Probe,
-            experiment,
-            keeps: false,
-        };
+        let job = Job { experiment, ..Job::new(number, self.config, self.settings, &limits) };
         let prober: &mut dyn Prober = match (differential, &mut self.with_one_rank) {
             (Some(Differential::OneRank), Some(prober)) => &mut **prober,
             _ => &mut *self.prober,

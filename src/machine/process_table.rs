@@ -8,7 +8,6 @@ use std::{fs, io};
 /// The kernel's state letter of a process that has ended but that its parent has not waited for.
 const ZOMBIE: char = 'Z';
 
-/// Returns all visible processes.
 pub(crate) fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

@@ -46,11 +46,8 @@ pub enum SharesError {
         found: usize,
     },
     /// The GPUs are of several models; a measurement on one model says nothing about another.
-    #[error("these GPUs are not all of one model: {}", names.join(", "))]
-    Mixed {
-        /// The models.
-        names: Vec<String>,
-    },
+    #[error("these GPUs are not all of one model: {}", .0.join(", "))]
+    Mixed(Vec<String>),
     /// The kernel does not list the cores.
     #[error("the kernel does not list the CPUs that this process may use")]
     NoCores,
@@ -68,7 +65,6 @@ impl SharesError {
     }
 }
 
-/// A GPU with the CPUs near it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NearGpu {
     uuid: String,
@@ -129,7 +125,7 @@ impl Shares {
         }
         let names: BTreeSet<&String> = gpus.iter().map(|gpu| &gpu.name).collect();
         if names.len() > 1 {
-            return Err(SharesError::Mixed { names: names.into_iter().cloned().collect() });
+            return Err(SharesError::Mixed(names.into_iter().cloned().collect()));
         }
         let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
         let kept = match cores.len() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::measurement::Estimate;
+use super::metric::Estimate;
 
 /// The wall time of a run, from its start to the end of its last observed step, split by use.
 ///

@@ -28,9 +28,14 @@ const BY_NAME: &[(&[&str], &str)] = &[
 
 /// Returns the name of the fact that reports a parameter's applied setting, if any.
 pub fn fact_of(parameter: &Parameter) -> Option<&str> {
-    let by_role = || BY_ROLE.iter().find(|(role, _)| parameter.role() == Some(*role)).map(|(_, fact)| *fact);
+    let by_role = || fact_of_role(parameter.role()?);
     let by_name = || BY_NAME.iter().find(|(names, _)| names.contains(&parameter.name())).map(|(_, fact)| *fact);
     parameter.fact().or_else(by_role).or_else(by_name)
+}
+
+/// Returns the name of the fact that reports the setting of a role, if any.
+pub fn fact_of_role(role: Role) -> Option<&'static str> {
+    BY_ROLE.iter().find(|(known, _)| *known == role).map(|(_, fact)| *fact)
 }
 
 /// A setting that the step did not apply.

@@ -61,20 +61,14 @@ enum Kind {
 #[non_exhaustive]
 pub enum ObjectiveError {
     /// There are fewer goals than the objective needs.
-    #[error("a front needs at least two metrics, and there {}", if *.found == 0 { "is none" } else { "is one" })]
-    TooFew {
-        /// The number of goals.
-        found: usize,
-    },
+    #[error("a front needs at least two metrics, and there {}", if *.0 == 0 { "is none" } else { "is one" })]
+    TooFew(usize),
     /// No goal has a weight.
     #[error("there is no weight")]
     NoWeights,
     /// A metric is named twice.
-    #[error("the metric `{metric}` is there twice")]
-    Twice {
-        /// The metric.
-        metric: String,
-    },
+    #[error("the metric `{0}` is there twice")]
+    Twice(String),
     /// A weight that is not larger than zero, or too large or too small for a finite sum.
     #[error("the weight of `{metric}` must be a number {}, and this is {}", weights_are(*weight), shown(*weight))]
     Weight {
@@ -169,7 +163,7 @@ impl Objective {
         let goals: Vec<Goal> = goals.into_iter().collect();
         each_once(goals.iter())?;
         if goals.len() < 2 {
-            return Err(ObjectiveError::TooFew { found: goals.len() });
+            return Err(ObjectiveError::TooFew(goals.len()));
         }
         Ok(Self::of(Kind::Pareto(goals)))
     }
@@ -445,7 +439,7 @@ impl Objective {
 fn each_once<'g>(goals: impl Iterator<Item = &'g Goal>) -> Result<(), ObjectiveError> {
     let mut seen = BTreeSet::new();
     match goals.map(|goal| &goal.metric).find(|metric| !seen.insert(*metric)) {
-        Some(metric) => Err(ObjectiveError::Twice { metric: metric.clone() }),
+        Some(metric) => Err(ObjectiveError::Twice(metric.clone())),
         None => Ok(()),
     }
 }
@@ -464,6 +458,7 @@ mod tests {
         let mut measurement = measured(10.0);
         assert_eq!(objective.judge(&measurement), Judgement::Feasible(10.0));
         (measurement.memory.peak_bytes, measurement.memory.capacity_bytes) = (Some(95), Some(100));
+        assert_eq!(measurement.metric("memory_headroom"), Some(0.05));
         assert!(matches!(objective.judge(&measurement), Judgement::Infeasible { lacks_memory: true, .. }));
         (measurement.memory.peak_bytes, measurement.memory.allocator_retries) = (Some(50), Some(1));
         assert!(matches!(objective.judge(&measurement), Judgement::Infeasible { lacks_memory: true, .. }));

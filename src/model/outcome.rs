@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 pub use super::measurement::{
-    Estimate, FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND,
-    STEPS_PER_SECOND, Timing,
+    FLOPS, METRICS, MachineUse, Measurement, MemoryUse, Numerics, Outliers, SAMPLES_PER_SECOND, STEPS_PER_SECOND,
+    Timing,
 };
+pub use super::metric::Estimate;
 
 /// The kind of memory that ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,6 +41,17 @@ pub struct Failure {
     /// Parameters without effect at any setting, because nothing in the step uses them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closes: Vec<String>,
+}
+
+/// Formats an error, followed by its causes.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        message += &format!(": {inner}");
+        cause = inner.source();
+    }
+    message
 }
 
 impl Failure {

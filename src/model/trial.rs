@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::arrival;
-use crate::model::measurement::{Estimate, Exchange, Measurement};
+use crate::model::measurement::{Exchange, Measurement};
+use crate::model::metric::Estimate;
 use crate::model::outcome::Outcome;
 use crate::model::space::{Config, LocateError, Settings, Space, Value};
 
@@ -141,7 +142,6 @@ pub struct History {
     /// Shared with other owners, since a trial does not change.
     trials: Vec<Arc<Trial>>,
     by_config: HashMap<Config, Vec<usize>>,
-    /// The number of trials that searched.
     searched: usize,
     /// The highest trial number; not always the last trial's.
     highest: u32,
@@ -217,11 +217,6 @@ impl History {
     /// Returns the trials of one config, oldest first.
     pub fn of(&self, config: &Config) -> impl Iterator<Item = &Trial> {
         self.by_config.get(config).into_iter().flatten().map(|&place| &*self.trials[place])
-    }
-
-    /// Returns true if the config was probed.
-    pub fn contains(&self, config: &Config) -> bool {
-        self.by_config.contains_key(config)
     }
 
     /// Returns true if another probe would add nothing. A probe that closed a parameter does not count, since it says nothing

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::ledger::StepKind;
 use super::measuring::throughput::EPOCH;
 use super::measuring::window::{DATA_WAIT, EVALUATION, StepReport, Window};
 use super::memory_peaks::MemoryReport;
 use super::orders::{Ending, Report, start_error};
 use super::protocol::{ErrorKind, Event};
 use super::ranks::Ranks;
-use super::totals::{HandedOut, StepKind, Totals};
+use super::totals::{HandedOut, Totals};
 use super::{CommandStep, ProbeError, Rate, terminal};
 use crate::model::{Account, FLOPS, Facts};
 

@@ -7,14 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::gpu_watch::GpuWatch;
+use super::ledger::StepKind;
 use super::live::Live;
 use super::measuring::patience::{Patience, Sufficiency};
 use super::measuring::window::{DATA_WAIT, StepReport, Window};
 use super::memory_peaks::MemoryReport;
-use super::totals::{StepKind, Totals};
+use super::totals::Totals;
 use super::{Effort, Job, ProbeError, Prober, Watch};
 use crate::machine::{GpuMeter, HostMeter, nvml::Visible};
-use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings, Spent};
+use crate::model::{FLOPS, Failure, Memory, Outcome, Progress, Settings, Spent, outcome::with_causes};
 
 /// The work of one training step.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -167,15 +168,7 @@ fn failed(error: StepError) -> Result<Outcome, ProbeError> {
             Outcome::OutOfMemory { memory: Memory::Device, failure: Failure::new(reason) }
         }
         StepError::Rejected(reason) => Outcome::Rejected(Failure::new(reason)),
-        StepError::Failed(source) => {
-            let mut reason = source.to_string();
-            let mut cause = source.source();
-            while let Some(inner) = cause {
-                reason += &format!(": {inner}");
-                cause = inner.source();
-            }
-            Outcome::Crashed(Failure::new(reason))
-        }
+        StepError::Failed(source) => Outcome::Crashed(Failure::new(with_causes(source.as_ref()))),
         StepError::GiveUp(reason) => return Err(ProbeError::GaveUp { reason }),
     })
 }
@@ -275,15 +268,7 @@ mod tests {
         let settings = space.settings(&config);
         let limits =
             Limits { probe_time: Duration::from_secs(5), measure_time: Duration::from_millis(50), ..Limits::default() };
-        let job = Job {
-            number: 1,
-            config: &config,
-            settings: &settings,
-            limits: &limits,
-            effort: Effort::Probe,
-            experiment: None,
-            keeps: false,
-        };
+        let job = Job::new(1, &config, &settings, &limits);
         InProcess(step).probe(&job, &mut |_| ControlFlow::Continue(()))
     }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::totals::StepKind;
 use crate::model::{Account, Estimate};
 use crate::probe::stats::student_quantile;
 
@@ -11,6 +10,14 @@ use crate::probe::stats::student_quantile;
 const BLOCKS: usize = 64;
 /// The fewest blocks for an estimate of the spread.
 const FEWEST: usize = 4;
+
+/// Properties of a step that decide where it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StepKind {
+    pub(super) is_marked: bool,
+    /// True if the phases of the step were timed. For a step on a GPU, the hook times only some steps.
+    pub(super) is_timed: bool,
+}
 
 /// Consecutive steps.
 #[derive(Debug, Default)]

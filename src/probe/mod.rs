@@ -189,6 +189,13 @@ pub struct Job<'a> {
     pub keeps: bool,
 }
 
+impl<'a> Job<'a> {
+    /// Makes an ordinary probe.
+    pub fn new(number: u32, config: &'a Config, settings: &'a Settings, limits: &'a Limits) -> Self {
+        Self { number, config, settings, limits, effort: Effort::Probe, experiment: None, keeps: false }
+    }
+}
+
 /// The number of losses of the first steps that a measurement keeps.
 pub const FIRST_LOSSES: usize = 16;
 

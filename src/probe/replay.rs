@@ -32,27 +32,17 @@ pub enum TableError {
     #[error("the table cannot be read")]
     Csv(#[from] csv::Error),
     /// A column is missing.
-    #[error("the table has no column `{column}`; its columns are {found}")]
-    NoColumn {
-        /// The missing column.
-        column: &'static str,
-        /// The columns of the table.
-        found: String,
-    },
+    #[error("the table has no column `{0}`; its columns are {1}")]
+    NoColumn(&'static str, String),
     /// No column comes before `status`.
     #[error("the table has no parameters: no column stands in front of `status`")]
     NoParameters,
     /// The table has no row.
     #[error("the table has no rows")]
     Empty,
-    /// A successful row has no number.
-    #[error("row {row}: {text:?} in the column `value` is no finite number")]
-    NotANumber {
-        /// The row, counted from 1 after the header. Empty rows do not count.
-        row: usize,
-        /// The content of the cell.
-        text: String,
-    },
+    /// A successful row has no number. Rows count from 1 after the header, without empty rows.
+    #[error("row {0}: {1:?} in the column `value` is no finite number")]
+    NotANumber(usize, String),
     /// A row ends before its status, or has cells after the last column.
     #[error("row {row} has {found} cells, and the header has {expected}")]
     Cells {
@@ -96,7 +86,7 @@ impl Table {
         let headers = reader.headers()?.clone();
         let column = |column: &'static str| {
             let place = headers.iter().position(|header| header == column);
-            place.ok_or_else(|| TableError::NoColumn { column, found: summary(&headers) })
+            place.ok_or_else(|| TableError::NoColumn(column, summary(&headers)))
         };
         let (status, value) = (column("status")?, column("value")?);
         if status == 0 {
@@ -118,7 +108,7 @@ impl Table {
                 "ok" => {
                     let text = record.get(value).unwrap_or_default();
                     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-                    let number = number.ok_or_else(|| TableError::NotANumber { row, text: text.to_owned() })?;
+                    let number = number.ok_or_else(|| TableError::NotANumber(row, text.to_owned()))?;
                     Outcome::Measured(beside(measurement(number), &headers, &record))
                 }
                 "oom_fail" | "out_of_memory" | "oom" => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::FIRST_LOSSES;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, StepKind};
 use super::measuring::throughput::Throughput;
 use super::memory_peaks::{MemoryPeaks, MemoryReport};
 use crate::model::{Account, Growth, MachineUse, Measurement, MemoryUse, Resource, Timing};
@@ -12,14 +12,6 @@ use crate::probe::stats;
 
 /// The number of values kept of each phase and metric. Older values are dropped.
 const KEPT: usize = 4096;
-
-/// Properties of a step that decide where it counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StepKind {
-    pub(super) is_marked: bool,
-    /// True if the phases of the step were timed. For a step on a GPU, the hook times only some steps.
-    pub(super) is_timed: bool,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Totals {

@@ -20,8 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{LocateError, Space, Trial};
 
 pub use crate::model::{Line, settings_of};
-pub use conditions::{Conditions, Fingerprint, Header, Interpreter, WarmStart};
-pub use eras::OlderEras;
+pub use conditions::{Conditions, Fingerprint, Header, Interpreter, OlderEras, WarmStart};
 pub use follow::{Follower, News, is_in_use};
 
 /// The version of the file format that this program writes and reads.
@@ -42,11 +41,8 @@ pub enum JournalError {
         source: io::Error,
     },
     /// Another process writes to it.
-    #[error("another gputune is using {}", path.display())]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("another gputune is using {}", .0.display())]
+    Locked(PathBuf),
     /// A line that is not the last one cannot be read.
     #[error("line {line} of {} is damaged", path.display())]
     Damaged {
@@ -65,14 +61,9 @@ pub enum JournalError {
         /// Its format.
         found: u32,
     },
-    /// Its trials were made under other conditions.
-    #[error("{} was made under other conditions: {}", path.display(), differences.join("; "))]
-    Mismatch {
-        /// The file.
-        path: PathBuf,
-        /// The differences, one entry each.
-        differences: Vec<String>,
-    },
+    /// Its trials were made under other conditions: the differences, one entry each.
+    #[error("{} was made under other conditions: {}", .0.display(), .1.join("; "))]
+    Mismatch(PathBuf, Vec<String>),
     /// The file was changed while the search ran.
     #[error("{} {how} while the search ran; its trials are in {}", path.display(), kept.display())]
     Changed {
@@ -184,7 +175,7 @@ impl Journal {
             return Ok((journal, Recovered { trials, expected_gains, healed, last_number, changes, older }));
         }
         if !accepts_changes {
-            return Err(JournalError::Mismatch { path: path.to_owned(), differences: changes });
+            return Err(JournalError::Mismatch(path.to_owned(), changes));
         }
         let lines = eras::trials(path, &eras.lines)?;
         let OlderEras { eras: count, trials } = eras.header.older;
@@ -199,7 +190,7 @@ impl Journal {
         let file = file.map_err(failed("open", path))?;
         match lock_patiently(&file) {
             Ok(()) => Ok(Self { path: path.to_owned(), file, text: Vec::new() }),
-            Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: path.to_owned() }),
+            Err(TryLockError::WouldBlock) => Err(JournalError::Locked(path.to_owned())),
             Err(TryLockError::Error(source)) => Err(failed("lock", path)(source)),
         }
     }

@@ -90,12 +90,6 @@ impl<'s> Record<&'s Space> {
         }
     }
 
-    /// Sets whether the baseline is the unmodified job.
-    #[must_use]
-    pub fn with_baseline_as_it_is(self, baseline_as_it_is: bool) -> Self {
-        Self { baseline_as_it_is, ..self }
-    }
-
     /// Adds how the search ended.
     #[must_use]
     pub fn ended(self, stopped: StopReason, elapsed: Duration) -> Self {
@@ -182,45 +176,23 @@ impl StepRecord {
 #[non_exhaustive]
 pub enum KeptError {
     /// There is no such folder.
-    #[error("there is no folder {}", place.display())]
-    Missing {
-        /// The given path.
-        place: PathBuf,
-    },
+    #[error("there is no folder {}", .0.display())]
+    Missing(PathBuf),
     /// It is not the folder of a search.
-    #[error("{} is no folder of a search: it has no {JOURNAL}", place.display())]
-    NoJournal {
-        /// The given path.
-        place: PathBuf,
-    },
+    #[error("{} is no folder of a search: it has no {JOURNAL}", .0.display())]
+    NoJournal(PathBuf),
     /// The search has only just started, or ended before its first line was written.
-    #[error("{} is empty: no search has started there", path.display())]
-    Empty {
-        /// The journal.
-        path: PathBuf,
-    },
+    #[error("{} is empty: no search has started there", .0.display())]
+    Empty(PathBuf),
     /// `study.json` is not there.
-    #[error("{} has no {STUDY}", place.display())]
-    NoStudy {
-        /// The folder.
-        place: PathBuf,
-    },
+    #[error("{} has no {STUDY}", .0.display())]
+    NoStudy(PathBuf),
     /// `study.json` cannot be read.
-    #[error("cannot read {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    #[error("cannot read {}", .0.display())]
+    Io(PathBuf, #[source] io::Error),
     /// `study.json` is damaged.
-    #[error("{} is damaged", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The parser's error.
-        source: serde_json::Error,
-    },
+    #[error("{} is damaged", .0.display())]
+    Damaged(PathBuf, #[source] serde_json::Error),
     /// `study.json` was written by another version of the program.
     #[error("{} has format {found}, written by gputune {version}, and this gputune reads format {FORMAT}", path.display())]
     Format {
@@ -299,8 +271,8 @@ impl Kept {
         let path_of_record = folder.join(STUDY);
         let text = match fs::read(&path_of_record) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(KeptError::NoStudy { place: folder }),
-            Err(source) => return Err(KeptError::Io { path: path_of_record, source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(KeptError::NoStudy(folder)),
+            Err(source) => return Err(KeptError::Io(path_of_record, source)),
         };
         let record = parse_record(&path_of_record, &text)?;
         let is_running = was_running || is_in_use();
@@ -335,21 +307,21 @@ fn journal_of(place: &Path) -> Result<(PathBuf, PathBuf), KeptError> {
     let (folder, path) = if place.is_dir() {
         (place.to_owned(), place.join(JOURNAL))
     } else if !place.exists() {
-        return Err(KeptError::Missing { place: place.to_owned() });
+        return Err(KeptError::Missing(place.to_owned()));
     } else {
         let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         (folder.to_owned(), place.to_owned())
     };
     let is_journal = place.is_dir() || path.file_name().is_some_and(|name| name == JOURNAL);
     if !is_journal || !path.is_file() {
-        return Err(KeptError::NoJournal { place: place.to_owned() });
+        return Err(KeptError::NoJournal(place.to_owned()));
     }
     // A header that is only partly written counts as none.
     let has_line = fs::read(&path).map(|text| text.contains(&b'\n'));
     match has_line {
         Ok(true) => Ok((folder, path)),
-        Ok(false) => Err(KeptError::Empty { path }),
-        Err(source) => Err(KeptError::Io { path, source }),
+        Ok(false) => Err(KeptError::Empty(path)),
+        Err(source) => Err(KeptError::Io(path, source)),
     }
 }
 
@@ -361,7 +333,7 @@ fn parse_record(path: &Path, text: &[u8]) -> Result<Record, KeptError> {
         #[serde(default)]
         gputune_version: String,
     }
-    let damaged = |source| KeptError::Damaged { path: path.to_owned(), source };
+    let damaged = |source| KeptError::Damaged(path.to_owned(), source);
     let Versioned { format, gputune_version } = serde_json::from_slice(text).map_err(damaged)?;
     if format != FORMAT {
         return Err(KeptError::Format { path: path.to_owned(), found: format, version: gputune_version });

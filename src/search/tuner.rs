@@ -3,6 +3,7 @@
 mod calibration;
 mod checks;
 mod experiments;
+mod gains;
 mod limits;
 mod probes;
 mod probing;
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use limits::SmallGains;
+use gains::SmallGains;
 use probes::{Probes, Rounds};
 pub use request::Arrival;
-use request::Arrivals;
+use request::{Arrivals, InSlot};
 use search::{Clock, OnEvent, Search, Sees, SideBySide};
-use slots::{InSlot, Slots};
+use slots::Slots;
 use trials::{Open, Seen, Trials};
 
 use crate::diagnosis::Around;
@@ -58,11 +59,8 @@ pub enum TuneError {
         last_lines: Vec<String>,
     },
     /// Every attempt was disturbed from outside, for several configs in a row.
-    #[error("the probes are disturbed from outside: {reason}")]
-    Disturbed {
-        /// What disturbed them.
-        reason: String,
-    },
+    #[error("the probes are disturbed from outside: {0}")]
+    Disturbed(String),
     /// The rules leave no config.
     #[error("the space has no config that satisfies every rule")]
     EmptySpace,
@@ -70,11 +68,8 @@ pub enum TuneError {
     #[error("this search cannot start from an earlier study")]
     WarmStart(#[from] EarlierError),
     /// No strategy has this name.
-    #[error("there is no strategy `{name}`")]
-    UnknownStrategy {
-        /// The name.
-        name: String,
-    },
+    #[error("there is no strategy `{0}`")]
+    UnknownStrategy(String),
 }
 
 /// Searches a space with a prober.
@@ -124,7 +119,6 @@ struct Setup {
     /// Parameters that affect only the exchange between ranks, each with its target.
     exchanging: Vec<(String, String)>,
     stop: Arc<AtomicBool>,
-    /// The allocation that the search runs in.
     allocation: Option<Allocation>,
     /// The GPUs of a probe that has no slot with GPUs of its own.
     whole_gpus: u32,
@@ -254,7 +248,7 @@ impl<'p> Tuner<'p> {
     /// # Errors
     /// There is no strategy of this name.
     pub fn strategy(mut self, name: &str) -> Result<Self, TuneError> {
-        let entry = strategy::strategy(name).ok_or_else(|| TuneError::UnknownStrategy { name: name.to_owned() })?;
+        let entry = strategy::strategy(name).ok_or_else(|| TuneError::UnknownStrategy(name.to_owned()))?;
         self.strategy = (entry.build)();
         Ok(self)
     }

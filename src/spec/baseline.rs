@@ -47,8 +47,8 @@ pub(super) fn build(
     let value = |wanted: &str| entry(wanted).map_or(table.span.clone(), |(_, value)| value.span.clone());
     let names = || space.parameters().iter().map(crate::model::Parameter::name);
     let (span, hint) = match &error {
-        LocateError::UnknownName { name } => (key(name), suggestion(name, names())),
-        LocateError::Derived { name } => (key(name), "take it out: it follows from other parameters".to_owned()),
+        LocateError::UnknownName(name) => (key(name), suggestion(name, names())),
+        LocateError::Derived(name) => (key(name), "take it out: it follows from other parameters".to_owned()),
         LocateError::UnknownValue { name, value: setting, .. } => (value(name), other_value(space, name, setting)),
         LocateError::Inactive { name, .. } => {
             (key(name), "take it out, or change the parameters that its condition names".to_owned())

@@ -187,15 +187,15 @@ pub(super) fn mistake(collected: &Collected, file: &SourceFile, table: &Range<us
         Some(source.error(definition.name.span.clone(), error.to_string(), hint))
     };
     let found = match error {
-        SpaceError::BadName { name, .. } => named(name, &format!("rename it, for example `{}`", usable(name))),
-        SpaceError::DuplicateName { name } => named(name, "rename one of them"),
-        SpaceError::Empty { parameter } => named(parameter, "give it at least one setting"),
-        SpaceError::TooMany { parameter } => named(parameter, "use a larger `step`, or `powers_of_two`"),
-        SpaceError::DuplicateValue { parameter, .. } => named(parameter, "take one of them out"),
-        SpaceError::UnknownName { owner, name } => {
+        SpaceError::BadName(name, _) => named(name, &format!("rename it, for example `{}`", usable(name))),
+        SpaceError::DuplicateName(name) => named(name, "rename one of them"),
+        SpaceError::Empty(parameter) => named(parameter, "give it at least one setting"),
+        SpaceError::TooMany(parameter) => named(parameter, "use a larger `step`, or `powers_of_two`"),
+        SpaceError::DuplicateValue(parameter, _) => named(parameter, "take one of them out"),
+        SpaceError::UnknownName(owner, name) => {
             collected.expression_at(owner).map(|(source, text)| unknown_name(source, text, name, collected.names()))
         }
-        SpaceError::Circular { names } => circle(collected, names),
+        SpaceError::Circular(names) => circle(collected, names),
         SpaceError::Evaluation { owner, settings, source } => evaluation(collected, owner, settings, source),
         SpaceError::NoParameters => None,
     };

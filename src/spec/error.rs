@@ -33,17 +33,6 @@ pub(super) struct SourceFile {
 /// device.
 const LARGEST: u64 = 16 << 20;
 
-/// Formats an error, followed by its causes.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        message += &format!(": {inner}");
-        cause = inner.source();
-    }
-    message
-}
-
 /// Returns why a file cannot be read, without the system's error number.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();

@@ -29,7 +29,7 @@ pub use machine::Engine;
 pub use step::StepSpec;
 
 use crate::machine::{Device, Hardware, NoGpu, Shares, VISIBLE_GPUS, nvml::Visible};
-use crate::model::{Objective, Settings, Space};
+use crate::model::{Objective, Settings, Space, outcome::with_causes};
 use crate::probe::{
     Limits, Template,
     adapter::{Applied, Apply, Numerics},
@@ -276,7 +276,7 @@ fn warm_start(
 }
 
 fn refused(source: &SourceFile, place: &Located<PathBuf>, error: &EarlierError) -> SpecError {
-    source.error(place.span.clone(), error::with_causes(error), error.hint())
+    source.error(place.span.clone(), with_causes(error), error.hint())
 }
 
 fn limits(table: &LimitsTable) -> Limits {

@@ -155,7 +155,7 @@ fn front(source: &SourceFile, pareto: &Located<Vec<Located<Aim>>>) -> Result<Obj
         let example = format!("{{ metric = \"{}\", direction = \"minimize\" }}", aim.metric);
         let goal = goal(source, span, &aim.metric, aim.direction, &example)?;
         if goals.iter().any(|known| known.metric == goal.metric) {
-            let message = ObjectiveError::Twice { metric: goal.metric }.to_string();
+            let message = ObjectiveError::Twice(goal.metric).to_string();
             return Err(source.error(span.clone(), message, "take one of them out"));
         }
         goals.push(goal);

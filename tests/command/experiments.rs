@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use gputune::model::{Fact, Outcome};
-use gputune::probe::{CommandProber, Effort, Experiment, Job, Mode, Prober};
+use gputune::probe::{CommandProber, Experiment, Job, Mode, Prober};
 use gputune::spec::Spec;
 
 const HELLO: &str = "send:{\"event\":\"hello\",\"framework\":\"torch 2\",\"rank\":0,\"ranks\":1,\"orders\":true}";
@@ -25,15 +25,7 @@ fn probe(folder: &Path, command: &[String], adapter: &str, space: &str, experime
     let step = spec.step.into_command(support::gputune().into(), support::gputune().into(), &device);
     let config = spec.space.first().unwrap();
     let settings = spec.space.settings(&config);
-    let job = Job {
-        number: 1,
-        config: &config,
-        settings: &settings,
-        limits: &spec.limits,
-        effort: Effort::Probe,
-        experiment,
-        keeps: false,
-    };
+    let job = Job { experiment, ..Job::new(1, &config, &settings, &spec.limits) };
     CommandProber::new(step, folder).probe(&job, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 

@@ -377,8 +377,8 @@ fn odd_studies_have_a_front_or_none() {
 #[test]
 fn what_makes_no_objective_is_refused() {
     let [fast, frugal] = goals();
-    assert_eq!(Objective::pareto([fast.clone()]), Err(ObjectiveError::TooFew { found: 1 }));
-    let twice = ObjectiveError::Twice { metric: "throughput".to_owned() };
+    assert_eq!(Objective::pareto([fast.clone()]), Err(ObjectiveError::TooFew(1)));
+    let twice = ObjectiveError::Twice("throughput".to_owned());
     assert_eq!(Objective::pareto([fast.clone(), frugal.clone(), fast.clone()]), Err(twice.clone()));
     assert_eq!(Objective::weighted([(fast.clone(), 1.0), (fast.clone(), 1.0)]), Err(twice));
     assert_eq!(Objective::weighted([]), Err(ObjectiveError::NoWeights));

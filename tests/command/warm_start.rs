@@ -330,7 +330,7 @@ fn journal_of(folder: &Path, probes: u32, earlier: &EarlierStudy) -> Result<Vec<
     let nothing = || serde_json::Value::Null;
     let fingerprint =
         Fingerprint { device: String::new(), driver: String::new(), command: nothing(), space: nothing() };
-    let header = Header::new(fingerprint).warm_start(vec![earlier.record()]);
+    let header = Header { warm_start: vec![earlier.record()], ..Header::new(fingerprint) };
     let (journal, recovered) = Journal::open(&folder.join("journal.jsonl"), &header, &table.space)?;
     let budget = Budget { probes, rounds: 0, least_gain: 0.0, ..Budget::default() };
     let tuner = Tuner::with_prober(table.space, table.replay).budget(budget).journal(journal, recovered);

@@ -48,7 +48,7 @@ fn a_search_whose_alternatives_are_all_disturbed_ends_with_an_error() {
     let budget = Budget { time: Duration::from_secs(8), rounds: 0, ..Budget::default() };
     let tuner = Tuner::with_prober(space, Disturbing).budget(budget).baseline(&baseline).unwrap();
     let error = tuner.strategy("grid").unwrap().run(|_| ()).unwrap_err();
-    assert!(matches!(&error, TuneError::Disturbed { reason } if reason == "heat"), "{error}");
+    assert!(matches!(&error, TuneError::Disturbed(reason) if reason == "heat"), "{error}");
 }
 
 /// Returns a search with the baseline `x = 1`.

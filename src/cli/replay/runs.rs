@@ -104,9 +104,9 @@ impl Plan<'_> {
                 let pending: Vec<Config> = running.iter().map(|running| running.proposal.config.clone()).collect();
                 let so_far: Vec<Option<SoFar>> =
                     running.iter().map(|running| running.shows.filter(|_| running.shows_at <= now)).collect();
-                let view = View::new(self.space, &objective, &history, &pending, None)
-                    .with(self.probes - number, seed)
-                    .with_so_far(&so_far);
+                let mut view =
+                    View::new(self.space, &objective, &history, &pending, None).with(self.probes - number, seed);
+                view.so_far = &so_far;
                 let Some(proposal) = strategy.propose(&view) else {
                     // The results of running probes may lead the strategy to new proposals.
                     is_over = running.is_empty();

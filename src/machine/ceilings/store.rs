@@ -26,13 +26,8 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The file is not in this program's format.
-    #[error("{} is damaged", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The parse error.
-        source: serde_json::Error,
-    },
+    #[error("{} is damaged", .0.display())]
+    Damaged(PathBuf, #[source] serde_json::Error),
 }
 
 /// Returns `gputune/ceilings` in `XDG_CACHE_HOME`, or in `~/.cache` (XDG Base Directory Specification).
@@ -73,7 +68,7 @@ fn read(path: &Path) -> Result<Option<Ceilings>, StoreError> {
     };
     let parsed = serde_json::from_slice::<Versioned>(&text)
         .and_then(|version| (version.format == FORMAT).then(|| serde_json::from_slice::<Ceilings>(&text)).transpose());
-    parsed.map_err(|source| StoreError::Damaged { path, source })
+    parsed.map_err(|source| StoreError::Damaged(path, source))
 }
 
 /// Returns the ceilings for a device that trained on `gpus`: the ceilings of one of these GPUs, or else of another GPU

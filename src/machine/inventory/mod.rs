@@ -298,16 +298,12 @@ mod tests {
         let machine = Machine::look(Path::new("."));
         assert_eq!(machine.format, FORMAT);
         assert!(machine.host.processors.usable > 0);
+        assert!(machine.host.memory_bytes.unwrap() >= machine.host.memory_available_bytes.unwrap());
         assert_eq!(machine.gpus.is_empty(), machine.without_gpu().is_some() && machine.gpus.is_empty());
         let json = serde_json::to_value(&machine).unwrap();
         for member in ["format", "gpus", "driver", "cuda", "libraries", "host", "warnings"] {
             assert!(json.get(member).is_some(), "{member}");
         }
-    }
-
-    #[test]
-    fn a_driver_that_hangs_is_given_up() {
-        assert_eq!(patiently(|| 3), Some(3));
     }
 
     #[test]

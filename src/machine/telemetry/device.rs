@@ -48,7 +48,6 @@ pub struct Device {
     pub is_gpu: bool,
 }
 
-/// The GPUs of this machine.
 struct Gpus {
     /// In the order of the PCI bus.
     list: Vec<GpuIdentity>,

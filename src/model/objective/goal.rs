@@ -115,7 +115,6 @@ pub(super) fn estimate(metric: &str, measurement: &Measurement, price: Option<Pr
             measurement.metric(metric).map(by_throughput)
         }
         COST if price.is_some() => {
-            /// Seconds in an hour.
             const HOUR: f64 = 3600.0;
             Some(by_throughput(price?.per_hour(measurement)? / HOUR / measurement.throughput?.value))
         }

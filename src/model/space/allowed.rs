@@ -63,7 +63,7 @@ impl Space {
         self.groups().are_listed()
     }
 
-    /// Returns at most `most` random configs, as [`draw`](Self::draw) does; drawing many at once is quicker.
+    /// Returns at most `most` random configs; each config has the same probability. Fewer if bounded work finds no more.
     pub fn draws(&self, seed: u64, most: usize) -> Vec<Config> {
         let drawn = self.groups().draws(self, seed, most);
         drawn.iter().filter_map(|levels| self.with_levels(levels)).collect()
@@ -86,13 +86,6 @@ impl Space {
         let order = Permutation::new(raw, 0);
         let allowed = (0..TRIES).filter_map(|place| self.config(order.at(place)?));
         (allowed.count() as u128) < TRIES / SPARSE
-    }
-
-    /// Draws a random config; each has the same probability.
-    ///
-    /// `None` if bounded work finds no config.
-    pub fn draw(&self, seed: u64) -> Option<Config> {
-        self.draws(seed, 1).pop()
     }
 
     pub(super) fn groups(&self) -> &Groups {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::expression::KEYWORDS;
-use super::plan::{Plan, Slots, is_absent};
+use super::plan::{Graph, Plan, Slots, is_absent};
 use super::{Derived, Expression, ExpressionError, FUNCTIONS, Parameter, Space, Value};
 
 /// The owner of an expression in a space.
@@ -38,53 +38,26 @@ pub enum SpaceError {
     #[error("a space needs at least one parameter")]
     NoParameters,
     /// A parameter has no settings.
-    #[error("`{parameter}` has no settings")]
-    Empty {
-        /// The parameter.
-        parameter: String,
-    },
+    #[error("`{0}` has no settings")]
+    Empty(String),
     /// A parameter has more settings than a level can count.
-    #[error("`{parameter}` has more than 2^32 - 2 settings")]
-    TooMany {
-        /// The parameter.
-        parameter: String,
-    },
-    /// A setting is listed twice.
-    #[error("`{parameter}` has the setting {value} twice")]
-    DuplicateValue {
-        /// The parameter.
-        parameter: String,
-        /// The setting.
-        value: Value,
-    },
+    #[error("`{0}` has more than 2^32 - 2 settings")]
+    TooMany(String),
+    /// A parameter lists a setting twice.
+    #[error("`{0}` has the setting {1} twice")]
+    DuplicateValue(String, Value),
     /// Two parameters or derived values have the same name.
-    #[error("`{name}` is there twice")]
-    DuplicateName {
-        /// The name.
-        name: String,
-    },
-    /// A name that expressions could not use.
-    #[error("`{name}` cannot be a name: {reason}")]
-    BadName {
-        /// The name.
-        name: String,
-        /// Why it cannot be used.
-        reason: &'static str,
-    },
+    #[error("`{0}` is there twice")]
+    DuplicateName(String),
+    /// A name that expressions could not use, and why.
+    #[error("`{0}` cannot be a name: {1}")]
+    BadName(String, &'static str),
     /// An expression uses a name that the space does not have.
-    #[error("{owner} names `{name}`, which the space does not have")]
-    UnknownName {
-        /// The owner of the expression.
-        owner: Owner,
-        /// The name.
-        name: String,
-    },
-    /// Derived values or conditions depend on themselves.
-    #[error("{} depend on each other in a circle", quoted(.names))]
-    Circular {
-        /// The names of the circle, in order.
-        names: Vec<String>,
-    },
+    #[error("{0} names `{1}`, which the space does not have")]
+    UnknownName(Owner, String),
+    /// Derived values or conditions depend on themselves: the names of the circle, in order.
+    #[error("{} depend on each other in a circle", quoted(.0))]
+    Circular(Vec<String>),
     /// An expression cannot be evaluated for a config.
     #[error("{owner} cannot be evaluated for {settings}")]
     Evaluation {
@@ -158,7 +131,7 @@ impl SpaceBuilder {
         for (slot, name) in names.enumerate() {
             check_name(name)?;
             if slots.insert(name.to_owned(), slot).is_some() {
-                return Err(SpaceError::DuplicateName { name: name.to_owned() });
+                return Err(SpaceError::DuplicateName(name.to_owned()));
             }
         }
         for parameter in &self.parameters {
@@ -193,19 +166,19 @@ fn check_name(name: &str) -> Result<(), SpaceError> {
     } else {
         return Ok(());
     };
-    Err(SpaceError::BadName { name: name.to_owned(), reason })
+    Err(SpaceError::BadName(name.to_owned(), reason))
 }
 
 fn check_settings(parameter: &Parameter) -> Result<(), SpaceError> {
     let name = parameter.name().to_owned();
     if parameter.is_empty() {
-        return Err(SpaceError::Empty { parameter: name });
+        return Err(SpaceError::Empty(name));
     }
     if parameter.len() >= u64::from(super::INACTIVE) {
-        return Err(SpaceError::TooMany { parameter: name });
+        return Err(SpaceError::TooMany(name));
     }
     match parameter.duplicate() {
-        Some(value) => Err(SpaceError::DuplicateValue { parameter: name, value: value.clone() }),
+        Some(value) => Err(SpaceError::DuplicateValue(name, value.clone())),
         None => Ok(()),
     }
 }
@@ -222,17 +195,6 @@ fn expressions<'s>(
     conditions.chain(derived).chain(rules)
 }
 
-/// The parameters that each expression depends on, directly or through derived values and conditions.
-#[derive(Default)]
-pub(super) struct Graph {
-    /// For each parameter, the parameters that its condition depends on.
-    pub(super) conditions: Vec<Vec<usize>>,
-    pub(super) derived: Vec<Vec<usize>>,
-    /// The derived values, each after the values that it depends on.
-    pub(super) derived_order: Vec<usize>,
-    pub(super) rules: Vec<Vec<usize>>,
-}
-
 impl Graph {
     fn resolve(parts: &SpaceBuilder, slots: &HashMap<String, usize>) -> Result<Self, SpaceError> {
         let SpaceBuilder { parameters, derived, rules } = parts;
@@ -241,7 +203,7 @@ impl Graph {
             let mut needs = Vec::new();
             for name in expression.into_iter().flat_map(Expression::names) {
                 let Some(&slot) = slots.get(name) else {
-                    return Err(SpaceError::UnknownName { owner, name: name.clone() });
+                    return Err(SpaceError::UnknownName(owner, name.clone()));
                 };
                 needs.push(slot);
             }
@@ -254,7 +216,7 @@ impl Graph {
         for slot in 0..parameters.len() + derived.len() {
             closure
                 .visit(slot, &mut Vec::new())
-                .map_err(|circle| SpaceError::Circular { names: circle.into_iter().map(names).collect() })?;
+                .map_err(|circle| SpaceError::Circular(circle.into_iter().map(names).collect()))?;
         }
         Ok(Self {
             conditions: (0..parameters.len()).map(|at| closure.needs(&direct[at])).collect(),
@@ -262,29 +224,6 @@ impl Graph {
             rules: direct[parameters.len() + derived.len()..].iter().map(|needs| closure.needs(needs)).collect(),
             derived_order: closure.order.iter().filter_map(|slot| slot.checked_sub(parameters.len())).collect(),
         })
-    }
-
-    pub(super) fn has_expressions(&self, parameter: usize) -> bool {
-        let mentions = |needs: &Vec<usize>| needs.contains(&parameter);
-        !self.conditions[parameter].is_empty() || self.derived.iter().any(mentions) || self.rules.iter().any(mentions)
-    }
-
-    /// Splits the parameters into groups so that no expression uses parameters of two groups.
-    pub(super) fn groups(&self) -> Vec<Vec<usize>> {
-        let mut group_of: Vec<usize> = (0..self.conditions.len()).collect();
-        let conditions = self.conditions.iter().enumerate();
-        let conditions = conditions.map(|(parameter, needs)| [needs.as_slice(), &[parameter]].concat());
-        for members in conditions.chain(self.derived.iter().cloned()).chain(self.rules.iter().cloned()) {
-            let merged: Vec<usize> = members.iter().map(|&member| group_of[member]).collect();
-            let Some(&target) = merged.iter().min() else { continue };
-            for group in &mut group_of {
-                if merged.contains(group) {
-                    *group = target;
-                }
-            }
-        }
-        let ids: BTreeSet<usize> = group_of.iter().copied().collect();
-        ids.iter().map(|id| (0..group_of.len()).filter(|&member| group_of[member] == *id).collect()).collect()
     }
 }
 

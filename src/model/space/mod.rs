@@ -22,13 +22,13 @@ use serde::{Deserialize, Serialize};
 pub use build::{Owner, SpaceBuilder, SpaceError};
 pub use expression::{Expression, ExpressionError, FUNCTIONS};
 pub use parameter::{MemoryRole, Parameter, Role, Shape};
+pub(crate) use permutation::Draws;
 pub use permutation::Permutation;
 pub use rules::Count;
 pub use settings::{AS_IT_IS, Settings, Value};
 pub use walk::{Advance, Walk};
 
-use build::Graph;
-use plan::{Plan, Slots};
+use plan::{Graph, Plan, Slots};
 
 /// One setting for every active parameter, as levels.
 ///
@@ -138,17 +138,11 @@ struct Found {
 #[non_exhaustive]
 pub enum LocateError {
     /// No parameter has this name.
-    #[error("the space has no parameter `{name}`")]
-    UnknownName {
-        /// The name.
-        name: String,
-    },
+    #[error("the space has no parameter `{0}`")]
+    UnknownName(String),
     /// The name belongs to a derived value, which cannot be chosen.
-    #[error("`{name}` is derived from other parameters and cannot be set")]
-    Derived {
-        /// The name.
-        name: String,
-    },
+    #[error("`{0}` is derived from other parameters and cannot be set")]
+    Derived(String),
     /// The parameter has no such setting.
     #[error("`{name}` has no setting {value}; it has {settings}")]
     UnknownValue {
@@ -168,11 +162,8 @@ pub enum LocateError {
         condition: String,
     },
     /// A rule forbids the config.
-    #[error("the rule `{rule}` forbids it")]
-    Forbidden {
-        /// The rule, as it was written.
-        rule: String,
-    },
+    #[error("the rule `{0}` forbids it")]
+    Forbidden(String),
 }
 
 impl Space {
@@ -363,10 +354,10 @@ impl Space {
         let mut levels = vec![0; self.parameters.len()];
         for (name, value) in settings.iter() {
             let Some(&slot) = self.slots.get(name) else {
-                return Err(LocateError::UnknownName { name: name.to_owned() });
+                return Err(LocateError::UnknownName(name.to_owned()));
             };
             let Some(parameter) = self.parameters.get(slot) else {
-                return Err(LocateError::Derived { name: name.to_owned() });
+                return Err(LocateError::Derived(name.to_owned()));
             };
             levels[slot] = parameter.level(value).ok_or_else(|| LocateError::UnknownValue {
                 name: name.to_owned(),
@@ -386,8 +377,8 @@ impl Space {
         }
         let config = slots.into_config();
         match failed {
-            Some(rule) => Err(LocateError::Forbidden { rule }),
-            None if !self.is_member(&config) => Err(LocateError::Forbidden { rule: "listed configs only".to_owned() }),
+            Some(rule) => Err(LocateError::Forbidden(rule)),
+            None if !self.is_member(&config) => Err(LocateError::Forbidden("listed configs only".to_owned())),
             None => Ok(config),
         }
     }

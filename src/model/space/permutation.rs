@@ -66,6 +66,17 @@ pub(in crate::model) fn share(word: u64) -> f64 {
     (word >> 11) as f64 / (1_u64 << 53) as f64
 }
 
+/// A stream of pseudorandom numbers that its state determines.
+pub(crate) struct Draws(pub(crate) u64);
+
+impl Draws {
+    /// Returns a number from 0 to below 1.
+    pub(crate) fn share(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(GAMMA);
+        share(mix(self.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

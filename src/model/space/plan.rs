@@ -1,7 +1,44 @@
 //! Plans the order in which a config's parts are computed, so that each rule is checked as soon as possible.
 
-use super::build::Graph;
+use std::collections::BTreeSet;
+
 use super::{Config, Expression, ExpressionError, INACTIVE, Space, Value};
+
+/// The parameters that each expression depends on, directly or through derived values and conditions.
+#[derive(Default)]
+pub(super) struct Graph {
+    /// For each parameter, the parameters that its condition depends on.
+    pub(super) conditions: Vec<Vec<usize>>,
+    pub(super) derived: Vec<Vec<usize>>,
+    /// The derived values, each after the values that it depends on.
+    pub(super) derived_order: Vec<usize>,
+    pub(super) rules: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    pub(super) fn has_expressions(&self, parameter: usize) -> bool {
+        let mentions = |needs: &Vec<usize>| needs.contains(&parameter);
+        !self.conditions[parameter].is_empty() || self.derived.iter().any(mentions) || self.rules.iter().any(mentions)
+    }
+
+    /// Splits the parameters into groups so that no expression uses parameters of two groups.
+    pub(super) fn groups(&self) -> Vec<Vec<usize>> {
+        let mut group_of: Vec<usize> = (0..self.conditions.len()).collect();
+        let conditions = self.conditions.iter().enumerate();
+        let conditions = conditions.map(|(parameter, needs)| [needs.as_slice(), &[parameter]].concat());
+        for members in conditions.chain(self.derived.iter().cloned()).chain(self.rules.iter().cloned()) {
+            let merged: Vec<usize> = members.iter().map(|&member| group_of[member]).collect();
+            let Some(&target) = merged.iter().min() else { continue };
+            for group in &mut group_of {
+                if merged.contains(group) {
+                    *group = target;
+                }
+            }
+        }
+        let ids: BTreeSet<usize> = group_of.iter().copied().collect();
+        ids.iter().map(|id| (0..group_of.len()).filter(|&member| group_of[member] == *id).collect()).collect()
+    }
+}
 
 /// The order in which parameters get their levels, and the expressions that become computable at each place. A
 /// parameter comes after all parameters that its condition uses.

@@ -9,9 +9,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::build::Graph;
-use super::permutation::{GAMMA, mix, share};
-use super::plan::{Plan, Slots};
+use super::permutation::{Draws, mix};
+use super::plan::{Graph, Plan, Slots};
 use super::{INACTIVE, Space};
 use crate::model::quantity::grouped;
 
@@ -28,7 +27,6 @@ enum Group {
     Large(Plan),
 }
 
-/// The groups of a space.
 #[derive(Debug)]
 pub(super) struct Groups {
     groups: Vec<Group>,
@@ -91,7 +89,8 @@ impl Groups {
 
     /// Draws random configs, all with the same probability; fewer once the bound on work is reached.
     pub(super) fn draws(&self, space: &Space, seed: u64, most: usize) -> Vec<Vec<u32>> {
-        let (mut draws, mut others) = (Draws::new(seed), Draws::new(seed ^ 0xA5A5_A5A5));
+        let of_seed = |seed: u64| Draws(mix(seed ^ 0x5851_F42D_4C95_7F2D));
+        let (mut draws, mut others) = (of_seed(seed), of_seed(seed ^ 0xA5A5_A5A5));
         let mut slots = Slots::new(space);
         let mut fuel = FUEL;
         let one = |_| {
@@ -191,21 +190,6 @@ fn is_accepted(space: &Space, plan: &Plan, slots: &mut Slots, draws: &mut Draws,
         // An inactive parameter counts as its first level: otherwise configs without it would be drawn more often.
         (is_active || level == 0) && plan.assign(space, slots, depth, if is_active { level } else { INACTIVE }).is_ok()
     })
-}
-
-/// A stream of pseudorandom numbers that a seed determines.
-struct Draws(u64);
-
-impl Draws {
-    fn new(seed: u64) -> Self {
-        Self(mix(seed ^ 0x5851_F42D_4C95_7F2D))
-    }
-
-    /// Returns a number from 0 to below 1.
-    fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(GAMMA);
-        share(mix(self.0))
-    }
 }
 
 /// The number of configs in a space.
@@ -487,10 +471,10 @@ mod tests {
             let reversed: Vec<Config> = Walk::over(&space, &reversed).collect();
             prop_assert!(reversed.iter().collect::<BTreeSet<_>>() == set);
             for seed in seed..seed + 5 {
-                let drawn = space.draw(seed);
+                let drawn = space.draws(seed, 1).pop();
                 prop_assert_eq!(drawn.is_some(), !all.is_empty());
                 prop_assert!(drawn.as_ref().is_none_or(|config| set.contains(config)));
-                prop_assert_eq!(drawn, space.draw(seed));
+                prop_assert_eq!(drawn, space.draws(seed, 1).pop());
             }
         }
     }

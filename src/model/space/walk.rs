@@ -160,7 +160,6 @@ impl<'s> Walk<'s> {
         })
     }
 
-    /// Tries one setting.
     fn step(&mut self, walls: &[(&Config, Memory)]) -> Step {
         if self.is_over() {
             return Step::End;

@@ -256,8 +256,8 @@ mod tests {
     use super::*;
     use crate::model::fact::Fact;
     use crate::model::{Parameter, Space};
+    use crate::probe::Limits;
     use crate::probe::adapter::TARGETS;
-    use crate::probe::{Effort, Limits};
 
     fn measured(device: &str, mebibytes: u64) -> Measurement {
         let mut measurement = Measurement { throughput: Some(Estimate::point(100.0)), ..Measurement::default() };
@@ -271,15 +271,7 @@ mod tests {
         let space = Space::new([Parameter::values("batch_size", [4])]).unwrap();
         let (config, limits) = (space.first().unwrap(), Limits::default());
         let settings = space.settings(&config);
-        let job = Job {
-            number: 4,
-            config: &config,
-            settings: &settings,
-            limits: &limits,
-            effort: Effort::Probe,
-            experiment: None,
-            keeps: false,
-        };
+        let job = Job::new(4, &config, &settings, &limits);
         let name = "dataloader.batch_size".to_owned();
         let applied = Applied { parameter: "batch_size".to_owned(), name, target: &TARGETS[0], argument: None };
         for (mebibytes, is_closed) in [(1000, false), (1500, true)] {

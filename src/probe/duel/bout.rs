@@ -221,15 +221,7 @@ mod tests {
         let space = Space::new([Parameter::values("x", [1, 2])]).unwrap();
         let (config, limits) = (space.first().unwrap(), Limits::default());
         let settings = space.settings(&config);
-        let job = Job {
-            number: 1,
-            config: &config,
-            settings: &settings,
-            limits: &limits,
-            effort: Effort::Brief,
-            experiment: None,
-            keeps: true,
-        };
+        let job = Job { effort: Effort::Brief, keeps: true, ..Job::new(1, &config, &settings, &limits) };
         let next = |keeps: bool, seconds: f64| {
             let (half_width, rounds, time, seed) = (0.0, 1, Duration::from_secs(60), None);
             let duel = Duel { jobs: &[job, job], half_width, rounds, time, ways: Way::ALL, seed, keeps };

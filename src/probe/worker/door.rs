@@ -22,21 +22,11 @@ const MOST_SHOWING: usize = 64;
 #[non_exhaustive]
 pub enum DoorError {
     /// The address is invalid.
-    #[error("`{address}` is no address to listen on")]
-    Address {
-        /// The given address.
-        address: String,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error("`{0}` is no address to listen on")]
+    Address(String, #[source] io::Error),
     /// The address cannot be used.
-    #[error("cannot listen on {address}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error("cannot listen on {0}")]
+    Bind(SocketAddr, #[source] io::Error),
 }
 
 impl DoorError {
@@ -46,7 +36,7 @@ impl DoorError {
             Self::Address { .. } => {
                 "write HOST:PORT with a name or an IP address of this machine, such as 10.0.0.5:7331"
             }
-            Self::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+            Self::Bind(_, source) if source.kind() == io::ErrorKind::AddrInUse => {
                 "another program listens there: choose another port, or 0 for any that is free"
             }
             Self::Bind { .. } => {
@@ -84,10 +74,10 @@ impl Door {
     /// # Errors
     /// The address is not of this machine, or in use.
     pub fn open(address: &str, token: Token) -> Result<Self, DoorError> {
-        let none = |source| DoorError::Address { address: address.to_owned(), source };
+        let none = |source| DoorError::Address(address.to_owned(), source);
         let first = address.to_socket_addrs().map_err(none)?.next();
         let first = first.ok_or_else(|| none(io::ErrorKind::NotFound.into()))?;
-        let failed = |source| DoorError::Bind { address: first, source };
+        let failed = |source| DoorError::Bind(first, source);
         let listener = TcpListener::bind(first).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address, token })

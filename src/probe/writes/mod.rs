@@ -68,11 +68,8 @@ pub struct Protection {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WritesError {
     /// A scratch layer is not possible.
-    #[error("`writes = \"scratch\"` cannot be had: {reason}")]
-    NoScratch {
-        /// The reason.
-        reason: String,
-    },
+    #[error("`writes = \"scratch\"` cannot be had: {0}")]
+    NoScratch(String),
     /// The job has no hook for guards.
     #[error("`writes = \"guard\"` needs an adapter: the guards are in its hook")]
     NoHook,
@@ -107,7 +104,7 @@ impl Protection {
             Some(Writes::Guard) => return Err(WritesError::NoHook),
             asked => match elsewhere(template, wish).map_or_else(|| Scratch::find(&around, supervisor, size), Err) {
                 Ok(scratch) => return Ok(Self { writes: Writes::Scratch, scratch: Some(scratch), ..none }),
-                Err(reason) if asked.is_some() => return Err(WritesError::NoScratch { reason }),
+                Err(reason) if asked.is_some() => return Err(WritesError::NoScratch(reason)),
                 Err(reason) => Some(reason),
             },
         };

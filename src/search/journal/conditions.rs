@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::FORMAT;
-use super::eras::OlderEras;
 
 /// The conditions that must be equal for trials to be comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +40,25 @@ pub struct Header {
     pub older: OlderEras,
 }
 
+/// The eras before the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OlderEras {
+    /// How many there are.
+    pub eras: usize,
+    /// Their trials.
+    pub trials: usize,
+}
+
+impl std::fmt::Display for OlderEras {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { eras, trials } = *self;
+        let many = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let have = if eras == 1 { "has" } else { "have" };
+        let (eras, trials) = (many(eras, "older era"), many(trials, "trial"));
+        write!(f, "{eras} of this journal, under other conditions, {have} {trials}, which do not count")
+    }
+}
+
 /// An earlier study that a search learns from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmStart {
@@ -63,18 +81,6 @@ impl Header {
             warm_start: Vec::new(),
             older: OlderEras::default(),
         }
-    }
-
-    /// Sets the further conditions of the trials.
-    #[must_use]
-    pub fn conditions(self, conditions: Conditions) -> Self {
-        Self { conditions, ..self }
-    }
-
-    /// Sets the earlier studies that the search learns from.
-    #[must_use]
-    pub fn warm_start(self, warm_start: Vec<WarmStart>) -> Self {
-        Self { warm_start, ..self }
     }
 
     /// Returns the differences between this command and the command of another search, one sentence each.

@@ -6,26 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{FORMAT, Header, JournalError, Line, parse};
-
-/// The eras before the last.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OlderEras {
-    /// How many there are.
-    pub eras: usize,
-    /// Their trials.
-    pub trials: usize,
-}
-
-impl std::fmt::Display for OlderEras {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { eras, trials } = *self;
-        let many = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        let have = if eras == 1 { "has" } else { "have" };
-        let (eras, trials) = (many(eras, "older era"), many(trials, "trial"));
-        write!(f, "{eras} of this journal, under other conditions, {have} {trials}, which do not count")
-    }
-}
+use super::{FORMAT, Header, JournalError, Line, OlderEras, parse};
 
 /// The complete lines of a journal, with the last era separated.
 pub(super) struct Eras<'t> {

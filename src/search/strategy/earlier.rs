@@ -18,26 +18,17 @@ use crate::search::kept::JOURNAL;
 #[non_exhaustive]
 pub enum EarlierError {
     /// There is no journal.
-    #[error("{} is no folder of a search and no journal", place.display())]
-    NoJournal {
-        /// The given path.
-        place: PathBuf,
-    },
+    #[error("{} is no folder of a search and no journal", .0.display())]
+    NoJournal(PathBuf),
     /// The place is the folder that the search itself writes to.
-    #[error("{} is the folder of this search itself", place.display())]
-    Own {
-        /// The given path.
-        place: PathBuf,
-    },
+    #[error("{} is the folder of this search itself", .0.display())]
+    Own(PathBuf),
     /// The journal cannot be read.
     #[error("the earlier study cannot be read")]
     Journal(#[from] JournalError),
     /// The study has no trial.
-    #[error("{place} has no finished trial")]
-    Empty {
-        /// The study.
-        place: String,
-    },
+    #[error("{0} has no finished trial")]
+    Empty(String),
     /// The search is for a front, so its scores change from proposal to proposal.
     #[error("a search for a front of several metrics does not learn from earlier studies")]
     Front,
@@ -107,10 +98,10 @@ impl EarlierStudy {
     pub fn read(place: &Path) -> Result<Self, EarlierError> {
         let path = if place.is_dir() { place.join(JOURNAL) } else { place.to_owned() };
         if !path.is_file() {
-            return Err(EarlierError::NoJournal { place: place.to_owned() });
+            return Err(EarlierError::NoJournal(place.to_owned()));
         }
         if path.metadata().is_ok_and(|file| file.len() == 0) {
-            return Err(EarlierError::Empty { place: place.display().to_string() });
+            return Err(EarlierError::Empty(place.display().to_string()));
         }
         let (_, lines) = journal::read(&path)?;
         let trials = lines
@@ -130,7 +121,7 @@ impl EarlierStudy {
         };
         let own = absolute(&own.join(JOURNAL));
         if absolute(place) == own || absolute(&place.join(JOURNAL)) == own {
-            return Err(EarlierError::Own { place: place.to_owned() });
+            return Err(EarlierError::Own(place.to_owned()));
         }
         Self::read(place)
     }
@@ -168,7 +159,7 @@ impl EarlierStudy {
             return Err(EarlierError::Front);
         }
         if self.trials.is_empty() {
-            return Err(EarlierError::Empty { place: place() });
+            return Err(EarlierError::Empty(place()));
         }
         let has = |name: &str| self.trials.iter().any(|(settings, _)| settings.get(name).is_some());
         let common: Vec<usize> =

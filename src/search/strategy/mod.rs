@@ -111,12 +111,6 @@ impl<'a> View<'a> {
         Self { history, pending: &[], so_far: &[], walls, ..self.clone() }
     }
 
-    /// Sets the results so far of the pending configs.
-    #[must_use]
-    pub fn with_so_far(self, so_far: &'a [Option<SoFar>]) -> Self {
-        Self { so_far, ..self }
-    }
-
     /// Returns the pending configs, each with its result so far.
     fn under_way(&self) -> impl Iterator<Item = (&'a Config, Option<SoFar>)> {
         let so_far = self.so_far.iter().copied().chain(std::iter::repeat(None));
@@ -129,29 +123,11 @@ impl<'a> View<'a> {
         Self { probes_left, seed, ..self }
     }
 
-    /// Sets how fast the device is in each precision.
-    #[must_use]
-    pub fn with_precision_speeds(self, speeds: &'a BTreeMap<Precision, f64>) -> Self {
-        Self { precision_speeds: Some(speeds), ..self }
-    }
-
     /// Sets the earlier studies of the same parameters, as [seen from](EarlierStudy::seen_from) this space and
     /// objective.
     #[must_use]
     pub fn with_earlier(self, earlier: &'a [Earlier]) -> Self {
         Self { earlier, ..self }
-    }
-
-    /// Sets the parameters to vary before the rest.
-    #[must_use]
-    pub fn with_first(self, first: &'a [usize]) -> Self {
-        Self { first, ..self }
-    }
-
-    /// Sets how far runs of one config are apart.
-    #[must_use]
-    pub fn with_between_runs(self, deviation: f64) -> Self {
-        Self { between_runs: deviation, ..self }
     }
 
     /// Returns half the width, as a share, of the interval into which another run of a config falls, if the measurement has one.

@@ -25,18 +25,6 @@ pub enum Verdict {
     NoBaseline,
 }
 
-impl Verdict {
-    /// The word of the verdict in `best.json`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Faster => "faster",
-            Self::TiedWithBaseline => "tied_with_baseline",
-            Self::Unproven => "unproven",
-            Self::NoBaseline => "no_baseline",
-        }
-    }
-}
-
 /// A config that won all rounds against the baseline, but too narrowly to become the winner. The baseline stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ahead {
@@ -212,12 +200,5 @@ mod tests {
         assert!((expected_gain(0.1, 1e-6) - 0.1).abs() < 1e-9);
         assert!(expected_gain(-0.5, 0.1) < 1e-6);
         assert_eq!(expected_gain(0.02, 0.0), 0.02);
-    }
-
-    #[test]
-    fn names_are_those_of_the_file() {
-        for verdict in [Verdict::Faster, Verdict::TiedWithBaseline, Verdict::Unproven, Verdict::NoBaseline] {
-            assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.name());
-        }
     }
 }

@@ -189,7 +189,7 @@ impl PutBack {
         self.in_a_row += 1;
         self.reason.clone_from(&reason);
         if self.in_a_row >= MOST_IN_A_ROW && (self.done == 0 || !self.is_last) {
-            return Err(TuneError::Disturbed { reason });
+            return Err(TuneError::Disturbed(reason));
         }
         // Rounds are repeated anyway, and by then other configs may lead.
         if request.purpose.is_repeated() {

@@ -122,7 +122,7 @@ impl Search<'_, '_> {
         if let Outcome::Disturbed(failure) = outcome {
             if self.setup.budget.probes == 1 {
                 // There is no other config to continue with.
-                return Err(TuneError::Disturbed { reason: failure.reason });
+                return Err(TuneError::Disturbed(failure.reason));
             }
             on_event(Event::PutBack { number: request.number, reason: &failure.reason });
             return self.probes.put_back.put(request, failure.reason);

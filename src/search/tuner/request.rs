@@ -6,11 +6,16 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use super::slots::{InSlot, OnEvent};
 use crate::model::{Config, Event, Failure, Outcome, Progress, Purpose, Settings, Slot};
 use crate::probe::duel::{Duel, Duelled, Way};
 use crate::probe::{Effort, Experiment, Holds, Job, Limits, ProbeError, Prober};
 use crate::search::strategy::Proposal;
+
+/// The receiver of a search's events.
+pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
+
+/// A prober and its slot; `None` if it has the whole machine.
+pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
 
 /// A config to probe, and how. It is sent to the thread of a slot.
 #[derive(Debug, Clone)]

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::limits::{self, SmallGains};
+use super::gains::{self, SmallGains};
 use super::probes::{Probes, Rounds};
+pub(super) use super::request::OnEvent;
 use super::request::Request;
-pub(super) use super::slots::OnEvent;
 use super::slots::Slots;
 use super::trials::{Open, Seen, Trials};
 use super::{Setup, TuneError};
@@ -246,13 +246,13 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Returns the [noise](limits::noise) of the best config so far.
+    /// Returns the [noise](gains::noise) of the best config so far.
     fn noise(&mut self) -> f64 {
         if self.has_rounds() {
-            return self.study().race().incumbent().map_or(0.0, |best| limits::noise_of(&best.estimate));
+            return self.study().race().incumbent().map_or(0.0, |best| gains::noise_of(&best.estimate));
         }
         let objective = &self.setup.objective;
-        self.trials.best(objective).map_or(0.0, |(trial, _)| limits::noise(objective, &trial.outcome))
+        self.trials.best(objective).map_or(0.0, |(trial, _)| gains::noise(objective, &trial.outcome))
     }
 
     fn proposed(&mut self, strategy: &mut dyn Strategy) -> Option<Proposal> {
@@ -271,13 +271,13 @@ impl Search<'_, '_> {
         self.sees.seen.update(space, history, self.setup.baseline());
         let history = self.sees.seen.history(history);
         let lacking = self.sees.lacking.of(&objective, history);
-        let view = View::knowing(space, &objective, history, &pending, self.sees.seen.start(), lacking)
+        let mut view = View::knowing(space, &objective, history, &pending, self.sees.seen.start(), lacking)
             .with(left, self.setup.seed)
-            .with_so_far(&so_far)
-            .with_precision_speeds(&self.setup.precision_speeds)
-            .with_earlier(self.sees.warm_start)
-            .with_first(&first)
-            .with_between_runs(BETWEEN_RUNS);
+            .with_earlier(self.sees.warm_start);
+        view.so_far = &so_far;
+        view.precision_speeds = Some(&self.setup.precision_speeds);
+        view.first = &first;
+        view.between_runs = BETWEEN_RUNS;
         let proposal = strategy.propose(&view)?;
         Some(Proposal { reason: proposal.reason.map(|reason| objective.with_question(reason)), ..proposal })
     }
@@ -321,7 +321,7 @@ impl Search<'_, '_> {
         let has_alternative = || self.trials.history.searched().any(|trial| is_alternative(&trial.config));
         match self.probes.put_back.reason() {
             Some(reason) if stopped != StopReason::Interrupted && !has_alternative() => {
-                Err(TuneError::Disturbed { reason: reason.to_owned() })
+                Err(TuneError::Disturbed(reason.to_owned()))
             }
             _ => Ok(()),
         }

@@ -9,17 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use super::request::{Arrivals, Done, News, Request, Told, Work, serve};
+use super::request::{Arrivals, Done, InSlot, News, OnEvent, Request, Told, Work, serve};
 use crate::model::{Config, Event, Outcome, Slot};
 use crate::probe::{Holds, ProbeError, Prober};
 
-/// The receiver of a search's events.
-pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>);
-
-/// A prober and its slot; `None` if it has the whole machine.
-pub(super) type InSlot<'p> = (Option<Slot>, Box<dyn Prober + Send + 'p>);
-
-/// A probe that is over.
 pub(super) struct Ended {
     pub(super) slot: usize,
     /// `None` if a slot joined or is gone, which says nothing about a config.
@@ -77,7 +70,6 @@ type Spawn<'s, 'p> = dyn Fn(Box<dyn Prober + Send + 'p>, usize) -> Sender<Work> 
 /// Slots with a thread each.
 struct Many<'s, 'p> {
     told: Receiver<(usize, Told)>,
-    /// Starts the thread of a slot.
     spawn: Box<Spawn<'s, 'p>>,
     arrivals: Option<Arrivals<'p>>,
     /// Set to stop all running probes, because the search ends.

@@ -169,7 +169,7 @@ fn history(case: &Case, space: &Space) -> History {
     let configs = draws.take(case.trials.len()).flatten();
     for ((at, &(code, purpose)), config) in case.trials.iter().enumerate().zip(configs) {
         let purpose = match purpose {
-            0 if history.contains(&config) => Purpose::Round,
+            0 if history.of(&config).next().is_some() => Purpose::Round,
             1 if at == 0 => Purpose::Baseline,
             _ => Purpose::Search,
         };

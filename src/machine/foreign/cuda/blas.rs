@@ -233,7 +233,7 @@ const MAJORS: [i32; 2] = [13, 12];
 pub(crate) fn find_blas(driver_major: i32) -> Result<(), CudaError> {
     static IS_PRESENT: OnceLock<bool> = OnceLock::new();
     let is_present = *IS_PRESENT.get_or_init(|| load(driver_major));
-    is_present.then_some(()).ok_or(CudaError::NotFound { library: BLAS })
+    is_present.then_some(()).ok_or(CudaError::NotFound(BLAS))
 }
 
 fn load(driver_major: i32) -> bool {

@@ -11,19 +11,11 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum CudaError {
     /// The library is in none of the searched places, or it cannot be loaded.
-    #[error("{library} was not found")]
-    NotFound {
-        /// Such as `libcuda.so.1`.
-        library: &'static str,
-    },
+    #[error("{0} was not found")]
+    NotFound(&'static str),
     /// The driver lacks functions that gputune calls.
-    #[error("the driver supports CUDA {major}.{minor} at most")]
-    TooOld {
-        /// Such as the 11 of 11.2.
-        major: i32,
-        /// Such as the 2 of 11.2.
-        minor: i32,
-    },
+    #[error("the driver supports CUDA {0}.{1} at most")]
+    TooOld(i32, i32),
     /// The driver works but lists no device.
     #[error("the driver shows no GPU")]
     NoDevice,
@@ -68,7 +60,7 @@ impl CudaError {
     pub fn cure(&self) -> Option<&'static str> {
         let of_code = |code| CURES.iter().find(|(known, _)| *known == code).map(|(_, cure)| *cure);
         match self {
-            Self::NotFound { library: DRIVER } => {
+            Self::NotFound(DRIVER) => {
                 Some("install the NVIDIA driver; a container needs `--gpus all` and the NVIDIA container toolkit")
             }
             Self::NotFound { .. } => Some("install PyTorch for CUDA or the CUDA toolkit, or set CUDA_HOME"),
@@ -124,8 +116,8 @@ mod tests {
         assert_eq!(failed(DRIVER, 12345).cure(), None);
         assert_eq!(failed(DRIVER, 12345).to_string(), "libcuda.so.1 failed: X (12345)");
         assert!(failed(BLAS, 1).cure().unwrap().contains("later than the driver's"));
-        assert!(CudaError::NotFound { library: DRIVER }.cure().unwrap().contains("driver"));
-        assert!(CudaError::NotFound { library: BLAS }.cure().unwrap().contains("CUDA_HOME"));
+        assert!(CudaError::NotFound(DRIVER).cure().unwrap().contains("driver"));
+        assert!(CudaError::NotFound(BLAS).cure().unwrap().contains("CUDA_HOME"));
         assert!(CudaError::NoDevice.cure().is_some());
     }
 

@@ -52,14 +52,14 @@ pub(crate) fn version() -> Result<(i32, i32), CudaError> {
 fn open() -> Result<(i32, i32), CudaError> {
     // SAFETY: the initialisers of the library have no preconditions.
     if !unsafe { sys::is_culib_present() } {
-        return Err(CudaError::NotFound { library: DRIVER });
+        return Err(CudaError::NotFound(DRIVER));
     }
     let mut version = 0;
     // SAFETY: it writes one integer.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }.result()?;
     let (major, minor) = (version / 1000, version % 1000 / 10);
     if (major, minor) < FIRST {
-        return Err(CudaError::TooOld { major, minor });
+        return Err(CudaError::TooOld(major, minor));
     }
     result::init()?;
     Ok((major, minor))

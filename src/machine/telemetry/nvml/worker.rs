@@ -34,7 +34,6 @@ pub(super) enum Request {
 pub(super) struct Worker {
     nvml: &'static Nvml,
     session: Option<Session>,
-    /// The settings of each device when it was first seen.
     first_settings: BTreeMap<String, Settings>,
 }
 

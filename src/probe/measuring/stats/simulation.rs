@@ -1,19 +1,18 @@
 //! Series with known means, for testing the statistics.
 
 use super::Work;
+use crate::model::space::Draws;
 
-/// Random numbers: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (SplitMix64), OOPSLA 2014.
+/// Pseudorandom numbers: uniform and normal.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// Returns a number between 0 and 1, both excluded.
     pub(crate) fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^= bits >> 31;
-        ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+        let mut draws = Draws(self.0);
+        let share = draws.share();
+        self.0 = draws.0;
+        share + 0.5 / (1_u64 << 53) as f64
     }
 
     /// Returns a standard normal number (Box and Muller, 1958).

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::fit::{self, Fitted};
 use super::physics::{self, Numbers, Physics};
 use super::points::{Axis, Points, axes};
-use super::process::{Data, Process};
+use super::process::{Data, History, Process};
 use super::scale::{EXPECTED, Scale};
 use crate::model::{Config, Objective, Parameter, Space, Trial};
 use crate::search::strategy::earlier::{Earlier, spread};
@@ -32,25 +32,6 @@ pub(super) enum Mean {
     Physics(Box<(Physics, Numbers)>),
     /// A share of the prediction of an earlier study.
     Earlier(Arc<Lesson>, f64),
-}
-
-/// The history, as the means are fitted to it.
-pub(super) struct History<'h> {
-    pub(super) space: &'h Space,
-    pub(super) axes: &'h [Axis],
-    pub(super) scale: &'h Scale,
-    pub(super) data: Data,
-    /// The trials of the data, with their scores.
-    pub(super) scored: &'h [&'h (&'h Trial, f64)],
-    /// True if this proposal learns from a study that is in doubt.
-    pub(super) is_its_turn: bool,
-}
-
-impl History<'_> {
-    /// Returns the values, with low values not compressed.
-    pub(super) fn whole(&self) -> Vec<f64> {
-        self.scored.iter().map(|(_, score)| self.scale.whole_value(*score)).collect()
-    }
 }
 
 /// A mean, its fitted kernel, and the negative logarithm of how likely both are.

@@ -352,7 +352,8 @@ mod tests {
         let history = history(known.map(|levels| (config(levels), measured(100.0 + f64::from(levels[1]), 0.5))));
         let pending = [config([10, 2]), config([1, 7])];
         let next = |so_far: &[Option<SoFar>]| {
-            let view = View::new(&space, &objective, &history, &pending, None).with(20, 4).with_so_far(so_far);
+            let mut view = View::new(&space, &objective, &history, &pending, None).with(20, 4);
+            view.so_far = so_far;
             without_physics().propose(&view).unwrap()
         };
         let batch = |proposal: &Proposal| proposal.config.level(0).unwrap();

@@ -3,6 +3,8 @@
 use super::kernel::{Decays, Factor, Pairs, Shape, factors};
 use super::matrix::{Triangle, dot, sum};
 use super::points::{Axis, Points};
+use super::scale::Scale;
+use crate::model::{Space, Trial};
 
 /// The known data: points with standardised values.
 #[derive(Debug, Clone)]
@@ -17,6 +19,25 @@ impl Data {
     /// Values that have no noise of their own.
     pub(super) fn exact(points: Points, values: Vec<f64>) -> Self {
         Self { points, noise: vec![0.0; values.len()], values }
+    }
+}
+
+/// The history, as the means are fitted to it.
+pub(super) struct History<'h> {
+    pub(super) space: &'h Space,
+    pub(super) axes: &'h [Axis],
+    pub(super) scale: &'h Scale,
+    pub(super) data: Data,
+    /// The trials of the data, with their scores.
+    pub(super) scored: &'h [&'h (&'h Trial, f64)],
+    /// True if this proposal learns from a study that is in doubt.
+    pub(super) is_its_turn: bool,
+}
+
+impl History<'_> {
+    /// Returns the values, with low values not compressed.
+    pub(super) fn whole(&self) -> Vec<f64> {
+        self.scored.iter().map(|(_, score)| self.scale.whole_value(*score)).collect()
     }
 }
 
@@ -222,7 +243,7 @@ impl Feasibility {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Config, Expression, Parameter, Permutation, Space, Walk};
+    use crate::model::{Config, Expression, Parameter, Permutation, Walk};
     use crate::search::strategy::bayes::points::axes;
     use crate::search::tests::numbers;
 

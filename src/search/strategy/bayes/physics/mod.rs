@@ -19,8 +19,8 @@ use step::{Asked, MOST_PRECISIONS};
 
 use super::acquisition::risk;
 use super::candidates::Chunk;
-use super::mean::History;
 use super::memory_model::MemoryNeed;
+use super::process::History;
 use crate::model::{Config, Parameter, Precision, Role, Space, Trial, Value};
 use crate::probe::stats;
 use crate::search::strategy::{Proposal, View};

@@ -3,6 +3,7 @@
 
 use libm::{exp, log as ln};
 
+use crate::model::space::Draws;
 use crate::search::strategy::bayes::matrix::Triangle;
 
 /// A coefficient of a model with its normal prior.
@@ -163,10 +164,10 @@ const PAIRS: u64 = 8;
 /// the same, so that the same history gives the same proposal.
 pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     let Some(factor) = &found.precision else { return Vec::new() };
-    let mut chance = Chance(0x5EED);
+    let mut chance = Draws(0x5EED);
     let mut drawn = found.ends.clone();
     for _ in 0..PAIRS {
-        let mut step: Vec<f64> = unknowns.iter().map(|_| chance.normal()).collect();
+        let mut step: Vec<f64> = unknowns.iter().map(|_| normal(&mut chance)).collect();
         factor.solve_transposed(&mut step);
         for side in [1.0, -1.0] {
             let moved = found.numbers.iter().zip(unknowns.iter().zip(&step));
@@ -179,10 +180,10 @@ pub(super) fn drawn(found: &Found, unknowns: &[Unknown]) -> Vec<Vec<f64>> {
 /// Returns the means of the priors, and coefficients drawn from the priors.
 pub(super) fn expected(unknowns: &[Unknown]) -> Vec<Vec<f64>> {
     let means: Vec<f64> = unknowns.iter().map(|unknown| unknown.mean).collect();
-    let mut chance = Chance(0x5EED);
+    let mut chance = Draws(0x5EED);
     let mut drawn = vec![means.clone()];
     for _ in 0..PAIRS / 2 {
-        let step: Vec<f64> = unknowns.iter().map(|unknown| unknown.deviation * chance.normal()).collect();
+        let step: Vec<f64> = unknowns.iter().map(|unknown| unknown.deviation * normal(&mut chance)).collect();
         drawn.extend([1.0, -1.0].map(|side| means.iter().zip(&step).map(|(mean, step)| mean + side * step).collect()));
     }
     // All draws get the same unit of speeds, which is the last coefficient.
@@ -200,20 +201,7 @@ pub(super) fn weights(costs: &[f64]) -> Vec<f64> {
     raw.into_iter().map(|weight| weight / sum).collect()
 }
 
-/// A sequence of pseudorandom numbers (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-struct Chance(u64);
-
-impl Chance {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Returns a nearly normal number: the sum of twelve uniform numbers.
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
-    }
+/// Returns a nearly normal number: the sum of twelve uniform numbers.
+fn normal(draws: &mut Draws) -> f64 {
+    (0..12).map(|_| draws.share()).sum::<f64>() - 6.0
 }
