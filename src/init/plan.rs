@@ -279,8 +279,8 @@ impl Planner<'_> {
         let Some(line) = self.line(knob.parameter) else { return };
         let Some(target) = line.target().map(str::to_owned) else { return };
         if target.starts_with("dataloader.") && !self.has_loader {
-            let which = if self.found.seen.is_some() { "first run" } else { "source" };
-            self.note(&format!("its {which} has no DataLoader, so loader settings are not searched"));
+            let note = self.found.seen.map_or_else(|| Seen::without_loader("source"), Seen::why_no_loader_settings);
+            self.note(&note);
             return;
         }
         if target == "dataloader.batch_size" && self.found.seen.is_some_and(|seen| seen.notes.is_sized == Some(false)) {
