@@ -68,7 +68,10 @@ fn why_not(differential: Differential, evidence: &Evidence, allowed: &Allowed) -
         return Some("needs adapter = \"torch\" in [step]");
     }
     let gain = evidence.gain_without_loader().map(|gain| gain.times);
-    let has_loader = evidence.workers().is_some() || evidence.observed.phase_seconds.contains_key("data_wait");
+    // The hook cannot replay the batches of another loader.
+    let may_have_loader = evidence.text("loader.other").is_none();
+    let waits = evidence.observed.phase_seconds.contains_key("data_wait");
+    let has_loader = evidence.workers().is_some() || (waits && may_have_loader);
     // The first reason that holds.
     let first = |reasons: &[(bool, &'static str)]| reasons.iter().find(|(holds, _)| *holds).map(|(_, reason)| *reason);
     match differential {
@@ -229,6 +232,14 @@ mod tests {
             seen.dedup();
             assert_eq!(seen.len(), super::super::DIFFERENTIALS.len());
         }
+    }
+
+    #[test]
+    fn the_batches_of_another_loader_are_not_replayed() {
+        let mut job = Job::cpu().wait(0.5).text("loader.other", "FastLoader");
+        assert!(decided(&job, &ALL).contains(&(Differential::Replay, true)));
+        job = job.number("loader.workers", -1.0); // unknown
+        assert!(decided(&job, &ALL).contains(&(Differential::Replay, false)));
     }
 
     #[test]

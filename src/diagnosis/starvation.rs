@@ -124,6 +124,8 @@ impl Starvation {
             let times = self.worth.times.map_or_else(String::new, |times| format!(" ({})", shown_times(times)));
             found.add(strength, format!("{}{times}", self.worth.words));
         }
+        let words = |name: &str| format!("gputune cannot set the workers of {name}, which is no torch DataLoader");
+        found.add_known(Strength::Told, evidence.text("loader.other").map(words));
         if let (Some(workers), Some(rate)) = (evidence.workers(), evidence.loader_rate()) {
             let slow = evidence
                 .rate_of(Differential::Replay)

@@ -279,9 +279,9 @@ impl Planner<'_> {
         let Some(line) = self.line(knob.parameter) else { return };
         let Some(target) = line.target().map(str::to_owned) else { return };
         if target.starts_with("dataloader.") && !self.has_loader {
-            let which = if self.found.seen.is_some() { "first run" } else { "source" };
             if self.found.means.gpus > 0 || knob.parameter != "pin_memory" {
-                self.close(knob.parameter, &format!("the script's {which} has no DataLoader"));
+                let why = self.found.seen.map_or_else(|| Seen::without_loader("source"), Seen::why_no_loader_settings);
+                self.close(knob.parameter, &why);
             }
             return;
         }

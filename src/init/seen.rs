@@ -114,6 +114,19 @@ impl Seen {
         self.has_trained.then(|| self.facts.number("loader.workers").is_some())
     }
 
+    /// Returns why no setting of a loader is searched.
+    pub(super) fn why_no_loader_settings(&self) -> String {
+        match self.facts.text("loader.other").filter(|_| self.has_trained) {
+            Some(name) => format!("gputune cannot set the workers of {name}, which is no torch DataLoader"),
+            None => Self::without_loader("first run"),
+        }
+    }
+
+    /// Returns that the source or the first run has no DataLoader.
+    pub(super) fn without_loader(which: &str) -> String {
+        format!("the script's {which} has no DataLoader")
+    }
+
     /// Returns the back end of Keras if its `fit` trained, but not through torch.
     pub(super) fn keras_backend(&self) -> Option<&str> {
         self.facts.text("keras.backend").filter(|_| self.has_trained)

@@ -36,8 +36,8 @@ def samples_of(told):
     return samples
 
 
-def line_of(place):
-    lines = SCRIPT.read_text().splitlines()
+def line_of(place, script=SCRIPT):
+    lines = script.read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {place}"))
 
 
@@ -108,6 +108,52 @@ class Lines(unittest.TestCase):
         self.assertLessEqual(len(text), 4096)
         self.assertEqual(json.loads(text)["lines"][0]["line"], 7)
         self.assertAlmostEqual(json.loads(text)["seconds"], 1100.0, places=1)
+
+
+class OtherLoaders(unittest.TestCase):
+    """Loaders that are no DataLoader."""
+
+    SCRIPT = harness.SCRIPTS / "other_loaders.py"
+
+    def run_with(self, loader, apply=None, mode="observe"):
+        return harness.run("other_loaders.py", apply, stop_after=80, env={"LOADER": loader}, experiment={"mode": mode})
+
+    def test_the_time_of_an_iterator_is_a_wait_for_data_wherever_it_comes_from(self):
+        loaders = {
+            "package": ("data_wait", "package", "FastLoader"),
+            "progress": ("data_wait", "progress", "FastLoader"),
+            "next": ("data_wait", "next", "FastLoader"),
+            "threads": ("data_wait", "package", "Prefetcher"),
+            "pipeline": ("loading", "decode", "Pipeline"),
+            "generator": ("loading", "generator", "batches()"),
+            "map": ("loading", "decode", "an iterator"),
+        }
+        for loader, (kind, place, name) in loaders.items():
+            with self.subTest(loader):
+                result = self.run_with(loader)
+                self.assertEqual((result.code, result.errors), (0, []), result.output)
+                text = json.loads(result.facts["lines.main"])
+                first = first_of(text)
+                self.assertEqual((first["kind"], first["line"]), (kind, line_of(place, self.SCRIPT)), text)
+                self.assertGreater(text["kinds"][kind], 0.6)
+                self.assertEqual(result.facts.get("loader.other"), name)
+                waits = [event["seconds"] for event in result.named("phase") if event["name"] == "data_wait"]
+                self.assertTrue(0.009 < sum(waits[20:]) / len(waits[20:]) < 0.025, waits)
+
+    def test_a_generator_that_trains_is_the_loop(self):
+        result = self.run_with("trains")
+        first = first_of(json.loads(result.facts["lines.main"]))
+        self.assertEqual((first["kind"], first["line"]), ("loop", line_of("trains", self.SCRIPT)))
+        seconds = sum(event["seconds"] for event in result.named("phase") if event["name"] == "data_wait")
+        self.assertLess(seconds, 0.1 * 80 * 0.015)
+        self.assertNotIn("loader.other", result.facts)
+
+    def test_settings_that_cannot_be_set_name_the_loader(self):
+        result = harness.run("other_loaders.py", {"dataloader.num_workers": 2}, env={"LOADER": "package"})
+        reason = "the training loop gets its batches from FastLoader, and gputune can set only a torch.utils.data.DataLoader"
+        self.assertEqual(result.facts["loader.other"], "FastLoader")
+        self.assertEqual([kind for kind, _ in result.errors], ["not_applied"])
+        self.assertTrue(result.errors[0][1].endswith(reason), result.errors)
 
 
 if __name__ == "__main__":

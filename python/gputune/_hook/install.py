@@ -19,6 +19,7 @@ from gputune._hook.import_times import TIMES
 from gputune._hook.largest_batch import LargestBatch
 from gputune._hook.live import Live
 from gputune._hook.no_communication import NoCommunication
+from gputune._hook.other_loaders import OtherLoaders
 from gputune._hook.parts import Hook
 from gputune._hook.run_length import RunLength
 from gputune._hook.schedules import Schedules
@@ -38,6 +39,7 @@ def install(probe: dict[str, Any]) -> None:
     _seed(hook.session.seed)
     hook.install()
     ByHand(hook).install()
+    OtherLoaders(hook).install()
     if is_measured:
         asked = hook.session.experiment
         observes = asked is not None and (asked.observe or asked.mode == experiment.OBSERVE)

@@ -52,9 +52,12 @@ class LineTable:
     """Seconds per kind, line and callee. One thread adds; other threads may read at the same time."""
 
     def __init__(self) -> None:
+        self.kinds: dict[str, float] = {}
+        """Seconds of each kind."""
         self._rows: dict[Seen, list[float]] = {}  # seconds, samples, seconds of late samples
 
     def add(self, seen: Seen, seconds: float, looks: float = 1, late: float = 0.0) -> None:
+        self.kinds[seen.kind] = self.kinds.get(seen.kind, 0.0) + seconds
         row = self._rows.get(seen)
         if row is None:
             if len(self._rows) >= _MOST_ROWS:

@@ -52,7 +52,7 @@ _CALM_SECONDS = 1.0
 _LOOKS_UNTIL_NEXT = 10
 #: Python's files in which threads wait, and functions of threads that do little but hand over batches.
 _PYTHON = sysconfig.get_path("stdlib") + "/"
-_WAITING = tuple(
+WAITING = tuple(
     _PYTHON + name
     for name in ("threading.py", "queue.py", "selectors.py", "socket.py", "concurrent/futures/", "multiprocessing/")
 )
@@ -202,7 +202,7 @@ def _wake_in_time() -> None:
 
 def _is_busy(frame: Optional[FrameType]) -> bool:
     """True if a thread may run its own code: it neither waits in Python's libraries nor hands over batches."""
-    if frame is None or frame.f_code.co_filename.startswith(_WAITING):
+    if frame is None or frame.f_code.co_filename.startswith(WAITING):
         return False
     while frame is not None and frame.f_code.co_name not in _HANDING_OVER:
         frame = frame.f_back

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import torch
 
 from gputune._client import rank_and_ranks
-from gputune._hook import dataset_watch, lines, model_facts
+from gputune._hook import asked_iterators, dataset_watch, lines, model_facts
 from gputune._hook.communication import Communication
 from gputune._hook.data_files import DataFiles, FilesFound
 from gputune._hook.facts import Facts
@@ -19,6 +19,9 @@ from gputune._hook.operations import Operations
 from gputune._hook.parts import Hook
 from gputune._hook.syncs import Syncs
 from gputune._hook.training_stacks import TrainingStacks
+
+#: Share of waiting from which an iterator without a known name is reported. A round number: less may be chance.
+_WAITS = 0.05
 
 #: Seconds between two reports.
 _REPORT_SECONDS = 1.0
@@ -149,8 +152,11 @@ class Evidence(Observer):
         self._read = (0, 0)
         if self._rank == 0:
             thread = threading.get_ident()
-            self._lines = lines.Sampler(thread, TrainingStacks(thread, self._hook).seen)
+            stacks = TrainingStacks(thread, self._hook)
+            self._hook.steps.endings.append(stacks.note_step)
+            self._lines = lines.Sampler(thread, stacks.seen)
             lines.start(self._lines)
+            self._hook.steps.share_of_wait = self._share_of_wait
 
     def report(self, steps: int, wall: float) -> None:
         say = self._facts.say
@@ -209,9 +215,17 @@ class Evidence(Observer):
             return
         say("lines.main", self._lines.table.told())
         say("lines.cost_share", self._lines.cost / wall)
+        if self._share_of_wait() >= _WAITS and self._facts.known("loader.other") is None:
+            say("loader.other", "an iterator")
         number, pids = self._hook.loaders.training_number, self._hook.loaders.worker_pids()
         if number is not None:
             say("lines.workers", self._lines_of_workers.table(number, pids).told())
+
+    def _share_of_wait(self) -> float:
+        """The share of waiting for an iterator in the time outside of phases, if no DataLoader trains."""
+        if self._lines is None or self._hook.loaders.training_number is not None:
+            return 0.0
+        return asked_iterators.share(self._lines.table.kinds)
 
     def _say_states(self) -> None:
         """Samples the states of the workers (`man 5 proc`, the state in /proc/PID/stat)."""

@@ -33,6 +33,8 @@ _IDLE = "idle"
 SCRIPT, LIBRARY, OURSELVES = range(3)
 _owners: dict[str, int] = {}
 
+#: A frame, its current line and the offset of its current instruction.
+Frame = tuple[FrameType, int, int]
 #: A function's code and its current line.
 Point = tuple[CodeType, int]
 
@@ -45,21 +47,21 @@ class Look(NamedTuple):
     """The meaning if the thread holds the interpreter's lock, and so runs Python; `None` if it is the same."""
 
 
-def snapshot(thread: int) -> list[tuple[FrameType, int]]:
-    """The stack of a thread with the current lines, the innermost first.
+def snapshot(thread: int) -> list[Frame]:
+    """The stack of a thread with the current lines and instructions, the innermost first.
 
     All work happens in C: between two Python instructions the other thread may run and change its stack. So this does
     not read `f_code`: that raises an audit event, and audit hooks are Python.
     """
     frame = map(itemgetter(thread), starmap(sys._current_frames, ((),)))
     frames: Any = accumulate(chain(frame, repeat("f_back", _DEEPEST)), getattr)
-    kept, asked = tee(takewhile(bool, frames))
-    return list(zip(kept, map(attrgetter("f_lineno"), asked)))
+    kept, lines, instructions = tee(takewhile(bool, frames), 3)
+    return list(zip(kept, map(attrgetter("f_lineno"), lines), map(attrgetter("f_lasti"), instructions)))
 
 
-def points_of(stack: list[tuple[FrameType, int]]) -> list[Point]:
+def points_of(stack: list[Frame]) -> list[Point]:
     """The functions of a snapshot with their lines."""
-    return [(frame.f_code, line or frame.f_code.co_firstlineno) for frame, line in stack]
+    return [(frame.f_code, line or frame.f_code.co_firstlineno) for frame, line, _ in stack]
 
 
 def owner_of(code: CodeType) -> int:
@@ -128,7 +130,7 @@ class Stacks:
     def seen(self) -> Look:
         """The current work of the thread."""
         stack = snapshot(self._thread)
-        state = self._state()
+        state = self._state(stack)
         modules = list(map(attrgetter("f_globals"), map(itemgetter(0), stack)))
         # Module and line identify the function, and are cheaper to read.
         key = (state, tuple(map(id, modules)), tuple(map(itemgetter(1), stack)))
@@ -140,7 +142,7 @@ class Stacks:
             known = self._known[key] = (self._read(points_of(stack), state), modules)
         return known[0]
 
-    def _state(self) -> Any:
+    def _state(self, stack: list[Frame]) -> Any:
         """Further state that the meaning of a stack depends on."""
 
     def _read(self, stack: list[Point], state: Any) -> Look:

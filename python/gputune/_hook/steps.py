@@ -90,6 +90,8 @@ class Steps:
         """Called before the first step with other settings."""
         self.in_backward: Callable[[], Optional[float]] = lambda: None
         """Seconds per step that backward waits for other ranks."""
+        self.share_of_wait: Callable[[], float] = lambda: 0.0
+        """The share of waiting for data in the time outside of phases, if no DataLoader measures that wait."""
         self._warm_up_ends = WARM_UP_STEPS  # the last step of warm-up
         self._is_told = False  # the final report was sent
         self._waited = 0.0  # seconds per step that backward waits for other ranks
@@ -331,8 +333,6 @@ class Steps:
         began = time.perf_counter()
         times = StepTimes(step.clock, step.end, step.segments)
         wait_seconds = times.data_wait(*step.waits)
-        if wait_seconds > 0:
-            events.append(("phase", {"name": "data_wait", "seconds": wait_seconds}))
         sums = times.phases()
         times.release()
         for name, seconds in step.host_phases:
@@ -346,6 +346,9 @@ class Steps:
                 self._sampling.pay(end_cost, step.cost + read - began if step.is_timed else 0.0)
         if _client.user_steps:  # the script reports its steps itself
             return
+        wait_seconds += self._other_wait(step, wait_seconds + sum(sums.values()))
+        if wait_seconds > 0:
+            events.append(("phase", {"name": "data_wait", "seconds": wait_seconds}))
         self._take_from_backward(sums)
         for name, seconds in sums.items():
             events.append(("phase", {"name": name, "seconds": seconds}))
@@ -362,6 +365,12 @@ class Steps:
             fields["loss"] = loss
         events.append(("step", fields))
         self._session.send_soon(events, time.perf_counter())
+
+    def _other_wait(self, step: Step, seconds: float) -> float:
+        """Seconds of a step that wait for a loader without a measured wait. `seconds` is the time of its phases."""
+        if self._last_time is None or not step.is_timed:
+            return 0.0
+        return self.share_of_wait() * max(step.time - self._last_time - seconds, 0.0)
 
     def _take_from_backward(self, sums: dict[str, float]) -> None:
         """Moves DistributedDataParallel's waits within backward to the phase `communication`."""

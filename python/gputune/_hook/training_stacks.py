@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import dropwhile, takewhile
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Optional
 
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as dataloader_module
 
-from gputune._hook import call_sites
+from gputune._hook import asked_iterators, call_sites
 from gputune._hook.line_table import EVALUATION, Seen
 from gputune._hook.optimizers import Optimizers
 from gputune._hook.stacks import (
     AT_WORK,
     OURSELVES,
     SCRIPT,
+    Frame,
     Look,
     Point,
     Stacks,
@@ -29,7 +31,7 @@ from gputune._hook.stacks import (
 
 #: The loop's own code.
 LOOP = "loop"
-DATA_WAIT = "data_wait"
+DATA_WAIT = asked_iterators.DATA_WAIT
 #: The sampler chooses the samples of the next batch, in the training process even if the loader has workers.
 CHOOSING = "choosing"
 #: A function of torch that is no phase: a loss, clipping, zeroing gradients.
@@ -45,6 +47,8 @@ _COMPUTING = ("forward", "backward", "optimizer")
 #: Parts of torch that run generated code. Such code would look like the script's, as it is in no library's folder.
 _COMPILED = tuple(call_sites.TORCH + name for name in ("_dynamo/", "_inductor/", "_functorch/"))
 
+#: Functions below the training loop whose current instruction is read.
+_BELOW = 2
 #: Names of the wrappers around counted calls (`call_sites`).
 _CALLS = ("logging", "sync")
 #: The hook's function that forwards a script's `open` (`logs`).
@@ -103,27 +107,53 @@ class TrainingStacks(Stacks):
         stack = [code for code, _ in points_of(snapshot(thread))]
         outside = next((at for at, code in enumerate(stack) if owner_of(code) != OURSELVES), len(stack))
         self._loop = stack[outside:][::-1]
+        #: Generators that train, so they give no batches.
+        self._training: dict[int, CodeType] = {}
 
-    def _state(self) -> Any:
-        return self._hook.loaders.is_for_training
+    def _state(self, stack: list[Frame]) -> Any:
+        """Whether batches are for training. If no DataLoader trains, also the instructions of the outermost functions.
+
+        The number of known generators changes the meaning of a stack.
+        """
+        loaders = self._hook.loaders
+        if loaders.training_number is not None:
+            return loaders.is_for_training, False, None, 0
+        outermost = stack[-len(self._loop) - _BELOW :]
+        instructions = tuple(instruction for _, _, instruction in reversed(outermost))
+        return loaders.is_for_training, self._hook.outside.is_evaluating, instructions, len(self._training)
 
     def _read(self, stack: list[Point], state: Any) -> Look:
         kind = cut = None
+        is_for_training, is_evaluating, instructions, _ = state
         at_part = 0
         for depth, (code, _) in enumerate(stack):
             part = self._parts.get(id(code)) or self._call(stack, depth)
             if part == DATA_WAIT:
-                kind = DATA_WAIT if state else EVALUATION
-                if state and cut is not None:  # the dataset or a sampler works in this process
+                kind = DATA_WAIT if is_for_training else EVALUATION
+                if is_for_training and cut is not None:  # the dataset or a sampler works in this process
                     return Look(reading(self._at_work[id(stack[cut][0])], stack[:cut][::-1]))
             elif part is not None and (kind is None or part == CHECKPOINT):  # a checkpoint includes its writes
                 kind, at_part = part, depth
             if cut is None and id(code) in self._at_work:
                 cut = depth
         if_held = _own_python(stack[:at_part]) if kind in _COMPUTING else None
-        kind = kind or (TORCH if _is_in_torch(stack) else LOOP)
+        is_in_torch = _is_in_torch(stack)
         stack = stack[::-1]
-        return Look(reading(kind, stack, self._common(stack)), if_held)
+        common = self._common(stack)
+        if kind is None and instructions is not None:
+            instruction = instructions[common - 1] if 0 < common <= len(instructions) else None
+            seen = asked_iterators.waiting(stack, common, instruction)
+            if seen is not None:
+                return Look(seen._replace(kind=EVALUATION) if is_evaluating else seen)
+        return Look(reading(kind or (TORCH if is_in_torch else LOOP), stack, common), if_held)
+
+    def note_step(self, is_marked: bool) -> None:
+        """Notes the generators that run at the end of a step."""
+        frame: Optional[FrameType] = sys._getframe(1)
+        while frame is not None:
+            if asked_iterators.is_generator(frame.f_code):
+                self._training[id(frame.f_code)] = frame.f_code
+            frame = frame.f_back
 
     @staticmethod
     def _call(stack: list[Point], depth: int) -> Optional[str]:
@@ -137,5 +167,7 @@ class TrainingStacks(Stacks):
     def _common(self, stack: list[Point]) -> int:
         """The number of outermost functions that belong to the training loop."""
         pairs = enumerate(zip(stack, self._loop))
-        return next((at for at, (point, code) in pairs if point[0] is not code), min(len(stack), len(self._loop)))
+        common = next((at for at, (point, code) in pairs if point[0] is not code), min(len(stack), len(self._loop)))
+        training = (at + 1 for at, (code, _) in enumerate(stack) if id(code) in self._training)
+        return max((common, *training))
 

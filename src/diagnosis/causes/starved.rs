@@ -54,10 +54,17 @@ pub(super) static CAUSES: [Cause; 2] = [
         scope: Scope::Any,
         find: data_starvation,
         opens: &["num_workers", "prefetch_factor", "persistent_workers"],
-        cures: &[Cure::always(
-            "look at the lines of the dataset that `gputune diagnose` lists",
-            "the wait was measured, but not its reason",
-        )],
+        cures: &[
+            Cure {
+                what: "raise the threads or workers of the loader in the script",
+                why: "gputune can set only a torch DataLoader",
+                applies: |evidence| evidence.text("loader.other").is_some(),
+            },
+            Cure::always(
+                "look at the lines of the dataset that `gputune diagnose` lists",
+                "the wait was measured, but not its reason",
+            ),
+        ],
     },
 ];
 

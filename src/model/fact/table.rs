@@ -108,6 +108,10 @@ pub const FACTS: &[FactRow] = &[
     free(flag("loader.persistent_workers", "whether workers live on from epoch to epoch")),
     free(text("loader.dataset", "class of the dataset")),
     free(text(
+        "loader.other",
+        "what the training loop gets its batches from, if that is no DataLoader: a class, or a generator with `()`",
+    )),
+    free(text(
         "samples.counted_by",
         "who counts samples: `sampler`, `batch size` (of the loader), `leading dimension of the batch`, `leading dimension \
             of the model's input`, or `the spec` if only `samples_per_step` says it; absent if unknown, or if the script reports its steps itself",

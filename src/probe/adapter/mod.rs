@@ -7,6 +7,7 @@ mod accepts;
 mod apply;
 mod by_hand;
 mod target;
+mod targets;
 
 use std::fs;
 use std::io;
@@ -16,7 +17,8 @@ pub use accepts::{Accepts, Needs};
 pub use apply::{Applied, Apply};
 pub(crate) use by_hand::has_graphs;
 pub use by_hand::{Arguments, ByHand, Line, Names, OwnCall, Spot, python as python_literal};
-pub use target::{By, Literal, Numerics, TARGETS, Target, TargetError};
+pub use target::{By, Literal, Numerics, Target};
+pub use targets::{TARGETS, TargetError};
 
 /// A way to reach into an unmodified script.
 #[derive(Debug, PartialEq, Eq)]
