@@ -68,8 +68,8 @@ def validate(model):
     model.eval()
     with torch.no_grad():
         for _ in range(5):
-            model(torch.randn(6_000, 8))
-            burn(6)
+            model(torch.randn(100_000, 8))
+            burn(16)
     model.train()
 
 
