@@ -8,7 +8,7 @@ use gputune::model::quantity;
 
 use super::asked::Asked;
 use super::exit::Failed;
-use super::{folder, init, search};
+use super::{diagnostic, folder, init, search};
 
 /// Find the config that trains a script fastest: one command, no file needed
 ///
@@ -42,13 +42,11 @@ pub(super) fn run(args: Args) -> super::Result {
         let message = format!("there is no option `{}`", option.display());
         return Err(Failed::usage(message).hint("see `gputune tune --help`; a script's own options stand behind it"));
     }
-    let misplaced = misplaced(&words);
-    let searched = searched(begin, asked, words);
+    let searched = searched(begin, asked, &words);
     searched.map_err(|failed| {
         let said = if let Failed::Error { message, .. } = &failed { message.as_str() } else { "" };
-        let option = misplaced.filter(|option| is_unknown(option, said));
-        let hint = |option| format!("`{option}` went to the script: options of gputune stand before the script");
-        failed.maybe_hint(option.map(hint))
+        let option = misplaced(&words).filter(|option| is_unknown(option, said));
+        failed.maybe_hint(option.map(|option| went_to_script(&option)))
     })
 }
 
@@ -58,6 +56,10 @@ fn misplaced(words: &[OsString]) -> Option<String> {
     let is_own = |name: &str| own.get_arguments().any(|argument| name.strip_prefix("--") == argument.get_long());
     let mut options = words.iter().skip(1).filter_map(|word| word.to_str()?.split('=').next());
     options.find(|name| name.starts_with("--") && is_own(name)).map(str::to_owned)
+}
+
+fn went_to_script(option: &str) -> String {
+    format!("`{option}` went to the script: options of gputune stand before the script")
 }
 
 /// Returns true if the script's parser does not know an option, in the words of argparse or Click.
@@ -70,14 +72,18 @@ fn is_unknown(option: &str, said: &str) -> bool {
 const LARGE: f64 = 0.2;
 
 /// Writes the spec and searches it.
-fn searched(begin: Instant, mut asked: Asked, words: Vec<OsString>) -> super::Result {
-    let out = asked.out.clone().unwrap_or_else(|| Path::new(folder::ALL).join(name_of(&words)));
+fn searched(begin: Instant, mut asked: Asked, words: &[OsString]) -> super::Result {
+    let out = asked.out.clone().unwrap_or_else(|| Path::new(folder::ALL).join(name_of(words)));
     folder::prepare(&out)?;
     let spec = out.join(folder::OWN_SPEC);
-    let draft = init::Args::keeping(words, spec.clone(), asked.time.clone(), asked.fresh, asked.quiet);
+    let draft = init::Args::keeping(words.to_vec(), spec.clone(), asked.time.clone(), asked.fresh, asked.quiet);
     if let Some(drafted) = init::drafted(&draft)? {
         if !asked.quiet {
             say!("{}{}", drafted.summary(), drafted.not_searched(asked.verbose));
+        }
+        // A script without options of its own may train on and heed none.
+        if let Some(option) = misplaced(words).filter(|_| !drafted.has_options()) {
+            diagnostic::print_warning(&went_to_script(&option));
         }
         asked.measured = drafted.measured;
     }

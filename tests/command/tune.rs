@@ -109,8 +109,10 @@ fn the_lines_to_add_have_the_scripts_own_values_and_work_as_printed() {
     let loop_lines = script.lines().skip(3).collect::<Vec<_>>().join("\n");
     let pasted = format!("{import}\nimport time\n{batch}\n{workers}\n{loop_lines}\n    {step}\n");
     fs::write(folder.path().join("train.py"), pasted).unwrap();
-    let output = gputune(folder.path(), &["tune", "--time", "60s", "--probes", "2", "train.py"]);
+    let output = gputune(folder.path(), &["tune", "--time", "60s", "--probes", "2", "train.py", "--slots", "2"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let warning = "warning: `--slots` went to the script: options of gputune stand before the script";
+    assert!(stderr(&output).contains(warning), "{}", stderr(&output));
     let spec = fs::read_to_string(folder.path().join("gputune-out/train/gputune.toml")).unwrap();
     assert!(spec.contains("batch_size = { powers_of_two = [4, 256] }") && spec.contains("workers    = {"), "{spec}");
 }

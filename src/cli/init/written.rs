@@ -170,6 +170,11 @@ impl Drafted {
         }
     }
 
+    /// Returns true if an option of the script is searched.
+    pub(in crate::cli) fn has_options(&self) -> bool {
+        self.parameters.iter().any(|parameter| parameter.by == "argument")
+    }
+
     /// Describes the findings.
     pub(in crate::cli) fn summary(&self) -> String {
         let Self { script, about, page, .. } = self;
