@@ -18,7 +18,7 @@ use super::{diagnostic, interrupt, paths};
 
 /// The most that the first run may take of a search's time: a round number.
 const MOST: f64 = 0.5;
-/// The same for the second run, which follows only if the first run took no more than this share.
+/// The same for each further run. It begins only within this share of the time.
 const BRIEF: f64 = 0.25;
 
 /// The limits of a first run. Round numbers: data is often prepared for a minute before the first step.
@@ -42,7 +42,7 @@ macro_rules! tell {
     };
 }
 
-/// Runs a command until it has made three training steps. A second run follows if only trying shows which option, variable or
+/// Runs a command until it has made three training steps. Further runs follow if only trying shows which option, variable or
 /// entry of a file sets the loader. Returns `None` if the command cannot be started, or if nothing would protect the user's files.
 /// `time` is that of the search, if it is known: the runs take at most half of it.
 ///
@@ -82,14 +82,24 @@ pub(super) fn of(
         let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
         tell!(is_quiet, "  it asks for input{at}, and a probe has none");
     }
-    let seen = Seen::from(run).run_by(command);
+    let mut seen = Seen::from(run).run_by(command);
     let cwd = std::env::current_dir()?;
     let guesses = if command.takes_arguments() { seen.guesses(command, &cwd) } else { Vec::new() };
-    if guesses.is_empty() || begin.elapsed() > share(BRIEF) {
-        return Ok(Some(seen));
+    let mut groups = vec![guesses];
+    while let Some(mut guesses) = groups.pop() {
+        if guesses.is_empty() || begin.elapsed() > share(BRIEF) {
+            break;
+        }
+        let second = tried(command, &seen, &guesses, &Limits { probe_time: share(BRIEF), ..LIMITS }, is_quiet)?;
+        if second.has_trained || guesses.len() == 1 {
+            seen = seen.with_tried(guesses, &second);
+        } else {
+            // A wrong guess, such as the width of a layer, can make the script fail. So each half is tried alone.
+            groups.push(guesses.split_off(guesses.len() / 2));
+            groups.push(guesses);
+        }
     }
-    let second = tried(command, &seen, &guesses, &Limits { probe_time: share(BRIEF), ..LIMITS }, is_quiet)?;
-    Ok(Some(seen.with_tried(guesses, &second)))
+    Ok(Some(seen))
 }
 
 /// Runs the command again with another value for each guess.

@@ -244,11 +244,11 @@ impl Seen {
         command.takes_arguments() && (words.any(is_it) || values.any(is_it))
     }
 
-    /// Keeps the guesses whose value a second run trained with.
+    /// Adds the guesses whose value a second run trained with.
     #[must_use]
     pub fn with_tried(mut self, guesses: Vec<Guess>, second: &Self) -> Self {
         let is_right = |guess: &Guess| second.trained(guess.of.parameter) == Some(guess.value);
-        self.matches = guesses.into_iter().filter(is_right).map(|guess| guess.of).collect();
+        self.matches.extend(guesses.into_iter().filter(is_right).map(|guess| guess.of));
         self
     }
 

@@ -63,24 +63,26 @@ impl WholeRun {
     /// Returns both times, the second with its interval.
     pub(super) fn times(&self) -> String {
         let (unit, seconds) = unit(self.baseline_s);
-        let shown = |time: f64| three_digits(time / seconds);
-        let (unit_of_best, seconds_of_best) = self::unit(self.best_s.value);
-        let of_best = |time: f64| three_digits(time / seconds_of_best);
-        let before = format!("{} {unit}", shown(self.baseline_s));
+        let before = format!("{} {unit}", three_digits(self.baseline_s / seconds));
         let best = &self.best_s;
+        // Both times have one unit, unless the second would begin with a zero.
+        let is_vague = is_vague(self.speedup());
+        let longest = best.high.filter(|_| is_vague).unwrap_or(best.value);
+        let (unit, seconds) = if longest < seconds { self::unit(longest) } else { (unit, seconds) };
+        let shown = |time: f64| three_digits(time / seconds);
         if (best.value / self.baseline_s - 1.0).abs() < 1e-9 {
             return before;
         }
-        if is_vague(self.speedup()) {
+        if is_vague {
             let longest = best.high.filter(|high| *high < self.baseline_s);
-            let after = longest.map(|longest| format!("at most {} {unit_of_best}", of_best(longest)));
+            let after = longest.map(|longest| format!("at most {} {unit}", shown(longest)));
             return format!("{before} -> {}", after.unwrap_or_else(|| "not known".to_owned()));
         }
         let interval = match (best.low, best.high) {
-            (Some(low), Some(high)) => format!(" ({} to {})", of_best(low), of_best(high)),
+            (Some(low), Some(high)) => format!(" ({} to {})", shown(low), shown(high)),
             _ => String::new(),
         };
-        format!("{before} -> {} {unit_of_best}{interval}", of_best(best.value))
+        format!("{before} -> {} {unit}{interval}", shown(best.value))
     }
 
     fn ends(&self) -> String {
@@ -170,6 +172,9 @@ mod tests {
         assert!(starts_long.words(None).ends_with("(13.1 to 16.4); the start is 45% of it"));
         let same = WholeRun { best_s: Estimate::point(31.2 * 3600.0), ..short };
         assert_eq!(same.words(None), "whole run of 90 epochs: 31.2 h");
+        let of_minutes = |best: f64| WholeRun { baseline_s: 1218.0, best_s: Estimate::point(best), ..same.clone() };
+        assert_eq!(of_minutes(170.0).words(None), "whole run of 90 epochs: 20.3 min -> 2.83 min");
+        assert_eq!(of_minutes(50.0).words(None), "whole run of 90 epochs: 20.3 min -> 50.0 s");
     }
 
     #[test]

@@ -83,8 +83,10 @@ const CASES: &[Case] = &[
         spec: &["{probe_dir}/config.json", "batch_size = 16 # config.json", "workers = 2 # config.json"],
     },
     Case {
-        // Of two variables with the value of a step's samples, a second run shows which of them sets it.
-        code: "import os, torch\nsize, _ = int(os.environ.get('PER_STEP', '16')), os.environ.get('LAYERS', '16')\n",
+        // Of two variables with the value of a step's samples, further runs show which of them sets it. The script fails if the
+        // other one changes.
+        code: "import os, torch\nsize, layers = int(os.environ.get('PER_STEP', '16')), os.environ.get('LAYERS', '16')\n\
+               assert layers == '16'\n",
         rest: LOOP,
         file: None,
         spec: &["apply = \"env.PER_STEP\"", "batch_size = 16"],
