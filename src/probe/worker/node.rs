@@ -208,6 +208,7 @@ fn hand_out(line: FromWorker, slots: &[Sender<FromWorker>]) {
 /// Runs probes in a slot of another node.
 #[derive(Debug)]
 pub struct Remote {
+    /// The index of the slot on its node, from 0.
     slot: usize,
     host: String,
     link: Arc<Link>,
