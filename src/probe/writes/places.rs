@@ -83,7 +83,7 @@ fn parse(text: &[u8]) -> Vec<Mount> {
         mounts.retain(|earlier| earlier.target != mount.target);
         mounts.push(mount);
     }
-    // Parents first: covering a parent hides the mounts below it, so they are covered after it.
+    // Parents come first: a layer over a parent hides the mounts below it, so these mounts are covered afterwards.
     mounts.sort_by_key(|mount| mount.target.components().count());
     mounts
 }
