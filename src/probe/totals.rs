@@ -151,7 +151,7 @@ fn push<T>(series: &mut VecDeque<T>, number: T) {
     series.push_back(number);
 }
 
-/// The samples that one run has handed out up to each moment, in bounded memory.
+/// The samples that the loader of one run has handed out up to each moment, in bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct HandedOut {
     points: Vec<(Instant, f64)>,
