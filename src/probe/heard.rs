@@ -61,10 +61,12 @@ pub(super) struct Heard {
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
+    /// The version of the protocol whose orders rank 0 knows.
     pub(super) version: u32,
     pub(super) is_held: bool,
     /// The last segment for which the process has taken the settings, or the reason why it refused them.
     pub(super) configured: Option<(u32, Option<String>)>,
+    /// The process id of the command.
     pub(super) pid: Option<u32>,
     /// The processes that can report where they hang, by rank.
     pub(super) pids: BTreeMap<u32, u32>,
@@ -97,6 +99,7 @@ pub(super) struct Asked {
 #[derive(Clone, Copy)]
 struct StepTime {
     arrived: Instant,
+    /// The time that the process reported, in seconds on its own clock.
     told: Option<f64>,
 }
 

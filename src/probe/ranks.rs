@@ -33,6 +33,7 @@ struct Rank {
 #[derive(Debug, Clone, Copy)]
 struct Gone {
     at: Instant,
+    /// The steps of rank 0 since then.
     steps_since: u32,
 }
 

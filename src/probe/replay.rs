@@ -21,6 +21,7 @@ use crate::model::{
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     names: Vec<String>,
+    /// For each row, its values by column (`None` for an empty cell) and its outcome.
     rows: Vec<(Vec<Option<Value>>, Outcome)>,
 }
 

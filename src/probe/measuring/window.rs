@@ -15,6 +15,7 @@ pub(in crate::probe) const DATA_WAIT: &str = "data_wait";
 
 pub(in crate::probe) const EVALUATION: &str = "evaluation";
 
+/// A step as it was reported, in the units of [`Observation`].
 #[derive(Debug, Clone, Copy)]
 pub(in crate::probe) struct StepReport<'r> {
     /// The end of the step, since the probe began.

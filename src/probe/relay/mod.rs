@@ -55,6 +55,7 @@ enum ToRelay {
 enum FromRelay {
     /// The first message: the identity of the relay.
     Here(Here),
+    /// Processes on the node can reach the probe in this folder.
     Reached {
         folder: PathBuf,
     },

@@ -43,7 +43,9 @@ enum State {
     /// No probe has reported its imports.
     #[default]
     Unknown,
+    /// A fresh probe has reported its imports.
     Known(Box<Known>),
+    /// All probes start fresh.
     Off,
 }
 

@@ -72,6 +72,7 @@ pub struct Node {
     host: String,
     welcome: Welcome,
     link: Arc<Link>,
+    /// The worker's messages for each slot.
     inboxes: Vec<Receiver<FromWorker>>,
 }
 

@@ -296,6 +296,7 @@ impl Scratch {
         self.nearest_first(self.places.covered.iter().map(|(place, _)| place.clone()).collect())
     }
 
+    /// Moves the folders that the job is known to use to the front.
     fn nearest_first(&self, mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
         let is_near =
             |folder: &PathBuf| self.near.iter().any(|near| near.starts_with(folder) || folder.starts_with(near));
