@@ -18,7 +18,7 @@ pub(super) use environment::{
 use failure_texts::{Meaning, Shortage};
 use traceback::{Exception, Line};
 
-/// The kernel's reports about a probe's memory.
+/// Evidence about memory and lost processes, from the kernel, the framework's allocator and the ranks.
 #[derive(Default)]
 pub(super) struct MemoryFacts {
     /// True if the kernel killed a process for lack of memory during the probe.
@@ -103,6 +103,7 @@ fn reported(
             format!("{} {next}", first.trim_end()).trim_end().to_owned()
         }),
     };
+    // The traceback in the output may also name the data worker that raised the exception.
     let said = traceback::exceptions(output).iter().rev().find(|own| said.ends_with(&own.text)).map_or(said, in_words);
     if matches!(decisive_line(&lines), Some((Meaning::WorkerLost, _))) || fetched_in_vain(output).is_some() {
         // The main process only knows that a worker is gone. The reason is in the output.
@@ -140,7 +141,7 @@ fn nothing_seen(evidence: &Evidence<'_>) -> String {
     reason + &last.unwrap_or_default() + &hint
 }
 
-/// Says what helps a command that succeeds before enough is measured.
+/// Returns advice for a command that succeeds before enough is measured.
 pub(super) fn train_longer(option: Option<&str>) -> String {
     let how = option.map(|option| format!(" with a larger `{option}`")).unwrap_or_default();
     format!("let it train longer{how}, or in an empty folder if it continues an earlier run")

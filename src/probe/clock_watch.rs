@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::locked;
 use crate::machine::telemetry::waited_for_processor;
 
+/// How long the thread of [`beat`] sleeps each time.
 const BEAT: Duration = Duration::from_millis(50);
 
 /// The shortest standstill that counts: a thirtieth of the usual measuring time. On a free CPU, threads wake sooner.

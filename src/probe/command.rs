@@ -47,11 +47,13 @@ pub struct CommandProber {
     known_words: KnownWords,
     /// True if the step is one process and waits on request; `None` if not yet known.
     obeys: Option<bool>,
+    /// Measures several configs in one process, if the script allows it.
     live: Live,
     /// The processes that wait for the next round.
     stable: Stable,
-    /// True if a process failed next to held processes but succeeded alone.
+    /// True if a process failed next to held processes but succeeded alone. From then on, no process is held.
     is_alone: bool,
+    /// Forks probes from a process that has already done the imports.
     warm: Warm,
     /// The protection of files that the probe does not own, once found. It is dropped after the processes.
     protection: Option<Protection>,
@@ -258,7 +260,7 @@ impl CommandProber {
         if self.settle(visible, watch)?.is_break() {
             return Ok((Outcome::Interrupted, None));
         }
-        // Read this before the step can hold memory.
+        // Read the state of the GPUs before the step can use their memory.
         let idle_gpus = self.idle.as_ref().filter(|_| self.step.is_gpu).map(|idle| idle.gpu_state(visible));
         let is_live = self.live.may_keep(&self.step, job);
         let keeps = is_live || self.may_stay(job);
@@ -320,7 +322,8 @@ impl CommandProber {
         outcome
     }
 
-    /// Measures a config in the waiting process. `None` if no process fits or the config failed there: start a process.
+    /// Measures a config in the waiting process. Returns `None` if that process cannot take the config, or if the
+    /// config fails there. A new process must then measure it.
     fn probe_live(&mut self, job: &Job<'_>, watch: Watch<'_>) -> Result<Option<Outcome>, ProbeError> {
         let step = Arc::clone(&self.step);
         let Some((mut held, fits)) = self.live.take(&step, job) else { return Ok(None) };

@@ -23,6 +23,7 @@ pub(super) struct EventSocket {
 struct Shared {
     listener: UnixListener,
     closing: AtomicBool,
+    /// The number of connections that are still being read.
     open: AtomicUsize,
     /// Connections whose processes read orders.
     listeners: Mutex<Vec<UnixStream>>,
@@ -135,7 +136,7 @@ fn read(stream: UnixStream, messages: &SyncSender<Message>, reading: &Reading) {
     }
 }
 
-/// What the process at the other end said about itself.
+/// The `hello` and the `bye` of the process at the other end.
 #[derive(Debug, Default)]
 struct Introduced {
     rank: Option<u32>,

@@ -13,7 +13,7 @@ pub(super) struct Holding {
     /// The number of processes. Growth is computed only between moments with the same number.
     pub(super) processes: usize,
     pub(super) anonymous_bytes: u64,
-    /// The free host memory of the machine.
+    /// The available host memory of the machine.
     pub(super) free_bytes: Option<u64>,
     /// The process with the most open files.
     pub(super) most_files: Option<OpenFiles>,
@@ -87,9 +87,10 @@ pub(super) fn growths(
 /// The least growth of memory that counts: a round number, above what allocators and libraries take while a job settles.
 pub(super) const LEAST_BYTES: f64 = 64e6;
 
-/// Returns the growth in a second if it is steady.
+/// Returns the growth per second if it is steady.
 ///
-/// It must be even over steps, not over time: if other programs slow the job down, its growth slows down as well.
+/// The growth must be even over steps, not over time: if other programs slow the job down, its growth slows down as
+/// well.
 fn in_a_second(points: &[(Instant, f64)], least: f64, steps: &dyn Fn(Instant) -> f64) -> Option<f64> {
     /// A round number: the shortest time that can show a trend.
     const SHORTEST: Duration = Duration::from_millis(500);
@@ -100,7 +101,7 @@ fn in_a_second(points: &[(Instant, f64)], least: f64, steps: &dyn Fn(Instant) ->
     Some((last.1 - first.1) / time.as_secs_f64())
 }
 
-/// Returns the growth in a step, if it is at least `least` in all, and each third of the steps has a part of it.
+/// Returns the growth per step, if it is at least `least` in total and each third of the steps has a part of it.
 pub(super) fn slope(points: &[(f64, f64)], least: f64) -> Option<f64> {
     /// The fewest points that can show a trend: a round number.
     const FEWEST: usize = 4;

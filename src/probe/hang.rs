@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::machine::process_table::{command, is_stopped};
 
+/// How long to wait for all stacks: a round number.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,10 +59,13 @@ pub(super) fn ask(folder: &Path, pids: &BTreeMap<u32, u32>, living: &[u32], go_o
     if answers.is_empty() { stopped(living) } else { told(&answers) }
 }
 
+/// A process that was asked for its stacks.
 struct Asked {
     rank: u32,
     file: PathBuf,
+    /// The size of the file before the signal, in bytes.
     before: u64,
+    /// The size of the file at the last look, in bytes.
     size: u64,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Heard {
     pub(super) window: Window,
     pub(super) totals: Totals,
     pub(super) facts: Facts,
-    /// The samples that the training loader handed out, if the throughput may count something else.
+    /// The samples that the training loader handed out. The throughput may count other samples.
     pub(super) handed_out: HandedOut,
     last_step: Option<StepTime>,
     pub(super) first_step: Option<Instant>,
@@ -61,10 +61,12 @@ pub(super) struct Heard {
     mark: Option<String>,
     pub(super) last_progress: Instant,
     pub(super) framework: Option<String>,
+    /// The version of the protocol whose orders rank 0 knows.
     pub(super) version: u32,
     pub(super) is_held: bool,
-    /// The last segment for which rank 0 has taken the settings, or the reason why it refused them.
+    /// The last segment for which the process has taken the settings, or the reason why it refused them.
     pub(super) configured: Option<(u32, Option<String>)>,
+    /// The process id of the command.
     pub(super) pid: Option<u32>,
     /// The processes that can report where they hang, by rank.
     pub(super) pids: BTreeMap<u32, u32>,
@@ -85,7 +87,7 @@ pub(super) struct Heard {
     pub(super) is_clean: bool,
 }
 
-/// What the spec demands of the step's processes, for one config.
+/// The spec's demands on the step's processes, for one config.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) samples_per_step: Option<f64>,
@@ -97,6 +99,7 @@ pub(super) struct Asked {
 #[derive(Clone, Copy)]
 struct StepTime {
     arrived: Instant,
+    /// The time that the process reported, in seconds on its own clock.
     told: Option<f64>,
 }
 
@@ -139,7 +142,7 @@ impl Heard {
         }
     }
 
-    /// Discards the reports on the current settings, before they change. Keeps what describes the processes.
+    /// Discards the reports on the current settings, before they change. Keeps the reports about the processes.
     pub(super) fn begin_segment(&mut self, asked: Asked, begin: Instant) {
         self.samples_per_step = asked.samples_per_step;
         self.wanted = asked.targets;
@@ -191,7 +194,8 @@ impl Heard {
                 self.last_progress = at;
                 self.first_step.get_or_insert(at);
                 self.ranks.step(at);
-                // If the throughput counts something else, the hook's `samples` are the samples of the loader.
+                // If the spec states the samples per step, or the rate is printed, the hook's `samples` are those of
+                // the loader.
                 let is_other = self.samples_per_step.is_some() || !matches!(self.step.rate, Rate::Events);
                 let counted = samples.filter(|_| is_other && self.step.template.apply.adapter.is_some());
                 self.handed_out.push(at, handed_out.or(counted));

@@ -22,7 +22,7 @@ use crate::machine::{
 use crate::model::{DeviceReadings, Growth, Headroom, Readings, quantity::show_bytes};
 
 pub(super) struct Shortage {
-    /// True if the probe's own processes hold a large part of the used memory.
+    /// True if the probe's own processes hold more than their slot's share, or more than a quarter of the used memory.
     pub(super) by_probe: bool,
     pub(super) reason: String,
 }
@@ -64,7 +64,7 @@ struct Seen {
     own: BTreeSet<u32>,
     last_times: Option<ProcessorTimes>,
     holdings: Vec<Holding>,
-    /// The time of the last walk.
+    /// How long the last walk took.
     cost: Duration,
 }
 

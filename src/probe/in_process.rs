@@ -93,7 +93,7 @@ pub enum StepError {
 /// A training step inside this process.
 ///
 /// A closure that takes the settings and runs one step implements this trait. gputune cannot interrupt a step, so a
-/// step that never returns blocks the search. It can end a command.
+/// step that never returns blocks the search. A command can be ended at any time.
 pub trait TrainingStep {
     /// Builds everything that the config needs: model, optimiser, data loader.
     ///

@@ -65,6 +65,7 @@ fn add(sums: &mut BTreeMap<String, f64>, others: BTreeMap<String, f64>) {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     blocks: Vec<Block>,
+    /// The number of steps in a full block.
     stride: u64,
 }
 

@@ -68,7 +68,7 @@ pub(super) struct MemoryPeaks {
     peaks: Vec<Peak>,
     /// The first report of each device, and each report whose total of retries has grown.
     retries: Vec<Retries>,
-    /// The latest step at which the time of a report of retries began. First reports do not count.
+    /// The latest start of a time that a report of retries covers, as a number of steps. First reports do not count.
     latest: Option<usize>,
     /// For each rank and device: numbers of steps, each with the bytes in use after it.
     in_use: BTreeMap<(u32, u32), Vec<(usize, u64)>>,
@@ -171,6 +171,7 @@ impl MemoryPeaks {
     }
 }
 
+/// Joins neighbours if the list has become too long.
 fn fold<T: Copy>(kept: &mut Vec<T>, both: impl Fn(T, T) -> T) {
     const KEPT: usize = 8192;
     if kept.len() >= KEPT {

@@ -82,7 +82,8 @@ use crate::model::{
 pub struct Limits {
     /// Wall time of one probe, including start-up. If enough has been measured by then, the measurement counts.
     pub probe_time: Duration,
-    /// Time without progress after which a probe is ended.
+    /// Time without progress after which a probe is ended. Until the first step, output and events are progress; then
+    /// only steps are. If the rate is printed, output is always progress.
     pub stall_time: Duration,
     /// Time between asking processes to end and killing them.
     pub grace_time: Duration,
@@ -207,7 +208,7 @@ pub type Watch<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 pub enum Holds {
     /// The process of each probe.
     Processes,
-    /// One process, which receives the settings of each config in turn.
+    /// One process, which receives new settings for each config.
     OneProcess,
     /// Nothing: a round starts a process for each config.
     Nothing,
@@ -369,12 +370,12 @@ impl ProbeError {
         move |source| Self::Io { action, path: Some(path), source }
     }
 
-    /// Returns true if only this place failed, so that other places can continue.
+    /// Returns true if only this node failed, so that other nodes can continue.
     pub(crate) fn is_of_the_place(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::NoTime { .. })
     }
 
-    /// Returns true if the place has no time left.
+    /// Returns true if the node's allocation has no time left for a probe.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Self::NoTime { .. })
     }

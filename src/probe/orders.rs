@@ -96,6 +96,7 @@ pub(super) struct Takeover<'o> {
     pub(super) arguments: &'o [String],
     pub(super) env: &'o BTreeMap<String, String>,
     pub(super) cwd: &'o Path,
+    /// The file of the mount namespace to enter; `None` if the probe has no namespace of its own.
     pub(super) mounts: Option<PathBuf>,
 }
 

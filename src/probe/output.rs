@@ -19,6 +19,7 @@ use super::terminal::PlainText;
 
 /// The number of lines kept for error messages and for recognising failures. A round number: enough for several tracebacks.
 const LAST_LINES: usize = 200;
+/// The bytes of a line that are kept. The rest of a longer line is dropped.
 const LINE_BYTES: usize = 8 * 1024;
 
 pub(super) struct Output {
@@ -84,6 +85,7 @@ impl Output {
 struct Copier {
     plain: PlainText,
     log: File,
+    /// The bytes that the log may still receive.
     left: u64,
     pattern: Option<Regex>,
     line: Vec<u8>,

@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex, bytes};
 
+/// The things that a rate may count, in the singular. If such a thing follows, `k` after a number is a factor even
+/// behind a space, as in `1.5 k samples/s`.
 const THINGS: &[&str] = &[
     "batch",
     "example",
@@ -83,6 +85,7 @@ fn number_in(pattern: &bytes::Regex, line: &str) -> Option<f64> {
     found.filter(|number| number.is_finite() && !is_negative)
 }
 
+/// The separators of thousands and decimals in a number.
 const SEPARATORS: &[char] = &['.', ',', '_', '\''];
 
 /// Spaces that separate thousands: no-break, narrow no-break, and thin. A plain space separates numbers.
@@ -239,6 +242,7 @@ pub struct RateUnitError {
     text: String,
 }
 
+/// The units of time, each with its length in seconds.
 const TIMES: &[(&str, f64)] = &[
     ("s", 1.0),
     ("sec", 1.0),

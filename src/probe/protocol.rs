@@ -183,7 +183,8 @@ pub enum Order {
     Hold,
     /// Take these settings while waiting. Since version 2.
     Configure {
-        /// The number of the segment of the run that begins. The process returns this number.
+        /// The number of the segment that begins: the part of the run with this config. The process returns this
+        /// number.
         segment: u32,
         /// The config.
         config: Settings,
@@ -255,10 +256,12 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// Reads metrics; `null` means that there are none.
 fn or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Number>, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// Reads an optional number, which may also be a string such as `"nan"`.
 fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a number, \"nan\" or \"inf\"")]

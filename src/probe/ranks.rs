@@ -24,6 +24,7 @@ pub(super) struct Ranks {
 
 #[derive(Debug, Default)]
 struct Rank {
+    /// The number of its open connections.
     open: u32,
     /// Set if the last connection of the rank closed without the expected `bye`.
     gone: Option<Gone>,
@@ -32,6 +33,7 @@ struct Rank {
 #[derive(Debug, Clone, Copy)]
 struct Gone {
     at: Instant,
+    /// The steps of rank 0 since then.
     steps_since: u32,
 }
 

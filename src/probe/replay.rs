@@ -21,6 +21,7 @@ use crate::model::{
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     names: Vec<String>,
+    /// For each row, its values by column (`None` for an empty cell) and its outcome.
     rows: Vec<(Vec<Option<Value>>, Outcome)>,
 }
 
@@ -268,7 +269,8 @@ fn measurement(value: f64) -> Measurement {
     }
 }
 
-/// Combines the rows of one config: the mean of its successful rows with the first's further data, or the first failure.
+/// Combines the rows of one config. If rows succeeded, returns their means, with the other data of the first of them.
+/// Otherwise returns the first failure.
 fn together(outcomes: Vec<Outcome>) -> Outcome {
     let values: Vec<f64> = outcomes.iter().filter_map(|o| o.measurement()?.metric("throughput")).collect();
     let first = outcomes.iter().find_map(|outcome| outcome.measurement()).cloned();

@@ -40,7 +40,9 @@ pub(super) struct Note {
     pub(super) supervisor: u32,
     /// The start time of the supervisor, in clock ticks since boot, because another process may get its process id.
     pub(super) started: u64,
+    /// The id of the boot, because process ids are only valid within one boot.
     pub(super) boot: String,
+    /// The process id namespace in which `supervisor` is valid.
     pub(super) namespace: String,
     /// The path of the probe's control group, even if the group does not exist.
     pub(super) cgroup: Option<PathBuf>,

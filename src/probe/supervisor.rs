@@ -284,6 +284,7 @@ impl Supervision<'_> {
         }
     }
 
+    /// Kills the supervisor's other children below a zygote: processes that have lost their own supervisor.
     fn end_foundlings(&self) {
         for pid in own_children().into_iter().filter_map(|pid| pid_of(pid).ok()) {
             if self.main != Some(pid) {
@@ -295,6 +296,7 @@ impl Supervision<'_> {
     /// Sends SIGTERM to every descendant, and SIGKILL at the end of the grace period. A zygote gets SIGKILL at once. Returns the
     /// processes that cannot be ended.
     fn end_all(&mut self, notices: &Receiver<Notice>, mut end: End) -> (End, Vec<u32>) {
+        /// How long processes may remain after the first SIGKILL: a round number. Then the supervisor gives up.
         const STUBBORN: Duration = Duration::from_secs(30);
         /// The time limit for the supervisors below a zygote, which end their probes at once. A round number.
         const OF_ZYGOTES: Duration = Duration::from_secs(10);

@@ -91,7 +91,8 @@ impl Template {
             .collect()
     }
 
-    /// Returns true if it is an option with its setting in one word: `--workers={workers}`, `-w{workers}`, `workers={workers}`.
+    /// Returns true if the template is an option with its setting in one word: `--workers={workers}`, `-w{workers}`,
+    /// `workers={workers}`.
     pub fn is_assignment(&self) -> bool {
         let Some(Part::Literal(first)) = self.parts.first() else { return false };
         let key = first.split_once('=').map_or("", |(key, _)| key);
@@ -100,21 +101,23 @@ impl Template {
         is_one_word && (first.starts_with('-') || (!key.is_empty() && key.chars().all(is_key)))
     }
 
-    /// Returns true if it is only a switch, which leaves no argument behind when it is off.
+    /// Returns true if the template is only a switch, which leaves no argument behind when it is off.
     pub fn is_switch(&self) -> bool {
         matches!(self.parts.as_slice(), [Part::If { .. }])
     }
 
+    /// Returns true if the template is only a setting, such as `{workers}`.
     fn is_bare(&self) -> bool {
         matches!(self.parts.as_slice(), [Part::Name(_)])
     }
 
-    /// Returns true if it has a setting, or the folder of the files that are rendered from settings.
+    /// Returns true if the template has a setting, or the folder of the files that are rendered from settings.
     pub fn has_settings(&self) -> bool {
         self.names().any(|(name, _)| name != PROGRAM)
     }
 
-    /// Returns true if it is an option without a setting, such as `--batch-size`, so that the next word may be its value.
+    /// Returns true if the template is an option without a setting, such as `--batch-size`, so that the next word may
+    /// be its value.
     pub fn is_option(&self) -> bool {
         self.text.starts_with('-') && self.names().next().is_none()
     }

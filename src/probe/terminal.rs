@@ -1,8 +1,8 @@
 //! The pseudo-terminal of a step: its standard input, output and error. Removes colours and other control characters from its
 //! output, so that logs and lines have only text. A movement of the cursor back or to another line becomes a carriage return.
 //!
-//! Scripts ask a terminal for its size, and programs hold back output that goes into a pipe (setvbuf(3)). So a step gets a
-//! terminal of its own. It is nobody's controlling terminal, so it sends no signals.
+//! Scripts ask a terminal for its size, and programs hold back output that goes into a pipe (setvbuf(3)). So a step
+//! gets a terminal of its own. No session has it as its controlling terminal, so it sends no signals.
 //!
 //! The terminal is in raw mode, so it does not change output. Its input is always at the end: with `VMIN` and `VTIME`
 //! zero, a read without input returns zero bytes (termios(3), "Canonical and noncanonical mode").

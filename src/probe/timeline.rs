@@ -35,6 +35,7 @@ impl Timeline {
     /// The most parts. A round number.
     pub const PARTS: u32 = 60;
 
+    /// The metrics of GPUs in a timeline.
     pub(super) const OF_GPUS: [Metric; 7] = [
         Metric::SmActive,
         Metric::TensorActive,

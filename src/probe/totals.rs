@@ -15,7 +15,9 @@ const KEPT: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Totals {
+    /// The seconds of each phase in the last steps.
     phases: BTreeMap<String, VecDeque<f64>>,
+    /// The seconds of each phase in the current step.
     current: BTreeMap<String, f64>,
     metrics: BTreeMap<String, VecDeque<f64>>,
     /// True for each kept step that had a mark, or whose phases were not timed.
@@ -151,10 +153,11 @@ fn push<T>(series: &mut VecDeque<T>, number: T) {
     series.push_back(number);
 }
 
-/// The samples that one run has handed out up to each moment, in bounded memory.
+/// The samples that the loader of one run has handed out up to each moment, in bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct HandedOut {
     points: Vec<(Instant, f64)>,
+    /// True if the samples of a step after the first point are unknown.
     is_unknown: bool,
 }
 

@@ -91,7 +91,7 @@ fn is_allocator_config(text: &str) -> bool {
     entries.into_iter().all(is_entry)
 }
 
-/// What a process that already trains needs before a new setting of a target takes effect.
+/// How a process that already trains can take a new setting of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// A new process: the setting takes effect while the script starts.

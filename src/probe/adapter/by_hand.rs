@@ -20,7 +20,8 @@ pub type Arguments = Vec<(&'static str, String)>;
 pub struct OwnCall {
     /// The names of the call. Each is the last part of its path, or a longer part if other calls share the last part.
     pub names: &'static [&'static str],
-    /// The arguments for a setting with their code. An empty list means that the call must be removed.
+    /// The arguments for a setting, with their code. An empty list means that the call must be removed. `None` means
+    /// that the value is not a setting of the target.
     pub arguments: fn(&Value) -> Option<Arguments>,
     /// True if a script that lacks the call needs a new call with these arguments.
     pub is_needed: bool,
@@ -285,7 +286,7 @@ pub(super) const CUDNN_BENCHMARK: ByHand = only(|value, _| match value {
 
 /// The optimizers that have a fused version: torch's documentation, `torch.optim`.
 pub(super) const FUSED_OPTIMIZER: ByHand = argument(&["AdamW", "Adam", "SGD", "Adagrad"], |value| match value {
-    // None leaves the choice to torch. False also rules out torch's other fast version.
+    // `None` leaves the choice to torch. `False` would also rule out torch's foreach version.
     Value::Bool(true) => Some(vec![("fused", "True".to_owned())]),
     Value::Bool(false) => Some(vec![("fused", "None".to_owned())]),
     _ => None,
@@ -340,8 +341,8 @@ pub(super) const CHECKPOINT: ByHand = only(|value, names| {
     }
 });
 
-// A script of several ranks. Source: torch's documentation, `DistributedDataParallel`, "DDP Communication Hooks",
-// `fully_shard` and `FullyShardedDataParallel`.
+// Targets for scripts with several ranks. Sources: torch's documentation, `DistributedDataParallel`, "DDP Communication
+// Hooks", `fully_shard` and `FullyShardedDataParallel`.
 
 /// The names under which scripts import the wrapper.
 const DDP: &[&str] = &["DistributedDataParallel", "DDP"];

@@ -1,7 +1,8 @@
 //! Applies settings to unmodified training scripts: adapters, the targets of `apply`, and the way to set each target.
 //!
 //! A parameter with `apply = "TARGET"` needs no support from the script. gputune itself sets some targets before the
-//! process starts. An adapter's hook, Python code that is loaded with the script's framework, sets the others.
+//! process starts. The hook of an adapter sets the other targets: Python code that is loaded with the script's
+//! framework.
 
 mod accepts;
 mod apply;

@@ -15,7 +15,7 @@ pub struct Target {
     pub accepts: Accepts,
     /// The part of gputune that sets it.
     pub by: By,
-    /// What a running process needs before another setting takes effect.
+    /// How a running process can take another setting.
     pub needs: Needs,
     /// The effect on the numerical results.
     pub numerics: Numerics,

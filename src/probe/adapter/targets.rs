@@ -6,12 +6,12 @@ use super::target::{By, Literal, Numerics, Target};
 use crate::model::MemoryRole;
 use crate::model::arrival::APPLIED;
 
-/// The hook of the adapter for torch, which reports the setting by this fact.
+/// Returns the hook of the adapter `torch`, which reports the setting by this fact.
 const fn torch(fact: &'static str) -> By {
     By::Hook { adapter: "torch", fact }
 }
 
-/// A target that the hook sets while the script starts.
+/// Defaults of a target that the hook sets while the script starts.
 const HOOK: Target = Target {
     name: "",
     about: "",
@@ -23,10 +23,10 @@ const HOOK: Target = Target {
     by_hand: by_hand::COMMAND,
 };
 
-/// A target that the hook sets at the training loader.
+/// Defaults of a target that the hook sets at the training loader.
 const LOADER: Target = Target { needs: Needs::NewLoader, memory: Some(MemoryRole::Same), ..HOOK };
 
-/// A target that gputune sets by variables.
+/// Defaults of a target that gputune sets by environment variables.
 const VARIABLES: Target = Target { by: By::Environment, ..HOOK };
 
 /// The targets, by name. `docs/adapters.md` describes each target.

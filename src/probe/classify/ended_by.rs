@@ -8,8 +8,9 @@ use super::{failure_texts, is_complaint};
 
 /// Returns the lines from the fatal exception on, including exceptions that caused it (`raise ... from ...`).
 ///
-/// Returns all lines if no exception was fatal, or if the exception only follows from an earlier message of a library,
-/// or if the job has several ranks: there, the last exception is usually a complaint about another rank.
+/// Returns all lines if no exception was fatal, or if the exception only follows from an earlier message of a library.
+/// Also returns all lines if the job has several ranks, because the last exception is then usually a complaint about
+/// another rank.
 pub(super) fn deciding(lines: &[String], ranks: u32) -> &[String] {
     if has_peers(lines, ranks) {
         return lines;

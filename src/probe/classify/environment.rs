@@ -70,8 +70,10 @@ pub(in super::super) fn is_taken(reason: &str) -> bool {
 
 /// Adds the process that listens on the error's port, if it is visible. The port is in the error or the traceback.
 pub(super) fn with_holder(reason: String, last_lines: &[String]) -> String {
+    /// Finds a port in an error: `port: 29500`, or the number in `host:29500`.
     static PORT: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?i)(?:\bport\D{0,3}|[\]\w.]:)([1-9][0-9]{1,4})\b").ok());
+    /// Finds a port in quoted source code: `port=8080)`, or `, 8080)` after the host.
     static QUOTED: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?:\bport ?= ?|, )([1-9][0-9]{1,4})\)").ok());
     let port = |pattern: &LazyLock<Option<Regex>>, text: &str| {
@@ -108,7 +110,8 @@ pub(in super::super) struct Question<'a> {
 }
 
 /// Returns a sentence about the prompt, if the program failed because it asked for input, which a probe does not have.
-/// It then prints `EOFError` (Python's `input`) or `Aborted!` (click and typer), or the hook noted the line that asked.
+/// Such a program prints `EOFError` (Python's `input`) or `Aborted!` (click and typer), or the hook noted the line that
+/// asked.
 pub(in super::super) fn asked_for_input(reason: &str, last_lines: &[String], asked: Question<'_>) -> Option<String> {
     /// The start of Python's traceback. A prompt may precede it on the same line.
     const TRACEBACK: &str = "Traceback (most recent call last):";

@@ -1,4 +1,5 @@
-//! Runs a duel: interleaves processes, or else switches the settings of one process, or else runs one after the other.
+//! Runs a duel: interleaves processes, or else switches the settings of one process, or else runs one process after the
+//! other.
 
 mod in_turn;
 mod turn;

@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    /// Asks the processes to end before their next step, without waiting for it.
+    /// Asks the processes to end before their next step, without waiting for their end.
     pub(super) fn ask_to_end(&mut self) {
         self.resume();
         self.socket.order(&Order::Stop);

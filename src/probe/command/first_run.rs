@@ -25,11 +25,12 @@ const ASKED_FILE: &str = "asked-for-input.txt";
 /// The number of steps with a time after which enough is known. The first step has no time and does not count here.
 const STEPS: u64 = 2;
 
-/// How long a first run goes on after its first step, so that it is the baseline's first measurement: a round number. At least
-/// `STEPS` are awaited.
+/// How long a first run goes on after its first step, so that it is the baseline's first measurement: a round number.
+/// The run always goes on for at least `STEPS`.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// A script without a framework of the hook that adds no note for this time has imported its modules and settings: a round number.
+/// After this time without a new note, a script without a framework of the hook has imported its modules and read its
+/// settings: a round number.
 const QUIET: Duration = Duration::from_secs(4);
 
 /// A first run without any note ends after this time: the command is not Python. A round number.
@@ -80,7 +81,7 @@ pub struct Notes {
 pub struct NotedArgument {
     /// Its spellings.
     pub names: Vec<String>,
-    /// `value`, `switch`, `pair` or `maybe`.
+    /// `value`, `switch` (no value), `pair` (`--x` and `--no-x`), or `maybe` (the value can be left out).
     pub kind: String,
     /// The option that turns it off.
     pub off: Option<String>,
@@ -176,8 +177,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Session {
-    /// Returns true if a first run needs no more time: it has made three steps and was measured for a moment, or has no framework of the
-    /// hook and adds no notes.
+    /// Returns true if a first run needs no more time. Either it has made three steps and was measured for a moment, or
+    /// its script has no framework of the hook and adds no notes.
     pub(super) fn has_shown_enough(&self, now: Instant) -> bool {
         if self.heard.window.steps() >= STEPS {
             return self.heard.first_step.is_none_or(|first| now.duration_since(first) >= MEASURES);
@@ -222,7 +223,8 @@ impl CommandProber {
         if let Outcome::Measured(measurement) = &mut outcome
             && let Some(rate) = measurement.throughput.filter(|_| measurement.facts.get(COUNTED_BY).is_some())
         {
-            // The hook counts the samples itself. Its reports of a second are too few for a rate of their own.
+            // The hook counts the samples itself. It reports too rarely to compute a separate rate from a run of a
+            // second.
             measurement.metrics.entry(HANDED_OUT.to_owned()).or_insert(rate.value);
         }
         let elapsed = began.elapsed();

@@ -104,10 +104,12 @@ impl Live {
         let part = |(name, value): (&str, &Value)| {
             let applied = step.template.apply.applied.iter().find(|applied| applied.parameter == name);
             match applied.filter(|applied| self.is_live(step, applied)).map(|applied| applied.target.needs) {
+                // A new loader takes any setting, or the script's own.
                 Some(Needs::NewLoader) if applied.is_some_and(|applied| applied.name.starts_with("dataloader.")) => {
                     None
                 }
                 Some(_) if value.is_as_it_is() => Some((name.to_owned(), value.clone())),
+                // A setting that can change counts as `true`, so that it equals other such settings.
                 Some(needs) => Some((name.to_owned(), needs.fixed(value).cloned().unwrap_or(Value::Bool(true)))),
                 None => Some((name.to_owned(), value.clone())),
             }

@@ -124,7 +124,7 @@ impl Session {
         self.socket.order(&Order::Go);
     }
 
-    /// Hears messages until `read` finds the answer to an order.
+    /// Receives messages until `read` finds the answer to an order.
     fn answer(
         &mut self,
         patience: Duration,

@@ -94,7 +94,9 @@ pub(super) struct Session {
     /// The place in the code where a probe without progress hangs.
     pub(super) hang: Hang,
     pub(super) patience: Patience,
+    /// The bytes of output at the last tick.
     pub(super) output_bytes: u64,
+    /// True if the process was forked from a zygote.
     pub(super) is_forked: bool,
     /// True if the session's processes are stopped while another session trains.
     pub(super) is_stopped: bool,
@@ -208,7 +210,8 @@ impl Session {
         Ok(self.clock.stood_still().map_or(verdict, Verdict::Disturbed))
     }
 
-    /// Hears messages until a message or `look` gives a verdict. Calls `look` at `next_tick`, then after each `tick`.
+    /// Receives messages until a message or `look` gives a verdict. Calls `look` at `next_tick`, then after each
+    /// `tick`.
     pub(super) fn listen(
         &mut self,
         (mut next_tick, tick): (Instant, Duration),

@@ -18,7 +18,7 @@ use crate::model::Config;
 /// How long processes may take to stop, each after its current system call: a round number, below a block's time.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The held processes, in the order of their start.
+/// The held processes.
 #[derive(Default)]
 pub(super) struct Stable {
     open: Vec<Open>,

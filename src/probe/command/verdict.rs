@@ -21,7 +21,7 @@ impl From<News> for Verdict {
     }
 }
 
-/// The reason why gputune stopped measuring.
+/// The reason why gputune stopped measuring. The strings explain it to the user.
 pub(super) enum Verdict {
     Enough,
     TimeIsUp,
@@ -90,7 +90,7 @@ impl Session {
     pub(super) fn without_steps_since(&mut self, now: Instant) -> Option<Verdict> {
         let silent = now.duration_since(self.heard.last_progress);
         let is_silent = silent >= self.task.limits.stall_time;
-        // A start takes longer beside other programs, so the time in which the job waited for a CPU does not count.
+        // Other programs make a start take longer, so the time in which the job waited for a CPU does not count.
         let is_start = is_silent && self.heard.window.steps() == 0;
         let waited = if is_start { self.host.waited_for_processor() } else { Duration::ZERO };
         let is_stalled = is_silent && silent.saturating_sub(waited) >= self.task.limits.stall_time;
@@ -211,7 +211,7 @@ impl Session {
         ["run.epochs_option", "run.steps_option"].iter().find_map(|name| self.heard.facts.text(name))
     }
 
-    /// Adds to a measurement with a wide interval that the script ended by itself.
+    /// Notes in a measurement with a wide interval that the script ended before gputune stopped it.
     fn with_early_end(&self, mut outcome: Outcome) -> Outcome {
         /// A round number: half the width of an interval, as a share, that hides most gains.
         const WIDE: f64 = 0.2;
@@ -316,6 +316,8 @@ impl Session {
         Some(Outcome::OutOfMemory { memory, failure: classify::failure(reason, last_lines) })
     }
 
+    /// Returns the outcome of the measured steps, or of an experiment without steps. Returns `None` if nothing was
+    /// measured.
     fn measured(&mut self, last_lines: &[String], stopped_itself: bool) -> Option<Outcome> {
         if let Effort::Losses { count } = self.task.effort
             && self.heard.totals.has_first_losses(count)
@@ -388,7 +390,7 @@ impl Session {
     }
 }
 
-/// Adds to a crash how the redirected writes may have caused it.
+/// Adds an explanation to a crash that redirected writes may have caused.
 fn of_layer(mut outcome: Outcome) -> Outcome {
     if let Outcome::Crashed(failure) = &mut outcome
         && let Some(words) = writes::explanation(std::iter::once(&failure.reason).chain(&failure.last_lines))

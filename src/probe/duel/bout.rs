@@ -100,8 +100,8 @@ impl<'d, 'w> Bout<'d, 'w> {
                 return Err(DuelEnd::Precise);
             }
         }
-        // In a search, the duel may end after one block of each config: the search's next duel of these configs has
-        // another order, so a drift does not always favour the same config.
+        // In a search, the duel may end after one block of each config. The search's next duel has another order, so a
+        // drift does not always favour the same config.
         let seconds = || self.blocks.iter().map(|block| block.end_s - block.begin_s).sum::<f64>();
         if self.duel.keeps && turn == sides && seconds() > LONGEST_PASS.as_secs_f64() {
             return Err(DuelEnd::TimeIsUp);

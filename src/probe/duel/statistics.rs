@@ -30,6 +30,7 @@ const TAIL: f64 = 0.025;
 /// over time ([`influences`]).
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) struct Levels {
+    /// One number for each round and side.
     rounds: Vec<Vec<f64>>,
     /// The error probability at each end of an interval.
     tail: f64,
@@ -378,8 +379,8 @@ mod tests {
         Levels::of(&blocks, Way::InTurn, 2).ratio(Side::A, Side::B).unwrap()
     }
 
-    /// Measures one config after the other, each for half of the time. A probe's start takes most of that, so only the last two
-    /// seconds count. Both intervals are from a single run, and their errors are independent.
+    /// Measures one config after the other, each for half of the time. The start of a probe takes most of its time, so
+    /// only the last two seconds count. Both intervals are from a single run, and their errors are independent.
     fn one_after_the_other(drift: Drift, random: &mut Random) -> Estimate {
         let speeds = speeds(drift, random);
         let [a, b] = [(0, Side::A), (1, Side::B)].map(|(half, side)| {

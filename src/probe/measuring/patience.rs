@@ -26,7 +26,9 @@ const FEWEST_STEPS_OF_SHORT: u64 = 2;
 pub(in crate::probe) struct Patience {
     /// The relative half width of the interval at which measuring ends early.
     precision: f64,
+    /// The measuring time after which a steady rate is enough, however wide its interval is.
     longest: Duration,
+    /// The measuring time before which no interval is narrow enough.
     shortest: Duration,
     /// The measuring time after which fewer than 200 steps may be enough.
     for_few_steps: Duration,
@@ -45,6 +47,7 @@ pub(in crate::probe) struct Patience {
     /// The number of steps at the last check, and the throughput.
     latest: (u64, Option<Throughput>),
     decided: Sufficiency,
+    /// The number of steps at which the width of the interval is checked again.
     next_check: u64,
 }
 
@@ -132,8 +135,8 @@ impl Patience {
         self.latest.1.as_ref().is_some_and(|throughput| throughput.steps >= self.worth_keeping)
     }
 
-    /// Returns true if the script has left training: enough steps came, and `outside`, the time since the last step, is at least
-    /// the measuring time, 3 s and 20 times the longest step.
+    /// Returns true if the script has left training: enough steps came, and then none for a long time. `outside` is the
+    /// time since the last step. It must be at least the measuring time, 3 s, and 20 times the longest step.
     pub(in crate::probe) fn has_left(&self, outside: Duration) -> bool {
         /// Round numbers.
         const SHORTEST: Duration = Duration::from_secs(3);
@@ -162,8 +165,8 @@ impl Patience {
 
     /// Returns true if the interval is narrow enough, or the time for measuring is over.
     ///
-    /// [`MeanRate::interval`] is made such that it stays valid although measuring stops once it is narrow. Its width is
-    /// also checked rarely, after each increase of the steps by a fifth, so chance seldom ends measuring.
+    /// [`MeanRate::interval`] stays valid although measuring stops as soon as it is narrow. Its width is also checked
+    /// rarely, after each increase of the steps by a fifth, so chance seldom ends measuring.
     ///
     /// [`MeanRate::interval`]: crate::probe::stats::MeanRate::interval
     fn is_enough(&mut self, throughput: &Throughput) -> bool {

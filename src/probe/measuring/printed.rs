@@ -56,7 +56,7 @@ impl Printed {
     fn without_pause(&mut self, seconds: f64, rates: &[f64]) -> f64 {
         /// A stretch with a pause is this many times as long as usual: a round number.
         const LONG: f64 = 3.0;
-        /// The fewest stretches that define what is usual: a round number.
+        /// The fewest stretches that show what length and work are usual: a round number.
         const FEWEST: usize = 5;
         let usual = self.usual(|stretch| stretch.seconds).zip(self.usual(|stretch| stretch.seconds * stretch.rate));
         let is_known = self.recent.len() >= FEWEST && !rates.is_empty();

@@ -60,6 +60,7 @@ impl RunningMean {
 
     /// Returns the stretch since the last stretch; `None` if the line adds no samples, or another rank printed it.
     fn since_last(&mut self, start: f64, line: Line) -> Option<Stretch> {
+        /// Ranks that all print send their lines within this time: a round number.
         const AT_ONCE_S: f64 = 0.01;
         let last = self.last?;
         let (seconds, samples) = (line.at - last.at, samples(start, line) - samples(start, last));

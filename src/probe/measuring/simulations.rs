@@ -111,7 +111,8 @@ impl Probe {
     }
 }
 
-/// Returns the percentages of probes that stopped, of stopped probes that hold the mean, and of all that hold it.
+/// Returns three percentages: the probes that stopped, the stopped probes whose interval contains the true mean, and
+/// all probes whose interval contains it.
 fn shares(probes: &[Probe]) -> [f64; 3] {
     let share = |part: usize, whole: usize| if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 };
     let stopped: Vec<_> = probes.iter().filter(|probe| probe.stopped).collect();

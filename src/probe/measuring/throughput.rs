@@ -12,7 +12,7 @@ pub(in crate::probe) const EPOCH: &str = "epoch";
 /// The marks of steps in which a model was compiled. These steps never count, even if they are many.
 const COMPILATIONS: [&str; 2] = ["compile", "recompile"];
 
-/// A mark is an exception if at most one step in this many has it: a round number.
+/// A mark is an exception if at most a quarter of all steps (one in this many) have it: a round number.
 pub(in crate::probe) const RARELY: u64 = 4;
 
 /// The cause in [`Throughput::outliers`] of isolated slow steps without a mark.
@@ -33,11 +33,12 @@ pub(in crate::probe) struct Observation {
     pub(in crate::probe) steps: u64,
 }
 
-/// What happened between the step before and this step.
+/// The events between the previous step and this step.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::probe) struct Before {
     /// True if an epoch ended, whatever the mark of the step.
     pub(in crate::probe) ends_epoch: bool,
+    /// The seconds of evaluation.
     pub(in crate::probe) evaluation: f64,
     /// The seconds in which the process was held, and the seconds of skipped steps (`Window::skip`).
     pub(in crate::probe) held: f64,
@@ -47,6 +48,7 @@ pub(in crate::probe) struct Before {
     pub(in crate::probe) behind_end: f64,
 }
 
+/// The throughput of a probe, and the steps from which it was computed.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::probe) struct Throughput {
     /// The mean over the window, with its 95% interval.
@@ -57,7 +59,9 @@ pub(in crate::probe) struct Throughput {
     pub(in crate::probe) compiling_steps: u64,
     /// Steps after warm-up that were left out, by cause.
     pub(in crate::probe) outliers: BTreeMap<String, Outliers>,
+    /// The mean time of a counted step, in seconds.
     pub(in crate::probe) step_seconds: f64,
+    /// The time of the longest counted step, in seconds.
     pub(in crate::probe) longest_step: f64,
     /// The median work of a step.
     pub(in crate::probe) amount: f64,
@@ -69,7 +73,7 @@ pub(in crate::probe) struct Throughput {
     /// The rate of whole epochs, from the first to the last end of an epoch, divided by the rate of the counted steps.
     /// The estimate includes this factor. `None` before two ends of epochs.
     pub(in crate::probe) epoch_factor: Option<f64>,
-    /// What the end of an epoch costs. `None` before two ends of epochs.
+    /// The mean cost of the end of an epoch. `None` before two ends of epochs.
     pub(in crate::probe) epoch_end: Option<EpochEnd>,
     /// The time of a step at the end divided by its time at the beginning, if steps become steadily slower or faster.
     pub(in crate::probe) trend: Option<f64>,
@@ -279,15 +283,16 @@ fn isolated(observations: &[Observation], regular: &[usize], times: &[f64], larg
     let middle = stats::median(times).unwrap_or(0.0);
     let is_isolated = |at: usize, time: f64| {
         let step = &observations[at];
+        // The step waited for data if the wait is at least half of its time above the median.
         let is_wait = step.waited >= (1.0 - middle / time) * step.work.seconds / 2.0;
         time > largest && !(step.waited > 0.0 && is_wait)
     };
     regular.iter().zip(times).filter(|(at, time)| is_isolated(**at, **time)).map(|(at, _)| *at).collect()
 }
 
-/// Moves the cut behind the isolated slow steps in the first tenth of the steps: one-time set-up is warm-up.
+/// Moves the cut behind the isolated slow steps in the first tenth of the steps, because one-time set-up is warm-up.
 fn behind_early_ones(cut: usize, steps: usize, alone: &[usize]) -> usize {
-    /// The number of equal parts of the steps, of which the first may have one-time set-up: a round number.
+    /// One-time set-up may be in the first of this many equal parts of the steps: a round number.
     const EARLY: usize = 10;
     let early = cut.max(steps / EARLY);
     alone.iter().rev().find(|&&at| (cut..early).contains(&at)).map_or(cut, |at| at + 1)

@@ -15,6 +15,7 @@ pub(in crate::probe) const DATA_WAIT: &str = "data_wait";
 
 pub(in crate::probe) const EVALUATION: &str = "evaluation";
 
+/// A step as it was reported, in the units of [`Observation`].
 #[derive(Debug, Clone, Copy)]
 pub(in crate::probe) struct StepReport<'r> {
     /// The end of the step, since the probe began.
@@ -64,7 +65,7 @@ pub(in crate::probe) struct Window {
     /// The unmarked observation that has fewer steps than `stride` up to now.
     open: Option<Observation>,
     steps: u64,
-    /// What happened since the last step.
+    /// The events since the last step.
     before: Before,
     printed: Printed,
 }
@@ -123,7 +124,7 @@ impl Window {
         }
     }
 
-    /// Changes the work of all earlier steps from their samples to their number.
+    /// Replaces the work of all earlier steps, in samples, by their number of steps.
     pub(in crate::probe) fn count_steps(&mut self) {
         for step in self.observations.iter_mut().chain(&mut self.open) {
             step.work.amount = count(step.steps);
@@ -169,8 +170,7 @@ impl Window {
         (work.seconds > 0.0).then(|| work.amount / work.seconds)
     }
 
-    /// Returns the number of steps until a moment, in seconds since the probe began. A step that had begun but not
-    /// ended counts in part.
+    /// Returns the number of steps until a moment, in seconds since the probe began. An unfinished step counts in part.
     pub(in crate::probe) fn steps_until(&self, moment: f64) -> f64 {
         let behind = self.observations.partition_point(|step| step.at <= moment);
         let (before, after) = self.observations.split_at(behind);

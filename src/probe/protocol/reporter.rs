@@ -66,7 +66,7 @@ impl Reporter {
         Ok(Self { socket, begin: Instant::now(), orders: None })
     }
 
-    /// Makes the reporter listen to orders. Call [`hello`](Self::hello) afterwards, which tells gputune so, and
+    /// Makes the reporter listen to orders. Call [`hello`](Self::hello) afterwards, so that gputune knows of it, and
     /// [`obey`](Self::obey) after each training step.
     ///
     /// gputune can then end the run in an orderly way, and make it wait while another config trains. So gputune

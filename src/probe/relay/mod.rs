@@ -55,6 +55,7 @@ enum ToRelay {
 enum FromRelay {
     /// The first message: the identity of the relay.
     Here(Here),
+    /// Processes on the node can reach the probe in this folder.
     Reached {
         folder: PathBuf,
     },
@@ -155,11 +156,13 @@ impl Relays {
     }
 }
 
+/// A relay that runs, as gputune sees it.
 struct Relay {
     host: String,
     child: Mutex<Child>,
     input: Arc<Mutex<Option<ChildStdin>>>,
     answers: Mutex<Receiver<FromRelay>>,
+    /// The folders of the probes that are open on the relay.
     open: Arc<Mutex<BTreeSet<PathBuf>>>,
     is_lost: Arc<AtomicBool>,
 }
@@ -282,7 +285,7 @@ impl Drop for Relay {
 const ENDED: &str =
     "does the node have this gputune under the same path, and may it be run there? The same command goes on";
 
-/// The relays through which a probe is reached. Dropping this closes the probe's folder on them.
+/// The relays through which a probe is reached. Dropping this value closes the probe's folder on these relays.
 #[derive(Default)]
 pub(super) struct Reach {
     relays: Vec<Arc<Relay>>,
@@ -307,8 +310,8 @@ impl Drop for Reach {
 
 /// Connects to the probe's socket for a process of another node, and forwards the orders for the process.
 fn connected(folder: &Path, connection: u64, input: &Arc<Mutex<Option<ChildStdin>>>) -> Option<UnixStream> {
-    /// The time after which a write to a probe that does not read fails, because it delays the messages of all other
-    /// processes: a round number, far longer than a running probe takes to read.
+    /// A write to a probe that does not read fails after this time, because it delays the messages of all other
+    /// processes. A round number, far longer than a running probe takes to read.
     const PATIENCE: Duration = Duration::from_secs(10);
     let stream = UnixStream::connect(folder.join(SOCKET)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;

@@ -65,7 +65,7 @@ impl Out {
     }
 }
 
-/// A probe's folder on this node. It is removed when this is dropped.
+/// A probe's folder on this node, which is removed when this value is dropped.
 struct Place {
     folder: PathBuf,
     listener: Arc<UnixListener>,

@@ -26,13 +26,15 @@ pub(in super::super) struct Care {
 }
 
 impl Care {
-    /// Checks a running probe's supervisor. A batch system that stops a job also stops this process within `PATIENCE`.
+    /// Continues the supervisor of a running probe if it stays stopped for `PATIENCE`. A batch system that stops a
+    /// whole job also stops this process within that time.
     pub(in super::super) fn look(&mut self, supervised: &Supervised, now: Instant) {
         const PATIENCE: Duration = Duration::from_secs(1);
         self.look_after(supervised.pid(), now, PATIENCE);
     }
 
-    /// Checks the supervisor while it ends the probe. Returns true if waiting is hopeless because it is stopped again each time.
+    /// Checks the supervisor while it ends the probe. Returns true if waiting is hopeless, because the supervisor is
+    /// stopped again each time.
     pub(in super::super) fn look_in_haste(&mut self, supervised: &Supervised, now: Instant) -> bool {
         const MOST: u32 = 5;
         self.look_after(supervised.pid(), now, Duration::ZERO);

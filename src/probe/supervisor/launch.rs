@@ -1,8 +1,8 @@
 //! The role between fork and exec of a probe's command. It leaves gputune's terminal, enters the mount namespace, asks to die with
 //! the supervisor, and becomes the command.
 //!
-//! A command that a zygote forks needs no launcher: the zygote's child forks a process, then becomes the supervisor.
-//! The forked process waits for its command line. So it is the supervisor's child, like any command.
+//! A command that a zygote forks needs no launcher: the zygote's child forks a process, then becomes the supervisor. So
+//! the forked process is the supervisor's child, like any command. It waits for its command line.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -108,7 +108,7 @@ impl Foundling {
     }
 }
 
-/// A mount namespace, held by a process until this is dropped.
+/// A mount namespace, which a process keeps in existence until this value is dropped.
 struct Mounts {
     holder: Child,
     link: UnixStream,

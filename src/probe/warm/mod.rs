@@ -23,7 +23,7 @@ pub(super) use zygote::{NoFork, Zygote};
 
 /// The maximum number of zygotes at a time, each with the variables of some configs.
 const MOST_ZYGOTES: usize = 2;
-/// How many warm probes may fail and then succeed in a fresh process.
+/// How many warm probes may fail and then succeed in a fresh process. After more such failures, all probes start fresh.
 const MOST_FAILURES: u32 = 2;
 /// A zygote starts only if the probe's time limit, which ends with the search, has this many import times. A zygote
 /// pays off from the second fork on. The third import time leaves room for imports that take longer during a probe.
@@ -43,7 +43,9 @@ enum State {
     /// No probe has reported its imports.
     #[default]
     Unknown,
+    /// A fresh probe has reported its imports.
     Known(Box<Known>),
+    /// All probes start fresh.
     Off,
 }
 
@@ -180,6 +182,7 @@ impl Warm {
         Some((known.zygotes.get_mut(at)?, arguments))
     }
 
+    /// Records the imports that a measured fresh probe reported. Only the first report counts.
     pub(super) fn learn(&mut self, told: Option<Told>, outcome: &Outcome) {
         let Some(measurement) = outcome.measurement().filter(|run| run.throughput.is_some()) else { return };
         match told {

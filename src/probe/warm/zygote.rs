@@ -24,7 +24,7 @@ use crate::probe::trackers::{self, SILENCERS};
 use crate::probe::writes::{ProbeScratch, Protection};
 use crate::probe::{CommandStep, adapter, protocol};
 
-/// Names the socket to the zygote.
+/// The variable that names the socket to the zygote.
 const SOCKET: &str = "GPUTUNE_ZYGOTE";
 
 /// The longest time for imports and for a fork: round numbers far above the usual times.
@@ -50,7 +50,8 @@ pub(in crate::probe) struct Zygote {
     _writes: Option<ProbeScratch>,
 }
 
-/// Time of the last change, in nanoseconds, and size of a file. A different stamp means that the file changed.
+/// The time of a file's last change in nanoseconds, and its size in bytes. A different stamp means that the file
+/// changed.
 type Stamp = (i64, u64);
 
 /// The answer of a zygote.
@@ -118,11 +119,11 @@ impl Zygote {
             "supervisor": step.supervisor.canonicalize().map_err(told)?,
             "adopt": ADOPT,
             "hook": python,
-            // gputune's own values of this config's variables. They hold for a config that does not set the variables.
+            // gputune's own values of this config's variables, for later configs that do not set these variables.
             "of_config": env.keys().map(|name| (name.clone(), std::env::var(name).ok())).collect::<BTreeMap<_, _>>(),
             "drops_capabilities": drops_capabilities,
         });
-        // A file, since nobody accepts connections while the second probe runs, and the zygote must import in that time.
+        // Pass the task in a file: the zygote must import during the second probe, while nobody accepts its connection.
         fs::write(address.with_extension("json"), task.to_string()).map_err(told)?;
         let log = log_file(folder).map_err(told)?;
         let (sender, reports) = sync_channel(16);
@@ -200,7 +201,8 @@ impl Zygote {
     }
 }
 
-/// Returns the zygote's variables: the variables of probes that affect imports.
+/// Returns the zygote's environment variables: the variables of its probes, and the variables for the hook and the
+/// socket.
 fn its_environment(env: &BTreeMap<String, String>, scratch: &Path, address: &Path) -> BTreeMap<String, String> {
     let mut its_env = env.clone();
     trackers::silence(&mut its_env, scratch);
@@ -247,7 +249,8 @@ impl Starting {
         self.began.elapsed()
     }
 
-    /// Returns the zygote after all imports. Waits a moment at most. The error is the reason why no zygote is available.
+    /// Returns the zygote if all imports are done; `None` if they go on. Waits only a moment for the zygote's answer.
+    /// The error is the reason why no zygote is available.
     pub(super) fn look(&mut self) -> Result<Option<Zygote>, NoFork> {
         const PAUSE: Duration = Duration::from_millis(5);
         self.check()?;

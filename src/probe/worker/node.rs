@@ -72,6 +72,7 @@ pub struct Node {
     host: String,
     welcome: Welcome,
     link: Arc<Link>,
+    /// The worker's messages for each slot.
     inboxes: Vec<Receiver<FromWorker>>,
 }
 
@@ -208,6 +209,7 @@ fn hand_out(line: FromWorker, slots: &[Sender<FromWorker>]) {
 /// Runs probes in a slot of another node.
 #[derive(Debug)]
 pub struct Remote {
+    /// The index of the slot on its node, from 0.
     slot: usize,
     host: String,
     link: Arc<Link>,

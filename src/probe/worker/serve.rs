@@ -44,10 +44,11 @@ pub enum Parting {
 type Output = Arc<Mutex<dyn Write + Send>>;
 
 /// Serves a driver until the driver ends the search or is silent for too long. The caller must then end this process,
-/// which ends probes that still run. `make` gets the driver's first line, and the folder for the logs of its probers.
+/// which ends probes that still run. `make` makes the site from the driver's first line and the folder for the logs of
+/// its probers.
 ///
 /// # Errors
-/// The other side is not a driver, or cannot be written to.
+/// The other side is not a driver, or does not take messages.
 pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
@@ -143,8 +144,10 @@ struct Slot {
     prober: CommandProber,
     space: Arc<Space>,
     folder: PathBuf,
+    /// The largest number of an attempt that the driver stopped.
     stopped: Arc<AtomicU64>,
     allocation: Option<Allocation>,
+    /// The time of the longest probe in any slot of this node.
     longest: Arc<Mutex<Duration>>,
     output: Output,
 }
@@ -174,8 +177,9 @@ impl Slot {
         }
     }
 
-    /// Returns the remaining and the needed time if a probe does not fit into the allocation. A probe needs the time of
-    /// this node's longest probe, limited to its measuring time up to its time limit, plus its grace time.
+    /// Returns the remaining and the needed time if a probe does not fit into the allocation. A probe needs as much
+    /// time as this node's longest probe, but at least its measuring time and at most its time limit. The grace time is
+    /// added.
     fn no_time(&self, asked: &Asked) -> Option<NoTime> {
         let left = self.allocation?.left();
         let takes = (*locked(&self.longest)).max(asked.limits.measure_time).min(asked.limits.probe_time);

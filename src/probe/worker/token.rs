@@ -1,4 +1,4 @@
-//! The first message of a worker: a secret of 256 random bits. Nothing is read before it.
+//! The first message of a worker: a secret of 256 random bits. The search reads nothing from a caller before it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

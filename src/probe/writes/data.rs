@@ -63,6 +63,7 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
+    /// Adds the data folders in a folder, at most `depth` levels below it.
     fn descend(&mut self, folder: &Path, depth: usize) {
         let is_out = self.found.len() >= MOST || Instant::now() >= self.deadline;
         if is_out || self.found.iter().any(|found| folder.starts_with(found)) {

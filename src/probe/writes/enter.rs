@@ -60,6 +60,7 @@ fn leave_mounts(user: Option<(u32, u32)>) -> Result<(), Refused> {
     rustix::mount::mount_change("/", private).map_err(io::Error::from).map_err(refused(Stage::Root))
 }
 
+/// Makes the next executed command keep the capabilities of this process.
 fn keep_capabilities() -> io::Result<()> {
     let mut sets = rustix::thread::capabilities(None)?;
     sets.inheritable = sets.permitted;
@@ -118,6 +119,7 @@ fn inside(root: &Path, folder: &Path) -> PathBuf {
     root.join(folder.strip_prefix("/").unwrap_or(folder))
 }
 
+/// Makes a mount read-only; `kept` are its other options.
 fn read_only(target: &Path, kept: MountFlags) -> io::Result<()> {
     let flags = kept | MountFlags::BIND | MountFlags::RDONLY;
     Ok(rustix::mount::mount_remount(target, flags, c"")?)
@@ -196,6 +198,7 @@ fn make_like(folder: &Path, like: &fs::Metadata) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(like.permissions().mode() & 0o7777))
 }
 
+/// Makes a folder the root of the namespace, and unmounts the old root.
 fn turn(root: &Path) -> io::Result<()> {
     std::env::set_current_dir(root)?;
     rustix::process::pivot_root(".", ".")?;

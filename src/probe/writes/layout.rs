@@ -22,6 +22,7 @@ pub(in crate::probe) struct Layout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Step {
+    /// All current mounts, at the new root.
     Everything,
     /// Makes a mount read-only; its other options are kept.
     ReadOnly {
@@ -35,6 +36,7 @@ pub(super) enum Step {
         read_only: bool,
         whole: bool,
     },
+    /// An empty read-only folder, which hides the content of this folder.
     Empty {
         folder: PathBuf,
     },
@@ -80,6 +82,7 @@ pub(in crate::probe) struct Refused {
     pub(super) errno: i32,
 }
 
+/// The steps of making a namespace and of trying it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {

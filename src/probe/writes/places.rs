@@ -83,7 +83,7 @@ fn parse(text: &[u8]) -> Vec<Mount> {
         mounts.retain(|earlier| earlier.target != mount.target);
         mounts.push(mount);
     }
-    // Parents first: covering a parent hides the mounts below it, so they are covered after it.
+    // Parents come first: a layer over a parent hides the mounts below it, so these mounts are covered afterwards.
     mounts.sort_by_key(|mount| mount.target.components().count());
     mounts
 }
@@ -133,6 +133,7 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Returns true if another mount lies below the folder.
 pub(super) fn any_below(mounts: &[Mount], folder: &Path) -> bool {
     mounts.iter().any(|mount| mount.target != folder && mount.target.starts_with(folder))
 }
@@ -147,7 +148,9 @@ const MOST_LOOKED_AT: usize = 4000;
 pub(super) struct Places {
     /// Folders to cover, parents first, each with its kind of file system.
     pub(super) covered: Vec<(PathBuf, Kind)>,
+    /// Folders that stay unchanged, with everything mounted below.
     pub(super) as_they_are: Vec<PathBuf>,
+    /// Mounts that become read-only.
     pub(super) read_only: Vec<Mount>,
 }
 
@@ -215,12 +218,15 @@ fn strangers_above(folder: &Path, covered: &BTreeSet<PathBuf>, mounts: &[Mount])
     above.map(Path::to_owned).collect()
 }
 
+/// Returns the topmost folder that a layer can cover, from the root to this folder.
 fn topmost(folder: &Path, mounts: &[Mount]) -> Option<PathBuf> {
     let mut way: Vec<&Path> = folder.ancestors().collect();
     way.reverse();
     way.into_iter().find(|above| is_coverable(above, mounts)).map(Path::to_owned)
 }
 
+/// Returns true if a layer in a user namespace can cover the folder: this user may write to it, and no mount lies below
+/// it.
 fn is_coverable(folder: &Path, mounts: &[Mount]) -> bool {
     let is_writable = mount_of(folder, mounts).is_some_and(Mount::is_writable);
     let may_write = || rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK | Access::READ_OK).is_ok();
@@ -236,6 +242,7 @@ fn subfolders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
+/// Returns the mount that contains a folder.
 pub(super) fn mount_of<'m>(folder: &Path, mounts: &'m [Mount]) -> Option<&'m Mount> {
     let holding = mounts.iter().filter(|mount| folder.starts_with(&mount.target));
     holding.max_by_key(|mount| mount.target.components().count())

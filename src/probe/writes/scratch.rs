@@ -1,4 +1,5 @@
-//! The scratch layer of a search. Trying shows which folders it can cover. Each probe has its own part of the layer.
+//! The scratch layer of a search. gputune tries out which folders the layer can cover. Each probe has its own part of
+//! the layer.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,17 +31,21 @@ pub(in crate::probe) fn name(place: usize) -> String {
 #[derive(Debug)]
 pub(super) struct Scratch {
     store: Store,
+    /// The user and group to map in a user namespace; `None` to mount without a user namespace.
     user: Option<(u32, u32)>,
     user_attributes: bool,
     places: Places,
     /// Folders of data and of the system, which are read-only instead of covered.
     data: BTreeSet<PathBuf>,
-    /// Caches, each with the folder that keeps its layer.
+    /// Caches, each with the lower folder of its layer: the cache itself, or an empty folder if the cache does not
+    /// exist.
     caches: Vec<(PathBuf, PathBuf)>,
     pipes: Vec<PathBuf>,
     /// The working folder, the home, and the folders that the command names.
     near: Vec<PathBuf>,
+    /// The bytes that a probe may write.
     most_bytes: u64,
+    /// The bytes that were free when the search began.
     free_bytes: u64,
 }
 
@@ -142,6 +147,8 @@ impl Scratch {
         Err(last.unwrap_or(Refused { stage: Stage::Rehearsal, errno: 0 }))
     }
 
+    /// Leaves out a folder that could not be covered. Returns false if the script needs the folder, or if the failure
+    /// names no folder.
     fn leave_out(&mut self, refused: &Refused, around: &Surroundings) -> bool {
         let (Stage::Mount { folder, .. } | Stage::Write { folder }) = &refused.stage else { return false };
         let is_cache = self.caches.extract_if(.., |(cache, _)| cache == folder).count() > 0;
@@ -185,6 +192,7 @@ impl Scratch {
         found.iter().filter(|folder| !is_inner(folder)).cloned().collect()
     }
 
+    /// Returns the covered caches, each with the lower folder of its layer (see `caches`).
     fn cache_folders(&self, caches: &[PathBuf]) -> Vec<(PathBuf, PathBuf)> {
         let place = |folder: &PathBuf| {
             let there = folder.canonicalize().ok();
@@ -235,6 +243,8 @@ impl Scratch {
         Ok(ProbeScratch { room: Room::new(&folder, self.most_bytes), folder, layout: Some(layout) })
     }
 
+    /// Returns the steps before the layers: everything, or the folders that stay as they are, then the read-only
+    /// mounts.
     fn base(&self) -> Vec<Step> {
         let read_only = |mount: &Mount| Step::ReadOnly { folder: mount.target.clone(), flags: mount.flags.bits() };
         if self.user.is_some() {
@@ -286,6 +296,7 @@ impl Scratch {
         self.nearest_first(self.places.covered.iter().map(|(place, _)| place.clone()).collect())
     }
 
+    /// Moves the folders that the job is known to use to the front.
     fn nearest_first(&self, mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
         let is_near =
             |folder: &PathBuf| self.near.iter().any(|near| near.starts_with(folder) || folder.starts_with(near));

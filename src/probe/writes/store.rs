@@ -47,7 +47,7 @@ fn sweep(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let stores = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for store in stores.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == own_user() && data.is_dir())) {
-        // Without a lock, another process may just be making this store.
+        // Another process may just be making a store without a lock file, so only an old store is removed then.
         let is_old = |made: SystemTime| made.elapsed().is_ok_and(|age| age > Duration::from_secs(60));
         let made = || store.metadata().and_then(|data| data.modified());
         if File::open(store.path().join(LOCK)).map_or_else(|_| made().is_ok_and(is_old), |lock| is_unlocked(&lock)) {

@@ -96,6 +96,7 @@ const VARIABLES: &[&str] = &[
     "PYTHONPYCACHEPREFIX",
 ];
 
+/// The default folders of such caches in the home folder.
 const IN_HOME: &[&str] = &[".cache", ".triton", ".nv/ComputeCache", ".keras"];
 
 /// Returns the cache folders: from these variables, in this home, and the Python environment if it has uncompiled

@@ -99,7 +99,8 @@ impl Session {
         let lead = if was_kept && !self.had_turn {
             queued.min(steps_in(LONGEST_FIRST_LEAD).unwrap_or(u64::MAX).max(1))
         } else if was_kept {
-            // Drop two batches of each worker: it finished one while it was being stopped, and had begun the next.
+            // Drop two batches of each worker: the worker finished one batch while gputune stopped it, and had begun
+            // the next.
             let most = steps_in(LONGEST_LEAD).unwrap_or(u64::MAX).max(1);
             let fewest = steps_in(SHORTEST_LEAD).unwrap_or(AFTER_SWITCH).max(AFTER_SWITCH);
             (2 * in_a_row).max(fewest).min(most)
@@ -271,6 +272,7 @@ fn whole(number: f64) -> u64 {
     number as u64
 }
 
+/// Converts a count to a number. A count of 0 becomes 1, so that divisions are safe.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 fn as_number(count: u64) -> f64 {
     count.max(1) as f64

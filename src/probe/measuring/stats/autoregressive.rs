@@ -7,10 +7,10 @@
 //! 1964). Mean and noise are integrated out, given flat priors of the mean and of the logarithm of the noise. Each φ
 //! gives a Student's t distribution of the mean. The interval is the interval of the mixture of these distributions.
 //!
-//! Such an interval may be checked any number of times: what the numbers tell about the mean does not depend on why the
-//! series ends (Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research", Psychological
-//! Review 70(3), 1963). But the interval contains the mean as often as it states only on average over the prior, not
-//! for each process. Simulations (`measuring::simulations`) show for which processes it does.
+//! Such an interval may be checked any number of times. The numbers tell the same about the mean, whatever the reason
+//! why the series ends (Edwards, Lindman and Savage, "Bayesian statistical inference for psychological research",
+//! Psychological Review 70(3), 1963). But the interval contains the mean as often as it states only on average over the
+//! prior, not for each process. Simulations (`measuring::simulations`) show for which processes it does.
 
 use super::{count, student_quantile, student_tail};
 
@@ -134,6 +134,7 @@ impl Moments {
         ((1.0 - correlation * correlation) / information).ln() / 2.0 - (self.number - 1.0) / 2.0 * squares.ln()
     }
 
+    /// Returns the standard error of the mean of a series with this correlation and length.
     fn error_of_mean(&self, correlation: f64) -> f64 {
         let (_, squares) = self.fit(correlation);
         let variance = squares / (self.number - 1.0) / (1.0 - correlation * correlation);

@@ -1,14 +1,15 @@
-//! Finds three shapes of a series. Isolated numbers come from a checkpoint or a pause of the machine, a period from a
-//! loader whose workers deliver in bursts, and a trend from sorted data or a cache that fills.
+//! Finds three shapes of a series: isolated numbers, a period and a trend. Isolated numbers come from a checkpoint or a
+//! pause of the machine. A period comes from a loader whose workers deliver in bursts. A trend comes from sorted data
+//! or a cache that fills.
 
 use super::{count, mean, median};
 
 /// Finds the value above which the numbers of a series are isolated; `None` without isolated numbers.
 ///
-/// Isolated numbers meet three conditions. They are at most one in fifty. The smallest is at least three times the
-/// largest of the rest: without this gap, large numbers are a long tail, and a mean without them would be wrong. They
-/// come at irregular distances: large numbers at regular distances are the bursts of a loader with many workers, and
-/// part of the rate.
+/// Isolated numbers meet three conditions. First, they are at most one in fifty. Second, the smallest is at least three
+/// times the largest of the rest. Without this gap, large numbers are a long tail, and a mean without them would be
+/// wrong. Third, they come at irregular distances. Large numbers at regular distances are the bursts of a loader with
+/// many workers, and part of the rate.
 pub fn isolated_above(series: &[f64]) -> Option<f64> {
     // With these round numbers, at most 2% of series with a long tail (log-normal, 0.7) have isolated numbers.
     const SHARE: usize = 50;

@@ -88,10 +88,11 @@ impl MeanRate {
     pub fn interval(&self, confidence: f64) -> Option<(f64, f64)> {
         /// The tails at each check are smaller by this factor, because there are several checks. The factor is the same
         /// at all checks, as in Pocock, "Group sequential methods in the design and analysis of clinical trials",
-        /// Biometrika 64(2), 1977. It is needed for step times with long tails, which few steps do not show; the
+        /// Biometrika 64(2), 1977. Step times with long tails need it, because a few steps do not show the tails; the
         /// mixture covers correlation without it. The simulation in `measuring::simulations` gave its value. With 1.5
         /// instead of 1, only 2% of probes with Pareto tails stop early, instead of 5%, and nine in ten of their
-        /// intervals contain the true mean. For correlated steps, 2% to 3% more do. A factor of 2 is hardly better.
+        /// intervals contain the true mean. For correlated steps, 2% to 3% more intervals contain it. A factor of 2 is
+        /// hardly better.
         const LOOKS: f64 = 1.5;
         let tail = (1.0 - confidence) / 2.0 / LOOKS;
         Some((self.rate / (1.0 + self.reach(tail, 1.0)?), self.faster_by(self.reach(tail, -1.0)?)))

@@ -29,6 +29,7 @@ pub fn warmup_length(series: &[f64], largest: f64) -> usize {
     const SHORTEST: usize = 4;
     let Some(middle) = median(series).filter(|_| series.len() >= SHORTEST) else { return 0 };
     let deviations: Vec<f64> = series.iter().map(|number| (number - middle).abs()).collect();
+    // If most numbers are equal, their deviation is zero. So numbers within 0.6% of the median always stay.
     let reach = 6.0 * median(&deviations).unwrap_or(0.0).max(middle.abs() * 1e-3);
     let within = |low: f64, high: f64| series.iter().map(|number| number.clamp(low, high)).collect::<Vec<f64>>();
     let longest = series.len() / 2;
@@ -106,8 +107,9 @@ fn inflation(residuals: &[f64]) -> f64 {
     let products: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
     let squares: f64 = residuals.iter().map(|residual| residual * residual).sum();
     let found = if squares > 0.0 { products / squares } else { 0.0 };
-    // Around the mean of a short series, a measured correlation is too low by (1 + 4 r) / n. Here r is the true correlation
-    // (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954).
+    // Around the mean of a short series, a measured correlation is too low by (1 + 4 r) / n. Here r is the true
+    // correlation (Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41, 1954). For up to five
+    // numbers, the divisor stays at 0.2.
     let number = count(residuals.len().max(1));
     let correlation = ((found + 1.0 / number) / (1.0 - 4.0 / number).max(0.2)).clamp(0.0, STRONGEST);
     (1.0 + correlation) / (1.0 - correlation)
