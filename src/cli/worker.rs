@@ -64,7 +64,7 @@ pub(super) fn relay() -> super::Result {
 }
 
 pub(super) fn run(args: &Args) -> super::Result {
-    // The time counts from now, however long the connection takes.
+    // The time left counts from now, including the time until a search connects.
     let allocation = args.time_left.map_or_else(Allocation::here, Allocation::lasting);
     if let (Some(address), Some(file)) = (&args.dial, &args.token_file) {
         return dialled(args, (address, file), allocation);
