@@ -1,5 +1,5 @@
-//! The steps that commands probe: of a spec, or of a command without a spec. Also reports how files are protected from a step, and
-//! what to write if its samples are unknown.
+//! The steps that gputune's commands probe: the step of a spec, or a command without a spec. Also reports how files are
+//! protected from a step, and which line a spec needs if the samples of its step are unknown.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! `gputune worker`: runs probes on this node for a search elsewhere. `gputune relay`: the socket of a probe on another node.
+//! `gputune worker`: runs probes on this node for a search elsewhere. `gputune relay`: passes on the reports of the
+//! processes on this node to their probe on another node.
 
 use std::io;
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! Asks Slurm about a job, with a time-out, and distinguishes the ends of a job: the search's own, the time limit, pre-emption, a
-//! lost node, a cancellation.
+//! Asks Slurm about a job, with a time-out, and finds why the job ended: by the search itself, by the time limit,
+//! pre-emption, a lost node, or a cancellation.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
